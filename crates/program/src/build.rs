@@ -1,0 +1,90 @@
+//! Builds one rank's ops in sequential order and derives the dataflow from it.
+//!
+//! The caller writes as if ops ran one after the other; [`RankBuilder::push`] keeps just the order that
+//! memory demands (read after write, write after read, write after write on overlapping slices).
+
+use crate::ops::{Buffer, BufferKind, DType, Node, Op, RankProgram, Slice};
+use hocket_ids::{BufferId, OpId, SourceId};
+
+/// A rank's program under construction.
+#[derive(Clone, Debug, Default)]
+pub struct RankBuilder {
+    program: RankProgram,
+    /// Per buffer, the accesses that a later op may still conflict with.
+    live: Vec<Vec<Access>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Access {
+    slice: Slice,
+    op: OpId,
+    writes: bool,
+}
+
+impl RankBuilder {
+    /// An empty program.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Starts from the buffers of `program` with no ops: what a pass does to rewrite a rank.
+    pub fn with_buffers(program: &RankProgram) -> Self {
+        Self {
+            live: vec![Vec::new(); program.buffers.len()],
+            program: RankProgram { buffers: program.buffers.clone(), nodes: Vec::new() },
+        }
+    }
+
+    /// Declares a buffer and returns its id.
+    pub fn buffer(&mut self, name: impl Into<String>, dtype: DType, len: usize, kind: BufferKind) -> BufferId {
+        let id = BufferId::from_index(self.program.buffers.len());
+        self.program.buffers.push(Buffer { name: name.into(), dtype, len, kind });
+        self.live.push(Vec::new());
+        id
+    }
+
+    /// Element type of a declared buffer.
+    pub fn dtype(&self, buffer: BufferId) -> DType {
+        self.program.buffers[buffer.index()].dtype
+    }
+
+    /// Appends an op after all earlier ops whose memory it conflicts with.
+    pub fn push(&mut self, op: Op, source: Option<SourceId>) -> OpId {
+        self.push_after(op, &[], source)
+    }
+
+    /// Like [`Self::push`], and also after `extra`.
+    pub fn push_after(&mut self, op: Op, extra: &[OpId], source: Option<SourceId>) -> OpId {
+        let id = OpId::from_index(self.program.nodes.len());
+        let mut after = extra.to_vec();
+        for slice in op.reads() {
+            self.conflicts(slice, false, &mut after);
+        }
+        if let Some(slice) = op.writes() {
+            self.conflicts(slice, true, &mut after);
+            // What this write covers can conflict with later ops only through this write.
+            self.live[slice.buffer.index()].retain(|access| !slice.covers(&access.slice));
+            self.live[slice.buffer.index()].push(Access { slice, op: id, writes: true });
+        }
+        let written = op.writes();
+        for slice in op.reads() {
+            if !written.is_some_and(|write| write.covers(&slice)) {
+                self.live[slice.buffer.index()].push(Access { slice, op: id, writes: false });
+            }
+        }
+        after.sort_unstable();
+        after.dedup();
+        self.program.nodes.push(Node { op, after, source });
+        id
+    }
+
+    /// The finished rank.
+    pub fn finish(self) -> RankProgram {
+        self.program
+    }
+
+    fn conflicts(&self, slice: Slice, writes: bool, after: &mut Vec<OpId>) {
+        let live = &self.live[slice.buffer.index()];
+        after.extend(live.iter().filter(|a| (a.writes || writes) && a.slice.overlaps(&slice)).map(|a| a.op));
+    }
+}

@@ -1,0 +1,14 @@
+//! The intermediate representation: what every rank does to move and combine some buffers.
+//!
+//! Pure data and pure functions: no I/O, no clock, no threads. Everything that decides about
+//! communication makes a [`Program`]; everything that moves data consumes one.
+#![forbid(unsafe_code)]
+
+mod build;
+mod ops;
+
+pub use build::RankBuilder;
+pub use ops::{
+    Algorithm, Buffer, BufferKind, Contract, DType, Kernel, Node, Op, Program, RankProgram, Record,
+    ReduceOp, Slice, Source,
+};

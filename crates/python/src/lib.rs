@@ -1,0 +1,16 @@
+//! The extension module `hocket._native`: conversions only. No algorithm, no logging, no environment here.
+//!
+//! One file per concept; each has a `register` that adds its names to the module.
+
+mod engine;
+mod exceptions;
+mod program;
+
+use pyo3::prelude::*;
+
+#[pymodule]
+fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    program::register(module)?;
+    engine::register(module)
+}

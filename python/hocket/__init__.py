@@ -1,0 +1,9 @@
+"""Software-defined gradient communication for data-parallel deep learning.
+
+`import hocket` is light: it loads neither PyTorch nor NumPy. Start with `import hocket.torch as hk`.
+"""
+
+from hocket._native import __version__
+from hocket.errors import Error
+
+__all__ = ["Error", "__version__"]

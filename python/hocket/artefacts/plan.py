@@ -1,0 +1,59 @@
+"""How a job's gradients travel: buckets, the synchroniser of each, and the rank order."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+Algorithm = Literal["ring", "two_level", "direct"]
+Codec = Literal["none", "f16", "bf16"]
+
+
+class Synchroniser(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How one bucket is all-reduced.
+
+    `sizes` are the group sizes of `two_level`, over logical ranks in order; empty otherwise. `codec` is used on
+    `codec_links`, ordered pairs of physical ranks (source, destination). `chunk_bytes` is the pipelining unit.
+    """
+
+    algorithm: Algorithm
+    sizes: tuple[int, ...] = ()
+    codec: Codec = "none"
+    codec_links: tuple[tuple[int, int], ...] = ()
+    chunk_bytes: int = 262_144
+
+
+class Bucket(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Gradients that travel together, in the order they lie in the bucket. Lower `priority` goes first."""
+
+    gradients: tuple[str, ...]
+    elements: int
+    dtype: str
+    priority: int
+    synchroniser: Synchroniser
+
+
+class Candidate(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A choice that the planner scored. `measured_step_s` is filled in by runs that measured it."""
+
+    label: str
+    predicted_step_s: float
+    measured_step_s: float | None = None
+
+
+class Plan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What every rank of the job compiles to the same programs.
+
+    `order[logical]` is the physical rank that plays logical rank `logical`. `label` names the choice among
+    `candidates`, `reason` says in a sentence why.
+    """
+
+    version: int = 1
+    world: int
+    order: tuple[int, ...]
+    buckets: tuple[Bucket, ...]
+    label: str
+    reason: str
+    predicted_step_s: float
+    candidates: tuple[Candidate, ...] = ()

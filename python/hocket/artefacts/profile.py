@@ -1,0 +1,41 @@
+"""What a model's training step looks like to the network: sizes of gradients and when each is ready."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class Gradient(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One parameter's gradient. Times are seconds since the step's forward began, medians over steps."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    ready_s: float
+    needed_s: float
+    sparse: bool = False
+
+    @property
+    def elements(self) -> int:
+        """Number of elements."""
+        count = 1
+        for extent in self.shape:
+            count *= extent
+        return count
+
+
+class Profile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A training step without communication, under the load of all ranks of a host together.
+
+    `gradients` are in the order of `model.named_parameters()`.
+    """
+
+    version: int = 1
+    model: str
+    world: int
+    steps: int
+    forward_s: float
+    backward_s: float
+    optimizer_s: float
+    step_s: float
+    gradients: tuple[Gradient, ...]
