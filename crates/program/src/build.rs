@@ -36,7 +36,13 @@ impl RankBuilder {
     }
 
     /// Declares a buffer and returns its id.
-    pub fn buffer(&mut self, name: impl Into<String>, dtype: DType, len: usize, kind: BufferKind) -> BufferId {
+    pub fn buffer(
+        &mut self,
+        name: impl Into<String>,
+        dtype: DType,
+        len: usize,
+        kind: BufferKind,
+    ) -> BufferId {
         let id = BufferId::from_index(self.program.buffers.len());
         self.program.buffers.push(Buffer { name: name.into(), dtype, len, kind });
         self.live.push(Vec::new());

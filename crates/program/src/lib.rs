@@ -9,6 +9,6 @@ mod ops;
 
 pub use build::RankBuilder;
 pub use ops::{
-    Algorithm, Buffer, BufferKind, Contract, DType, Kernel, Node, Op, Program, RankProgram, Record,
-    ReduceOp, Slice, Source,
+    Algorithm, Buffer, BufferKind, Contract, DType, Kernel, Node, Op, Program, RankProgram, Record, ReduceOp,
+    Slice, Source,
 };

@@ -21,16 +21,8 @@ pub enum DType {
 
 impl DType {
     /// Every element type, in the order of the enum.
-    pub const ALL: [Self; 8] = [
-        Self::F64,
-        Self::F32,
-        Self::F16,
-        Self::BF16,
-        Self::I64,
-        Self::I32,
-        Self::I8,
-        Self::U8,
-    ];
+    pub const ALL: [Self; 8] =
+        [Self::F64, Self::F32, Self::F16, Self::BF16, Self::I64, Self::I32, Self::I8, Self::U8];
 
     /// Bytes of one element.
     pub const fn bytes(self) -> usize {
@@ -252,7 +244,10 @@ impl Op {
     /// Slices that the op reads.
     pub fn reads(&self) -> Vec<Slice> {
         match self {
-            Self::Copy { src, .. } | Self::Cast { src, .. } | Self::Send { src, .. } | Self::Record { src, .. } => {
+            Self::Copy { src, .. }
+            | Self::Cast { src, .. }
+            | Self::Send { src, .. }
+            | Self::Record { src, .. } => {
                 vec![*src]
             }
             Self::Reduce { src, dst, .. } => vec![*src, *dst],
