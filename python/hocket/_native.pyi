@@ -1,0 +1,95 @@
+"""The extension module. Rust decides, Python reads well: conversions only, the GIL released while anything waits."""
+
+from collections.abc import Buffer, Callable, Mapping, Sequence
+from typing import Any
+
+__version__: str
+
+class Memory(Buffer):
+    """Registered memory: zero-filled, page-aligned, mapped by the ranks of the same host. Writable buffer of bytes."""
+
+    def __len__(self) -> int: ...
+
+class Engine:
+    """One rank's executor and wire. All other methods but `connect` need the mesh to be up.
+
+    `host` is the identity that co-located ranks share; ranks with equal `host` use shared memory.
+    """
+
+    def __init__(
+        self, *, rank: int, world: int, job: str, secret: bytes, host: str, bind: str, threads: int = 1, trace: str | None = None
+    ) -> None:
+        """Bind a listening socket to address `bind` (an IP). `trace`: file to write the event records to."""
+
+    @property
+    def address(self) -> str:
+        """`IP:PORT` that peers connect to."""
+
+    def connect(self, peers: Sequence[tuple[str, str]], timeout_s: float) -> None:
+        """Join the mesh: `(address, host)` of every rank, by rank. PeerError names the ranks that are missing."""
+
+    def allocate(self, size_bytes: int) -> Memory: ...
+    def load(self, program: Program, buffers: Mapping[int, tuple[Memory, int]], *, priority: int, label: str) -> int:
+        """Compile this rank's part. `buffers`: bound buffer id → (memory, byte offset). All ranks load the same programs in the
+        same order. Lower `priority` overtakes higher. Returns the program's number."""
+
+    def launch(self, program: int) -> None:
+        """Start an instance; the previous one of the same program must have been waited for."""
+
+    def wait(self, program: int, timeout_s: float) -> None:
+        """Until the launched instance is complete. PeerError names who died or whom it waits for. Ctrl-C works."""
+
+    def non_finite(self) -> list[tuple[int, int, int]]:
+        """(program, instance, element) of `record non_finite` ops that found NaN or infinity since the last call."""
+
+    def bytes_sent(self) -> list[int]:
+        """Payload bytes sent over TCP to each rank since the start."""
+
+    def mark(self, kind: str, iteration: int, start_ns: int, end_ns: int) -> None:
+        """Add a span of this rank's step to the trace: `forward`, `backward`, `wait`, `optimizer`, `step`."""
+
+    def abort(self, reason: str) -> None:
+        """Tell all peers why this rank gives up; their waits raise PeerError with it."""
+
+    def close(self) -> None:
+        """Flush the trace and leave in order; idempotent."""
+
+class Readiness:
+    """Counts gradients of one backward and launches each bucket's program when its last gradient is there."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        programs: Sequence[int],
+        gradients: Sequence[int],
+        on_first: Callable[[], None],
+        adopt: Callable[[int, int, Any], None],
+    ) -> None:
+        """`gradients[b]`: how many bucket `b` waits for. `on_first()` is called by the first hook of each backward, `adopt(bucket,
+        index, parameter)` when a parameter's gradient is not the bucket's view (it copies and puts the view back)."""
+
+    enabled: bool
+    """False: hooks do nothing (gradient accumulation)."""
+
+    def hook(self, bucket: int, index: int, view: object) -> Callable[[Any], None]:
+        """The native callable for `parameter.register_post_accumulate_grad_hook`; `view` is the gradient's place in the bucket."""
+
+    def missing(self) -> list[tuple[int, int]]:
+        """(bucket, index) of gradients that have not come in this backward."""
+
+    def finish(self) -> None:
+        """Launch the buckets that still wait for gradients, as they are."""
+
+    def wait(self, timeout_s: float) -> None:
+        """Until all buckets of this backward are reduced; then ready for the next."""
+
+class Program:
+    """What all ranks do, immutable. `str(program)` is its text form."""
+
+    name: str
+    world: int
+    @staticmethod
+    def parse(text: str) -> Program: ...
+
+def now_ns() -> int:
+    """The clock of trace records: CLOCK_MONOTONIC, nanoseconds."""

@@ -1,0 +1,50 @@
+"""Every environment variable and limit of Hocket, once. Arguments beat the environment, which is read only here."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from hocket.errors import UsageError
+
+
+def _variable(name: str, default: Any, parse: Callable[[str], Any], doc: str) -> Any:
+    return field(default=default, metadata={"name": name, "parse": parse, "doc": doc})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What a rank reads from its environment. `hocket settings` prints this table."""
+
+    rank: int | None = _variable("HOCKET_RANK", None, int, "Rank of this process; else the launcher's own variable.")
+    world: int | None = _variable("HOCKET_WORLD", None, int, "Number of ranks; else the launcher's own variable.")
+    local_rank: int | None = _variable("HOCKET_LOCAL_RANK", None, int, "Position among the ranks of this host.")
+    host: str | None = _variable("HOCKET_HOST", None, str, "Name of this host in the cluster file.")
+    store: str | None = _variable("HOCKET_STORE", None, str, "ADDRESS:PORT of the rendezvous store.")
+    secret: str | None = _variable("HOCKET_SECRET", None, str, "The job's secret, hexadecimal; made by the launcher.")
+    interface: str | None = _variable("HOCKET_INTERFACE", None, str, "Interface or address that the wire binds to.")
+    plan: str | None = _variable("HOCKET_PLAN", None, str, "Plan file to run; else a default plan is made.")
+    cluster: str | None = _variable("HOCKET_CLUSTER", None, str, "Cluster file that the default plan is made for.")
+    profile_out: str | None = _variable("HOCKET_PROFILE_OUT", None, str, "Profile the script, write here, and stop.")
+    trace: str | None = _variable("HOCKET_TRACE", None, str, "Directory to write a trace to.")
+    threads: int = _variable("HOCKET_THREADS", 1, int, "Native threads of each rank.")
+    timeout_s: float = _variable("HOCKET_TIMEOUT_S", 300.0, float, "Longest wait for other ranks in a step, seconds.")
+    start_timeout_s: float = _variable("HOCKET_START_TIMEOUT_S", 60.0, float, "Longest wait for ranks to meet, seconds.")
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] | None = None) -> Settings:
+        """Read all variables; UsageError names the one that does not parse."""
+        source = os.environ if environment is None else environment
+        values: dict[str, Any] = {}
+        for setting in fields(cls):
+            text = source.get(setting.metadata["name"])
+            if text is None or text == "":
+                continue
+            try:
+                values[setting.name] = setting.metadata["parse"](text)
+            except ValueError:
+                kind = setting.metadata["parse"].__name__
+                raise UsageError(f"{setting.metadata['name']}: {text!r} is not of type {kind}") from None
+        return cls(**values)
