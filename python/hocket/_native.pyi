@@ -17,9 +17,20 @@ class Engine:
     """
 
     def __init__(
-        self, *, rank: int, world: int, job: str, secret: bytes, host: str, bind: str, threads: int = 1, trace: str | None = None
+        self,
+        *,
+        rank: int,
+        world: int,
+        job: str,
+        secret: bytes,
+        host: str,
+        bind: str,
+        threads: int = 1,
+        trace: str | None = None,
+        clock_offset_ns: int = 0,
     ) -> None:
-        """Bind a listening socket to address `bind` (an IP). `trace`: file to write the event records to."""
+        """Bind a listening socket to address `bind` (an IP). `trace`: file to write the event records to, with the offset that
+        gives rank 0's clock."""
 
     @property
     def address(self) -> str:
@@ -90,6 +101,9 @@ class Program:
     world: int
     @staticmethod
     def parse(text: str) -> Program: ...
+
+def cache_line_ns() -> float | None:
+    """Nanoseconds for a cache line to go from one core to another; None with one core."""
 
 def now_ns() -> int:
     """The clock of trace records: CLOCK_MONOTONIC, nanoseconds."""

@@ -1,1 +1,21 @@
-//! placeholder
+//! Runs programs in real time: compiles a rank's part to instructions that name memory and peers directly, counts
+//! dependencies, and moves data as receives are posted.
+//!
+//! Knows programs, links and the event record. Knows no framework and no Python.
+#![forbid(unsafe_code)]
+
+mod arrival;
+mod compile;
+mod core;
+mod engine;
+mod error;
+mod io_thread;
+mod loaded;
+mod peer;
+
+pub use crate::core::now_ns;
+pub use engine::{Engine, Options};
+pub use error::Error;
+pub use hocket_wire::memory::Allocation;
+pub use hocket_wire::mesh::Address;
+pub use loaded::NonFinite;

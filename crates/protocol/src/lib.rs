@@ -1,1 +1,5 @@
-//! placeholder
+//! Protocol machines without I/O: bytes and values in, bytes and values out; the caller owns sockets and clocks.
+#![forbid(unsafe_code)]
+
+pub mod frame;
+pub mod handshake;

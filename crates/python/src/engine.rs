@@ -1,7 +1,237 @@
-//! placeholder
+//! `Engine` and `Memory`: one rank's executor as Python sees it. Waits release the GIL.
 
+use crate::exceptions::error;
+use crate::program::Program;
+use hocket_executor::{Address, Allocation, Engine as Executor, Error, Options};
+use hocket_ids::{BufferId, Rank};
+use hocket_trace::Kind;
+use pyo3::exceptions::PyBufferError;
+use pyo3::ffi;
 use pyo3::prelude::*;
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
 
-pub fn register(_module: &Bound<'_, PyModule>) -> PyResult<()> {
-    Ok(())
+/// The exception that an executor's error becomes.
+pub fn raise(py: Python<'_>, cause: &Error) -> PyErr {
+    let class = match cause {
+        Error::Mesh(_) => "RendezvousError",
+        Error::Peer(_) | Error::Timeout { .. } => "PeerError",
+        Error::Usage(_) => "UsageError",
+        Error::Program { .. } => "ProgramError",
+        Error::System(_) => "Error",
+    };
+    error(py, class, &cause.to_string())
+}
+
+/// Seconds from Python; negative and not-a-number are the caller's mistake.
+pub fn duration(py: Python<'_>, seconds: f64) -> PyResult<Duration> {
+    Duration::try_from_secs_f64(seconds)
+        .map_err(|cause| error(py, "UsageError", &format!("a time-out of {seconds} s: {cause}")))
+}
+
+/// Registered memory; see `_native.pyi`.
+#[pyclass(module = "hocket._native", frozen)]
+pub struct Memory {
+    allocation: Allocation,
+    /// The arena outlives the executor's threads through this.
+    _engine: Arc<Executor>,
+}
+
+#[pymethods]
+impl Memory {
+    fn __len__(&self) -> usize {
+        self.allocation.region().len()
+    }
+
+    unsafe fn __getbuffer__(slf: &Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: i32) -> PyResult<()> {
+        if view.is_null() {
+            return Err(PyBufferError::new_err("no view to fill"));
+        }
+        let region = slf.get().allocation.region();
+        // SAFETY: the bytes stay mapped as long as the object lives, which the view keeps alive; they never move.
+        let filled = unsafe {
+            ffi::PyBuffer_FillInfo(
+                view,
+                slf.as_ptr(),
+                region.address().cast(),
+                region.len() as isize,
+                0,
+                flags,
+            )
+        };
+        if filled == 0 { Ok(()) } else { Err(PyErr::fetch(slf.py())) }
+    }
+}
+
+/// One rank's executor and wire; see `_native.pyi`.
+#[pyclass(module = "hocket._native", frozen)]
+pub struct Engine {
+    executor: Arc<Executor>,
+}
+
+impl Engine {
+    /// The executor, for the readiness hooks.
+    pub fn executor(&self) -> &Arc<Executor> {
+        &self.executor
+    }
+}
+
+/// Waits for `program` without the GIL; Ctrl-C ends the wait with its exception.
+pub fn wait(py: Python<'_>, executor: &Executor, program: u32, timeout: Duration) -> PyResult<()> {
+    let mut signal = None;
+    let outcome = py.detach(|| {
+        executor.wait(program, timeout, || {
+            Python::attach(|py| match py.check_signals() {
+                Ok(()) => false,
+                Err(raised) => {
+                    signal = Some(raised);
+                    true
+                }
+            })
+        })
+    });
+    match (outcome, signal) {
+        (_, Some(raised)) => Err(raised),
+        (Err(cause), None) => Err(raise(py, &cause)),
+        (Ok(_), None) => Ok(()),
+    }
+}
+
+#[pymethods]
+impl Engine {
+    #[new]
+    #[pyo3(signature = (*, rank, world, job, secret, host, bind, threads = 1, trace = None, clock_offset_ns = 0))]
+    #[expect(clippy::too_many_arguments, reason = "keyword-only in Python")]
+    fn new(
+        py: Python<'_>,
+        rank: u32,
+        world: usize,
+        job: String,
+        secret: Vec<u8>,
+        host: &str,
+        bind: &str,
+        threads: usize,
+        trace: Option<PathBuf>,
+        clock_offset_ns: i64,
+    ) -> PyResult<Self> {
+        let bind: IpAddr = bind.parse().map_err(|_| {
+            error(py, "UsageError", &format!("bind: `{bind}` is not an IP address (host {host})"))
+        })?;
+        let rank = Rank(rank);
+        let options = Options { rank, world, job, secret, bind, threads, trace, clock_offset_ns };
+        let executor = Executor::new(options).map_err(|cause| raise(py, &cause))?;
+        Ok(Self { executor: Arc::new(executor) })
+    }
+
+    #[getter]
+    fn address(&self) -> String {
+        self.executor.address().to_string()
+    }
+
+    fn connect(&self, py: Python<'_>, peers: Vec<(String, String)>, timeout_s: f64) -> PyResult<()> {
+        let timeout = duration(py, timeout_s)?;
+        let mut addresses = Vec::with_capacity(peers.len());
+        for (rank, (address, host)) in peers.into_iter().enumerate() {
+            let tcp: SocketAddr = address.parse().map_err(|_| {
+                error(py, "UsageError", &format!("rank {rank}: `{address}` is not of the form IP:PORT"))
+            })?;
+            addresses.push(Address { tcp, host });
+        }
+        py.detach(|| self.executor.connect(&addresses, timeout)).map_err(|cause| raise(py, &cause))
+    }
+
+    fn allocate(&self, py: Python<'_>, size_bytes: usize) -> PyResult<Memory> {
+        let allocation = self.executor.allocate(size_bytes).map_err(|cause| raise(py, &cause))?;
+        Ok(Memory { allocation, _engine: Arc::clone(&self.executor) })
+    }
+
+    #[pyo3(signature = (program, buffers, *, priority, label))]
+    fn load(
+        &self,
+        py: Python<'_>,
+        program: &Program,
+        buffers: HashMap<u32, (Py<Memory>, usize)>,
+        priority: u32,
+        label: &str,
+    ) -> PyResult<u32> {
+        let mut regions = HashMap::new();
+        for (buffer, (memory, offset_bytes)) in buffers {
+            let region = memory.get().allocation.region();
+            let len = region.len();
+            if offset_bytes > len {
+                let what = format!("buffer {buffer}: offset {offset_bytes} in memory of {len} bytes");
+                return Err(error(py, "UsageError", &what));
+            }
+            regions.insert(BufferId(buffer), region.sub(offset_bytes, len - offset_bytes));
+        }
+        let program = program.inner();
+        py.detach(|| self.executor.load(program, &regions, priority, label))
+            .map_err(|cause| raise(py, &cause))
+    }
+
+    fn launch(&self, py: Python<'_>, program: u32) -> PyResult<()> {
+        self.executor.launch(program).map_err(|cause| raise(py, &cause))
+    }
+
+    fn wait(&self, py: Python<'_>, program: u32, timeout_s: f64) -> PyResult<()> {
+        wait(py, &self.executor, program, duration(py, timeout_s)?)
+    }
+
+    fn non_finite(&self) -> Vec<(u32, u32, usize)> {
+        let found = self.executor.non_finite();
+        found.into_iter().map(|found| (found.program, found.instance, found.element)).collect()
+    }
+
+    fn bytes_sent(&self) -> Vec<u64> {
+        self.executor.bytes_sent()
+    }
+
+    fn mark(&self, py: Python<'_>, kind: &str, iteration: u32, start_ns: u64, end_ns: u64) -> PyResult<()> {
+        let kind = match kind {
+            "step" => Kind::Step,
+            "forward" => Kind::Forward,
+            "backward" => Kind::Backward,
+            "wait" => Kind::Wait,
+            "optimizer" => Kind::Optimizer,
+            _ => return Err(error(py, "UsageError", &format!("there is no span of kind `{kind}`"))),
+        };
+        self.executor.mark(kind, iteration, start_ns, end_ns);
+        Ok(())
+    }
+
+    fn abort(&self, py: Python<'_>, reason: &str) {
+        py.detach(|| self.executor.abort(reason));
+    }
+
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let failed_before = self.executor.failure().is_some();
+        py.detach(|| self.executor.close());
+        match self.executor.failure() {
+            Some(cause) if !failed_before => Err(raise(py, &cause)),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The clock of trace records.
+#[pyfunction]
+fn now_ns() -> u64 {
+    hocket_executor::now_ns()
+}
+
+/// Nanoseconds for a cache line to go from one core to another; None with one core.
+#[pyfunction]
+fn cache_line_ns(py: Python<'_>) -> Option<f64> {
+    py.detach(hocket_wire::shm::ping_pong::one_way).map(|time| time.as_secs_f64() * 1e9)
+}
+
+/// Adds this file's names to the module.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Memory>()?;
+    module.add_class::<Engine>()?;
+    module.add_function(wrap_pyfunction!(cache_line_ns, module)?)?;
+    module.add_function(wrap_pyfunction!(now_ns, module)?)
 }

@@ -5,6 +5,7 @@
 mod engine;
 mod exceptions;
 mod program;
+mod readiness;
 
 use pyo3::prelude::*;
 
@@ -12,5 +13,6 @@ use pyo3::prelude::*;
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     program::register(module)?;
-    engine::register(module)
+    engine::register(module)?;
+    readiness::register(module)
 }

@@ -1,1 +1,10 @@
-//! placeholder
+//! Links to other ranks: memory that they may reach into, sockets that carry frames, and how a mesh of them comes up.
+//!
+//! Knows frames and handshakes (from `protocol`) and bytes; knows nothing of programs: the executor says through
+//! [`tcp::Sink`] where a payload lands. `unsafe` lives in `memory` and `shm::mailbox` alone.
+
+pub mod memory;
+pub mod mesh;
+pub mod poll;
+pub mod shm;
+pub mod tcp;

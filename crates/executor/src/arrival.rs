@@ -1,0 +1,155 @@
+//! What arrives from one peer, checked against the programs and handed to the core.
+
+use crate::compile::Action;
+use crate::core::{Core, lock};
+use crate::loaded::Loaded;
+use crate::peer::Peer;
+use hocket_ids::Rank;
+use hocket_protocol::frame::Data;
+use hocket_wire::shm::mailbox::Post;
+use hocket_wire::tcp::{Landing, Sink};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// The receiving side of one peer.
+pub struct Arrival<'a> {
+    core: &'a Core,
+    peer: &'a Peer,
+    /// The program of the payload under way.
+    landing: &'a mut Option<Arc<Loaded>>,
+}
+
+impl<'a> Arrival<'a> {
+    /// Of `peer`; `landing` is kept between calls.
+    pub fn new(core: &'a Core, peer: &'a Peer, landing: &'a mut Option<Arc<Loaded>>) -> Self {
+        Self { core, peer, landing }
+    }
+
+    /// A post in the mailbox.
+    pub fn post(&mut self, post: Post) -> Result<(), String> {
+        match post {
+            Post::Ready { program, instance, op, offset_bytes, len_bytes } => {
+                let offer = Some(Offer { offset_bytes, len_bytes });
+                announce(self.core, Announcement { from: self.peer.rank, program, instance, op, offer })
+            }
+            Post::Taken { program, instance, op } => {
+                let (loaded, at) = self.core.addressed(program, op)?;
+                let ours =
+                    matches!(&loaded.instructions[at].action, Action::Send(s) if s.peer == self.peer.rank);
+                if !ours || instance + 1 != loaded.launched() || loaded.is_complete() {
+                    return Err(format!("took what op {op} of program {program} did not give"));
+                }
+                self.core.complete(&loaded, op);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// A peer's side of a message is ready: its receive is posted, or its bytes lie in its memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Announcement {
+    /// Who says so.
+    pub from: Rank,
+    /// Program number.
+    pub program: u32,
+    /// Launch count.
+    pub instance: u32,
+    /// Our own instruction.
+    pub op: u32,
+    /// Where a neighbour's bytes lie.
+    pub offer: Option<Offer>,
+}
+
+/// Bytes in a neighbour's arena.
+#[derive(Clone, Copy, Debug)]
+pub struct Offer {
+    offset_bytes: u64,
+    len_bytes: u64,
+}
+
+/// Notes an announcement; the message moves when our side is ready too. One for a program that we have yet to load
+/// is kept until we do.
+pub fn announce(core: &Core, said: Announcement) -> Result<(), String> {
+    let Announcement { from, program, instance, op, offer } = said;
+    if core.keep_early(said)? {
+        return Ok(());
+    }
+    let (loaded, at) = core.addressed(program, op)?;
+    if !loaded.may_announce(instance) {
+        return Err(format!(
+            "program {program} launch {instance} while {} launches are known",
+            loaded.launched()
+        ));
+    }
+    match (&loaded.instructions[at].action, offer) {
+        (Action::Receive(receive), Some(offer)) if receive.peer == from => {
+            let wanted = receive.landing.region.len() / receive.dtype.bytes() * receive.peer_dtype.bytes();
+            if offer.len_bytes != wanted as u64 {
+                return Err(format!(
+                    "{} bytes for op {op} of program {program}, which takes {wanted}",
+                    offer.len_bytes
+                ));
+            }
+            loaded.offer(op, instance, offer.offset_bytes);
+        }
+        (Action::Send(send), None) if send.peer == from => {}
+        _ => return Err(format!("announced op {op} of program {program}, which is no message of it")),
+    }
+    let both = loaded.announce(op, instance);
+    if both.map_err(|()| format!("announced op {op} of program {program} twice"))? {
+        match offer {
+            Some(_) => core.enqueue(&loaded, op),
+            None => core.send(&loaded, op, instance),
+        }
+    }
+    Ok(())
+}
+
+impl Sink for Arrival<'_> {
+    fn landing(&mut self, data: &Data) -> Result<Landing, String> {
+        let Data { program, instance, op, offset_bytes, payload_bytes } = *data;
+        let (loaded, landing) =
+            self.core.landing(self.peer.rank, program, instance, op, offset_bytes, payload_bytes)?;
+        *self.landing = Some(loaded);
+        Ok(landing)
+    }
+
+    fn landed(&mut self, data: &Data) {
+        let loaded = self.landing.take().expect("a payload ends after it began");
+        let received = loaded.land(data.op, u64::from(data.payload_bytes));
+        let Action::Receive(receive) = &loaded.instructions[data.op as usize].action else {
+            unreachable!("payloads land at receives");
+        };
+        if received == receive.wire_bytes() as u64 {
+            self.core.complete(&loaded, data.op);
+        }
+    }
+
+    fn clear_to_send(&mut self, program: u32, instance: u32, op: u32) -> Result<(), String> {
+        announce(self.core, Announcement { from: self.peer.rank, program, instance, op, offer: None })
+    }
+
+    fn aborted(&mut self, reason: &str) {
+        // A reason that already names a rank is passed on as it is: the first cause, not the messenger.
+        let reason = if reason.starts_with("rank ") {
+            reason.to_owned()
+        } else {
+            format!("{} gave up: {reason}", self.peer.name())
+        };
+        self.core.fail(&reason);
+    }
+
+    fn left(&mut self) {
+        self.peer.left.store(true, Ordering::Release);
+        let programs = self.core.programs.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let waiting = programs.iter().find(|loaded| {
+            !loaded.is_complete() && loaded.unfinished().iter().any(|&(rank, _)| rank == self.peer.rank)
+        });
+        if let Some(loaded) = waiting {
+            let reason = format!("{} left the job while `{}` still needs it", self.peer.name(), loaded.label);
+            self.core.fail(&reason);
+        }
+        lock(&self.peer.outgoing).drop_messages();
+    }
+}

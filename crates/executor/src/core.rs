@@ -1,0 +1,475 @@
+//! The state that all threads of a rank share, and how an instruction's completion releases the next.
+//!
+//! Any thread may complete an instruction. What it releases goes to a queue: work to the compute queue, messages to
+//! their peer. The I/O thread is woken only when it sleeps.
+
+use crate::arrival::{Announcement, announce};
+use crate::compile::{Action, Compute, Instruction};
+use crate::error::Error;
+use crate::loaded::{Loaded, NonFinite};
+use crate::peer::Peer;
+use hocket_ids::Rank;
+use hocket_protocol::frame::{ABORT_BYTES_MAX, Frame};
+use hocket_trace::{Kind, Record, Recorder};
+use hocket_wire::memory::Region;
+use hocket_wire::poll::Waker;
+use hocket_wire::shm::mailbox::{Post, Sleeping};
+use hocket_wire::shm::take::take;
+use hocket_wire::tcp::{Land, Landing, Message};
+use rustix::time::{ClockId, clock_gettime};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::time::Duration;
+
+/// `CLOCK_MONOTONIC`, nanoseconds: the clock of trace records.
+pub fn now_ns() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Locks; a panic elsewhere has already been reported and must not hide behind a second one.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// An instruction that is ready to be computed.
+type Task = Reverse<(u32, u64, u32, u32)>;
+
+/// Shared state of one rank.
+pub struct Core {
+    /// Our rank.
+    pub rank: Rank,
+    /// By rank; `None` at our own place. Empty until the mesh is up.
+    pub peers: OnceLock<Vec<Option<Peer>>>,
+    /// By program number.
+    pub programs: RwLock<Vec<Arc<Loaded>>>,
+    /// What peers announced of programs that we have yet to load.
+    early: Mutex<Vec<Announcement>>,
+    /// Programs to start.
+    pub launches: Mutex<VecDeque<u32>>,
+    /// Ready work, most urgent first.
+    compute: Mutex<BinaryHeap<Task>>,
+    sequence: AtomicU64,
+    /// Tells worker threads of work; unused when the I/O thread does it all.
+    work: Condvar,
+    /// Worker threads besides the I/O thread.
+    pub workers: usize,
+    /// Our own flag and waker.
+    pub sleeping: Sleeping,
+    /// Wakes the I/O thread.
+    pub waker: Waker,
+    /// Why the job failed.
+    failure: OnceLock<String>,
+    /// Signals completed instances and failure.
+    changed: (Mutex<()>, Condvar),
+    /// Set once, to stop the threads.
+    pub closing: AtomicBool,
+    /// Writes the trace.
+    pub recorder: Option<Recorder>,
+    /// Found since the caller last asked.
+    pub non_finite: Mutex<Vec<NonFinite>>,
+}
+
+/// Announcements kept for programs that are not loaded yet: far more than the messages of one launch of each.
+const EARLY_MAX: usize = 1 << 20;
+
+/// Non-finite findings kept for the caller; more are the same news.
+const NON_FINITE_MAX: usize = 1024;
+
+impl Core {
+    /// Without peers or programs.
+    pub fn new(
+        rank: Rank,
+        workers: usize,
+        sleeping: Sleeping,
+        waker: Waker,
+        recorder: Option<Recorder>,
+    ) -> Self {
+        Self {
+            rank,
+            peers: OnceLock::new(),
+            programs: RwLock::default(),
+            early: Mutex::default(),
+            launches: Mutex::default(),
+            compute: Mutex::default(),
+            sequence: AtomicU64::new(0),
+            work: Condvar::new(),
+            workers,
+            sleeping,
+            waker,
+            failure: OnceLock::new(),
+            changed: Default::default(),
+            closing: AtomicBool::new(false),
+            recorder,
+            non_finite: Mutex::default(),
+        }
+    }
+
+    /// Numbers and adds a program, and takes in what peers announced of it already.
+    pub fn add(&self, make: impl FnOnce(u32) -> Loaded) -> u32 {
+        let mut programs = self.programs.write().unwrap_or_else(PoisonError::into_inner);
+        let number = programs.len() as u32;
+        programs.push(Arc::new(make(number)));
+        let early: Vec<Announcement> =
+            lock(&self.early).extract_if(.., |said| said.program == number).collect();
+        drop(programs);
+        for said in early {
+            if let Err(what) = announce(self, said) {
+                self.fail(&format!("{} broke the protocol: {what}", self.peer(said.from).name()));
+            }
+        }
+        number
+    }
+
+    /// Keeps an announcement of a program that is not loaded yet; `Ok(false)` when it is loaded.
+    pub fn keep_early(&self, said: Announcement) -> Result<bool, String> {
+        let programs = self.programs.read().unwrap_or_else(PoisonError::into_inner);
+        if (said.program as usize) < programs.len() {
+            return Ok(false);
+        }
+        let mut early = lock(&self.early);
+        if early.len() >= EARLY_MAX {
+            return Err(format!("announced {EARLY_MAX} messages of programs that are not loaded here"));
+        }
+        early.push(said);
+        Ok(true)
+    }
+
+    /// The program of that number.
+    pub fn program(&self, number: u32) -> Option<Arc<Loaded>> {
+        let programs = self.programs.read().unwrap_or_else(PoisonError::into_inner);
+        programs.get(number as usize).cloned()
+    }
+
+    /// The peer of that rank; programs name only ranks of the world other than our own.
+    pub fn peer(&self, rank: Rank) -> &Peer {
+        let peers = self.peers.get().expect("programs are loaded after the mesh is up");
+        peers[rank.index()].as_ref().expect("a program sends nothing to its own rank")
+    }
+
+    /// Lets the I/O thread look at its queues.
+    pub fn wake(&self) {
+        if self.sleeping.must_wake()
+            && let Err(error) = self.waker.wake()
+        {
+            self.fail(&format!("cannot wake the I/O thread: {error}"));
+        }
+    }
+
+    /// Starts a claimed launch.
+    pub fn start(&self, loaded: &Arc<Loaded>) {
+        let roots = loaded.start();
+        if loaded.instructions.is_empty() {
+            self.finish_instance(loaded, loaded.instance());
+        }
+        for op in roots {
+            self.release(loaded, op);
+        }
+    }
+
+    /// The dependencies of `op` are met: it may go.
+    fn release(&self, loaded: &Arc<Loaded>, op: u32) {
+        let instance = loaded.instance();
+        if self.recorder.is_some() {
+            loaded.note_ready(op, now_ns());
+        }
+        match &loaded.instructions[op as usize].action {
+            Action::Compute(_) => self.enqueue(loaded, op),
+            Action::Send(send) => {
+                let peer = self.peer(send.peer);
+                if let Some(shared) = &peer.shared {
+                    let posted = shared.post(Post::Ready {
+                        program: loaded.number,
+                        instance,
+                        op: send.peer_op,
+                        offset_bytes: send.src.arena_offset(),
+                        len_bytes: send.src.len() as u64,
+                    });
+                    if let Err(error) = posted {
+                        self.fail(&format!("cannot wake {}: {error}", peer.name()));
+                    }
+                } else if loaded.release(op, instance) {
+                    self.send(loaded, op, instance);
+                }
+            }
+            Action::Receive(receive) => {
+                let peer = self.peer(receive.peer);
+                if peer.shared.is_some() {
+                    if loaded.release(op, instance) {
+                        self.enqueue(loaded, op);
+                    }
+                } else {
+                    loaded.post(op, instance);
+                    let frame = Frame::ClearToSend { program: loaded.number, instance, op: receive.peer_op };
+                    lock(&peer.outgoing).control(frame, &[]);
+                    self.wake();
+                }
+            }
+        }
+    }
+
+    /// Both sides of send `op` are ready.
+    pub fn send(&self, loaded: &Arc<Loaded>, op: u32, instance: u32) {
+        let Action::Send(send) = &loaded.instructions[op as usize].action else {
+            unreachable!("only sends pass this gate");
+        };
+        if self.recorder.is_some() {
+            loaded.note_start(op, now_ns());
+        }
+        lock(&self.peer(send.peer).outgoing).message(Message {
+            priority: loaded.priority,
+            program: loaded.number,
+            instance,
+            op,
+            peer_op: send.peer_op,
+            region: send.src.clone(),
+            dtype: send.dtype,
+            wire: send.wire,
+        });
+        self.wake();
+    }
+
+    /// Puts `op` into the compute queue.
+    pub fn enqueue(&self, loaded: &Arc<Loaded>, op: u32) {
+        let sequence = self.sequence.fetch_add(1, Ordering::Relaxed);
+        lock(&self.compute).push(Reverse((loaded.priority, sequence, loaded.number, op)));
+        if self.workers > 0 {
+            self.work.notify_one();
+        } else {
+            self.wake();
+        }
+    }
+
+    /// Whether work waits.
+    pub fn has_work(&self) -> bool {
+        !lock(&self.compute).is_empty()
+    }
+
+    /// Runs the most urgent instruction, if one waits.
+    pub fn work_once(&self) -> bool {
+        let task = lock(&self.compute).pop();
+        let Some(Reverse((_, _, program, op))) = task else { return false };
+        if let Some(loaded) = self.program(program) {
+            self.run(&loaded, op);
+        }
+        true
+    }
+
+    /// Runs work until the rank closes: the life of a worker thread.
+    pub fn work_until_closed(&self) {
+        while !self.closing.load(Ordering::Acquire) {
+            if !self.work_once() {
+                let queue = lock(&self.compute);
+                if queue.is_empty() {
+                    // The time-out only bounds how late the end of the job is noticed.
+                    let waited = self.work.wait_timeout(queue, Duration::from_millis(100));
+                    drop(waited.unwrap_or_else(PoisonError::into_inner));
+                }
+            }
+        }
+    }
+
+    fn run(&self, loaded: &Arc<Loaded>, op: u32) {
+        if self.recorder.is_some() {
+            loaded.note_start(op, now_ns());
+        }
+        match &loaded.instructions[op as usize].action {
+            Action::Compute(compute) => self.compute(loaded, compute),
+            Action::Receive(receive) => {
+                let instance = loaded.instance();
+                let peer = self.peer(receive.peer);
+                let shared = peer.shared.as_ref().expect("receives from other hosts are not queued as work");
+                let bytes = receive.landing.region.len() / receive.dtype.bytes() * receive.peer_dtype.bytes();
+                let Some(source) = Region::new(&shared.arena, loaded.offered(op, instance), bytes as u64)
+                else {
+                    return self.fail(&format!("{} offered memory outside its arena", peer.name()));
+                };
+                take(&receive.landing, receive.peer_dtype, &source);
+                let post = Post::Taken { program: loaded.number, instance, op: receive.peer_op };
+                if let Err(error) = shared.post(post) {
+                    return self.fail(&format!("cannot wake {}: {error}", peer.name()));
+                }
+            }
+            Action::Send(_) => unreachable!("sends are not queued as work"),
+        }
+        self.complete(loaded, op);
+    }
+
+    fn compute(&self, loaded: &Loaded, compute: &Compute) {
+        match compute {
+            Compute::Copy { dst, src } => dst.copy_from(src),
+            Compute::Cast { dst, dtype, src, src_dtype } => dst.cast_from(*dtype, *src_dtype, src.as_bytes()),
+            Compute::Reduce { op, dst, dtype, src, src_dtype } => {
+                dst.reduce_from(*op, *dtype, *src_dtype, src.as_bytes());
+            }
+            Compute::Scale { dst, dtype, factor } => {
+                hocket_kernels::scale(*dtype, dst.as_bytes_mut(), *factor);
+            }
+            Compute::Round { dst, dtype, to } => hocket_kernels::round(*dtype, dst.as_bytes_mut(), *to),
+            Compute::NonFinite { src, dtype, first_element } => {
+                if let Some(element) = hocket_kernels::first_non_finite(*dtype, src.as_bytes()) {
+                    let mut found = lock(&self.non_finite);
+                    if found.len() < NON_FINITE_MAX {
+                        found.push(NonFinite {
+                            program: loaded.number,
+                            instance: loaded.instance(),
+                            element: first_element + element,
+                        });
+                    }
+                }
+            }
+        }
+    }
+
+    /// `op` of the running instance is done: releases what waits for it.
+    pub fn complete(&self, loaded: &Arc<Loaded>, op: u32) {
+        let instance = loaded.instance();
+        let instruction = &loaded.instructions[op as usize];
+        if let Some(recorder) = &self.recorder {
+            let (ready_ns, start_ns) = loaded.times(op);
+            recorder.push(&record(loaded, instance, op, instruction, ready_ns, start_ns));
+        }
+        for &next in &instruction.then {
+            if loaded.meet(next) {
+                self.release(loaded, next);
+            }
+        }
+        if loaded.finish(op, instance) {
+            self.finish_instance(loaded, instance);
+        }
+    }
+
+    fn finish_instance(&self, loaded: &Loaded, instance: u32) {
+        if let Some(recorder) = &self.recorder {
+            let launched_ns = loaded.launched_ns();
+            recorder.push(&Record {
+                ready_ns: launched_ns,
+                start_ns: launched_ns,
+                end_ns: now_ns(),
+                bytes: loaded.bytes,
+                program: loaded.number,
+                instance,
+                kind: Kind::Instance,
+                ..Record::default()
+            });
+        }
+        loaded.complete(instance);
+        drop(lock(&self.changed.0));
+        self.changed.1.notify_all();
+    }
+
+    /// Where a payload of receive `op` lands, after checking that it may.
+    pub fn landing(
+        &self,
+        from: Rank,
+        program: u32,
+        instance: u32,
+        op: u32,
+        offset_bytes: u64,
+        payload_bytes: u32,
+    ) -> Result<(Arc<Loaded>, Landing), String> {
+        let (loaded, instruction) = self.addressed(program, op)?;
+        let Action::Receive(receive) = &loaded.instructions[instruction].action else {
+            return Err(format!("data for op {op} of program {program}, which is not a receive"));
+        };
+        if receive.peer != from {
+            return Err(format!(
+                "data for op {op} of program {program}, which receives from rank {}",
+                receive.peer
+            ));
+        }
+        let Some(received) = loaded.received(op, instance) else {
+            return Err(format!(
+                "data for op {op} of program {program} launch {instance}, which is not posted"
+            ));
+        };
+        let end = offset_bytes.saturating_add(u64::from(payload_bytes));
+        let (wire, own) = (receive.wire.bytes(), receive.dtype.bytes());
+        if offset_bytes != received
+            || end > receive.wire_bytes() as u64
+            || !offset_bytes.is_multiple_of(wire as u64)
+        {
+            return Err(format!(
+                "bytes {offset_bytes}..{end} of a message of {}, after {received}",
+                receive.wire_bytes()
+            ));
+        }
+        let (at, len) = (offset_bytes as usize / wire * own, payload_bytes as usize / wire * own);
+        let landing = match receive.landing.land {
+            // Converting receives of equal types cost nothing extra as plain stores.
+            Land::Cast { dtype, wire } if dtype == wire => Land::Store,
+            land => land,
+        };
+        let landing = Landing { region: receive.landing.region.sub(at, len), land: landing };
+        if self.recorder.is_some() {
+            loaded.note_start(op, now_ns());
+        }
+        Ok((loaded, landing))
+    }
+
+    /// The program and instruction that a peer addresses.
+    pub fn addressed(&self, program: u32, op: u32) -> Result<(Arc<Loaded>, usize), String> {
+        let loaded = self.program(program).ok_or_else(|| format!("there is no program {program}"))?;
+        let op = op as usize;
+        if op < loaded.instructions.len() {
+            Ok((loaded, op))
+        } else {
+            Err(format!("program {program} has no op {op}"))
+        }
+    }
+
+    /// The job failed, for the first reason that comes; tells all peers.
+    pub fn fail(&self, reason: &str) {
+        if self.failure.set(reason.to_owned()).is_err() {
+            return;
+        }
+        let text: String = reason.chars().take(ABORT_BYTES_MAX / 4).collect();
+        for peer in self.peers.get().into_iter().flatten().flatten() {
+            let mut outgoing = lock(&peer.outgoing);
+            outgoing.drop_messages();
+            outgoing.control(Frame::Abort { payload_bytes: text.len() as u32 }, text.as_bytes());
+        }
+        drop(lock(&self.changed.0));
+        self.changed.1.notify_all();
+        // Not `wake`, which would come back here when it fails; the I/O thread looks by itself before long.
+        drop(self.waker.wake());
+    }
+
+    /// The failure, if the job failed.
+    pub fn failure(&self) -> Option<Error> {
+        self.failure.get().map(|reason| Error::Peer(reason.clone()))
+    }
+
+    /// Waits for a change of any program, at most `timeout`.
+    pub fn wait_for_change(&self, loaded: &Loaded, timeout: Duration) {
+        let guard = lock(&self.changed.0);
+        if !loaded.is_complete() && self.failure.get().is_none() {
+            let waited = self.changed.1.wait_timeout(guard, timeout);
+            drop(waited.unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+}
+
+fn record(
+    loaded: &Loaded,
+    instance: u32,
+    op: u32,
+    instruction: &Instruction,
+    ready_ns: u64,
+    start_ns: u64,
+) -> Record {
+    Record {
+        ready_ns,
+        start_ns,
+        end_ns: now_ns(),
+        bytes: instruction.bytes() as u64,
+        program: loaded.number,
+        instance,
+        op,
+        peer: instruction.peer().map_or(u32::MAX, |peer| peer.0),
+        kind: instruction.kind(),
+        ..Record::default()
+    }
+}

@@ -1,0 +1,311 @@
+//! One rank's executor, as its owner sees it: memory, programs, launches, waits.
+
+use crate::compile::{compile, scratch_bytes};
+use crate::core::{Core, lock, now_ns};
+use crate::error::Error;
+use crate::io_thread::{Connection, run};
+use crate::loaded::{Loaded, NonFinite};
+use crate::peer::Peer;
+use hocket_ids::{BufferId, Rank};
+use hocket_program::{BufferKind, Program};
+use hocket_trace::{Kind, Record, Recorder};
+use hocket_wire::memory::{Allocation, Arena, Region};
+use hocket_wire::mesh::{Address, Door, Identity, Link};
+use hocket_wire::poll::{Poller, Waker};
+use hocket_wire::shm::mailbox::{Inbox, Sleeping, reserved_bytes};
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// Ranks of one host that mailboxes are laid out for.
+const LOCAL_WORLD_MAX: usize = 64;
+
+/// How a rank's executor is made.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Our rank.
+    pub rank: Rank,
+    /// Number of ranks.
+    pub world: usize,
+    /// Names the job among others on the host.
+    pub job: String,
+    /// Known to the job's ranks alone.
+    pub secret: Vec<u8>,
+    /// Address to listen on.
+    pub bind: IpAddr,
+    /// Native threads: one for I/O, the rest for computing.
+    pub threads: usize,
+    /// File to write the event records to.
+    pub trace: Option<PathBuf>,
+    /// Added to our clock gives rank 0's.
+    pub clock_offset_ns: i64,
+}
+
+/// One rank's executor and wire.
+pub struct Engine {
+    core: Arc<Core>,
+    arena: Arc<Arena>,
+    identity: Identity,
+    world: usize,
+    address: std::net::SocketAddr,
+    door: Mutex<Option<Door>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Engine {
+    /// Opens the door; the mesh comes up with [`Self::connect`].
+    pub fn new(options: Options) -> Result<Self, Error> {
+        if options.rank.index() >= options.world {
+            return Err(Error::Usage(format!("rank {} in a world of {}", options.rank, options.world)));
+        }
+        if options.threads == 0 {
+            return Err(Error::Usage("an executor needs at least one thread".into()));
+        }
+        let arena = Arena::new(reserved_bytes(LOCAL_WORLD_MAX))?;
+        let waker = Waker::new()?;
+        let recorder = options
+            .trace
+            .as_ref()
+            .map(|path| Recorder::create(path, options.rank.0, options.world as u32, options.clock_offset_ns))
+            .transpose()?;
+        let identity = Identity { rank: options.rank, job: options.job, secret: options.secret };
+        let door = Door::open(options.bind, identity.clone()).map_err(Error::from)?;
+        let sleeping = Sleeping::new(arena.mapping());
+        let core = Core::new(options.rank, options.threads - 1, sleeping, waker, recorder);
+        Ok(Self {
+            core: Arc::new(core),
+            arena,
+            identity,
+            world: options.world,
+            address: door.address(),
+            door: Mutex::new(Some(door)),
+            threads: Mutex::default(),
+        })
+    }
+
+    /// Where peers connect to.
+    pub fn address(&self) -> std::net::SocketAddr {
+        self.address
+    }
+
+    /// Joins the mesh of all ranks and starts the threads.
+    pub fn connect(&self, peers: &[Address], timeout: Duration) -> Result<(), Error> {
+        if peers.len() != self.world {
+            return Err(Error::Usage(format!("{} addresses for a world of {}", peers.len(), self.world)));
+        }
+        let own = self.identity.rank;
+        let host = &peers[own.index()].host;
+        let local = |rank: usize| peers[..rank].iter().filter(|peer| peer.host == *host).count();
+        if local(self.world) > LOCAL_WORLD_MAX {
+            return Err(Error::Usage(format!("more than {LOCAL_WORLD_MAX} ranks on host {host}")));
+        }
+        let door = lock(&self.door).take().ok_or_else(|| Error::Usage("connected already".into()))?;
+        let links = door.connect(&self.identity, peers, &self.arena, &self.core.waker, timeout)?;
+        let poller = Poller::new(&self.core.waker)?;
+        let mut connections = Vec::new();
+        let mut known = Vec::new();
+        for (at, link) in links.into_iter().enumerate() {
+            known.push(match link {
+                None => None,
+                Some(Link { rank, stream, neighbour }) => {
+                    let inbox = neighbour.is_some().then(|| Inbox::new(self.arena.mapping(), local(at)));
+                    poller.add(&stream, connections.len() as u32)?;
+                    connections.push(Connection::new(rank, stream, inbox));
+                    Some(Peer::new(rank, peers[at].host.clone(), neighbour, local(own.index())))
+                }
+            });
+        }
+        if self.core.peers.set(known).is_err() {
+            return Err(Error::Usage("connected already".into()));
+        }
+        let mut threads = lock(&self.threads);
+        let core = Arc::clone(&self.core);
+        let io = thread::Builder::new().name("hocket-io".into());
+        threads.push(io.spawn(move || run(&core, &poller, connections, door))?);
+        for worker in 0..self.core.workers {
+            let core = Arc::clone(&self.core);
+            let thread = thread::Builder::new().name(format!("hocket-work-{worker}"));
+            threads.push(thread.spawn(move || core.work_until_closed())?);
+        }
+        Ok(())
+    }
+
+    /// Registered memory, zero-filled.
+    pub fn allocate(&self, bytes: usize) -> Result<Allocation, Error> {
+        Ok(self.arena.allocate(bytes)?)
+    }
+
+    /// Compiles our part of `program`; `buffers` are the regions of its bound buffers.
+    pub fn load(
+        &self,
+        program: &Program,
+        buffers: &HashMap<BufferId, Region>,
+        priority: u32,
+        label: &str,
+    ) -> Result<u32, Error> {
+        let wrong = |what: String| Error::Program { name: program.name.clone(), what };
+        if self.core.peers.get().is_none() {
+            return Err(Error::Usage("programs are loaded after `connect`".into()));
+        }
+        if program.world() != self.world {
+            return Err(wrong(format!(
+                "made for {} ranks, loaded by a world of {}",
+                program.world(),
+                self.world
+            )));
+        }
+        let rank = self.identity.rank;
+        let mut scratch = Vec::new();
+        let mut regions = Vec::new();
+        let mut bytes = 0;
+        for (at, wanted) in scratch_bytes(program, rank).into_iter().enumerate() {
+            let buffer = &program.ranks[rank.index()].buffers[at];
+            if let Some(wanted) = wanted {
+                let allocation = self.allocate(wanted)?;
+                regions.push(allocation.region().clone());
+                scratch.push(allocation);
+            } else {
+                debug_assert_eq!(buffer.kind, BufferKind::Bound);
+                let given = buffers.get(&BufferId::from_index(at));
+                let region =
+                    given.ok_or_else(|| wrong(format!("no memory is given for `{}`", buffer.name)))?;
+                let wanted = buffer.len * buffer.dtype.bytes();
+                if region.len() < wanted {
+                    return Err(wrong(format!(
+                        "`{}` needs {wanted} bytes, got {}",
+                        buffer.name,
+                        region.len()
+                    )));
+                }
+                bytes += wanted as u64;
+                regions.push(region.sub(0, wanted));
+            }
+        }
+        let instructions = compile(program, rank, &regions)?;
+        let make = |number| Loaded::new(number, label.to_owned(), priority, instructions, bytes, scratch);
+        Ok(self.core.add(make))
+    }
+
+    /// Starts an instance of a loaded program; returns at once.
+    pub fn launch(&self, program: u32) -> Result<(), Error> {
+        let loaded = self.loaded(program)?;
+        if let Some(failure) = self.core.failure() {
+            return Err(failure);
+        }
+        let mut peers = loaded.peers().map(|rank| self.core.peer(rank));
+        if let Some(gone) = peers.find(|peer| peer.has_left()) {
+            return Err(Error::Peer(format!("{} left the job; `{}` needs it", gone.name(), loaded.label)));
+        }
+        if !loaded.claim(now_ns()) {
+            return Err(Error::Usage(format!("`{}` is launched while its last launch runs", loaded.label)));
+        }
+        lock(&self.core.launches).push_back(program);
+        self.core.wake();
+        Ok(())
+    }
+
+    /// Waits until the launched instance is complete. `interrupted` is asked several times a second and ends the wait
+    /// with `Ok(false)`.
+    pub fn wait(
+        &self,
+        program: u32,
+        timeout: Duration,
+        mut interrupted: impl FnMut() -> bool,
+    ) -> Result<bool, Error> {
+        let loaded = self.loaded(program)?;
+        let deadline = Instant::now() + timeout;
+        loop {
+            if loaded.is_complete() {
+                return Ok(true);
+            }
+            if let Some(failure) = self.core.failure() {
+                return Err(failure);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(self.timed_out(&loaded, timeout));
+            }
+            self.core.wait_for_change(&loaded, left.min(Duration::from_millis(100)));
+            if interrupted() {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Non-finite findings since the last call.
+    pub fn non_finite(&self) -> Vec<NonFinite> {
+        std::mem::take(&mut lock(&self.core.non_finite))
+    }
+
+    /// Payload bytes sent to each rank over connections; zero for ourselves and for neighbours.
+    pub fn bytes_sent(&self) -> Vec<u64> {
+        let peers = self.core.peers.get().into_iter().flatten();
+        peers.map(|peer| peer.as_ref().map_or(0, |peer| peer.sent_bytes.load(Ordering::Relaxed))).collect()
+    }
+
+    /// Adds a span of this rank's step to the trace.
+    pub fn mark(&self, kind: Kind, iteration: u32, start_ns: u64, end_ns: u64) {
+        if let Some(recorder) = &self.core.recorder {
+            let times = Record { ready_ns: start_ns, start_ns, end_ns, ..Record::default() };
+            recorder.push(&Record { instance: iteration, kind, ..times });
+        }
+    }
+
+    /// Tells all peers why this rank gives up.
+    pub fn abort(&self, reason: &str) {
+        self.core.fail(reason);
+    }
+
+    /// Leaves in order; idempotent.
+    pub fn close(&self) {
+        self.core.closing.store(true, Ordering::Release);
+        // A lost wake-up would only cost the sleep's bound; the threads look at the flag by themselves.
+        drop(self.core.waker.wake());
+        for thread in lock(&self.threads).drain(..) {
+            // A panic of that thread has been printed; the job failed with it.
+            drop(thread.join());
+        }
+        drop(lock(&self.door).take());
+        if let Some(recorder) = &self.core.recorder
+            && let Err(error) = recorder.finish()
+        {
+            self.core.fail(&format!("the trace cannot be written: {error}"));
+        }
+    }
+
+    /// The failure of the job, if it failed.
+    pub fn failure(&self) -> Option<Error> {
+        self.core.failure()
+    }
+
+    fn loaded(&self, program: u32) -> Result<Arc<Loaded>, Error> {
+        self.core.program(program).ok_or_else(|| Error::Usage(format!("there is no program {program}")))
+    }
+
+    fn timed_out(&self, loaded: &Loaded, timeout: Duration) -> Error {
+        let waits: Vec<String> = loaded
+            .unfinished()
+            .into_iter()
+            .map(|(rank, receiving)| {
+                let what = if receiving { "to send" } else { "to receive" };
+                format!("{} {what}", self.core.peer(rank).name())
+            })
+            .collect();
+        Error::Timeout {
+            label: loaded.label.clone(),
+            instance: loaded.instance(),
+            timeout_s: timeout.as_secs_f64(),
+            waits_for: if waits.is_empty() { "work of this rank".into() } else { waits.join(", ") },
+        }
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.close();
+    }
+}

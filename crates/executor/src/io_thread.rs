@@ -1,0 +1,251 @@
+//! The thread that owns the connections and mailboxes of a rank, and computes when no worker threads do.
+//!
+//! Budget: each turn receives and sends a bounded amount per peer and runs a bounded amount of work, so that a large
+//! low-priority bucket delays an urgent one by one turn. It sleeps in one epoll call, woken by sockets, by threads of
+//! this rank and by neighbours alike.
+
+use crate::arrival::Arrival;
+use crate::core::{Core, lock};
+use crate::loaded::Loaded;
+use hocket_ids::Rank;
+use hocket_protocol::frame::Frame;
+use hocket_wire::mesh::Door;
+use hocket_wire::poll::Poller;
+use hocket_wire::shm::mailbox::Inbox;
+use hocket_wire::tcp::{LinkError, Receiver, Sent, Stream, Transmitter};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// Bytes moved per peer and direction in a turn: a few frames.
+const TURN_BYTES: usize = 1 << 20;
+/// Instructions run in a turn when there are no workers.
+const TURN_TASKS: usize = 4;
+/// How long a sleep may last; also bounds how late a failed wake-up is made good.
+const SLEEP_MAX: Duration = Duration::from_millis(500);
+/// Pause before a full mailbox is tried again.
+const FULL_MAILBOX_PAUSE: Duration = Duration::from_millis(1);
+/// After the last byte is sent, how long to wait for peers to close too, so that nothing in flight is cut off.
+const LINGER: Duration = Duration::from_millis(500);
+
+/// One connection, as the I/O thread sees it.
+pub struct Connection {
+    rank: Rank,
+    stream: Stream,
+    receiver: Receiver,
+    transmitter: Transmitter,
+    landing: Option<Arc<Loaded>>,
+    inbox: Option<Inbox>,
+    readable: bool,
+    writable: bool,
+    /// No more frames come.
+    ended: bool,
+}
+
+impl Connection {
+    /// To `rank`; `inbox` for a neighbour.
+    pub fn new(rank: Rank, stream: Stream, inbox: Option<Inbox>) -> Self {
+        Self {
+            rank,
+            stream,
+            receiver: Receiver::default(),
+            transmitter: Transmitter::default(),
+            landing: None,
+            inbox,
+            readable: true,
+            writable: true,
+            ended: false,
+        }
+    }
+
+    fn receive(&mut self, core: &Core) -> bool {
+        if !self.readable || self.ended {
+            return false;
+        }
+        let peer = core.peer(self.rank);
+        let mut arrival = Arrival::new(core, peer, &mut self.landing);
+        match self.receiver.receive(&self.stream, &mut arrival, TURN_BYTES) {
+            Ok(more) => self.readable = more,
+            Err(error) => {
+                // What neighbours posted before they ended is theirs to finish.
+                self.take_posts(core);
+                self.end(core, &error);
+            }
+        }
+        true
+    }
+
+    fn transmit(&mut self, core: &Core) -> bool {
+        let peer = core.peer(self.rank);
+        if !self.writable || self.ended {
+            return false;
+        }
+        let on_sent = |sent: Sent| {
+            peer.sent_bytes.fetch_add(sent.bytes as u64, Ordering::Relaxed);
+            if let Some(loaded) = core.program(sent.program)
+                && core.failure().is_none()
+            {
+                core.complete(&loaded, sent.op);
+            }
+        };
+        match self.transmitter.transmit(&self.stream, &peer.outgoing, TURN_BYTES, on_sent) {
+            Ok(None) => false,
+            Ok(Some(more)) => {
+                self.writable = more;
+                true
+            }
+            Err(error) => {
+                // The peer may have said why before it closed: hear that first.
+                self.readable = true;
+                while self.readable && !self.ended {
+                    self.receive(core);
+                }
+                self.end(core, &error.into());
+                true
+            }
+        }
+    }
+
+    fn take_posts(&mut self, core: &Core) -> bool {
+        let Some(inbox) = &mut self.inbox else { return false };
+        let peer = core.peer(self.rank);
+        let mut busy = false;
+        loop {
+            let result = match inbox.take() {
+                Ok(None) => return busy,
+                Ok(Some(post)) => Arrival::new(core, peer, &mut self.landing).post(post),
+                Err(_) => Err("wrote something into its mailbox that is no post".into()),
+            };
+            busy = true;
+            if let Err(what) = result {
+                self.end(core, &LinkError::Violation(what));
+                return busy;
+            }
+        }
+    }
+
+    fn end(&mut self, core: &Core, error: &LinkError) {
+        if std::mem::replace(&mut self.ended, true) {
+            return;
+        }
+        let peer = core.peer(self.rank);
+        if !peer.has_left() {
+            core.fail(&format!("{} {error}", peer.name()));
+        }
+    }
+}
+
+/// The life of the I/O thread.
+pub fn run(core: &Core, poller: &Poller, mut connections: Vec<Connection>, door: Door) {
+    if let Err(error) = turns(core, poller, &mut connections) {
+        core.fail(&format!("rank {}: the I/O thread cannot go on: {error}", core.rank));
+    }
+    drop(door);
+    leave(core, poller, &mut connections);
+}
+
+fn turns(core: &Core, poller: &Poller, connections: &mut [Connection]) -> io::Result<()> {
+    while !core.closing.load(Ordering::Acquire) {
+        let mut busy = launch(core);
+        let mut mailbox_full = false;
+        for connection in connections.iter_mut() {
+            busy |= connection.take_posts(core);
+            busy |= connection.receive(core);
+            busy |= connection.transmit(core);
+            if let Some(shared) = &core.peer(connection.rank).shared {
+                mailbox_full |= shared.flush()?;
+            }
+        }
+        if core.workers == 0 {
+            for _ in 0..TURN_TASKS {
+                if core.failure().is_some() || !core.work_once() {
+                    break;
+                }
+                busy = true;
+            }
+        }
+        let timeout = match (busy, mailbox_full) {
+            (true, _) => Duration::ZERO,
+            (false, true) => FULL_MAILBOX_PAUSE,
+            (false, false) => SLEEP_MAX,
+        };
+        sleep(core, poller, connections, timeout)?;
+    }
+    Ok(())
+}
+
+/// Starts the programs that were launched.
+fn launch(core: &Core) -> bool {
+    let mut busy = false;
+    loop {
+        let next = lock(&core.launches).pop_front();
+        let Some(program) = next else { return busy };
+        busy = true;
+        if let Some(loaded) = core.program(program) {
+            core.start(&loaded);
+        }
+    }
+}
+
+fn sleep(core: &Core, poller: &Poller, connections: &mut [Connection], timeout: Duration) -> io::Result<()> {
+    let mut timeout = timeout;
+    if !timeout.is_zero() {
+        // Whoever adds something after this sees the flag and wakes us; what was added before, we see now.
+        core.sleeping.set();
+        let idle = lock(&core.launches).is_empty()
+            && (core.workers > 0 || !core.has_work() || core.failure().is_some())
+            && !core.closing.load(Ordering::Acquire)
+            && connections.iter().all(|c| c.is_idle(core));
+        if !idle {
+            timeout = Duration::ZERO;
+        }
+    }
+    poller.wait(timeout, &core.waker, |ready| {
+        let connection = &mut connections[ready.token as usize];
+        connection.readable |= ready.readable;
+        connection.writable |= ready.writable;
+    })?;
+    core.sleeping.clear();
+    Ok(())
+}
+
+impl Connection {
+    /// Nothing to do until something happens.
+    fn is_idle(&self, core: &Core) -> bool {
+        let peer = core.peer(self.rank);
+        self.ended
+            || self.inbox.as_ref().is_none_or(Inbox::is_empty)
+                && (!self.writable || lock(&peer.outgoing).is_empty())
+    }
+}
+
+/// Says goodbye, flushes, and waits a moment for the others to end their side.
+fn leave(core: &Core, poller: &Poller, connections: &mut [Connection]) {
+    for connection in connections.iter_mut().filter(|c| !c.ended) {
+        lock(&core.peer(connection.rank).outgoing).control(Frame::Bye, &[]);
+    }
+    let deadline = Instant::now() + LINGER;
+    let mut shut = vec![false; connections.len()];
+    while Instant::now() < deadline && connections.iter().any(|c| !c.ended) {
+        for (connection, shut) in connections.iter_mut().zip(&mut shut) {
+            while connection.transmit(core) && connection.writable {}
+            while connection.receive(core) && connection.readable && !connection.ended {}
+            let sent = lock(&core.peer(connection.rank).outgoing).is_empty();
+            if sent && !*shut && connection.writable && !connection.ended {
+                *shut = true;
+                if connection.stream.shutdown_write().is_err() {
+                    connection.ended = true;
+                }
+            }
+        }
+        let waited = poller.wait(Duration::from_millis(10), &core.waker, |ready| {
+            let connection = &mut connections[ready.token as usize];
+            connection.readable |= ready.readable;
+            connection.writable |= ready.writable;
+        });
+        if waited.is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! A program loaded into this rank's executor: its instructions and the state of its current instance.
+//!
+//! One instance of a program runs at a time. A peer can be at most one instance ahead (it cannot finish without us), so
+//! what it announces early is kept in one of two gates per message, by the parity of the launch count.
+
+use crate::compile::{Action, Instruction};
+use hocket_ids::Rank;
+use hocket_wire::memory::Allocation;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+/// Own dependencies are met.
+const RELEASED: u8 = 1;
+/// The peer announced its side.
+const ANNOUNCED: u8 = 2;
+
+/// Both sides of a message must be there before it moves.
+#[derive(Debug, Default)]
+struct Gate([AtomicU8; 2]);
+
+impl Gate {
+    /// Notes one side; `Ok(true)` when the other is there too, `Err` when this side was there already.
+    fn note(&self, instance: u32, side: u8) -> Result<bool, ()> {
+        let half = &self.0[(instance & 1) as usize];
+        let before = half.fetch_or(side, Ordering::AcqRel);
+        if before & side != 0 {
+            return Err(());
+        }
+        let both = before | side == RELEASED | ANNOUNCED;
+        if both {
+            half.store(0, Ordering::Release);
+        }
+        Ok(both)
+    }
+}
+
+/// State of one instruction.
+#[derive(Debug, Default)]
+pub struct State {
+    /// Dependencies not yet met.
+    pending: AtomicU32,
+    gate: Gate,
+    /// Where the announced bytes lie in a neighbour's arena, by parity of the instance.
+    offered: [AtomicU64; 2],
+    /// Launch count + 1 of the instance whose receive is posted.
+    posted: AtomicU32,
+    /// Bytes received of it.
+    received: AtomicU64,
+    /// When the dependencies were met.
+    ready_ns: AtomicU64,
+    /// When it started.
+    start_ns: AtomicU64,
+    /// Launch count + 1 of the last completed instance.
+    done: AtomicU32,
+}
+
+/// A non-finite element that a `record` found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NonFinite {
+    /// Program number.
+    pub program: u32,
+    /// Launch count.
+    pub instance: u32,
+    /// First such element of the buffer.
+    pub element: usize,
+}
+
+/// A loaded program.
+#[derive(Debug)]
+pub struct Loaded {
+    /// Equal on all ranks.
+    pub number: u32,
+    /// For messages and traces.
+    pub label: String,
+    /// Lower goes first.
+    pub priority: u32,
+    /// In an order that respects dependencies.
+    pub instructions: Vec<Instruction>,
+    /// Bytes of the program's bound buffers.
+    pub bytes: u64,
+    /// Keeps scratch memory alive.
+    _scratch: Vec<Allocation>,
+    states: Vec<State>,
+    remaining: AtomicU32,
+    launched: AtomicU32,
+    completed: AtomicU32,
+    launched_ns: AtomicU64,
+}
+
+impl Loaded {
+    /// Ready for its first launch.
+    pub fn new(
+        number: u32,
+        label: String,
+        priority: u32,
+        instructions: Vec<Instruction>,
+        bytes: u64,
+        scratch: Vec<Allocation>,
+    ) -> Self {
+        let states = instructions.iter().map(|_| State::default()).collect();
+        Self {
+            number,
+            label,
+            priority,
+            instructions,
+            bytes,
+            _scratch: scratch,
+            states,
+            remaining: AtomicU32::new(0),
+            launched: AtomicU32::new(0),
+            completed: AtomicU32::new(0),
+            launched_ns: AtomicU64::new(0),
+        }
+    }
+
+    /// Launches so far.
+    pub fn launched(&self) -> u32 {
+        self.launched.load(Ordering::Acquire)
+    }
+
+    /// Whether every launched instance is complete.
+    pub fn is_complete(&self) -> bool {
+        self.completed.load(Ordering::Acquire) == self.launched()
+    }
+
+    /// The instance that runs, or ran last.
+    pub fn instance(&self) -> u32 {
+        self.launched().saturating_sub(1)
+    }
+
+    /// Claims the next launch; `false` while the one before runs.
+    pub fn claim(&self, now_ns: u64) -> bool {
+        let completed = self.completed.load(Ordering::Acquire);
+        let claimed = self
+            .launched
+            .compare_exchange(completed, completed + 1, Ordering::AcqRel, Ordering::Acquire)
+            .is_ok();
+        if claimed {
+            self.launched_ns.store(now_ns, Ordering::Relaxed);
+        }
+        claimed
+    }
+
+    /// Resets the dataflow for a claimed launch and returns the instructions that depend on nothing.
+    pub fn start(&self) -> Vec<u32> {
+        self.remaining.store(self.instructions.len() as u32, Ordering::Release);
+        for (state, instruction) in self.states.iter().zip(&self.instructions) {
+            state.pending.store(instruction.after, Ordering::Relaxed);
+        }
+        let roots = self.instructions.iter().enumerate().filter(|(_, instruction)| instruction.after == 0);
+        roots.map(|(at, _)| at as u32).collect()
+    }
+
+    /// When the current instance was launched.
+    pub fn launched_ns(&self) -> u64 {
+        self.launched_ns.load(Ordering::Relaxed)
+    }
+
+    /// One dependency of `op` is met; whether it was the last.
+    pub fn meet(&self, op: u32) -> bool {
+        self.states[op as usize].pending.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    /// The dependencies of message `op` are met; whether the peer is there too.
+    pub fn release(&self, op: u32, instance: u32) -> bool {
+        let both = self.states[op as usize].gate.note(instance, RELEASED);
+        both.expect("an instruction's dependencies are met once per instance")
+    }
+
+    /// The peer announced its side of message `op`; whether ours is there too. `Err`: it had done so before.
+    pub fn announce(&self, op: u32, instance: u32) -> Result<bool, ()> {
+        self.states[op as usize].gate.note(instance, ANNOUNCED)
+    }
+
+    /// Notes where a neighbour's bytes for `op` lie; before [`Self::announce`].
+    pub fn offer(&self, op: u32, instance: u32, offset_bytes: u64) {
+        self.states[op as usize].offered[(instance & 1) as usize].store(offset_bytes, Ordering::Release);
+    }
+
+    /// Where they lie.
+    pub fn offered(&self, op: u32, instance: u32) -> u64 {
+        self.states[op as usize].offered[(instance & 1) as usize].load(Ordering::Acquire)
+    }
+
+    /// Whether a peer may announce something for `instance` now: the running one or the next.
+    pub fn may_announce(&self, instance: u32) -> bool {
+        let launched = self.launched();
+        instance == launched || instance + 1 == launched
+    }
+
+    /// The receive `op` may land from now on.
+    pub fn post(&self, op: u32, instance: u32) {
+        let state = &self.states[op as usize];
+        state.received.store(0, Ordering::Relaxed);
+        state.posted.store(instance + 1, Ordering::Release);
+    }
+
+    /// Whether `op` is posted for `instance`, and the bytes received so far.
+    pub fn received(&self, op: u32, instance: u32) -> Option<u64> {
+        let state = &self.states[op as usize];
+        (state.posted.load(Ordering::Acquire) == instance + 1).then(|| state.received.load(Ordering::Relaxed))
+    }
+
+    /// `bytes` more landed for `op`; the sum.
+    pub fn land(&self, op: u32, bytes: u64) -> u64 {
+        self.states[op as usize].received.fetch_add(bytes, Ordering::Relaxed) + bytes
+    }
+
+    /// Notes when `op` became ready.
+    pub fn note_ready(&self, op: u32, now_ns: u64) {
+        let state = &self.states[op as usize];
+        state.ready_ns.store(now_ns, Ordering::Relaxed);
+        state.start_ns.store(0, Ordering::Relaxed);
+    }
+
+    /// Notes when `op` started, the first time.
+    pub fn note_start(&self, op: u32, now_ns: u64) {
+        let start = &self.states[op as usize].start_ns;
+        if start.load(Ordering::Relaxed) == 0 {
+            start.store(now_ns, Ordering::Relaxed);
+        }
+    }
+
+    /// When `op` was ready and when it started.
+    pub fn times(&self, op: u32) -> (u64, u64) {
+        let state = &self.states[op as usize];
+        let ready = state.ready_ns.load(Ordering::Relaxed);
+        (ready, state.start_ns.load(Ordering::Relaxed).max(ready))
+    }
+
+    /// `op` is complete; whether it was the last of the instance.
+    pub fn finish(&self, op: u32, instance: u32) -> bool {
+        self.states[op as usize].done.store(instance + 1, Ordering::Release);
+        self.remaining.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    /// The instance is complete; the next may be launched.
+    pub fn complete(&self, instance: u32) {
+        self.completed.store(instance + 1, Ordering::Release);
+    }
+
+    /// Messages of the running instance that are not complete: the peer, and whether we wait for its bytes.
+    pub fn unfinished(&self) -> Vec<(Rank, bool)> {
+        let running = self.launched();
+        let mut waits: Vec<(Rank, bool)> = self
+            .instructions
+            .iter()
+            .zip(&self.states)
+            .filter(|(_, state)| state.done.load(Ordering::Acquire) != running)
+            .filter_map(|(instruction, _)| match &instruction.action {
+                Action::Compute(_) => None,
+                Action::Send(send) => Some((send.peer, false)),
+                Action::Receive(receive) => Some((receive.peer, true)),
+            })
+            .collect();
+        waits.sort_unstable();
+        waits.dedup();
+        waits
+    }
+
+    /// Ranks that the program exchanges messages with.
+    pub fn peers(&self) -> impl Iterator<Item = Rank> + '_ {
+        self.instructions.iter().filter_map(Instruction::peer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A message that moved before both sides were ready would read or overwrite live data.
+    #[test]
+    fn gate_opens_when_both_sides_came_in_either_order() {
+        let gate = Gate::default();
+        for (instance, first) in [(0, RELEASED), (1, ANNOUNCED), (2, ANNOUNCED), (3, RELEASED)] {
+            assert_eq!(gate.note(instance, first), Ok(false));
+            assert_eq!(gate.note(instance, first), Err(()));
+            assert_eq!(gate.note(instance, (RELEASED | ANNOUNCED) ^ first), Ok(true));
+        }
+    }
+
+    /// A peer that is one step ahead must not open this step's gate.
+    #[test]
+    fn early_announcement_waits_for_its_own_instance() {
+        let gate = Gate::default();
+        assert_eq!(gate.note(1, ANNOUNCED), Ok(false));
+        assert_eq!(gate.note(0, RELEASED), Ok(false));
+        assert_eq!(gate.note(0, ANNOUNCED), Ok(true));
+        assert_eq!(gate.note(1, RELEASED), Ok(true));
+    }
+}

@@ -1,0 +1,108 @@
+//! What any thread may hand to a peer: frames and messages for its connection, posts for its mailbox.
+
+use hocket_ids::Rank;
+use hocket_wire::memory::Mapping;
+use hocket_wire::mesh::Neighbour;
+use hocket_wire::poll::Waker;
+use hocket_wire::shm::mailbox::{Outbox, Post, Sleeping};
+use hocket_wire::tcp::Outgoing;
+use std::collections::VecDeque;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Another rank, as all threads see it.
+pub struct Peer {
+    /// Its rank.
+    pub rank: Rank,
+    /// Its host, for messages.
+    pub host: String,
+    /// For its connection; the I/O thread sends it.
+    pub outgoing: Mutex<Outgoing>,
+    /// Present on the same host.
+    pub shared: Option<Shared>,
+    /// Payload bytes sent over its connection.
+    pub sent_bytes: AtomicU64,
+    /// It said goodbye.
+    pub left: AtomicBool,
+}
+
+/// A neighbour's memory and mailbox.
+pub struct Shared {
+    /// Its arena.
+    pub arena: Arc<Mapping>,
+    posts: Mutex<Posts>,
+    sleeping: Sleeping,
+    waker: Waker,
+}
+
+struct Posts {
+    outbox: Outbox,
+    /// Did not fit the ring; in order.
+    waiting: VecDeque<Post>,
+}
+
+impl Peer {
+    /// `local` is our own position among the ranks of the host.
+    pub fn new(rank: Rank, host: String, neighbour: Option<Neighbour>, local: usize) -> Self {
+        let shared = neighbour.map(|neighbour| Shared {
+            posts: Mutex::new(Posts {
+                outbox: Outbox::new(&neighbour.arena, local),
+                waiting: VecDeque::new(),
+            }),
+            sleeping: Sleeping::new(&neighbour.arena),
+            arena: neighbour.arena,
+            waker: neighbour.waker,
+        });
+        Self {
+            rank,
+            host,
+            outgoing: Mutex::default(),
+            shared,
+            sent_bytes: AtomicU64::new(0),
+            left: AtomicBool::new(false),
+        }
+    }
+
+    /// `rank 2 (host b0)`, as messages call it.
+    pub fn name(&self) -> String {
+        format!("rank {} (host {})", self.rank, self.host)
+    }
+
+    /// Whether it said goodbye.
+    pub fn has_left(&self) -> bool {
+        self.left.load(Ordering::Acquire)
+    }
+}
+
+impl Shared {
+    /// Posts to the neighbour, in order, and wakes it when it sleeps.
+    pub fn post(&self, post: Post) -> io::Result<()> {
+        let mut posts = self.posts.lock().unwrap_or_else(PoisonError::into_inner);
+        if !posts.waiting.is_empty() || !posts.outbox.put(post) {
+            posts.waiting.push_back(post);
+        }
+        drop(posts);
+        if self.sleeping.must_wake() { self.waker.wake() } else { Ok(()) }
+    }
+
+    /// Moves what did not fit before; whether some still waits.
+    pub fn flush(&self) -> io::Result<bool> {
+        let mut posts = self.posts.lock().unwrap_or_else(PoisonError::into_inner);
+        if posts.waiting.is_empty() {
+            return Ok(false);
+        }
+        while let Some(&post) = posts.waiting.front() {
+            if !posts.outbox.put(post) {
+                break;
+            }
+            posts.waiting.pop_front();
+        }
+        let waits = !posts.waiting.is_empty();
+        drop(posts);
+        if self.sleeping.must_wake() {
+            self.waker.wake()?;
+        }
+        Ok(waits)
+    }
+}

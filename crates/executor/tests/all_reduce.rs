@@ -1,0 +1,168 @@
+//! All-reduces over real sockets and shared memory between executors, against sums taken here.
+//!
+//! Programs are written out by hand, so that a fault of a pass cannot hide one of the executor.
+
+#![expect(clippy::unwrap_used, clippy::float_cmp, reason = "a test; the sums are exact")]
+
+use hocket_executor::{Address, Engine, Error, Options};
+use hocket_ids::{BufferId, Rank, Tag};
+use hocket_program::{BufferKind, DType, Op, Program, RankBuilder, RankProgram, ReduceOp, Slice};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Ring all-reduce of `len` elements, `wire` between ranks.
+fn ring(world: usize, len: usize, wire: DType) -> Program {
+    let ranks = (0..world).map(|rank| ring_rank(world, rank, len, wire)).collect();
+    Program { name: "test.ring".into(), ranks, ..Program::default() }
+}
+
+fn ring_rank(world: usize, rank: usize, len: usize, wire: DType) -> RankProgram {
+    let mut b = RankBuilder::new();
+    let buffer = b.buffer("bucket", DType::F32, len, BufferKind::Bound);
+    let chunk = |at: usize| Slice::new(buffer, len * at / world, len * (at + 1) / world);
+    let (next, before) = (Rank::from_index((rank + 1) % world), Rank::from_index((rank + world - 1) % world));
+    for step in 0..2 * (world - 1) {
+        let reduce = (step < world - 1).then_some(ReduceOp::Sum);
+        let (out, into) = ((rank + 2 * world - step) % world, (rank + 2 * world - step - 1) % world);
+        let tag = Tag::from_index(step);
+        b.push(Op::Send { src: chunk(out), wire, peer: next, tag }, None);
+        b.push(Op::Recv { dst: chunk(into), wire, reduce, peer: before, tag }, None);
+    }
+    b.finish()
+}
+
+/// Engines of one job in this process; `hosts` says which share memory.
+fn mesh(hosts: &[&str], threads: usize) -> Vec<Arc<Engine>> {
+    let job = format!("test-{}-{:?}", std::process::id(), thread::current().id());
+    let engines: Vec<Arc<Engine>> = (0..hosts.len())
+        .map(|rank| {
+            let options = Options {
+                rank: Rank::from_index(rank),
+                world: hosts.len(),
+                job: job.clone(),
+                secret: b"secret".to_vec(),
+                bind: [127, 0, 0, 1].into(),
+                threads,
+                trace: None,
+                clock_offset_ns: 0,
+            };
+            Arc::new(Engine::new(options).unwrap())
+        })
+        .collect();
+    let addresses: Vec<Address> = engines
+        .iter()
+        .zip(hosts)
+        .map(|(engine, host)| Address { tcp: engine.address(), host: (*host).into() })
+        .collect();
+    each(&engines, |_, engine| engine.connect(&addresses, TIMEOUT).unwrap());
+    engines
+}
+
+/// Runs `f` on all ranks at once.
+fn each(engines: &[Arc<Engine>], f: impl Fn(usize, &Engine) + Sync) {
+    thread::scope(|scope| {
+        for (rank, engine) in engines.iter().enumerate() {
+            let f = &f;
+            scope.spawn(move || f(rank, engine));
+        }
+    });
+}
+
+fn floats(bytes: &[u8]) -> Vec<f32> {
+    bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
+}
+
+fn check(hosts: &[&str], len: usize, wire: DType, launches: usize, threads: usize) {
+    let engines = mesh(hosts, threads);
+    let world = hosts.len();
+    let program = ring(world, len, wire);
+    each(&engines, |rank, engine| {
+        let memory = engine.allocate(len * 4).unwrap();
+        let buffers = HashMap::from([(BufferId(0), memory.region().clone())]);
+        let number = engine.load(&program, &buffers, 0, "bucket").unwrap();
+        for launch in 0..launches {
+            let value = |at: usize, rank: usize| ((at * 7 + rank * 3 + launch) % 64) as f32;
+            for (at, cell) in memory.region().as_bytes_mut().chunks_exact_mut(4).enumerate() {
+                cell.copy_from_slice(&value(at, rank).to_le_bytes());
+            }
+            engine.launch(number).unwrap();
+            assert!(engine.wait(number, TIMEOUT, || false).unwrap());
+            let sums = floats(memory.region().as_bytes());
+            for (at, &sum) in sums.iter().enumerate() {
+                let expected: f32 = (0..world).map(|rank| value(at, rank)).sum();
+                assert!(sum == expected, "rank {rank} launch {launch} element {at}: {sum} for {expected}");
+            }
+        }
+    });
+    each(&engines, |_, engine| engine.close());
+}
+
+/// Gradients would be wrong between hosts.
+#[test]
+fn ring_over_tcp() {
+    for (world, len) in [(2, 1), (2, 1000), (3, 7), (4, 300_001), (5, 64)] {
+        let hosts: Vec<String> = (0..world).map(|rank| format!("h{rank}")).collect();
+        let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
+        check(&hosts, len, DType::F32, 3, 1);
+    }
+}
+
+/// Gradients would be wrong within a host.
+#[test]
+fn ring_over_shared_memory() {
+    for (world, len) in [(2, 1), (3, 7), (4, 300_001)] {
+        check(&vec!["h"; world], len, DType::F32, 20, 1);
+    }
+}
+
+/// Mixed hosts, several native threads and a codec at once.
+#[test]
+fn ring_over_both_with_threads_and_codec() {
+    check(&["a", "a", "b", "b"], 100_003, DType::F16, 10, 3);
+    check(&["a", "b", "a", "b"], 100_003, DType::F32, 10, 2);
+}
+
+/// A rank that dies must be named by all others, not waited for.
+#[test]
+fn a_dead_rank_is_named() {
+    let engines = mesh(&["a", "a", "b"], 1);
+    let program = ring(3, 999, DType::F32);
+    let started = Instant::now();
+    each(&engines, |rank, engine| {
+        let memory = engine.allocate(999 * 4).unwrap();
+        let buffers = HashMap::from([(BufferId(0), memory.region().clone())]);
+        let number = engine.load(&program, &buffers, 0, "bucket").unwrap();
+        if rank == 1 {
+            engine.close();
+            return;
+        }
+        let outcome = engine.launch(number).and_then(|()| engine.wait(number, TIMEOUT, || false));
+        let Err(Error::Peer(reason)) = outcome else { panic!("rank {rank}: {outcome:?}") };
+        assert!(reason.contains("rank 1 (host a)"), "{reason}");
+    });
+    assert!(started.elapsed() < TIMEOUT);
+}
+
+/// A wait that ends must say whom it waited for.
+#[test]
+fn a_time_out_names_the_rank() {
+    let engines = mesh(&["a", "b"], 1);
+    let program = ring(2, 10, DType::F32);
+    each(&engines, |rank, engine| {
+        let memory = engine.allocate(40).unwrap();
+        let buffers = HashMap::from([(BufferId(0), memory.region().clone())]);
+        let number = engine.load(&program, &buffers, 0, "bucket").unwrap();
+        if rank == 0 {
+            engine.launch(number).unwrap();
+            let outcome = engine.wait(number, Duration::from_millis(200), || false);
+            let Err(error @ Error::Timeout { .. }) = outcome else { panic!("{outcome:?}") };
+            assert!(error.to_string().contains("rank 1 (host b)"), "{error}");
+        } else {
+            thread::sleep(Duration::from_millis(400));
+        }
+    });
+}

@@ -1,0 +1,193 @@
+//! Mutual proof of the job's secret before any frame is parsed: HMAC-SHA256 over both sides' nonces.
+//!
+//! Four messages of fixed size: connector's hello, acceptor's hello with its proof, connector's proof, and the
+//! acceptor's welcome, without which the connector could not tell a refusal from a slow peer. Each proof covers
+//! both nonces, both ranks and the role, so neither replay nor reflection passes. No I/O here.
+
+use hmac::{Hmac, KeyInit, Mac};
+use hocket_ids::Rank;
+use sha2::Sha256;
+use std::fmt;
+
+/// Bytes of a nonce.
+pub const NONCE_BYTES: usize = 32;
+/// Bytes of a proof.
+pub const PROOF_BYTES: usize = 32;
+/// Bytes of the connector's first message: magic, its rank, the rank it wants, nonce.
+pub const HELLO_BYTES: usize = 8 + 4 + 4 + NONCE_BYTES;
+/// Bytes of the acceptor's answer: magic, nonce, proof.
+pub const CHALLENGE_BYTES: usize = 8 + NONCE_BYTES + PROOF_BYTES;
+/// The acceptor's last word.
+pub const WELCOME: u8 = b'W';
+
+const MAGIC: [u8; 8] = *b"HOCKET\x00\x01";
+
+/// Why the other side is turned away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HandshakeError {
+    /// The first bytes are not ours: a stranger, or another version.
+    NotAPeer,
+    /// It asks for a rank that lives elsewhere.
+    WrongRank {
+        /// The rank that it asked for.
+        wanted: Rank,
+    },
+    /// It does not know the job's secret.
+    WrongSecret,
+}
+
+impl fmt::Display for HandshakeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotAPeer => f.write_str("it does not speak Hocket's protocol, or another version of it"),
+            Self::WrongRank { wanted } => write!(f, "it looks for rank {wanted}, which is not here"),
+            Self::WrongSecret => f.write_str("it does not know this job's secret"),
+        }
+    }
+}
+
+impl std::error::Error for HandshakeError {}
+
+#[derive(Clone, Copy)]
+enum Role {
+    Connector = 1,
+    Acceptor = 2,
+}
+
+/// The side that opens the connection.
+pub struct Connector<'a> {
+    secret: &'a [u8],
+    from: Rank,
+    to: Rank,
+    nonce: [u8; NONCE_BYTES],
+}
+
+impl<'a> Connector<'a> {
+    /// `from` connects to `to`; `nonce` must be fresh and random.
+    pub fn new(secret: &'a [u8], from: Rank, to: Rank, nonce: [u8; NONCE_BYTES]) -> Self {
+        Self { secret, from, to, nonce }
+    }
+
+    /// The first message.
+    pub fn hello(&self) -> [u8; HELLO_BYTES] {
+        let mut bytes = [0; HELLO_BYTES];
+        bytes[..8].copy_from_slice(&MAGIC);
+        bytes[8..12].copy_from_slice(&self.from.0.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.to.0.to_le_bytes());
+        bytes[16..].copy_from_slice(&self.nonce);
+        bytes
+    }
+
+    /// Checks the acceptor's proof and answers with our own.
+    pub fn handle_challenge(
+        &self,
+        bytes: &[u8; CHALLENGE_BYTES],
+    ) -> Result<[u8; PROOF_BYTES], HandshakeError> {
+        if bytes[..8] != MAGIC {
+            return Err(HandshakeError::NotAPeer);
+        }
+        let nonce = &bytes[8..8 + NONCE_BYTES];
+        let proof = |role| proof(self.secret, role, self.from, self.to, &self.nonce, nonce);
+        verify(proof(Role::Acceptor), &bytes[8 + NONCE_BYTES..])?;
+        Ok(proof(Role::Connector).finalize().into_bytes().into())
+    }
+}
+
+/// The side that accepts; made from the connector's hello.
+pub struct Acceptor<'a> {
+    secret: &'a [u8],
+    from: Rank,
+    to: Rank,
+    theirs: [u8; NONCE_BYTES],
+    ours: [u8; NONCE_BYTES],
+}
+
+impl<'a> Acceptor<'a> {
+    /// Reads a hello that reached rank `here`; `nonce` must be fresh and random.
+    pub fn handle_hello(
+        secret: &'a [u8],
+        here: Rank,
+        bytes: &[u8; HELLO_BYTES],
+        nonce: [u8; NONCE_BYTES],
+    ) -> Result<Self, HandshakeError> {
+        if bytes[..8] != MAGIC {
+            return Err(HandshakeError::NotAPeer);
+        }
+        let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let (from, to) = (Rank(word(8)), Rank(word(12)));
+        if to != here {
+            return Err(HandshakeError::WrongRank { wanted: to });
+        }
+        let mut theirs = [0; NONCE_BYTES];
+        theirs.copy_from_slice(&bytes[16..]);
+        Ok(Self { secret, from, to, theirs, ours: nonce })
+    }
+
+    /// The answer to the hello.
+    pub fn challenge(&self) -> [u8; CHALLENGE_BYTES] {
+        let mut bytes = [0; CHALLENGE_BYTES];
+        bytes[..8].copy_from_slice(&MAGIC);
+        bytes[8..8 + NONCE_BYTES].copy_from_slice(&self.ours);
+        bytes[8 + NONCE_BYTES..].copy_from_slice(&self.proof(Role::Acceptor).finalize().into_bytes());
+        bytes
+    }
+
+    /// Checks the connector's proof; its rank may be trusted from here on.
+    pub fn handle_proof(self, bytes: &[u8; PROOF_BYTES]) -> Result<Rank, HandshakeError> {
+        verify(self.proof(Role::Connector), bytes)?;
+        Ok(self.from)
+    }
+
+    fn proof(&self, role: Role) -> Hmac<Sha256> {
+        proof(self.secret, role, self.from, self.to, &self.theirs, &self.ours)
+    }
+}
+
+fn proof(secret: &[u8], role: Role, from: Rank, to: Rank, connector: &[u8], acceptor: &[u8]) -> Hmac<Sha256> {
+    let mut mac = Hmac::<Sha256>::new_from_slice(secret).expect("HMAC takes a key of any length");
+    mac.update(&MAGIC);
+    mac.update(&[role as u8]);
+    mac.update(&from.0.to_le_bytes());
+    mac.update(&to.0.to_le_bytes());
+    mac.update(connector);
+    mac.update(acceptor);
+    mac
+}
+
+fn verify(expected: Hmac<Sha256>, proof: &[u8]) -> Result<(), HandshakeError> {
+    expected.verify_slice(proof).map_err(|_| HandshakeError::WrongSecret)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(secret_a: &[u8], secret_b: &[u8], here: Rank) -> Result<Rank, HandshakeError> {
+        let connector = Connector::new(secret_a, Rank(3), Rank(1), [7; NONCE_BYTES]);
+        let acceptor = Acceptor::handle_hello(secret_b, here, &connector.hello(), [9; NONCE_BYTES])?;
+        let proof = connector.handle_challenge(&acceptor.challenge())?;
+        acceptor.handle_proof(&proof)
+    }
+
+    /// Ranks of one job could not talk.
+    #[test]
+    fn same_secret_meets() {
+        assert_eq!(run(b"job", b"job", Rank(1)), Ok(Rank(3)));
+    }
+
+    /// A stranger, or a second job on a reused port, could join.
+    #[test]
+    fn other_secret_or_rank_is_refused() {
+        assert_eq!(run(b"job", b"other", Rank(1)), Err(HandshakeError::WrongSecret));
+        assert_eq!(run(b"job", b"job", Rank(2)), Err(HandshakeError::WrongRank { wanted: Rank(1) }));
+    }
+
+    /// An attacker who echoes our own proof back would be let in.
+    #[test]
+    fn reflected_proof_is_refused() {
+        let connector = Connector::new(b"job", Rank(3), Rank(1), [7; NONCE_BYTES]);
+        let acceptor = Acceptor::handle_hello(b"job", Rank(1), &connector.hello(), [9; NONCE_BYTES]).unwrap();
+        let own: [u8; PROOF_BYTES] = acceptor.challenge()[8 + NONCE_BYTES..].try_into().unwrap();
+        assert_eq!(acceptor.handle_proof(&own), Err(HandshakeError::WrongSecret));
+    }
+}

@@ -1,0 +1,292 @@
+//! Registered memory: one sparse memfd per rank that the ranks of its host map whole.
+//!
+//! A memfd leaves nothing behind however its owner dies, is not bounded by the size of `/dev/shm`, and costs only the
+//! pages that are touched. Gradients and scratch buffers are [`Region`]s of it, so peers reduce straight out of them.
+//! Invariant behind every `unsafe` here: a region stays inside its mapping, which lives as long as the region does; that
+//! no two threads or ranks race on a region's bytes is what the program verifier proves (dependencies and messages
+//! order all conflicting ops), and is what `tests/oracle` would catch.
+
+use hocket_kernels::{DType, ReduceOp};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, ftruncate, memfd_create};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use std::ffi::c_void;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Allocation granularity: a page, so that freed ranges can be given back to the system.
+pub const PAGE_BYTES: usize = 4096;
+
+/// Address space of an arena: more than any host's memory; only touched pages exist.
+const ARENA_BYTES: usize = 1 << 40;
+
+/// A shared mapping of a memfd, unmapped when the last region of it is gone.
+#[derive(Debug)]
+pub struct Mapping {
+    base: *mut u8,
+    len: usize,
+}
+
+// SAFETY: the pointer is to shared memory that is valid from any thread for the lifetime of the value; see the module's
+// invariant for the bytes behind it.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps the first `len` bytes of `fd`.
+    pub fn new(fd: BorrowedFd<'_>, len: usize) -> io::Result<Self> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a fresh mapping at an address of the kernel's choice aliases nothing.
+        let base = unsafe {
+            mmap(std::ptr::null_mut(), len, protection, MapFlags::SHARED | MapFlags::NORESERVE, fd, 0)?
+        };
+        Ok(Self { base: base.cast(), len })
+    }
+
+    /// Address of byte `offset`, which must lie inside.
+    pub(crate) fn at(&self, offset: usize) -> *mut u8 {
+        assert!(offset < self.len, "offset {offset} in a mapping of {} bytes", self.len);
+        // SAFETY: checked to stay inside the mapping.
+        unsafe { self.base.add(offset) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: this is the mapping that `new` made, and nothing refers to it any more.
+        let unmapped = unsafe { munmap(self.base.cast::<c_void>(), self.len) };
+        debug_assert!(unmapped.is_ok(), "munmap of our own mapping failed: {unmapped:?}");
+    }
+}
+
+/// A rank's registered memory.
+#[derive(Debug)]
+pub struct Arena {
+    fd: OwnedFd,
+    mapping: Arc<Mapping>,
+    free: Mutex<FreeList>,
+}
+
+impl Arena {
+    /// A new arena whose first `reserved_bytes` are not handed out (the mailboxes).
+    pub fn new(reserved_bytes: usize) -> io::Result<Arc<Self>> {
+        let fd = memfd_create("hocket", MemfdFlags::CLOEXEC)?;
+        ftruncate(&fd, ARENA_BYTES as u64)?;
+        let mapping = Arc::new(Mapping::new(fd.as_fd(), ARENA_BYTES)?);
+        let free = Mutex::new(FreeList::new(reserved_bytes.next_multiple_of(PAGE_BYTES), ARENA_BYTES));
+        Ok(Arc::new(Self { fd, mapping, free }))
+    }
+
+    /// Zero-filled memory of `len` bytes, page-aligned, given back when the allocation is dropped.
+    pub fn allocate(self: &Arc<Self>, len: usize) -> io::Result<Allocation> {
+        let reserved = len.max(1).next_multiple_of(PAGE_BYTES);
+        let offset = self
+            .free
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take(reserved)
+            .ok_or_else(|| io::Error::new(io::ErrorKind::OutOfMemory, "registered memory is used up"))?;
+        let region = Region { mapping: Arc::clone(&self.mapping), offset, len };
+        Ok(Allocation { arena: Arc::clone(self), region, reserved })
+    }
+
+    /// The descriptor that peers map.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// The arena's own mapping.
+    pub fn mapping(&self) -> &Arc<Mapping> {
+        &self.mapping
+    }
+}
+
+/// Maps a peer's arena from the descriptor that it passed.
+pub fn map_peer(fd: BorrowedFd<'_>) -> io::Result<Arc<Mapping>> {
+    Ok(Arc::new(Mapping::new(fd, ARENA_BYTES)?))
+}
+
+/// Memory of an arena with an owner.
+#[derive(Debug)]
+pub struct Allocation {
+    arena: Arc<Arena>,
+    region: Region,
+    reserved: usize,
+}
+
+impl Allocation {
+    /// All of it.
+    pub fn region(&self) -> &Region {
+        &self.region
+    }
+}
+
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        let (offset, len) = (self.region.offset, self.reserved);
+        // The hole reads as zeros, so the next owner finds zero-filled memory. When the kernel refuses, the range is
+        // leaked rather than handed out dirty.
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        if fallocate(self.arena.fd(), flags, offset as u64, len as u64).is_ok() {
+            self.arena.free.lock().unwrap_or_else(PoisonError::into_inner).give(offset, len);
+        }
+    }
+}
+
+/// Bytes of a mapping that ops read and write.
+#[derive(Clone, Debug)]
+pub struct Region {
+    mapping: Arc<Mapping>,
+    offset: usize,
+    len: usize,
+}
+
+impl Region {
+    /// `len` bytes at `offset` of a mapping; `None` when they do not lie inside.
+    pub fn new(mapping: &Arc<Mapping>, offset: u64, len: u64) -> Option<Self> {
+        let end = offset.checked_add(len)?;
+        (end <= mapping.len as u64).then(|| Self {
+            mapping: Arc::clone(mapping),
+            offset: offset as usize,
+            len: len as usize,
+        })
+    }
+
+    /// `len` bytes at `offset` of this region.
+    ///
+    /// # Panics
+    /// When they do not lie inside: the caller computed them.
+    #[must_use]
+    pub fn sub(&self, offset: usize, len: usize) -> Self {
+        assert!(offset + len <= self.len, "{offset}+{len} in a region of {} bytes", self.len);
+        Self { mapping: Arc::clone(&self.mapping), offset: self.offset + offset, len }
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it holds no byte.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Where it starts in its arena: what a peer needs to find it.
+    pub fn arena_offset(&self) -> u64 {
+        self.offset as u64
+    }
+
+    /// Address of the first byte, for frameworks that share the memory.
+    pub fn address(&self) -> *mut u8 {
+        self.mapping.at(self.offset)
+    }
+
+    /// The bytes, to write to a socket.
+    pub fn as_bytes(&self) -> &[u8] {
+        // SAFETY: inside a live mapping by construction; races are excluded by the module's invariant.
+        unsafe { std::slice::from_raw_parts(self.address(), self.len) }
+    }
+
+    /// The bytes, to read from a socket. Takes `&self`: regions are views, ordered by the program.
+    #[expect(
+        clippy::mut_from_ref,
+        reason = "exclusive by the program's dependencies, not by the borrow checker"
+    )]
+    pub fn as_bytes_mut(&self) -> &mut [u8] {
+        // SAFETY: as above.
+        unsafe { std::slice::from_raw_parts_mut(self.address(), self.len) }
+    }
+
+    /// `self = src`.
+    pub fn copy_from(&self, src: &Self) {
+        hocket_kernels::copy_streaming(self.as_bytes_mut(), src.as_bytes());
+    }
+
+    /// `self = convert(src)`.
+    pub fn cast_from(&self, dtype: DType, src_dtype: DType, src: &[u8]) {
+        hocket_kernels::cast(dtype, self.as_bytes_mut(), src_dtype, src);
+    }
+
+    /// `self = self ⊕ convert(src)`.
+    pub fn reduce_from(&self, op: ReduceOp, dtype: DType, src_dtype: DType, src: &[u8]) {
+        hocket_kernels::reduce(op, dtype, self.as_bytes_mut(), src_dtype, src);
+    }
+}
+
+/// Free ranges of an arena, first fit, neighbours joined.
+#[derive(Debug)]
+struct FreeList {
+    /// (start, length), ascending, never touching.
+    ranges: Vec<(usize, usize)>,
+}
+
+impl FreeList {
+    fn new(start: usize, end: usize) -> Self {
+        Self { ranges: vec![(start, end - start)] }
+    }
+
+    fn take(&mut self, len: usize) -> Option<usize> {
+        let at = self.ranges.iter().position(|&(_, free)| free >= len)?;
+        let (start, free) = self.ranges[at];
+        if free == len {
+            self.ranges.remove(at);
+        } else {
+            self.ranges[at] = (start + len, free - len);
+        }
+        Some(start)
+    }
+
+    fn give(&mut self, start: usize, len: usize) {
+        let at = self.ranges.partition_point(|&(other, _)| other < start);
+        self.ranges.insert(at, (start, len));
+        for right in [at + 1, at] {
+            if right > 0 && right < self.ranges.len() {
+                let (left_start, left_len) = self.ranges[right - 1];
+                let (right_start, right_len) = self.ranges[right];
+                if left_start + left_len == right_start {
+                    self.ranges[right - 1].1 += right_len;
+                    self.ranges.remove(right);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A second run in one process would find stale gradients, or run out of address space.
+    #[test]
+    fn freed_memory_is_reused_and_zero() {
+        let arena = Arena::new(100).unwrap();
+        let first = arena.allocate(5000).unwrap();
+        first.region().as_bytes_mut().fill(7);
+        let offset = first.region().arena_offset();
+        drop(first);
+        let second = arena.allocate(5000).unwrap();
+        assert_eq!(second.region().arena_offset(), offset);
+        assert!(second.region().as_bytes().iter().all(|&byte| byte == 0));
+    }
+
+    /// Ranges given back in any order must become one again.
+    #[test]
+    fn neighbours_join() {
+        let mut free = FreeList::new(0, 100);
+        let starts: Vec<usize> = (0..4).map(|_| free.take(10).unwrap()).collect();
+        for at in [1, 3, 0, 2] {
+            free.give(starts[at], 10);
+        }
+        assert_eq!(free.ranges, vec![(0, 100)]);
+    }
+
+    /// A peer's bad descriptor must not become a wild pointer.
+    #[test]
+    fn regions_outside_the_mapping_are_refused() {
+        let arena = Arena::new(0).unwrap();
+        assert!(Region::new(arena.mapping(), u64::MAX, 2).is_none());
+        assert!(Region::new(arena.mapping(), ARENA_BYTES as u64 - 1, 2).is_none());
+    }
+}

@@ -1,0 +1,368 @@
+//! Brings up the links of one rank to all others: a door that admits who proves the job's secret, and calls to the
+//! doors of lower ranks. Ranks of one host also exchange their arenas.
+//!
+//! The door stays open while the rank lives, so that strangers are turned away and logged rather than left hanging;
+//! each caller is heard by a thread of its own, bounded in time and number.
+
+use crate::memory::{Arena, Mapping, map_peer};
+use crate::poll::Waker;
+use crate::shm::pass_fd;
+use crate::tcp::Stream;
+use hocket_ids::Rank;
+use hocket_protocol::handshake::{
+    Acceptor, CHALLENGE_BYTES, Connector, HELLO_BYTES, HandshakeError, NONCE_BYTES, PROOF_BYTES, WELCOME,
+};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fd::AsFd;
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net as unix;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// How long a caller may take to prove the secret.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Callers that are heard at the same time; more are turned away at once.
+const CALLERS_MAX: usize = 64;
+/// How often the door looks whether it must close.
+const DOOR_POLL: Duration = Duration::from_millis(100);
+/// Pause between calls to a door that does not answer yet.
+const CALL_AGAIN: Duration = Duration::from_millis(50);
+
+/// Where a rank can be reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// Of its door.
+    pub tcp: SocketAddr,
+    /// What ranks of one host share.
+    pub host: String,
+}
+
+/// Memory and waker of a rank on the same host.
+pub struct Neighbour {
+    /// Its arena.
+    pub arena: Arc<Mapping>,
+    /// Wakes its I/O thread.
+    pub waker: Waker,
+}
+
+/// A connection to one rank.
+pub struct Link {
+    /// The rank at the other end.
+    pub rank: Rank,
+    /// Non-blocking.
+    pub stream: Stream,
+    /// Present on the same host.
+    pub neighbour: Option<Neighbour>,
+}
+
+/// Who we are, for handshakes.
+#[derive(Clone)]
+pub struct Identity {
+    /// Our rank.
+    pub rank: Rank,
+    /// Names the job among others on the host.
+    pub job: String,
+    /// Known to its ranks alone.
+    pub secret: Vec<u8>,
+}
+
+/// Why a mesh did not come up.
+#[derive(Debug, thiserror::Error)]
+pub enum MeshError {
+    /// The door could not be opened.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// As asked for.
+        address: IpAddr,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Some ranks did not connect in time.
+    #[error("{}", missing(.ranks, *.timeout_s))]
+    Missing {
+        /// Who, where, and what went wrong last.
+        ranks: Vec<(Rank, Address, String)>,
+        /// How long they had.
+        timeout_s: f64,
+    },
+    /// The system refused something that every Linux has.
+    #[error("cannot set up the wire: {0}")]
+    Io(#[from] io::Error),
+}
+
+fn missing(ranks: &[(Rank, Address, String)], timeout_s: f64) -> String {
+    let each: Vec<String> = ranks
+        .iter()
+        .map(|(rank, address, why)| format!("rank {rank} (host {}, {}): {why}", address.host, address.tcp))
+        .collect();
+    format!("not connected after {timeout_s:.0} s: {}", each.join("; "))
+}
+
+/// Accepts connections from higher ranks.
+pub struct Door {
+    address: SocketAddr,
+    closing: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+    admitted: mpsc::Receiver<(Rank, Stream)>,
+}
+
+impl Door {
+    /// Listens on `address` at a port of the system's choice, and for ranks of this host.
+    pub fn open(address: IpAddr, identity: Identity) -> Result<Self, MeshError> {
+        let listen = |source| MeshError::Listen { address, source };
+        let tcp = TcpListener::bind((address, 0)).map_err(listen)?;
+        let bound = tcp.local_addr().map_err(listen)?;
+        let local = unix::UnixListener::bind_addr(&local_name(&identity.job, identity.rank, bound.port())?)?;
+        tcp.set_nonblocking(true)?;
+        local.set_nonblocking(true)?;
+        let closing = Arc::new(AtomicBool::new(false));
+        let (sender, admitted) = mpsc::channel();
+        let flag = Arc::clone(&closing);
+        let thread = thread::Builder::new()
+            .name("hocket-door".into())
+            .spawn(move || keep_door(&tcp, &local, &identity, &flag, &sender))?;
+        Ok(Self { address: bound, closing, thread: Some(thread), admitted })
+    }
+
+    /// What peers connect to.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Links to all other ranks, by rank (`None` at our own place).
+    pub fn connect(
+        &self,
+        identity: &Identity,
+        peers: &[Address],
+        arena: &Arena,
+        waker: &Waker,
+        timeout: Duration,
+    ) -> Result<Vec<Option<Link>>, MeshError> {
+        let own = identity.rank;
+        let deadline = Instant::now() + timeout;
+        let mut links: Vec<Option<Link>> = peers.iter().map(|_| None).collect();
+        let mut failures = Vec::new();
+        for (at, peer) in peers.iter().enumerate().take(own.index()) {
+            let rank = Rank::from_index(at);
+            match call(identity, rank, peer, peer.host == peers[own.index()].host, deadline) {
+                Ok(stream) => {
+                    links[at] = Some(finish(rank, stream, arena, waker, Exchange::SendFirst)?);
+                }
+                Err(why) => failures.push((rank, peer.clone(), why.to_string())),
+            }
+        }
+        while links.iter().skip(own.index() + 1).any(Option::is_none) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let Ok((rank, stream)) = self.admitted.recv_timeout(left) else { break };
+            // A rank that is not ours to admit, or a second time, is turned away by dropping its connection.
+            if rank > own && links.get(rank.index()).is_some_and(Option::is_none) {
+                links[rank.index()] = Some(finish(rank, stream, arena, waker, Exchange::ReceiveFirst)?);
+            }
+        }
+        for (at, peer) in peers.iter().enumerate().skip(own.index() + 1) {
+            if links[at].is_none() {
+                failures.push((Rank::from_index(at), peer.clone(), "it did not call".into()));
+            }
+        }
+        if failures.is_empty() {
+            Ok(links)
+        } else {
+            Err(MeshError::Missing { ranks: failures, timeout_s: timeout.as_secs_f64() })
+        }
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        self.closing.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // A panic in the door thread has been printed by the runtime; there is nothing to add here.
+            drop(thread.join());
+        }
+    }
+}
+
+/// Abstract, so nothing is left in a file system; the port makes it unique in its network namespace.
+fn local_name(job: &str, rank: Rank, port: u16) -> io::Result<unix::SocketAddr> {
+    unix::SocketAddr::from_abstract_name(format!("hocket/{job}/{rank}/{port}"))
+}
+
+fn keep_door(
+    tcp: &TcpListener,
+    local: &unix::UnixListener,
+    identity: &Identity,
+    closing: &AtomicBool,
+    admitted: &mpsc::Sender<(Rank, Stream)>,
+) {
+    let callers = Arc::new(AtomicUsize::new(0));
+    let timeout = rustix::event::Timespec { tv_sec: 0, tv_nsec: DOOR_POLL.as_nanos() as _ };
+    while !closing.load(Ordering::Relaxed) {
+        let mut fds = [PollFd::new(tcp, PollFlags::IN), PollFd::new(local, PollFlags::IN)];
+        if !matches!(poll(&mut fds, Some(&timeout)), Ok(1..)) {
+            continue;
+        }
+        let mut heard = Vec::new();
+        if let Ok((stream, from)) = tcp.accept() {
+            heard.push((Stream::Tcp(stream), from.to_string()));
+        }
+        if let Ok((stream, _)) = local.accept() {
+            heard.push((Stream::Unix(stream), "this host".into()));
+        }
+        for (stream, from) in heard {
+            if callers.fetch_add(1, Ordering::Relaxed) >= CALLERS_MAX {
+                callers.fetch_sub(1, Ordering::Relaxed);
+                turn_away(identity.rank, &from, &"too many callers at once");
+                continue;
+            }
+            let (identity, admitted, callers) = (identity.clone(), admitted.clone(), Arc::clone(&callers));
+            let hearing = thread::Builder::new().name("hocket-caller".into()).spawn(move || {
+                match admit(&identity, &stream) {
+                    // The mesh may be complete and gone; then dropping the stream turns the caller away.
+                    Ok(rank) => drop(admitted.send((rank, stream))),
+                    Err(why) => turn_away(identity.rank, &from, &why),
+                }
+                callers.fetch_sub(1, Ordering::Relaxed);
+            });
+            if hearing.is_err() {
+                thread::sleep(DOOR_POLL);
+            }
+        }
+    }
+}
+
+fn turn_away(rank: Rank, from: &str, why: &dyn std::fmt::Display) {
+    // Standard error is the log of last resort; failing to write there must not stop the job.
+    drop(writeln!(io::stderr(), "hocket: rank {rank} turned away a connection from {from}: {why}"));
+}
+
+fn nonce() -> io::Result<[u8; NONCE_BYTES]> {
+    let mut nonce = [0; NONCE_BYTES];
+    getrandom::fill(&mut nonce).map_err(io::Error::other)?;
+    Ok(nonce)
+}
+
+fn refused(error: HandshakeError) -> io::Error {
+    io::Error::new(io::ErrorKind::PermissionDenied, error)
+}
+
+fn admit(identity: &Identity, stream: &Stream) -> io::Result<Rank> {
+    let deadline = Instant::now() + HANDSHAKE_TIMEOUT;
+    let mut hello = [0; HELLO_BYTES];
+    read_until(stream, &mut hello, deadline)?;
+    let acceptor =
+        Acceptor::handle_hello(&identity.secret, identity.rank, &hello, nonce()?).map_err(refused)?;
+    let mut stream_ref = stream;
+    stream_ref.write_all(&acceptor.challenge())?;
+    let mut proof = [0; PROOF_BYTES];
+    read_until(stream, &mut proof, deadline)?;
+    let rank = acceptor.handle_proof(&proof).map_err(refused)?;
+    stream_ref.write_all(&[WELCOME])?;
+    Ok(rank)
+}
+
+/// Fills `buffer` before `deadline`, however slowly the bytes trickle in.
+fn read_until(mut stream: &Stream, buffer: &mut [u8], deadline: Instant) -> io::Result<()> {
+    let mut have = 0;
+    while have < buffer.len() {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "it did not finish the handshake in time"));
+        }
+        stream.set_deadline(left)?;
+        match stream.read(&mut buffer[have..]) {
+            Ok(0) => {
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it hung up during the handshake"));
+            }
+            Ok(bytes) => have += bytes,
+            Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Calls the door of a lower rank until it answers or the deadline is over.
+fn call(
+    identity: &Identity,
+    rank: Rank,
+    peer: &Address,
+    same_host: bool,
+    deadline: Instant,
+) -> io::Result<Stream> {
+    loop {
+        let attempt = attempt_call(identity, rank, peer, same_host, deadline);
+        match attempt {
+            Ok(stream) => return Ok(stream),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Err(error),
+            Err(error) if Instant::now() + CALL_AGAIN >= deadline => return Err(error),
+            Err(_) => thread::sleep(CALL_AGAIN),
+        }
+    }
+}
+
+fn attempt_call(
+    identity: &Identity,
+    rank: Rank,
+    peer: &Address,
+    same_host: bool,
+    deadline: Instant,
+) -> io::Result<Stream> {
+    let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+    let stream = if same_host {
+        let name = local_name(&identity.job, rank, peer.tcp.port())?;
+        Stream::Unix(unix::UnixStream::connect_addr(&name)?)
+    } else {
+        Stream::Tcp(TcpStream::connect_timeout(&peer.tcp, left)?)
+    };
+    let connector = Connector::new(&identity.secret, identity.rank, rank, nonce()?);
+    let deadline = deadline.min(Instant::now() + HANDSHAKE_TIMEOUT);
+    let mut stream_ref = &stream;
+    stream_ref.write_all(&connector.hello())?;
+    let mut challenge = [0; CHALLENGE_BYTES];
+    read_until(&stream, &mut challenge, deadline)?;
+    stream_ref.write_all(&connector.handle_challenge(&challenge).map_err(refused)?)?;
+    let mut welcome = [0];
+    read_until(&stream, &mut welcome, deadline)?;
+    Ok(stream)
+}
+
+/// Who passes descriptors first: the connector, so that neither waits for the other.
+#[derive(Clone, Copy)]
+enum Exchange {
+    SendFirst,
+    ReceiveFirst,
+}
+
+fn finish(
+    rank: Rank,
+    stream: Stream,
+    arena: &Arena,
+    waker: &Waker,
+    exchange: Exchange,
+) -> Result<Link, MeshError> {
+    stream.set_deadline(HANDSHAKE_TIMEOUT)?;
+    let neighbour = match &stream {
+        Stream::Tcp(_) => None,
+        Stream::Unix(unix) => {
+            let ours = [arena.fd(), waker.fd()];
+            let [memory, bell] = match exchange {
+                Exchange::SendFirst => {
+                    pass_fd::send(unix, &ours)?;
+                    pass_fd::receive(unix)?
+                }
+                Exchange::ReceiveFirst => {
+                    let theirs = pass_fd::receive(unix)?;
+                    pass_fd::send(unix, &ours)?;
+                    theirs
+                }
+            };
+            Some(Neighbour { arena: map_peer(memory.as_fd())?, waker: Waker::from_fd(bell) })
+        }
+    };
+    stream.set_nonblocking()?;
+    Ok(Link { rank, stream, neighbour })
+}

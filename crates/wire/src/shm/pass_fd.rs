@@ -1,0 +1,41 @@
+//! Hands file descriptors to a co-located rank over a Unix socket.
+
+use rustix::fd::{BorrowedFd, OwnedFd};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, recvmsg, sendmsg,
+};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::unix::net::UnixStream;
+
+/// Sends `fds` with one byte of data.
+pub fn send(stream: &UnixStream, fds: &[BorrowedFd<'_>; 2]) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !control.push(SendAncillaryMessage::ScmRights(fds)) {
+        return Err(io::Error::other("no room for two descriptors in a control message"));
+    }
+    let sent = sendmsg(stream, &[IoSlice::new(b"F")], &mut control, SendFlags::empty())?;
+    if sent == 1 { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
+}
+
+/// Receives the two descriptors that [`send`] sent.
+pub fn receive(stream: &UnixStream) -> io::Result<[OwnedFd; 2]> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    let message = recvmsg(stream, &mut [IoSliceMut::new(&mut byte)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let mut fds = Vec::new();
+    for part in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = part {
+            fds.extend(rights);
+        }
+    }
+    if message.bytes != 1 || byte != *b"F" {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    <[OwnedFd; 2]>::try_from(fds).map_err(|got| {
+        io::Error::new(io::ErrorKind::InvalidData, format!("expected 2 descriptors, got {}", got.len()))
+    })
+}

@@ -1,0 +1,37 @@
+//! Takes a message straight out of a neighbour's memory: the shared-memory counterpart of a payload's landing.
+
+use crate::memory::Region;
+use crate::tcp::{Land, Landing};
+use hocket_kernels::{DType, cast};
+
+/// Source bytes that pass through a conversion at a time; a block and its conversion stay in the second-level cache.
+const BLOCK_BYTES: usize = 64 * 1024;
+
+/// Lands `source`, whose elements are of type `dtype`, as if it had crossed a wire in `landing`'s wire type.
+pub fn take(landing: &Landing, dtype: DType, source: &Region) {
+    let Landing { region, land } = landing;
+    let (Land::Cast { wire, .. } | Land::Reduce { wire, .. }) = *land else {
+        return region.copy_from(source);
+    };
+    if wire == dtype {
+        return apply(region, *land, source.as_bytes());
+    }
+    // Rounded to the wire's type first, so that a codec means the same within a host as between hosts.
+    let (Land::Cast { dtype: own, .. } | Land::Reduce { dtype: own, .. }) = *land else { return };
+    let elements_max = BLOCK_BYTES / dtype.bytes();
+    let mut block = Vec::new();
+    for (at, part) in source.as_bytes().chunks(elements_max * dtype.bytes()).enumerate() {
+        let elements = part.len() / dtype.bytes();
+        block.resize(elements * wire.bytes(), 0);
+        cast(wire, &mut block, dtype, part);
+        apply(&region.sub(at * elements_max * own.bytes(), elements * own.bytes()), *land, &block);
+    }
+}
+
+fn apply(region: &Region, land: Land, bytes: &[u8]) {
+    match land {
+        Land::Store => region.as_bytes_mut().copy_from_slice(bytes),
+        Land::Cast { dtype, wire } => region.cast_from(dtype, wire, bytes),
+        Land::Reduce { op, dtype, wire } => region.reduce_from(op, dtype, wire, bytes),
+    }
+}

@@ -1,0 +1,9 @@
+//! Framed connections: to ranks of other hosts over TCP, and the control channel to ranks of the same host.
+
+mod receive;
+mod stream;
+mod transmit;
+
+pub use receive::{Land, Landing, LinkError, Receiver, Sink};
+pub use stream::Stream;
+pub use transmit::{Message, Outgoing, Sent, Transmitter};

@@ -1,0 +1,85 @@
+//! A stream socket of either family, non-blocking once the mesh is up.
+
+use rustix::fd::{AsFd, BorrowedFd};
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+/// TCP between hosts, Unix within one.
+#[derive(Debug)]
+pub enum Stream {
+    /// To another host.
+    Tcp(TcpStream),
+    /// To a rank of this host.
+    Unix(UnixStream),
+}
+
+impl Stream {
+    /// Bounds each blocking read and write of the handshake.
+    pub fn set_deadline(&self, timeout: Duration) -> io::Result<()> {
+        match self {
+            Self::Tcp(s) => {
+                s.set_read_timeout(Some(timeout)).and_then(|()| s.set_write_timeout(Some(timeout)))
+            }
+            Self::Unix(s) => {
+                s.set_read_timeout(Some(timeout)).and_then(|()| s.set_write_timeout(Some(timeout)))
+            }
+        }
+    }
+
+    /// Switches to non-blocking.
+    pub fn set_nonblocking(&self) -> io::Result<()> {
+        match self {
+            Self::Tcp(s) => s.set_nodelay(true).and_then(|()| s.set_nonblocking(true)),
+            Self::Unix(s) => s.set_nonblocking(true),
+        }
+    }
+
+    /// Ends our direction, so that the peer reads all and then an end.
+    pub fn shutdown_write(&self) -> io::Result<()> {
+        match self {
+            Self::Tcp(s) => s.shutdown(Shutdown::Write),
+            Self::Unix(s) => s.shutdown(Shutdown::Write),
+        }
+    }
+
+    pub(super) fn readv(&self, slices: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(s) => (&*s).read_vectored(slices),
+            Self::Unix(s) => (&*s).read_vectored(slices),
+        }
+    }
+
+    pub(super) fn writev(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(s) => (&*s).write_vectored(slices),
+            Self::Unix(s) => (&*s).write_vectored(slices),
+        }
+    }
+}
+
+impl Read for &Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.readv(&mut [IoSliceMut::new(buffer)])
+    }
+}
+
+impl Write for &Stream {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        self.writev(&[IoSlice::new(buffer)])
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(s) => s.as_fd(),
+            Self::Unix(s) => s.as_fd(),
+        }
+    }
+}
