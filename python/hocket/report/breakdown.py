@@ -1,0 +1,104 @@
+"""Where does a step's time go? Medians per rank of forward, backward, waiting and optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from msgspec import Struct, structs
+
+from hocket.report import quantity
+from hocket.report.markup import Html, joined, row, table, tag
+from hocket.report.material import BACKWARD, FORWARD, OPTIMIZER, STEP, WAIT, Material
+from hocket.report.section import Section, absent
+
+# More bars than this are a wall; the slowest ranks are the ones that matter then.
+ROWS_MAX = 32
+NAME, QUESTION = "breakdown", "Where does a step's time go?"
+PHASES = (("forward", FORWARD), ("backward", BACKWARD), ("wait", WAIT), ("optimizer", OPTIMIZER))
+
+
+class Row(Struct, frozen=True, kw_only=True):
+    """One rank's median step, seconds; a phase that was not recorded is None."""
+
+    rank: int
+    host: str
+    steps: int
+    step_s: float
+    forward_s: float | None
+    backward_s: float | None
+    wait_s: float | None
+    optimizer_s: float | None
+
+    @property
+    def wait_share(self) -> float | None:
+        """Share of the step spent waiting for communication."""
+        return self.wait_s / self.step_s if self.wait_s is not None and self.step_s > 0 else None
+
+
+def section(material: Material) -> Section:
+    """A table with a bar per rank."""
+    found = rows(material)
+    if not found:
+        return absent(NAME, QUESTION, "No steps were recorded in this trace.")
+    shown = sorted(sorted(found, key=lambda r: -r.step_s)[:ROWS_MAX], key=lambda r: r.rank)
+    longest = max(r.step_s for r in shown)
+    head = ("Rank", "Step", "", "Forward", "Backward", "Waiting", "Optimizer", "Share waiting")
+    caption = f"Median over {max(r.steps for r in shown)} steps"
+    if len(shown) < len(found):
+        caption += f", the {len(shown)} slowest of {len(found)} ranks"
+    body = joined(
+        (phase_legend(), table(head, (_row(r, longest) for r in shown), caption=caption, class_="numbers"))
+    )
+    return Section(
+        NAME, QUESTION, body, numbers=[{**structs.asdict(r), "wait_share": r.wait_share} for r in found]
+    )
+
+
+def rows(material: Material) -> list[Row]:
+    """One per rank that recorded steps."""
+    return list(_rows(material))
+
+
+def phase_legend() -> Html:
+    """The colours of the phases, shared with the timeline."""
+    return tag(
+        "ul", *(tag("li", tag("i", class_=f"key {name}"), name) for name, _ in PHASES), class_="legend"
+    )
+
+
+def _rows(material: Material) -> Iterator[Row]:
+    for rank in material.ranks:
+        steps = material.of_kind(rank, STEP)
+        if not len(steps):
+            continue
+        medians = {f"{name}_s": _median_s(material, rank, kind, len(steps)) for name, kind in PHASES}
+        step_s = float(np.median(steps["end_ns"] - steps["start_ns"])) / 1e9
+        yield Row(rank=rank, host=material.host(rank), steps=len(steps), step_s=step_s, **medians)
+
+
+def _median_s(material: Material, rank: int, kind: int, steps: int) -> float | None:
+    """Median per step; phases that occur several times in a step (accumulation) are summed by iteration first."""
+    spans = material.of_kind(rank, kind)
+    if not len(spans):
+        return None
+    took = (spans["end_ns"] - spans["start_ns"]).astype(np.float64)
+    _, where = np.unique(spans["instance"], return_inverse=True)
+    return float(np.median(np.bincount(where, took)[:steps])) / 1e9
+
+
+def _row(r: Row, longest: float) -> Html:
+    parts = []
+    for name, _ in PHASES:
+        value = getattr(r, f"{name}_s") or 0.0
+        parts.append(tag("i", class_=name, style=f"width:{100 * value / longest:.2f}%"))
+    return row(
+        tag("span", str(r.rank), " ", tag("small", r.host)),
+        quantity.seconds(r.step_s),
+        tag("span", *parts, class_="stack", aria_hidden="true"),
+        quantity.seconds(r.forward_s),
+        quantity.seconds(r.backward_s),
+        quantity.seconds(r.wait_s),
+        quantity.seconds(r.optimizer_s),
+        quantity.share(r.wait_share),
+    )

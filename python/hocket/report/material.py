@@ -1,0 +1,173 @@
+"""What a trace directory says, read once for all sections: run, records on one clock, metrics, comparison.
+
+Knows what the files mean; knows nothing of HTML. What could not be read whole is said in `notes`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+
+from hocket.artefacts.plan import Candidate
+from hocket.errors import ArtefactError
+from hocket.report.records import Records, RunInfo, read_records, read_run
+
+SEND, INSTANCE = 5, 16
+STEP, FORWARD, BACKWARD, WAIT, OPTIMIZER = 32, 33, 34, 35, 36
+
+
+class Strategy(Struct, frozen=True, kw_only=True):
+    """One way of training that was compared; what was not measured is None."""
+
+    name: str
+    label: str
+    step_s: float | None = None
+    steps_per_s: float | None = None
+    wait_share: float | None = None
+    trunk_bytes_per_step: float | None = None
+    loss: float | None = None
+    metric: float | None = None
+    metric_std: float | None = None
+    losses: tuple[float | None, ...] = ()
+    times_s: tuple[float | None, ...] = ()
+
+
+class Comparison(Struct, frozen=True, kw_only=True):
+    """`comparison.json`: strategies on the same cluster, and the candidates whose step times were measured."""
+
+    model: str = ""
+    metric_name: str = "metric"
+    cluster: str = ""
+    strategies: tuple[Strategy, ...] = ()
+    candidates: tuple[Candidate, ...] = ()
+    plan_reason: str = ""
+
+    @property
+    def ours(self) -> Strategy | None:
+        """The fastest strategy whose name begins with `hocket`."""
+        return min(
+            (s for s in self.strategies if s.name.startswith("hocket") and s.step_s),
+            key=lambda s: s.step_s or 0.0,
+            default=None,
+        )
+
+    @property
+    def baseline(self) -> Strategy | None:
+        """Plain DDP, or the first strategy that is not ours."""
+        others = [s for s in self.strategies if not s.name.startswith("hocket")]
+        return next((s for s in others if s.name == "ddp"), others[0] if others else None)
+
+
+@dataclass(frozen=True)
+class Material:
+    """All that sections draw from. `records[rank]` is None where a rank left no file."""
+
+    directory: Path
+    run: RunInfo
+    records: tuple[Records | None, ...]
+    metrics: tuple[tuple[dict[str, Any], ...], ...]
+    comparison: Comparison | None
+    notes: tuple[str, ...]
+
+    def of_kind(self, rank: int, kind: int) -> Records:
+        """The records of one kind of one rank, by start."""
+        records = self.records[rank]
+        assert records is not None, "sections ask only ranks that left records"
+        chosen = records[records["kind"] == kind]
+        return chosen[np.argsort(chosen["start_ns"], kind="stable")]
+
+    @property
+    def ranks(self) -> list[int]:
+        """Ranks that left records."""
+        return [rank for rank, records in enumerate(self.records) if records is not None and len(records)]
+
+    def host(self, rank: int) -> str:
+        """Host name of `rank`."""
+        return self.run.hosts[rank] if rank < len(self.run.hosts) else f"rank {rank}"
+
+    def rack(self, rank: int) -> str | None:
+        """Rack name of `rank`, when the cluster says."""
+        hosts = self.run.cluster.hosts if self.run.cluster else ()
+        return next((host.rack for host in hosts if host.name == self.host(rank)), None)
+
+    @property
+    def candidates(self) -> tuple[Candidate, ...]:
+        """The planner's candidates, with measured times where a comparison measured them."""
+        planned = self.run.plan.candidates if self.run.plan else ()
+        compared = self.comparison.candidates if self.comparison else ()
+        merged = {candidate.label: candidate for candidate in planned}
+        merged.update((candidate.label, candidate) for candidate in compared)
+        return tuple(merged.values())
+
+
+def load(directory: Path) -> Material:
+    """Read a trace directory; whole records are used where a file was cut off, and `notes` says so.
+
+    Raises ArtefactError: no such directory, `run.json` missing or invalid, a file of a newer version.
+    """
+    if not directory.is_dir():
+        raise ArtefactError(
+            f"{directory}: is not a directory; give the one that `hocket run --trace DIR` wrote"
+        )
+    run = read_run(directory / "run.json")
+    notes: list[str] = []
+    records: list[Records | None] = []
+    metrics = []
+    for rank in range(run.world):
+        path = directory / f"rank-{rank}.hktrace"
+        if path.exists():
+            own, said = read_records(path)
+            records.append(own)
+            notes += said
+        else:
+            records.append(None)
+            notes.append(f"{path.name} is missing: rank {rank} left no records.")
+        metrics.append(_metrics(directory / f"metrics-{rank}.jsonl", notes))
+    return Material(
+        directory,
+        run,
+        tuple(records),
+        tuple(metrics),
+        _comparison(directory / "comparison.json"),
+        tuple(notes),
+    )
+
+
+def number(value: object) -> float | None:
+    """`value` as a finite float, else None."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return float(value)
+
+
+def _metrics(path: Path, notes: list[str]) -> tuple[dict[str, Any], ...]:
+    """The objects of a metrics file up to the first line that is not one."""
+    if not path.exists():
+        return ()
+    rows = []
+    for position, line in enumerate(path.read_bytes().splitlines(), 1):
+        try:
+            rows.append(msgspec.json.decode(line.replace(b"NaN", b"null"), type=dict[str, Any]))
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            notes.append(
+                f"{path.name}: line {position} is not whole; the {len(rows)} steps before it are shown."
+            )
+            break
+    return tuple(rows)
+
+
+def _comparison(path: Path) -> Comparison | None:
+    if not path.exists():
+        return None
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Comparison)
+    except (msgspec.DecodeError, UnicodeDecodeError, OSError) as error:
+        raise ArtefactError(
+            f"{path}: is not a comparison: {error}; remove it or run the comparison again"
+        ) from None

@@ -1,0 +1,70 @@
+"""A square of numbers as a table whose cells are coloured by magnitude: heat map, and readable as text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from hocket.report.markup import Html, joined, table, tag
+
+# A wider square has cells too small to read; the first hosts are shown and the caption says so.
+SIDE_MAX = 24
+
+
+def heat_map(
+    values: Sequence[Sequence[float]],
+    names: Sequence[str],
+    racks: Sequence[str | None],
+    *,
+    caption: str,
+    show: Callable[[float], str],
+    diagonal: bool = False,
+) -> Html:
+    """`values[source][destination]`; `show` writes a number with its unit. The diagonal is not coloured, and is left
+    blank unless `diagonal`. Colour is on a logarithmic scale: networks differ by orders of magnitude.
+    """
+    side = min(len(names), SIDE_MAX)
+    if side < len(names):
+        caption += f" (the first {side} of {len(names)})"
+    intensity = _scale([values[a][b] for a in range(side) for b in range(side) if a != b])
+    rows = []
+    for a in range(side):
+        cells = []
+        for b in range(side):
+            if a == b:
+                cells.append(tag("td", show(values[a][b]) if diagonal else "", class_="diagonal"))
+            else:
+                t = intensity(values[a][b])
+                strong = "strong" if t > 0.55 else None
+                cells.append(tag("td", show(values[a][b]), class_=strong, style=f"--t:{t:.2f}"))
+        rows.append(tag("tr", tag("th", label(names[a], racks[a], racks), scope="row"), *cells))
+    head = ["from \\ to", *(label(names[b], racks[b], racks) for b in range(side))]
+    return table(head, rows, caption=caption, class_="heat")
+
+
+def label(name: str, rack: str | None, racks: Sequence[str | None]) -> Html:
+    """A host with its rack below, in the rack's colour."""
+    if rack is None:
+        return tag("span", name)
+    return joined((tag("span", name), tag("small", rack, class_=f"rack r{rack_number(rack, racks)}")))
+
+
+def rack_number(rack: str | None, racks: Sequence[str | None]) -> int:
+    """Which of six rack colours: racks in order of first appearance."""
+    return list(dict.fromkeys(racks)).index(rack) % 6
+
+
+def _scale(values: Sequence[float]) -> Callable[[float], float]:
+    """Value → 0.06…0.9, logarithmic between the least and the greatest; equal values get the middle."""
+    logs = [math.log(value) for value in values if value > 0 and math.isfinite(value)]
+    low, high = min(logs, default=0.0), max(logs, default=0.0)
+
+    def intensity(value: float) -> float:
+        if not (value > 0 and math.isfinite(value)):
+            return 0.0
+        # Values within 20 % of each other are one shade: noise must not look like structure.
+        if high - low < math.log(1.2):
+            return 0.3
+        return 0.06 + 0.84 * (math.log(value) - low) / (high - low)
+
+    return intensity

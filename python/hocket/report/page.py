@@ -1,0 +1,112 @@
+"""The page: sections in reading order, with style, script and data inline, so that one file is all there is."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from hocket.errors import UsageError
+from hocket.report import (
+    breakdown,
+    comparison,
+    facts,
+    headline,
+    learning,
+    network,
+    plan,
+    prediction,
+    timeline,
+    traffic,
+)
+from hocket.report.markup import Html, joined, tag
+from hocket.report.material import Material, load
+from hocket.report.section import Section
+
+# Opens at once from a slow disk or a bug tracker's attachment; every section has its own limit below this one.
+PAGE_BYTES_MAX = 2_000_000
+SECTIONS = (comparison, learning, breakdown, timeline, network, plan, prediction, traffic, facts)
+SCRIPTS = ("draw.js", "lines.js", "timeline.js")
+
+
+def build(trace_dir: str | Path, out_path: str | Path | None = None) -> Path:
+    """Write the report of a trace directory and return where it is: `out_path`, else `report.html` in the directory.
+
+    The page needs no network: style, script and data are inline, at most PAGE_BYTES_MAX in all. Raises
+    ArtefactError when the trace cannot be read (missing, invalid, newer version), UsageError when the page cannot
+    be written. A truncated trace is shown as far as it is whole, and the page says so.
+
+    >>> build("out/trace")  # doctest: +SKIP
+    PosixPath('out/trace/report.html')
+    """
+    directory = Path(trace_dir)
+    page = render(load(directory))
+    out = directory / "report.html" if out_path is None else Path(out_path)
+    try:
+        out.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(
+            f"{out}: the report cannot be written: {error.strerror}; choose another file with -o"
+        ) from None
+    return out
+
+
+def numbers(trace_dir: str | Path) -> dict[str, Any]:
+    """The numbers of the page's tables by section, with units in the names; sections without data are left out."""
+    material = load(Path(trace_dir))
+    found = {"headline": headline.numbers(material), "notes": material.notes}
+    found.update(
+        {section.name: section.numbers for section in _sections(material) if section.numbers is not None}
+    )
+    return found
+
+
+def render(material: Material) -> Html:
+    """The whole page as text."""
+    sections = _sections(material)
+    body = joined(
+        (
+            headline.header(material),
+            _contents(sections),
+            tag("main", *(section.html() for section in sections)),
+        )
+    )
+    style, script = _inline(("style.css",)), _inline(SCRIPTS)
+    page = joined(
+        (
+            Html("<!doctype html>\n"),
+            tag("html", _head(style, script), tag("body", body, tag("script", Html(script))), lang="en"),
+        )
+    )
+    assert len(page.encode()) <= PAGE_BYTES_MAX, "each section keeps its own limit, and together they fit"
+    return page
+
+
+def _head(style: str, script: str) -> Html:
+    """No address may be loaded and only this page's own script may run, whatever its data holds."""
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+    return tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        Html(f'<meta http-equiv="Content-Security-Policy" content="{policy}">'),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("title", "Hocket report"),
+        tag("style", Html(style)),
+    )
+
+
+def _contents(sections: list[Section]) -> Html:
+    links = (tag("li", tag("a", section.question, href=f"#{section.name}")) for section in sections)
+    return tag("nav", tag("ul", *links), aria_label="Questions")
+
+
+def _sections(material: Material) -> list[Section]:
+    return [found for module in SECTIONS if (found := module.section(material)) is not None]
+
+
+def _inline(names: tuple[str, ...]) -> str:
+    return "\n".join((files("hocket.report") / name).read_text(encoding="utf-8") for name in names)

@@ -1,0 +1,121 @@
+"""Which plan was chosen, and why? In words, as a path through the racks, and bucket by bucket."""
+
+from __future__ import annotations
+
+from hocket.artefacts.plan import Bucket, Plan
+from hocket.report import quantity
+from hocket.report.markup import Html, joined, row, table, tag
+from hocket.report.material import Material
+from hocket.report.matrix import rack_number
+from hocket.report.section import Section, absent
+
+# More rows are not read; what is cut is counted in the caption.
+BUCKETS_MAX, RANKS_MAX = 64, 32
+NAME, QUESTION = "plan", "Which plan was chosen, and why?"
+ELEMENT_BYTES = {
+    "float64": 8,
+    "float32": 4,
+    "float16": 2,
+    "bfloat16": 2,
+    "f64": 8,
+    "f32": 4,
+    "f16": 2,
+    "bf16": 2,
+}
+
+
+def section(material: Material) -> Section:
+    """The plan of `run.json`; a line when the run had none."""
+    plan = material.run.plan
+    if plan is None:
+        return absent(
+            NAME, QUESTION, "The run carried no plan: `hocket plan` makes one from a cluster and a profile."
+        )
+    compared = material.comparison.plan_reason if material.comparison else ""
+    reason = plan.reason or compared
+    body = joined(
+        (
+            tag("p", tag("strong", plan.label), class_="chosen"),
+            tag("p", reason) if reason else "",
+            _path(material, plan),
+            tag("p", _words(plan)),
+            _buckets(plan),
+        )
+    )
+    numbers = {
+        "label": plan.label,
+        "reason": reason,
+        "order": plan.order,
+        "predicted_step_s": plan.predicted_step_s,
+    }
+    return Section(NAME, QUESTION, body, numbers=numbers)
+
+
+def _path(material: Material, plan: Plan) -> Html:
+    """The ranks in logical order, each in its rack's colour."""
+    racks = [material.rack(rank) for rank in range(plan.world)]
+    items = []
+    for rank in plan.order[:RANKS_MAX]:
+        rack = racks[rank] if 0 <= rank < len(racks) else None
+        place = tag("small", rack, class_=f"rack r{rack_number(rack, racks)}") if rack else ""
+        items.append(tag("li", f"{material.host(rank)} ", tag("small", f"rank {rank}"), place))
+    more = tag("li", f"and {len(plan.order) - RANKS_MAX} more") if len(plan.order) > RANKS_MAX else ""
+    return tag("ol", *items, more, class_="path", aria_label="Rank order")
+
+
+def _words(plan: Plan) -> str:
+    """What happens to the gradients, in a sentence or three."""
+    if not plan.buckets:
+        return "It has no buckets."
+    total = sum(_size(bucket) for bucket in plan.buckets)
+    algorithms = " and ".join(sorted({_algorithm(bucket) for bucket in plan.buckets}))
+    words = f"Gradients of {quantity.size(total)} travel in {len(plan.buckets)} buckets, all-reduced by {algorithms}."
+    codecs = sorted({bucket.synchroniser.codec for bucket in plan.buckets} - {"none"})
+    if codecs:
+        links = max(len(bucket.synchroniser.codec_links) for bucket in plan.buckets)
+        pairs = plan.world * (plan.world - 1)
+        words += f" Values cross {links} of the {pairs} ordered rank pairs as {' or '.join(codecs)}; elsewhere as they are."
+    else:
+        words += " Values travel as they are, uncompressed."
+    chunks = sorted({bucket.synchroniser.chunk_bytes for bucket in plan.buckets})
+    words += (
+        f" Transfers are pipelined in chunks of {' or '.join(quantity.size(chunk) for chunk in chunks[:4])}."
+    )
+    return f"{words} Predicted: {quantity.seconds(plan.predicted_step_s)} a step."
+
+
+def _algorithm(bucket: Bucket) -> str:
+    synchroniser = bucket.synchroniser
+    if synchroniser.algorithm == "two_level":
+        return f"two levels (groups of {', '.join(map(str, synchroniser.sizes))})"
+    return {"ring": "a ring", "direct": "direct exchange"}[synchroniser.algorithm]
+
+
+def _buckets(plan: Plan) -> Html:
+    rows = []
+    for index, bucket in enumerate(plan.buckets[:BUCKETS_MAX]):
+        first, last = bucket.gradients[:1], bucket.gradients[-1:]
+        span = " … ".join(dict.fromkeys(first + last))
+        codec = bucket.synchroniser.codec
+        rows.append(
+            row(
+                str(index),
+                tag("span", span, class_="name"),
+                str(len(bucket.gradients)),
+                quantity.size(_size(bucket)),
+                bucket.synchroniser.algorithm.replace("_", "-"),
+                quantity.UNKNOWN if codec == "none" else codec,
+                str(bucket.priority),
+            )
+        )
+    caption = "Buckets; lower priority numbers go first"
+    if len(plan.buckets) > BUCKETS_MAX:
+        caption += f" (the first {BUCKETS_MAX} of {len(plan.buckets)})"
+    head = ("Bucket", "First … last gradient", "Gradients", "Bytes", "Algorithm", "Codec", "Priority")
+    return tag(
+        "details", tag("summary", "Bucket by bucket"), table(head, rows, caption=caption, class_="numbers")
+    )
+
+
+def _size(bucket: Bucket) -> int:
+    return bucket.elements * ELEMENT_BYTES.get(bucket.dtype, 4)
