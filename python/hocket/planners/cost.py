@@ -1,0 +1,207 @@
+"""The calibrated alpha-beta model of one training step: how long a plan takes on a cluster with a model.
+
+Every link (and every rank's engine thread) serves the buckets in order of priority. A bucket is done when
+each of its links has served it after those before it, and not before the time it would need alone:
+`head + max(busiest link, slowest round of chunks) + tail` (alpha-beta with pipelining, Thakur et al. 2005,
+section 2; the round is the cycle time of the ring's event graph). The adapter waits for all buckets when
+backward ends, so
+
+    step = step without communication + max(0, last bucket done - end of backward).
+
+Every term falls when a link gets faster, so a better network is never predicted slower. The constants at the
+top are all that is calibrated; each says how it was measured.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.plan import Bucket, Plan
+from hocket.artefacts.profile import Profile
+from hocket.errors import UsageError
+from hocket.planners.links import LinkGraph, link_graph
+from hocket.planners.traffic import ITEM_BYTES, Stream, Traffic, traffic, wire_bytes
+
+TCP_S_PER_BYTE = 0.35e-9
+"""Engine time per byte sent, and again per byte received, over a socket: half of the CPU time of a bulk
+transfer between two processes over a veth pair, 2.1 GHz server core."""
+
+REDUCE_S_PER_BYTE = 0.12e-9
+"""Engine time per byte that is added to what is in memory: three streams at 25 GB/s."""
+
+CAST_S_PER_BYTE = 0.10e-9
+"""Engine time per byte of full-width gradient that is narrowed or widened for the wire, on each side."""
+
+MESSAGE_S = 20e-6
+"""Engine time per chunk on each side: a clear-to-send, two system calls and a wake-up."""
+
+BUCKET_S = 100e-6
+"""From the last gradient's hook to the first byte sent."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a link carries in one step: bytes, and the time that takes when nothing else limits."""
+
+    link: str
+    bit_per_s: float
+    bytes: float
+    busy_s: float
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """One step: its time, the part spent waiting for communication, and the links, busiest first."""
+
+    step_s: float
+    exposed_s: float
+    communication_s: float
+    loads: tuple[Load, ...]
+
+    @property
+    def bottleneck(self) -> Load | None:
+        """The busiest link; None when nothing is sent."""
+        return self.loads[0] if self.loads else None
+
+
+def predict(plan: Plan, cluster: Cluster, profile: Profile) -> Prediction:
+    """Time of one training step with that plan.
+
+    Raises UsageError when the plan names a gradient that the profile lacks, or its order is no permutation.
+    """
+    if sorted(plan.order) != list(range(plan.world)):
+        raise UsageError(f"plan: order {list(plan.order)} is not a permutation of {plan.world} ranks")
+    return predict_on(plan.buckets, plan.order, link_graph(cluster, plan.world), profile)
+
+
+def predict_on(
+    buckets: tuple[Bucket, ...], order: tuple[int, ...], graph: LinkGraph, profile: Profile
+) -> Prediction:
+    """The same on a link graph that the caller keeps: what a search calls thousands of times."""
+    ready_s = {gradient.name: gradient.ready_s for gradient in profile.gradients}
+    backward_end_s = profile.forward_s + profile.backward_s
+    free_s = [0.0] * (len(graph.links) + len(order))
+    total = _Work.none(graph)
+    done_s = 0.0
+    for bucket in sorted(buckets, key=lambda bucket: bucket.priority):
+        start_s = BUCKET_S + _ready(bucket, ready_s)
+        moves = traffic(bucket.synchroniser, order, bucket.elements)
+        delays = _delays(moves, bucket, graph)
+        work = _work(moves, bucket, graph)
+        busiest_s = max(work.busy_s(graph), default=0.0)
+        alone_s = delays.head_s + max(busiest_s, delays.cycle_s) + delays.tail_s
+        done_s = max(done_s, start_s + alone_s)
+        for resource, busy_s in enumerate(work.busy_s(graph)):
+            if busy_s > 0:
+                free_s[resource] = max(free_s[resource], start_s + delays.head_s) + busy_s
+                done_s = max(done_s, free_s[resource] + delays.tail_s)
+        total.add(work)
+    exposed_s = max(0.0, done_s - backward_end_s)
+    return Prediction(
+        step_s=profile.step_s + exposed_s,
+        exposed_s=exposed_s,
+        communication_s=done_s,
+        loads=total.loads(graph),
+    )
+
+
+@dataclass
+class _Work:
+    """Bytes on every link and seconds of every rank's engine."""
+
+    bytes: list[float]
+    engine_s: list[float]
+
+    @classmethod
+    def none(cls, graph: LinkGraph) -> _Work:
+        return cls([0.0] * len(graph.links), [0.0] * len(graph.hosts))
+
+    def add(self, other: _Work) -> None:
+        self.bytes = [a + b for a, b in zip(self.bytes, other.bytes, strict=True)]
+        self.engine_s = [a + b for a, b in zip(self.engine_s, other.engine_s, strict=True)]
+
+    def busy_s(self, graph: LinkGraph) -> list[float]:
+        links = zip(self.bytes, graph.links, strict=True)
+        return [count * 8 / link.bit_per_s for count, link in links] + self.engine_s
+
+    def loads(self, graph: LinkGraph) -> tuple[Load, ...]:
+        links = zip(graph.links, self.bytes, strict=True)
+        loads = [Load(link.name, link.bit_per_s, count, count * 8 / link.bit_per_s) for link, count in links]
+        return tuple(sorted((load for load in loads if load.bytes), key=lambda load: -load.busy_s))
+
+
+def _work(moves: Traffic, bucket: Bucket, graph: LinkGraph) -> _Work:
+    work = _Work.none(graph)
+    plain = ITEM_BYTES[bucket.dtype]
+    for stream in moves.streams:
+        pair = (stream.source, stream.destination)
+        on_wire = wire_bytes(bucket.synchroniser, bucket.dtype, *pair)
+        for link in graph.paths[pair]:
+            work.bytes[link] += stream.elements * on_wire
+        remote = graph.hosts[stream.source] != graph.hosts[stream.destination]
+        each_s = MESSAGE_S * _messages(stream, bucket)
+        each_s += stream.elements * on_wire * TCP_S_PER_BYTE if remote else 0.0
+        each_s += stream.elements * plain * CAST_S_PER_BYTE if on_wire < plain else 0.0
+        work.engine_s[stream.source] += each_s
+        work.engine_s[stream.destination] += each_s + stream.reduced * plain * REDUCE_S_PER_BYTE
+    return work
+
+
+def _messages(stream: Stream, bucket: Bucket) -> float:
+    return stream.pieces * max(1.0, stream.elements / stream.pieces / _chunk_elements(bucket))
+
+
+def _chunk_elements(bucket: Bucket) -> float:
+    return max(1, bucket.synchroniser.chunk_bytes // ITEM_BYTES[bucket.dtype])
+
+
+@dataclass(frozen=True)
+class _Delays:
+    """What pipelining leaves beside the busiest link of one bucket."""
+
+    head_s: float
+    cycle_s: float
+    tail_s: float
+
+
+def _delays(moves: Traffic, bucket: Bucket, graph: LinkGraph) -> _Delays:
+    """Head and tail: one chunk through the longest chain. Cycle: the steps of the ring, each at least the
+    mean time of one chunk over an edge; a whole share where it is smaller than a chunk."""
+    crossing = [0] * len(graph.links)
+    for stream in moves.cycle:
+        for link in graph.paths[stream.source, stream.destination]:
+            crossing[link] += 1
+    steps = [_step_s(stream, bucket, graph, crossing) for stream in moves.cycle]
+    rounds = moves.cycle[0].pieces if moves.cycle else 0
+    alone = [1] * len(graph.links)
+    chains = [
+        [sum(_step_s(s, bucket, graph, alone) for s in chain) for chain in part]
+        for part in (moves.head, moves.tail)
+    ]
+    last_s = max((graph.latencies_s[s.source, s.destination] for s in moves.cycle), default=0.0)
+    return _Delays(
+        head_s=max(chains[0], default=0.0),
+        cycle_s=rounds * sum(steps) / len(steps) if steps else 0.0,
+        tail_s=max(chains[1], default=0.0) + last_s,
+    )
+
+
+def _step_s(stream: Stream, bucket: Bucket, graph: LinkGraph, crossing: list[int]) -> float:
+    """One chunk from end to end, while all streams that cross the same links share them."""
+    pair = (stream.source, stream.destination)
+    elements = min(stream.elements / stream.pieces, _chunk_elements(bucket))
+    bits = 8 * elements * wire_bytes(bucket.synchroniser, bucket.dtype, *pair)
+    transfer_s = max(
+        bits * max(1, crossing[link]) / graph.links[link].bit_per_s for link in graph.paths[pair]
+    )
+    return transfer_s + graph.latencies_s[pair] + 2 * MESSAGE_S
+
+
+def _ready(bucket: Bucket, ready_s: dict[str, float]) -> float:
+    missing = [name for name in bucket.gradients if name not in ready_s]
+    if missing:
+        raise UsageError(
+            f"plan: gradient {missing[0]} is not in the profile\nhint: make the plan from this profile"
+        )
+    return max((ready_s[name] for name in bucket.gradients), default=0.0)

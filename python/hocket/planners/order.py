@@ -1,0 +1,80 @@
+"""Where ranks run and in which order algorithms visit them.
+
+An order is `order[logical] = physical rank`. Both orders here are pure functions of the cluster and the
+world size; what an order costs is for `hocket.planners.cost` to say.
+"""
+
+from __future__ import annotations
+
+from hocket.artefacts.cluster import Cluster
+from hocket.errors import UsageError
+
+
+def placement(cluster: Cluster, world: int) -> tuple[int, ...]:
+    """Index of the host of every rank: ranks fill `slots` in host order.
+
+    Raises UsageError when the cluster has no slot for a rank.
+
+    >>> from hocket.artefacts.cluster import Cluster, Host
+    >>> host = lambda name, slots: Host(name=name, slots=slots, bandwidth_bit_per_s=1e9)
+    >>> placement(Cluster(hosts=(host("a", 2), host("b", 1))), 3)
+    (0, 0, 1)
+    """
+    if world < 1:
+        raise UsageError(f"world of {world} ranks: a job has at least one")
+    slots = [index for index, host in enumerate(cluster.hosts) for _ in range(host.slots)]
+    if world > len(slots):
+        raise UsageError(
+            f"world of {world} ranks: the cluster's {len(cluster.hosts)} hosts have {len(slots)} slots\n"
+            "hint: raise `slots` of a host, add hosts, or start fewer ranks"
+        )
+    return tuple(slots[:world])
+
+
+def given_order(world: int) -> tuple[int, ...]:
+    """Ranks as the user listed the hosts.
+
+    >>> given_order(3)
+    (0, 1, 2)
+    """
+    return tuple(range(world))
+
+
+def contiguous_order(cluster: Cluster, world: int) -> tuple[int, ...]:
+    """Ranks of one rack next to each other, and within it ranks of one host; racks as they first appear.
+
+    >>> from hocket.artefacts.cluster import Cluster, Host
+    >>> racks = ["left", "right", "left", "right"]
+    >>> hosts = tuple(Host(name=f"h{i}", rack=rack, bandwidth_bit_per_s=1e9) for i, rack in enumerate(racks))
+    >>> contiguous_order(Cluster(hosts=hosts), 4)
+    (0, 2, 1, 3)
+    """
+    return tuple(rank for block in rack_blocks(cluster, world) for rank in block)
+
+
+def rack_blocks(cluster: Cluster, world: int) -> tuple[tuple[int, ...], ...]:
+    """Ranks of each rack, racks as they first appear in the given order.
+
+    >>> from hocket.artefacts.cluster import Cluster, Host
+    >>> racks = ["left", "right", "left"]
+    >>> hosts = tuple(Host(name=f"h{i}", rack=rack, bandwidth_bit_per_s=1e9) for i, rack in enumerate(racks))
+    >>> rack_blocks(Cluster(hosts=hosts), 3)
+    ((0, 2), (1,))
+    """
+    blocks: dict[str, list[int]] = {}
+    for rank, host in enumerate(placement(cluster, world)):
+        blocks.setdefault(cluster.hosts[host].rack, []).append(rank)
+    return tuple(tuple(block) for block in blocks.values())
+
+
+def host_blocks(cluster: Cluster, world: int) -> tuple[tuple[int, ...], ...]:
+    """Ranks of each host, in the given order.
+
+    >>> from hocket.artefacts.cluster import Cluster, Host
+    >>> host_blocks(Cluster(hosts=(Host(name="a", slots=2, bandwidth_bit_per_s=1e9),)), 2)
+    ((0, 1),)
+    """
+    blocks: dict[int, list[int]] = {}
+    for rank, host in enumerate(placement(cluster, world)):
+        blocks.setdefault(host, []).append(rank)
+    return tuple(tuple(block) for block in blocks.values())

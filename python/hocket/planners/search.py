@@ -1,0 +1,223 @@
+"""The first planner: scores every combination of a few choices with the cost model and picks the fastest.
+
+Given or rack-contiguous order, ring or two-level (on one host also `direct`), no codec or f16 on slow links,
+and several bucket sizes. The rule for slow links is `LinkGraph.slow_pairs`: a path between two hosts is slow
+when its rate is below half that of the fastest path between hosts. Deterministic: predictions that are
+equal to a microsecond go to the candidate that comes first, and candidates come simplest first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Literal
+
+import msgspec
+
+from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.plan import Algorithm, Bucket, Candidate, Codec, Plan, Synchroniser
+from hocket.artefacts.profile import Gradient, Profile
+from hocket.errors import UsageError
+from hocket.planners.cost import Load, Prediction, predict_on
+from hocket.planners.links import LinkGraph, link_graph
+from hocket.planners.order import contiguous_order, given_order, host_blocks, rack_blocks
+from hocket.planners.traffic import ITEM_BYTES, traffic
+
+CodecPolicy = Literal["auto", "none", "f16"]
+"""`auto`: also try f16 where a link is slow. `none`: never. `f16`: always: on slow links if there
+are any, else between all hosts."""
+
+BUCKET_BYTES = (1 << 20, 4 << 20, 16 << 20, None)
+"""Sizes that are tried; None: the whole model."""
+
+BUCKETS_MAX = 1024
+"""A size that would make more buckets than this is not tried."""
+
+
+def plan(cluster: Cluster, profile: Profile | None, world: int, *, codec: CodecPolicy = "auto") -> Plan:
+    """The candidate with the smallest predicted step time; all candidates are named in it.
+
+    Without a profile a neutral one stands in, good for comparing networks only: its gradients are no model's.
+    Raises UsageError for a world that does not fit, ArtefactError for a cluster that contradicts itself.
+
+    >>> from hocket.artefacts.cluster import Cluster, Host
+    >>> hosts = tuple(Host(name=name, bandwidth_bit_per_s=1e9) for name in "ab")
+    >>> plan(Cluster(hosts=hosts), None, 2).order
+    (0, 1)
+    """
+    profile = profile or neutral_profile()
+    graph = link_graph(cluster, world)
+    scored = _candidates(cluster, profile, graph, codec)
+    best, prediction = min(scored, key=lambda entry: round(entry[1].step_s, 6))
+    worst, refused = max(scored, key=lambda entry: entry[1].step_s)
+    return msgspec.structs.replace(
+        best,
+        reason=_reason(best, prediction, worst, refused),
+        candidates=tuple(
+            Candidate(label=each.label, predicted_step_s=each.predicted_step_s) for each, _ in scored
+        ),
+    )
+
+
+def candidates(
+    cluster: Cluster, profile: Profile | None, world: int, *, codec: CodecPolicy = "auto"
+) -> list[Plan]:
+    """Every plan that is considered, with its prediction, simplest first."""
+    scored = _candidates(cluster, profile or neutral_profile(), link_graph(cluster, world), codec)
+    return [each for each, _ in scored]
+
+
+def neutral_profile(gradients: Iterable[Gradient] = ()) -> Profile:
+    """A profile for when none was measured: no compute, all gradients ready at once.
+
+    Without `gradients` it has 16 of a million f32 elements each.
+    """
+    named = tuple(gradients) or tuple(
+        Gradient(name=f"neutral.{i}", shape=(1_000_000,), dtype="f32", ready_s=0.0, needed_s=0.0)
+        for i in range(16)
+    )
+    return Profile(
+        model="neutral",
+        world=1,
+        steps=0,
+        forward_s=0.0,
+        backward_s=0.0,
+        optimizer_s=0.0,
+        step_s=0.0,
+        gradients=named,
+    )
+
+
+def _candidates(
+    cluster: Cluster, profile: Profile, graph: LinkGraph, codec: CodecPolicy
+) -> list[tuple[Plan, Prediction]]:
+    if not profile.gradients:
+        raise UsageError("profile: it has no gradients\nhint: has the model parameters that need them?")
+    plans = []
+    for codec_title, codec_name, slow in _codecs(graph, codec):
+        for algorithm_title, algorithm, sizes in _algorithms(cluster, graph):
+            for order_title, order in _orders(cluster, graph):
+                synchroniser = Synchroniser(algorithm=algorithm, sizes=sizes)
+                if codec_name != "none":
+                    synchroniser = _with_codec(synchroniser, codec_name, slow, order)
+                    if not synchroniser.codec_links:
+                        continue
+                for size_title, bundles in _bucketings(profile):
+                    titles = (order_title, algorithm_title, codec_title, size_title)
+                    label = " ".join(title for title in titles if title)
+                    each = _unscored(label, order, bundles, synchroniser)
+                    plans.append((each, predict_on(each.buckets, order, graph, profile)))
+    return [
+        (msgspec.structs.replace(each, predicted_step_s=prediction.step_s), prediction)
+        for each, prediction in plans
+    ]
+
+
+def _orders(cluster: Cluster, graph: LinkGraph) -> Iterator[tuple[str, tuple[int, ...]]]:
+    world = len(graph.hosts)
+    yield "given", given_order(world)
+    contiguous = contiguous_order(cluster, world)
+    if contiguous != given_order(world):
+        yield "contiguous", contiguous
+
+
+def _algorithms(cluster: Cluster, graph: LinkGraph) -> Iterator[tuple[str, Algorithm, tuple[int, ...]]]:
+    """Two-level blocks are the racks, or with one rack the hosts, as they lie in the contiguous order."""
+    world = len(graph.hosts)
+    if len(set(graph.hosts)) == 1:
+        yield "direct", "direct", ()
+    yield "ring", "ring", ()
+    blocks = rack_blocks(cluster, world)
+    if len(blocks) == 1:
+        blocks = host_blocks(cluster, world)
+    if 1 < len(blocks) < world:
+        yield "two-level", "two_level", tuple(len(block) for block in blocks)
+
+
+def _codecs(
+    graph: LinkGraph, policy: CodecPolicy
+) -> Iterator[tuple[str, Codec, tuple[tuple[int, int], ...]]]:
+    slow = graph.slow_pairs()
+    if policy == "f16":
+        slow = slow or graph.remote_pairs()
+    if policy != "f16" or not slow:
+        yield "", "none", ()
+    if policy != "none" and slow:
+        yield "f16", "f16", slow
+
+
+def _with_codec(
+    synchroniser: Synchroniser, codec: Codec, slow: tuple[tuple[int, int], ...], order: tuple[int, ...]
+) -> Synchroniser:
+    """The codec on those slow pairs that the algorithm uses."""
+    used = {(stream.source, stream.destination) for stream in traffic(synchroniser, order, 1).streams}
+    links = tuple(pair for pair in slow if pair in used)
+    return msgspec.structs.replace(synchroniser, codec=codec, codec_links=links)
+
+
+def _bucketings(profile: Profile) -> Iterator[tuple[str, list[list[Gradient]]]]:
+    """Gradients in the order backward makes them, split at each size; equal splits only once."""
+    seen: list[list[list[Gradient]]] = []
+    for size in BUCKET_BYTES:
+        bundles = _bundles(profile, size)
+        if bundles not in seen and len(bundles) <= BUCKETS_MAX:
+            seen.append(bundles)
+            yield f"{size >> 20} MiB" if size else "one bucket", bundles
+
+
+def _bundles(profile: Profile, size: int | None) -> list[list[Gradient]]:
+    """One open bundle per dtype; a bundle closes when it has reached the size."""
+    backward = sorted(enumerate(profile.gradients), key=lambda entry: (entry[1].ready_s, -entry[0]))
+    closed: list[list[Gradient]] = []
+    opened: dict[str, list[Gradient]] = {}
+    for _, gradient in backward:
+        bundle = opened.setdefault(gradient.dtype, [])
+        bundle.append(gradient)
+        if size and sum(each.elements for each in bundle) * _item_bytes(gradient) >= size:
+            closed.append(opened.pop(gradient.dtype))
+    return closed + list(opened.values())
+
+
+def _item_bytes(gradient: Gradient) -> int:
+    if gradient.dtype not in ITEM_BYTES:
+        known = ", ".join(ITEM_BYTES)
+        raise UsageError(f"profile: gradient {gradient.name} has dtype {gradient.dtype}: known are {known}")
+    return ITEM_BYTES[gradient.dtype]
+
+
+def _unscored(
+    label: str, order: tuple[int, ...], bundles: list[list[Gradient]], synchroniser: Synchroniser
+) -> Plan:
+    """A bucket holds its gradients and one flag element for each, which says that the gradient is there."""
+    buckets = tuple(
+        Bucket(
+            gradients=tuple(gradient.name for gradient in bundle),
+            elements=sum(gradient.elements + 1 for gradient in bundle),
+            dtype=bundle[0].dtype,
+            priority=priority,
+            synchroniser=synchroniser,
+        )
+        for priority, bundle in enumerate(bundles)
+    )
+    return Plan(world=len(order), order=order, buckets=buckets, label=label, reason="", predicted_step_s=0.0)
+
+
+def _reason(best: Plan, chosen: Prediction, worst: Plan, refused: Prediction) -> str:
+    load = chosen.bottleneck
+    if load is None:
+        return "One rank: nothing travels."
+    waited = f"{_seconds(chosen.exposed_s)} of it waiting for communication"
+    said = f"{best.label}: {_seconds(chosen.step_s)} a step predicted, {waited}; "
+    said += f"the busiest link is {_carries(load)}."
+    other = refused.bottleneck
+    if refused.step_s > chosen.step_s and other is not None:
+        said += f" The slowest candidate, {worst.label}, takes {_seconds(refused.step_s)}: {_carries(other)}."
+    return said
+
+
+def _carries(load: Load) -> str:
+    rate = f"{load.bit_per_s / 1e6:.0f} Mbit/s"
+    return f"{load.link} ({rate}) with {load.bytes / 1e6:.1f} MB, {_seconds(load.busy_s)}"
+
+
+def _seconds(time_s: float) -> str:
+    return f"{time_s:.2f} s" if time_s >= 1 else f"{time_s * 1e3:.1f} ms"

@@ -1,0 +1,126 @@
+"""What one all-reduce puts on every link: an exact account of bytes, and the delays that pipelining leaves.
+
+The algorithms here are those that the `lower` pass writes, on logical ranks, then relabelled by the order and
+split into chunks: `ring` is reduce-scatter and all-gather around the order (Patarasuk and Yuan 2009,
+2(n-1)/n of the bytes on every edge), `two_level` chain-reduces each block to its first member, rings among
+those leaders and chain-broadcasts, `direct` sends each rank's share of everything to its owner and back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+from hocket.artefacts.plan import Synchroniser
+from hocket.errors import UsageError
+
+ITEM_BYTES = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2, "i64": 8, "i32": 4, "i8": 1, "u8": 1}
+"""Bytes of one element, by dtype name."""
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Messages that flow from one rank to another during the all-reduce.
+
+    `elements` in all, in `pieces` steps that follow one another; of them `reduced` are added to what the
+    receiver has.
+    """
+
+    source: int
+    destination: int
+    elements: float
+    pieces: int
+    reduced: float
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Streams of one all-reduce between physical ranks, by the part they play in time.
+
+    `head`: per block, streams in a chain that fill before the cycle starts. `cycle`: streams that run
+    together, each step of one waiting for a step of another. `tail`: per block, streams that drain after it.
+    """
+
+    head: tuple[tuple[Stream, ...], ...]
+    cycle: tuple[Stream, ...]
+    tail: tuple[tuple[Stream, ...], ...]
+
+    @property
+    def streams(self) -> tuple[Stream, ...]:
+        """All streams."""
+        return (*(s for chain in (*self.head, *self.tail) for s in chain), *self.cycle)
+
+
+def traffic(synchroniser: Synchroniser, order: tuple[int, ...], elements: int) -> Traffic:
+    """What every rank sends whom when `elements` are all-reduced over `order`.
+
+    Raises UsageError when the sizes of a two-level plan do not add up to the ranks.
+
+    >>> ring = traffic(Synchroniser(algorithm="ring"), (0, 2, 1, 3), 100)
+    >>> [(s.source, s.destination, s.elements) for s in ring.cycle]
+    [(0, 2, 150.0), (2, 1, 150.0), (1, 3, 150.0), (3, 0, 150.0)]
+    """
+    if synchroniser.algorithm == "ring":
+        return Traffic(head=(), cycle=_ring(order, elements), tail=())
+    if synchroniser.algorithm == "direct":
+        return Traffic(head=(), cycle=_direct(order, elements), tail=())
+    blocks = _blocks(order, synchroniser.sizes)
+    up = tuple(_chain(block[::-1], elements, reduced=True) for block in blocks if len(block) > 1)
+    down = tuple(_chain(block, elements, reduced=False) for block in blocks if len(block) > 1)
+    return Traffic(head=up, cycle=_ring(tuple(block[0] for block in blocks), elements), tail=down)
+
+
+def pair_bytes(
+    synchroniser: Synchroniser, order: tuple[int, ...], elements: int, dtype: str
+) -> dict[tuple[int, int], float]:
+    """Bytes on the wire between every ordered pair of physical ranks, after the codec."""
+    sums: dict[tuple[int, int], float] = {}
+    for stream in traffic(synchroniser, order, elements).streams:
+        pair = (stream.source, stream.destination)
+        sums[pair] = sums.get(pair, 0.0) + stream.elements * wire_bytes(synchroniser, dtype, *pair)
+    return sums
+
+
+def wire_bytes(synchroniser: Synchroniser, dtype: str, source: int, destination: int) -> int:
+    """Bytes of one element between two ranks: the codec's on its links, where that is less."""
+    plain = ITEM_BYTES[dtype]
+    if synchroniser.codec == "none" or (source, destination) not in synchroniser.codec_links:
+        return plain
+    return min(plain, ITEM_BYTES[synchroniser.codec])
+
+
+def _ring(members: tuple[int, ...], elements: int) -> tuple[Stream, ...]:
+    n = len(members)
+    if n < 2:
+        return ()
+    once = elements * (n - 1) / n
+    return tuple(
+        Stream(member, members[(i + 1) % n], elements=2 * once, pieces=2 * (n - 1), reduced=once)
+        for i, member in enumerate(members)
+    )
+
+
+def _direct(members: tuple[int, ...], elements: int) -> tuple[Stream, ...]:
+    share = elements / len(members)
+    return tuple(
+        Stream(source, destination, elements=2 * share, pieces=2, reduced=share)
+        for source in members
+        for destination in members
+        if source != destination
+    )
+
+
+def _chain(members: tuple[int, ...], elements: int, *, reduced: bool) -> tuple[Stream, ...]:
+    return tuple(
+        Stream(a, b, elements=elements, pieces=1, reduced=elements if reduced else 0)
+        for a, b in pairwise(members)
+    )
+
+
+def _blocks(order: tuple[int, ...], sizes: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    if sum(sizes) != len(order) or any(size < 1 for size in sizes):
+        raise UsageError(
+            f"plan: sizes {list(sizes)} of a two-level all-reduce do not divide {len(order)} ranks"
+        )
+    starts = [sum(sizes[:i]) for i in range(len(sizes))]
+    return tuple(order[start : start + size] for start, size in zip(starts, sizes, strict=True))

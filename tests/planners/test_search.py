@@ -1,0 +1,108 @@
+"""The choice among candidates."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from planner_inputs import alternating, model
+
+from hocket.artefacts.cluster import Cluster, Host
+from hocket.artefacts.profile import Gradient, Profile
+from hocket.errors import ArtefactError, UsageError
+from hocket.planners import search
+
+
+def test_alternating_hosts_behind_a_slow_trunk(two_racks: Cluster, profile: Profile) -> None:
+    """Broken: the demo's cluster would not get the plan that crosses the trunk least."""
+    plan = search.plan(two_racks, profile, 4)
+    synchroniser = plan.buckets[0].synchroniser
+    assert plan.order == (0, 2, 1, 3)
+    assert (synchroniser.algorithm, synchroniser.sizes) == ("two_level", (2, 2))
+    assert synchroniser.codec == "f16"
+    assert synchroniser.codec_links == ((0, 1), (1, 0))  # the leaders, each way; not within racks
+    assert "trunk of rack0" in plan.reason
+    assert plan.label in {candidate.label for candidate in plan.candidates}
+    assert plan.predicted_step_s == min(candidate.predicted_step_s for candidate in plan.candidates)
+
+
+def test_candidates_cover_every_choice_once(two_racks: Cluster, profile: Profile) -> None:
+    """Broken: the comparison of all candidates would miss some or run one twice."""
+    labels = [plan.label for plan in search.candidates(two_racks, profile, 4)]
+    assert (
+        len(labels) == len(set(labels)) == 2 * 2 * 2 * 2
+    )  # 3.2 MB: 1 MiB and one bucket differ, the rest repeat
+    assert {label.split()[0] for label in labels} == {"given", "contiguous"}
+
+
+def test_no_codec_when_forbidden_or_when_no_link_is_slow(two_racks: Cluster, profile: Profile) -> None:
+    """Broken: gradients would be rounded though the user forbade it or nothing is gained."""
+    for plan in search.candidates(two_racks, profile, 4, codec="none"):
+        assert all(bucket.synchroniser.codec == "none" for bucket in plan.buckets)
+    even = alternating(trunk_bit_per_s=1e9)
+    assert search.plan(even, profile, 4).buckets[0].synchroniser.codec == "none"
+
+
+def test_codec_when_demanded_without_a_slow_link(profile: Profile) -> None:
+    """Broken: `--codec f16` on an even network would silently do nothing."""
+    plan = search.plan(alternating(trunk_bit_per_s=1e9), profile, 4, codec="f16")
+    assert plan.buckets[0].synchroniser.codec_links
+
+
+def test_buckets_hold_every_gradient_once_with_its_flag(two_racks: Cluster, profile: Profile) -> None:
+    """Broken: a gradient would be lost, sent twice, or have no room for its flag."""
+    for plan in search.candidates(two_racks, profile, 4):
+        names = [name for bucket in plan.buckets for name in bucket.gradients]
+        assert names == [f"p{i}" for i in reversed(range(8))]  # the order in which backward makes them
+        assert sum(bucket.elements for bucket in plan.buckets) == 8 * 100_001
+        assert [bucket.priority for bucket in plan.buckets] == list(range(len(plan.buckets)))
+
+
+def test_dtypes_do_not_share_a_bucket(two_racks: Cluster) -> None:
+    """Broken: a bucket would mix element sizes and the adapter could not lay it out."""
+    gradients = tuple(
+        Gradient(name=f"g{i}", shape=(10,), dtype="f32" if i % 2 else "bf16", ready_s=0, needed_s=0)
+        for i in range(4)
+    )
+    plan = search.plan(two_racks, search.neutral_profile(gradients), 4)
+    assert {bucket.dtype: bucket.gradients for bucket in plan.buckets} == {
+        "f32": ("g3", "g1"),
+        "bf16": ("g2", "g0"),
+    }
+
+
+def test_one_host_uses_its_memory_directly(profile: Profile) -> None:
+    """Broken: ranks of one host would go round a ring instead of reading each other's buckets."""
+    plan = search.plan(Cluster(hosts=(Host(name="one", slots=4, bandwidth_bit_per_s=1e9),)), profile, 4)
+    assert plan.buckets[0].synchroniser.algorithm == "direct"
+
+
+def test_one_rack_with_several_ranks_per_host_blocks_by_host(profile: Profile) -> None:
+    """Broken: ranks that share memory would each use the network."""
+    hosts = tuple(Host(name=name, slots=2, bandwidth_bit_per_s=1e8) for name in "ab")
+    sizes = {
+        plan.buckets[0].synchroniser.sizes for plan in search.candidates(Cluster(hosts=hosts), profile, 4)
+    }
+    assert sizes == {(), (2, 2)}
+
+
+def test_the_same_input_gives_the_same_plan(two_racks: Cluster, profile: Profile) -> None:
+    """Broken: ranks that plan by themselves would disagree."""
+    assert msgspec.json.encode(search.plan(two_racks, profile, 4)) == msgspec.json.encode(
+        search.plan(alternating(), model(), 4)
+    )
+
+
+def test_without_a_profile_the_network_still_decides(two_racks: Cluster) -> None:
+    """Broken: a plan could not be previewed before the model was profiled."""
+    assert search.plan(two_racks, None, 4).order == (0, 2, 1, 3)
+
+
+def test_input_that_cannot_be_planned_is_refused(two_racks: Cluster, profile: Profile) -> None:
+    """Broken: an empty cluster or model would end in a traceback."""
+    with pytest.raises(ArtefactError, match="no hosts"):
+        search.plan(Cluster(hosts=()), profile, 1)
+    with pytest.raises(UsageError, match="no gradients"):
+        search.plan(two_racks, msgspec.structs.replace(profile, gradients=()), 4)
+    odd = Gradient(name="odd", shape=(1,), dtype="f8", ready_s=0, needed_s=0)
+    with pytest.raises(UsageError, match="gradient odd has dtype f8"):
+        search.plan(two_racks, search.neutral_profile([odd]), 4)

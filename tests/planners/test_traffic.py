@@ -1,0 +1,83 @@
+"""Bytes that each algorithm puts on each link, counted by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.plan import Bucket, Plan, Synchroniser
+from hocket.artefacts.profile import Profile
+from hocket.errors import UsageError
+from hocket.planners.cost import predict
+from hocket.planners.traffic import pair_bytes, traffic
+
+ELEMENTS = 800_000
+"""Four bytes each: 3.2 MB."""
+
+
+def loads(
+    cluster: Cluster, order: tuple[int, ...], synchroniser: Synchroniser, profile: Profile
+) -> dict[str, float]:
+    names = tuple(gradient.name for gradient in profile.gradients)
+    bucket = Bucket(gradients=names, elements=ELEMENTS, dtype="f32", priority=0, synchroniser=synchroniser)
+    plan = Plan(world=4, order=order, buckets=(bucket,), label="", reason="", predicted_step_s=0)
+    return {load.link: load.bytes for load in predict(plan, cluster, profile).loads}
+
+
+def test_ring_given_order_crosses_trunk_on_every_edge(two_racks: Cluster, profile: Profile) -> None:
+    """Broken: the planner would not see that an alternating order sends every edge over the trunk."""
+    link = loads(two_racks, (0, 1, 2, 3), Synchroniser(algorithm="ring"), profile)
+    assert link["trunk of rack0 out"] == 2 * 4_800_000  # edges 0→1 and 2→3, 2·3/4 of 3.2 MB each
+    assert link["trunk of rack0 in"] == 2 * 4_800_000  # edges 1→2 and 3→0
+    assert link["h0 out"] == link["h0 in"] == 4_800_000
+
+
+def test_ring_contiguous_order_crosses_trunk_once_each_way(two_racks: Cluster, profile: Profile) -> None:
+    """Broken: the contiguous order would not be preferred."""
+    link = loads(two_racks, (0, 2, 1, 3), Synchroniser(algorithm="ring"), profile)
+    assert link["trunk of rack0 out"] == link["trunk of rack0 in"] == 4_800_000
+
+
+def test_two_level_crosses_trunk_with_the_leaders_ring_only(two_racks: Cluster, profile: Profile) -> None:
+    """Broken: two-level's saving on the trunk, or its cost on the leaders' links, would be miscounted."""
+    link = loads(two_racks, (0, 2, 1, 3), Synchroniser(algorithm="two_level", sizes=(2, 2)), profile)
+    assert link["trunk of rack0 out"] == link["trunk of rack0 in"] == 3_200_000  # ring of two leaders: 2·1/2
+    assert link["h0 in"] == link["h0 out"] == 6_400_000  # the leaders' ring and the chain
+    assert link["h2 in"] == link["h2 out"] == 3_200_000
+
+
+def test_two_level_of_three_chains_through_the_middle() -> None:
+    """Broken: blocks of more than two ranks would be costed as if all sent to the leader at once."""
+    sent = pair_bytes(Synchroniser(algorithm="two_level", sizes=(3, 1)), (0, 1, 2, 3), 100, "f32")
+    assert sent == {(2, 1): 400, (1, 0): 400, (0, 1): 400, (1, 2): 400, (0, 3): 400, (3, 0): 400}
+
+
+def test_direct_sends_two_shares_to_everyone() -> None:
+    """Broken: the direct algorithm on one host would be miscounted."""
+    sent = pair_bytes(Synchroniser(algorithm="direct"), (0, 1, 2, 3), 100, "f32")
+    assert len(sent) == 12
+    assert set(sent.values()) == {200}
+
+
+def test_codec_halves_bytes_on_its_links_only() -> None:
+    """Broken: f16 would be credited on links that do not use it, or not where it is used."""
+    codec = Synchroniser(algorithm="ring", codec="f16", codec_links=((0, 1),))
+    sent = pair_bytes(codec, (0, 1), 100, "f32")
+    assert sent == {(0, 1): 200, (1, 0): 400}
+
+
+def test_codec_does_not_widen_a_narrow_bucket() -> None:
+    """Broken: a half-precision bucket would be credited with a saving that the codec cannot make."""
+    codec = Synchroniser(algorithm="ring", codec="f16", codec_links=((0, 1), (1, 0)))
+    assert set(pair_bytes(codec, (0, 1), 100, "bf16").values()) == {200}
+
+
+def test_one_rank_sends_nothing() -> None:
+    """Broken: a single process would be planned to wait for a network."""
+    assert pair_bytes(Synchroniser(algorithm="ring"), (0,), 100, "f32") == {}
+
+
+def test_sizes_that_do_not_add_up_are_refused() -> None:
+    """Broken: a damaged plan would be scored as if it were sound."""
+    with pytest.raises(UsageError, match=r"sizes \[2, 3\].*4 ranks"):
+        traffic(Synchroniser(algorithm="two_level", sizes=(2, 3)), (0, 1, 2, 3), 100)
