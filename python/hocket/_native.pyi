@@ -27,10 +27,12 @@ class Engine:
         bind: str,
         threads: int = 1,
         trace: str | None = None,
+        shape: tuple[str, Sequence[float], Sequence[Sequence[int]]] | None = None,
         clock_offset_ns: int = 0,
     ) -> None:
         """Bind a listening socket to address `bind` (an IP). `trace`: file to write the event records to, with the offset that
-        gives rank 0's clock."""
+        gives rank 0's clock. `shape`: emulated network as (file of eight zero bytes per link shared by all ranks, bit/s of each
+        link, links that a frame crosses by destination rank)."""
 
     @property
     def address(self) -> str:

@@ -11,23 +11,17 @@ use crate::peer::Peer;
 use hocket_ids::Rank;
 use hocket_protocol::frame::{ABORT_BYTES_MAX, Frame};
 use hocket_trace::{Kind, Record, Recorder};
+use hocket_wire::clock::now_ns;
 use hocket_wire::memory::Region;
 use hocket_wire::poll::Waker;
 use hocket_wire::shm::mailbox::{Post, Sleeping};
 use hocket_wire::shm::take::take;
 use hocket_wire::tcp::{Land, Landing, Message};
-use rustix::time::{ClockId, clock_gettime};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
-
-/// `CLOCK_MONOTONIC`, nanoseconds: the clock of trace records.
-pub fn now_ns() -> u64 {
-    let time = clock_gettime(ClockId::Monotonic);
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-}
 
 /// Locks; a panic elsewhere has already been reported and must not hide behind a second one.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -1,7 +1,7 @@
 //! One rank's executor, as its owner sees it: memory, programs, launches, waits.
 
 use crate::compile::{compile, scratch_bytes};
-use crate::core::{Core, lock, now_ns};
+use crate::core::{Core, lock};
 use crate::error::Error;
 use crate::io_thread::{Connection, run};
 use crate::loaded::{Loaded, NonFinite};
@@ -9,10 +9,13 @@ use crate::peer::Peer;
 use hocket_ids::{BufferId, Rank};
 use hocket_program::{BufferKind, Program};
 use hocket_trace::{Kind, Record, Recorder};
+use hocket_wire::clock::now_ns;
 use hocket_wire::memory::{Allocation, Arena, Region};
 use hocket_wire::mesh::{Address, Door, Identity, Link};
 use hocket_wire::poll::{Poller, Waker};
+use hocket_wire::shape::{Shape, Shaper};
 use hocket_wire::shm::mailbox::{Inbox, Sleeping, reserved_bytes};
+use hocket_wire::tcp::Pace;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -41,6 +44,8 @@ pub struct Options {
     pub threads: usize,
     /// File to write the event records to.
     pub trace: Option<PathBuf>,
+    /// Emulated network, where the kernel's own cannot be shaped.
+    pub shape: Option<Shape>,
     /// Added to our clock gives rank 0's.
     pub clock_offset_ns: i64,
 }
@@ -52,6 +57,7 @@ pub struct Engine {
     identity: Identity,
     world: usize,
     address: std::net::SocketAddr,
+    shaper: Option<Arc<Shaper>>,
     door: Mutex<Option<Door>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -82,6 +88,7 @@ impl Engine {
             identity,
             world: options.world,
             address: door.address(),
+            shaper: options.shape.map(Shaper::open).transpose()?.map(Arc::new),
             door: Mutex::new(Some(door)),
             threads: Mutex::default(),
         })
@@ -114,7 +121,11 @@ impl Engine {
                 Some(Link { rank, stream, neighbour }) => {
                     let inbox = neighbour.is_some().then(|| Inbox::new(self.arena.mapping(), local(at)));
                     poller.add(&stream, connections.len() as u32)?;
-                    connections.push(Connection::new(rank, stream, inbox));
+                    let pace = self
+                        .shaper
+                        .as_ref()
+                        .map(|shaper| Pace { shaper: Arc::clone(shaper), destination: at });
+                    connections.push(Connection::new(rank, stream, inbox, pace));
                     Some(Peer::new(rank, peers[at].host.clone(), neighbour, local(own.index())))
                 }
             });

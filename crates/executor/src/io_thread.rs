@@ -9,10 +9,11 @@ use crate::core::{Core, lock};
 use crate::loaded::Loaded;
 use hocket_ids::Rank;
 use hocket_protocol::frame::Frame;
+use hocket_wire::clock::now_ns;
 use hocket_wire::mesh::Door;
 use hocket_wire::poll::Poller;
 use hocket_wire::shm::mailbox::Inbox;
-use hocket_wire::tcp::{LinkError, Receiver, Sent, Stream, Transmitter};
+use hocket_wire::tcp::{LinkError, Outcome, Pace, Receiver, Sent, Stream, Transmitter};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -39,22 +40,25 @@ pub struct Connection {
     inbox: Option<Inbox>,
     readable: bool,
     writable: bool,
+    /// The emulated network is busy until then.
+    held_until_ns: Option<u64>,
     /// No more frames come.
     ended: bool,
 }
 
 impl Connection {
     /// To `rank`; `inbox` for a neighbour.
-    pub fn new(rank: Rank, stream: Stream, inbox: Option<Inbox>) -> Self {
+    pub fn new(rank: Rank, stream: Stream, inbox: Option<Inbox>, pace: Option<Pace>) -> Self {
         Self {
             rank,
             stream,
             receiver: Receiver::default(),
-            transmitter: Transmitter::default(),
+            transmitter: Transmitter::new(pace),
             landing: None,
             inbox,
             readable: true,
             writable: true,
+            held_until_ns: None,
             ended: false,
         }
     }
@@ -81,6 +85,7 @@ impl Connection {
         if !self.writable || self.ended {
             return false;
         }
+        self.held_until_ns = None;
         let on_sent = |sent: Sent| {
             peer.sent_bytes.fetch_add(sent.bytes as u64, Ordering::Relaxed);
             if let Some(loaded) = core.program(sent.program)
@@ -90,10 +95,15 @@ impl Connection {
             }
         };
         match self.transmitter.transmit(&self.stream, &peer.outgoing, TURN_BYTES, on_sent) {
-            Ok(None) => false,
-            Ok(Some(more)) => {
-                self.writable = more;
+            Ok(Outcome::Idle) => false,
+            Ok(Outcome::More) => true,
+            Ok(Outcome::Full) => {
+                self.writable = false;
                 true
+            }
+            Ok(Outcome::NotBefore(leaves_ns)) => {
+                self.held_until_ns = Some(leaves_ns);
+                false
             }
             Err(error) => {
                 // The peer may have said why before it closed: hear that first.
@@ -168,7 +178,7 @@ fn turns(core: &Core, poller: &Poller, connections: &mut [Connection]) -> io::Re
         let timeout = match (busy, mailbox_full) {
             (true, _) => Duration::ZERO,
             (false, true) => FULL_MAILBOX_PAUSE,
-            (false, false) => SLEEP_MAX,
+            (false, false) => held(connections).unwrap_or(SLEEP_MAX),
         };
         sleep(core, poller, connections, timeout)?;
     }
@@ -186,6 +196,12 @@ fn launch(core: &Core) -> bool {
             core.start(&loaded);
         }
     }
+}
+
+/// How long until the emulated network lets something leave.
+fn held(connections: &[Connection]) -> Option<Duration> {
+    let until_ns = connections.iter().filter_map(|connection| connection.held_until_ns).min()?;
+    Some(Duration::from_nanos(until_ns.saturating_sub(now_ns())).min(SLEEP_MAX))
 }
 
 fn sleep(core: &Core, poller: &Poller, connections: &mut [Connection], timeout: Duration) -> io::Result<()> {
@@ -216,7 +232,7 @@ impl Connection {
         let peer = core.peer(self.rank);
         self.ended
             || self.inbox.as_ref().is_none_or(Inbox::is_empty)
-                && (!self.writable || lock(&peer.outgoing).is_empty())
+                && (!self.writable || self.held_until_ns.is_some() || lock(&peer.outgoing).is_empty())
     }
 }
 

@@ -13,9 +13,10 @@ mod io_thread;
 mod loaded;
 mod peer;
 
-pub use crate::core::now_ns;
 pub use engine::{Engine, Options};
 pub use error::Error;
+pub use hocket_wire::clock::now_ns;
 pub use hocket_wire::memory::Allocation;
 pub use hocket_wire::mesh::Address;
+pub use hocket_wire::shape::Shape;
 pub use loaded::NonFinite;

@@ -48,6 +48,7 @@ fn mesh(hosts: &[&str], threads: usize) -> Vec<Arc<Engine>> {
                 bind: [127, 0, 0, 1].into(),
                 threads,
                 trace: None,
+                shape: None,
                 clock_offset_ns: 0,
             };
             Arc::new(Engine::new(options).unwrap())

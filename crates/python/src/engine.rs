@@ -2,7 +2,7 @@
 
 use crate::exceptions::error;
 use crate::program::Program;
-use hocket_executor::{Address, Allocation, Engine as Executor, Error, Options};
+use hocket_executor::{Address, Allocation, Engine as Executor, Error, Options, Shape};
 use hocket_ids::{BufferId, Rank};
 use hocket_trace::Kind;
 use pyo3::exceptions::PyBufferError;
@@ -103,7 +103,7 @@ pub fn wait(py: Python<'_>, executor: &Executor, program: u32, timeout: Duration
 #[pymethods]
 impl Engine {
     #[new]
-    #[pyo3(signature = (*, rank, world, job, secret, host, bind, threads = 1, trace = None, clock_offset_ns = 0))]
+    #[pyo3(signature = (*, rank, world, job, secret, host, bind, threads = 1, trace = None, shape = None, clock_offset_ns = 0))]
     #[expect(clippy::too_many_arguments, reason = "keyword-only in Python")]
     fn new(
         py: Python<'_>,
@@ -115,13 +115,15 @@ impl Engine {
         bind: &str,
         threads: usize,
         trace: Option<PathBuf>,
+        shape: Option<(PathBuf, Vec<f64>, Vec<Vec<usize>>)>,
         clock_offset_ns: i64,
     ) -> PyResult<Self> {
         let bind: IpAddr = bind.parse().map_err(|_| {
             error(py, "UsageError", &format!("bind: `{bind}` is not an IP address (host {host})"))
         })?;
         let rank = Rank(rank);
-        let options = Options { rank, world, job, secret, bind, threads, trace, clock_offset_ns };
+        let shape = shape.map(|(table, links_bit_per_s, routes)| Shape { table, links_bit_per_s, routes });
+        let options = Options { rank, world, job, secret, bind, threads, trace, shape, clock_offset_ns };
         let executor = Executor::new(options).map_err(|cause| raise(py, &cause))?;
         Ok(Self { executor: Arc::new(executor) })
     }

@@ -3,8 +3,10 @@
 //! Knows frames and handshakes (from `protocol`) and bytes; knows nothing of programs: the executor says through
 //! [`tcp::Sink`] where a payload lands. `unsafe` lives in `memory` and `shm::mailbox` alone.
 
+pub mod clock;
 pub mod memory;
 pub mod mesh;
 pub mod poll;
+pub mod shape;
 pub mod shm;
 pub mod tcp;

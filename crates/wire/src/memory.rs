@@ -12,6 +12,7 @@ use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, ftruncate, memfd_create}
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::ffi::c_void;
 use std::io;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Allocation granularity: a page, so that freed ranges can be given back to the system.
@@ -42,6 +43,14 @@ impl Mapping {
             mmap(std::ptr::null_mut(), len, protection, MapFlags::SHARED | MapFlags::NORESERVE, fd, 0)?
         };
         Ok(Self { base: base.cast(), len })
+    }
+
+    /// The word at `offset`, a multiple of eight, which every rank accesses as an atomic only.
+    pub(crate) fn atomic_u64(&self, offset: usize) -> &AtomicU64 {
+        assert!(offset.is_multiple_of(8) && offset + 8 <= self.len, "word at {offset} of {} bytes", self.len);
+        // SAFETY: checked to lie inside and to be aligned (mappings start at a page), and only ever accessed as an
+        // atomic by any process.
+        unsafe { AtomicU64::from_ptr(self.at(offset).cast()) }
     }
 
     /// Address of byte `offset`, which must lie inside.

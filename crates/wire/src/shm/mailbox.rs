@@ -6,7 +6,7 @@
 
 use crate::memory::Mapping;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{Ordering, fence};
 
 /// Posts that a ring holds; a sender that finds it full keeps the rest and tries again.
 const SLOTS: usize = 4096;
@@ -71,13 +71,6 @@ impl Post {
     }
 }
 
-fn word(mapping: &Mapping, offset: usize) -> &AtomicU64 {
-    debug_assert_eq!(offset % 8, 0);
-    // SAFETY: `at` checks the bounds, mappings are page-aligned and the offset is a multiple of eight, and these words
-    // are only ever accessed as atomics by either side.
-    unsafe { AtomicU64::from_ptr(mapping.at(offset).cast()) }
-}
-
 /// The flag of an arena whose owner sleeps.
 #[derive(Clone, Debug)]
 pub struct Sleeping(Arc<Mapping>);
@@ -90,19 +83,19 @@ impl Sleeping {
 
     /// The owner is about to sleep; it must look at all its queues once more after this.
     pub fn set(&self) {
-        word(&self.0, SLEEPING_AT).store(1, Ordering::Relaxed);
+        self.0.atomic_u64(SLEEPING_AT).store(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
     /// The owner is awake.
     pub fn clear(&self) {
-        word(&self.0, SLEEPING_AT).store(0, Ordering::Relaxed);
+        self.0.atomic_u64(SLEEPING_AT).store(0, Ordering::Relaxed);
     }
 
     /// After putting something into a queue of the owner: whether the caller must wake it.
     pub fn must_wake(&self) -> bool {
         fence(Ordering::SeqCst);
-        let flag = word(&self.0, SLEEPING_AT);
+        let flag = self.0.atomic_u64(SLEEPING_AT);
         flag.load(Ordering::Relaxed) == 1 && flag.swap(0, Ordering::Relaxed) == 1
     }
 }
@@ -123,16 +116,16 @@ impl Outbox {
 
     /// Puts a post; `false` when the ring is full.
     pub fn put(&mut self, post: Post) -> bool {
-        let head = word(&self.peer, self.ring_at + HEAD_AT).load(Ordering::Acquire);
+        let head = self.peer.atomic_u64(self.ring_at + HEAD_AT).load(Ordering::Acquire);
         if self.tail.wrapping_sub(head) >= SLOTS as u64 {
             return false;
         }
         let slot = self.ring_at + SLOTS_AT + (self.tail as usize % SLOTS) * SLOT_BYTES;
         for (at, value) in post.encode().into_iter().enumerate() {
-            word(&self.peer, slot + at * 8).store(value, Ordering::Relaxed);
+            self.peer.atomic_u64(slot + at * 8).store(value, Ordering::Relaxed);
         }
         self.tail += 1;
-        word(&self.peer, self.ring_at + TAIL_AT).store(self.tail, Ordering::Release);
+        self.peer.atomic_u64(self.ring_at + TAIL_AT).store(self.tail, Ordering::Release);
         true
     }
 }
@@ -157,7 +150,7 @@ impl Inbox {
 
     /// Whether a post waits.
     pub fn is_empty(&self) -> bool {
-        word(&self.own, self.ring_at + TAIL_AT).load(Ordering::Acquire) == self.head
+        self.own.atomic_u64(self.ring_at + TAIL_AT).load(Ordering::Acquire) == self.head
     }
 
     /// The next post, if one waits.
@@ -166,9 +159,9 @@ impl Inbox {
             return Ok(None);
         }
         let slot = self.ring_at + SLOTS_AT + (self.head as usize % SLOTS) * SLOT_BYTES;
-        let words = [0, 1, 2, 3].map(|at| word(&self.own, slot + at * 8).load(Ordering::Relaxed));
+        let words = [0, 1, 2, 3].map(|at| self.own.atomic_u64(slot + at * 8).load(Ordering::Relaxed));
         self.head += 1;
-        word(&self.own, self.ring_at + HEAD_AT).store(self.head, Ordering::Release);
+        self.own.atomic_u64(self.ring_at + HEAD_AT).store(self.head, Ordering::Release);
         Post::decode(words).map(Some).ok_or(NotAPost)
     }
 }

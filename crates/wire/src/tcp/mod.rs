@@ -6,4 +6,4 @@ mod transmit;
 
 pub use receive::{Land, Landing, LinkError, Receiver, Sink};
 pub use stream::Stream;
-pub use transmit::{Message, Outgoing, Sent, Transmitter};
+pub use transmit::{Message, Outcome, Outgoing, Pace, Sent, Transmitter};

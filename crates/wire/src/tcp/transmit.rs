@@ -4,13 +4,15 @@
 //! passes one block of the frame's size. A more urgent message waits for at most one frame.
 
 use super::Stream;
+use crate::clock::now_ns;
 use crate::memory::Region;
+use crate::shape::Shaper;
 use hocket_kernels::{DType, cast};
 use hocket_protocol::frame::{Data, Frame, HEADER_BYTES, PAYLOAD_BYTES_MAX};
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::io::{self, IoSlice};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// A message that may flow: its receive is posted, its bytes are final.
 #[derive(Debug)]
@@ -104,11 +106,36 @@ struct Current {
     payload_bytes: usize,
     /// Of header and payload together.
     written: usize,
+    /// When it may leave, once reserved.
+    leaves_ns: Option<u64>,
+}
+
+/// The emulated network's word on what goes to one rank.
+#[derive(Debug)]
+pub struct Pace {
+    /// All links.
+    pub shaper: Arc<Shaper>,
+    /// The rank at the other end.
+    pub destination: usize,
+}
+
+/// How a turn of sending ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Nothing is left to send.
+    Idle,
+    /// The budget is used up: call again.
+    More,
+    /// The socket is full.
+    Full,
+    /// The emulated network is busy until then.
+    NotBefore(u64),
 }
 
 /// Sends frames to one peer.
 #[derive(Default)]
 pub struct Transmitter {
+    pace: Option<Pace>,
     control: Vec<u8>,
     control_written: usize,
     current: Option<Current>,
@@ -129,31 +156,40 @@ pub struct Sent {
 }
 
 impl Transmitter {
-    /// Writes until the socket is full (`Ok(Some(false))`), about `budget_bytes` went (`Ok(Some(true))`: call again) or
-    /// nothing is left (`Ok(None)`).
+    /// To one peer; `pace` when the network is emulated.
+    pub fn new(pace: Option<Pace>) -> Self {
+        Self { pace, ..Self::default() }
+    }
+
+    /// Writes until nothing is left, the socket is full or about `budget_bytes` went.
     pub fn transmit(
         &mut self,
         stream: &Stream,
         outgoing: &Mutex<Outgoing>,
         budget_bytes: usize,
         mut on_sent: impl FnMut(Sent),
-    ) -> io::Result<Option<bool>> {
+    ) -> io::Result<Outcome> {
         let mut written = 0;
         while written < budget_bytes {
             self.refill(outgoing);
             if self.control.is_empty() && self.current.is_none() {
-                return Ok(None);
+                return Ok(Outcome::Idle);
             }
-            match self.write(stream) {
+            let leaves_ns = self.leaves_ns();
+            let held = leaves_ns > 0 && leaves_ns > now_ns();
+            if held && self.control.is_empty() {
+                return Ok(Outcome::NotBefore(leaves_ns));
+            }
+            match self.write(stream, held) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(bytes) => written += bytes,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Some(false)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Outcome::Full),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
             self.finish_frame(outgoing, &mut on_sent);
         }
-        Ok(Some(true))
+        Ok(Outcome::More)
     }
 
     /// Between frames, takes what is most urgent.
@@ -192,13 +228,20 @@ impl Transmitter {
             payload_bytes: payload_bytes as u32,
         })
         .encode();
-        self.current = Some(Current { queued, header, payload_bytes, written: 0 });
+        self.current = Some(Current { queued, header, payload_bytes, written: 0, leaves_ns: None });
     }
 
-    /// One vectored write of all that is under way.
-    fn write(&mut self, stream: &Stream) -> io::Result<usize> {
+    /// When the emulated network lets the frame that comes next leave; 0: at once.
+    fn leaves_ns(&mut self) -> u64 {
+        let (Some(pace), Some(current)) = (&self.pace, &mut self.current) else { return 0 };
+        let bytes = HEADER_BYTES + current.payload_bytes;
+        *current.leaves_ns.get_or_insert_with(|| pace.shaper.reserve(pace.destination, bytes, now_ns()))
+    }
+
+    /// One vectored write of all that is under way; of control frames alone while the frame is `held`.
+    fn write(&mut self, stream: &Stream, held: bool) -> io::Result<usize> {
         let control = &self.control[self.control_written..];
-        let bytes = match &self.current {
+        let bytes = match self.current.as_ref().filter(|_| !held) {
             None => stream.writev(&[IoSlice::new(control)])?,
             Some(current) => {
                 let message = &current.queued.message;

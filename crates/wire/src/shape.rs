@@ -1,0 +1,94 @@
+//! Slows a rank's sends to the rates of an emulated network, where the kernel cannot: all ranks of a machine share one
+//! table of links, each a time at which it is free again.
+//!
+//! A frame reserves its bytes on every link of its route and may leave when the last of them is free (the generic cell
+//! rate algorithm with a burst of one frame). Rates hold for what Hocket sends, and for nothing else on the machine.
+
+use crate::memory::Mapping;
+use rustix::fd::AsFd;
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+
+/// Links and routes of an emulated network.
+#[derive(Clone, Debug)]
+pub struct Shape {
+    /// A file of eight zero bytes per link, the same for all ranks of the job; its owner removes it.
+    pub table: PathBuf,
+    /// Rate of each link and direction.
+    pub links_bit_per_s: Vec<f64>,
+    /// By destination rank: the links that a frame crosses.
+    pub routes: Vec<Vec<usize>>,
+}
+
+/// A rank's view of the shared links.
+#[derive(Debug)]
+pub struct Shaper {
+    table: Mapping,
+    links_ns_per_byte: Vec<f64>,
+    routes: Vec<Vec<usize>>,
+}
+
+impl Shaper {
+    /// Opens the shared table.
+    pub fn open(shape: Shape) -> io::Result<Self> {
+        let invalid = |what: &str| io::Error::new(io::ErrorKind::InvalidInput, what.to_owned());
+        let wanted = shape.links_bit_per_s.len() * 8;
+        let file = File::options().read(true).write(true).open(&shape.table)?;
+        if wanted == 0 || file.metadata()?.len() < wanted as u64 {
+            return Err(invalid("the table of links has no room for all of them"));
+        }
+        if shape.links_bit_per_s.iter().any(|rate| !(rate.is_finite() && *rate > 0.0)) {
+            return Err(invalid("a link's rate is not positive"));
+        }
+        if shape.routes.iter().flatten().any(|&link| link >= shape.links_bit_per_s.len()) {
+            return Err(invalid("a route crosses a link that is not there"));
+        }
+        Ok(Self {
+            table: Mapping::new(file.as_fd(), wanted)?,
+            links_ns_per_byte: shape.links_bit_per_s.iter().map(|rate| 8e9 / rate).collect(),
+            routes: shape.routes,
+        })
+    }
+
+    /// Reserves `bytes` to `destination`; when the frame may leave, on the clock of `now_ns`.
+    pub fn reserve(&self, destination: usize, bytes: usize, now_ns: u64) -> u64 {
+        let mut leaves_ns = now_ns;
+        for &link in self.routes.get(destination).into_iter().flatten() {
+            let taken_ns = (bytes as f64 * self.links_ns_per_byte[link]) as u64;
+            let free_at = self.table.atomic_u64(link * 8);
+            let reserved = free_at.fetch_update(Ordering::AcqRel, Ordering::Acquire, |free_ns| {
+                Some(free_ns.max(now_ns) + taken_ns)
+            });
+            // The update always succeeds; both arms hold the time before it.
+            let (Ok(before_ns) | Err(before_ns)) = reserved;
+            leaves_ns = leaves_ns.max(before_ns);
+        }
+        leaves_ns
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A trunk that two hosts share must carry the sum of what they send at its own rate, whichever sends.
+    #[test]
+    fn a_shared_link_serialises_its_senders() {
+        let path = std::env::temp_dir().join(format!("hocket-shape-{}", std::process::id()));
+        std::fs::write(&path, [0; 24]).unwrap();
+        // Own links 0 and 1 at 8 Gbit/s, the trunk at a tenth: 1000 bytes take 10 µs there.
+        let shape = |own: usize| Shape {
+            table: path.clone(),
+            links_bit_per_s: vec![8e9, 8e9, 8e8],
+            routes: vec![vec![], vec![own, 2]],
+        };
+        let (a, b) = (Shaper::open(shape(0)).unwrap(), Shaper::open(shape(1)).unwrap());
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(a.reserve(0, 1000, 50), 50, "nothing on the way to itself");
+        assert_eq!(a.reserve(1, 1000, 50), 50);
+        assert_eq!(b.reserve(1, 1000, 50), 50 + 10_000);
+        assert_eq!(a.reserve(1, 1000, 60), 50 + 20_000);
+    }
+}
