@@ -1,7 +1,7 @@
-"""A generator of trace directories that look like real runs: 4 hosts in 2 racks, one all-reduce per bucket over a ring.
+"""A generator of trace directories that look like real runs: 4 hosts, 2 racks, a ring per bucket.
 
 It writes the bytes of the format itself, without the product's writer, so that a reader which drifts from the
-documented format fails here. All times come from a small model of a step (compute, a trunk that buckets share).
+documented format fails here. All times come from a model of a step: compute, and a trunk that buckets share.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Shape:
 def write_trace(directory: Path, shape: Shape = Shape(), *, comparison: bool = True) -> Path:
     """Fill `directory` with a trace of `shape`; the same shape always gives the same bytes."""
     directory.mkdir(parents=True, exist_ok=True)
-    chance = random.Random(shape.seed)
+    chance = random.Random(shape.seed)  # noqa: S311
     steps = _schedule(shape, chance)
     (directory / "run.json").write_text(json.dumps(run_info(shape), indent=1))
     for rank in range(shape.world):
@@ -61,7 +61,7 @@ def write_trace(directory: Path, shape: Shape = Shape(), *, comparison: bool = T
 
 
 def _schedule(shape: Shape, chance: random.Random) -> list[dict[str, Any]]:
-    """When things happen in each step, ns on the common clock: compute, then buckets through a shared trunk."""
+    """When things happen in each step, ns on the common clock: compute, then buckets through one trunk."""
     now, steps = 5_000 * MS, []
     for step in range(shape.steps):
         slow = 1.6 if step % 23 == 11 else 1.0  # now and then a straggler
@@ -174,19 +174,31 @@ def run_info(shape: Shape) -> dict[str, Any]:
             "bandwidth_bit_per_s": width,
             "measured_at": "2026-05-14T09:20:41+00:00",
         },
-        "profile": {
-            "version": 1, "model": "transformer", "world": count, "steps": 5, "forward_s": 0.034, "backward_s": 0.071,
-            "optimizer_s": 0.006, "step_s": 0.111,
-            "gradients": [
-                {"name": f"block{i}.weight", "shape": [size // 4], "dtype": "float32", "ready_s": 0.04 + 0.01 * i, "needed_s": 0.03}
-                for i, size in enumerate(shape.bucket_bytes)
-            ],
-        },
+        "profile": _profile(shape),
         "programs": [
             {"program": bucket, "label": f"bucket {bucket}", "bucket": bucket, "bytes": size}
             for bucket, size in enumerate(shape.bucket_bytes)
         ],
-    }  # fmt: skip
+    }
+
+
+def _profile(shape: Shape) -> dict[str, Any]:
+    names = [f"block{bucket}.weight" for bucket in range(len(shape.bucket_bytes))]
+    own = {"dtype": "float32", "ready_s": 0.05, "needed_s": 0.03}
+    return {
+        "version": 1,
+        "model": "transformer",
+        "world": shape.world,
+        "steps": 5,
+        "forward_s": 0.034,
+        "backward_s": 0.071,
+        "optimizer_s": 0.006,
+        "step_s": 0.111,
+        "gradients": [
+            {"name": name, "shape": [size // 4], **own}
+            for name, size in zip(names, shape.bucket_bytes, strict=True)
+        ],
+    }
 
 
 def _plan(shape: Shape, cross: list[list[int]]) -> dict[str, Any]:
@@ -206,8 +218,7 @@ def _plan(shape: Shape, cross: list[list[int]]) -> dict[str, Any]:
             for bucket, size in enumerate(shape.bucket_bytes)
         ],
         "label": "contiguous, ring, f16 across racks, 3 MiB",
-        "reason": "The trunk between the racks bounds the step; the contiguous order crosses it once each way "
-        "and f16 halves what crosses.",
+        "reason": REASON,
         "predicted_step_s": 0.61,
         "candidates": [
             {"label": label, "predicted_step_s": predicted, "measured_step_s": measured}
@@ -216,6 +227,9 @@ def _plan(shape: Shape, cross: list[list[int]]) -> dict[str, Any]:
     }
 
 
+REASON = (
+    "The trunk bounds the step: the contiguous order crosses it once each way, and f16 halves what crosses."
+)
 CANDIDATES = (
     ("given order, ring, none, 25 MiB", 3.31, 3.48),
     ("given order, ring, f16 across racks, 3 MiB", 1.72, 1.80),
@@ -223,13 +237,13 @@ CANDIDATES = (
     ("contiguous, ring, f16 across racks, 1 MiB", 0.66, 0.71),
     ("contiguous, ring, f16 across racks, 3 MiB", 0.61, 0.612),
     ("contiguous, ring, f16 across racks, 25 MiB", 0.69, 0.72),
-    ("contiguous, two-level 2×2, none, 3 MiB", 1.15, 1.22),
-    ("contiguous, two-level 2×2, f16 across racks, 3 MiB", 0.63, 0.655),
+    ("contiguous, two-level 2 + 2, none, 3 MiB", 1.15, 1.22),
+    ("contiguous, two-level 2 + 2, f16 across racks, 3 MiB", 0.63, 0.655),
 )
 
 
 def comparison_of(chance: random.Random) -> dict[str, Any]:
-    """The content of `comparison.json`: DDP, DDP with its f16 hook, and Hocket after the same number of steps."""
+    """The content of `comparison.json`: DDP, DDP with its f16 hook, and Hocket after as many steps."""
     table = (
         ("ddp", "PyTorch DDP", 3.73, 0.97, 39_483_392, 3.262),
         ("ddp_f16", "PyTorch DDP, f16 hook", 1.93, 0.94, 19_741_696, 3.266),
@@ -249,6 +263,5 @@ def comparison_of(chance: random.Random) -> dict[str, Any]:
             for name, label, step_s, wait, trunk, metric in table
         ],
         "candidates": [{"label": a, "predicted_step_s": b, "measured_step_s": c} for a, b, c in CANDIDATES],
-        "plan_reason": "The trunk between the racks bounds the step; the contiguous order crosses it once each way and "
-        "f16 halves what crosses.",
+        "plan_reason": REASON,
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Trace directory → one self-contained HTML page. One section, one question, one file; `page.py` puts them together."""
+"""Trace directory → one self-contained HTML page. One question, one section, one file; `page.py` joins."""
 
 from hocket.report.page import build, numbers
 

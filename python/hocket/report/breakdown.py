@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Struct, structs
 
 from hocket.report import quantity
-from hocket.report.markup import Html, joined, row, table, tag
+from hocket.report.markup import Html, Row, joined, table, tag
 from hocket.report.material import BACKWARD, FORWARD, OPTIMIZER, STEP, WAIT, Material
 from hocket.report.section import Section, absent
 
@@ -18,7 +18,7 @@ NAME, QUESTION = "breakdown", "Where does a step's time go?"
 PHASES = (("forward", FORWARD), ("backward", BACKWARD), ("wait", WAIT), ("optimizer", OPTIMIZER))
 
 
-class Row(Struct, frozen=True, kw_only=True):
+class StepTimes(Struct, frozen=True, kw_only=True):
     """One rank's median step, seconds; a phase that was not recorded is None."""
 
     rank: int
@@ -42,20 +42,19 @@ def section(material: Material) -> Section:
     if not found:
         return absent(NAME, QUESTION, "No steps were recorded in this trace.")
     shown = sorted(sorted(found, key=lambda r: -r.step_s)[:ROWS_MAX], key=lambda r: r.rank)
-    longest = max(r.step_s for r in shown)
     head = ("Rank", "Step", "", "Forward", "Backward", "Waiting", "Optimizer", "Share waiting")
     caption = f"Median over {max(r.steps for r in shown)} steps"
     if len(shown) < len(found):
         caption += f", the {len(shown)} slowest of {len(found)} ranks"
     body = joined(
-        (phase_legend(), table(head, (_row(r, longest) for r in shown), caption=caption, class_="numbers"))
+        (phase_legend(), table(head, (_row(r, shown) for r in shown), caption=caption, class_="numbers"))
     )
     return Section(
         NAME, QUESTION, body, numbers=[{**structs.asdict(r), "wait_share": r.wait_share} for r in found]
     )
 
 
-def rows(material: Material) -> list[Row]:
+def rows(material: Material) -> list[StepTimes]:
     """One per rank that recorded steps."""
     return list(_rows(material))
 
@@ -67,18 +66,18 @@ def phase_legend() -> Html:
     )
 
 
-def _rows(material: Material) -> Iterator[Row]:
+def _rows(material: Material) -> Iterator[StepTimes]:
     for rank in material.ranks:
         steps = material.of_kind(rank, STEP)
         if not len(steps):
             continue
         medians = {f"{name}_s": _median_s(material, rank, kind, len(steps)) for name, kind in PHASES}
         step_s = float(np.median(steps["end_ns"] - steps["start_ns"])) / 1e9
-        yield Row(rank=rank, host=material.host(rank), steps=len(steps), step_s=step_s, **medians)
+        yield StepTimes(rank=rank, host=material.host(rank), steps=len(steps), step_s=step_s, **medians)
 
 
 def _median_s(material: Material, rank: int, kind: int, steps: int) -> float | None:
-    """Median per step; phases that occur several times in a step (accumulation) are summed by iteration first."""
+    """Median per step; a phase that occurs several times in a step (accumulation) is summed first."""
     spans = material.of_kind(rank, kind)
     if not len(spans):
         return None
@@ -87,18 +86,17 @@ def _median_s(material: Material, rank: int, kind: int, steps: int) -> float | N
     return float(np.median(np.bincount(where, took)[:steps])) / 1e9
 
 
-def _row(r: Row, longest: float) -> Html:
+def _row(r: StepTimes, shown: list[StepTimes]) -> Row:
     parts = []
+    longest = max(other.step_s for other in shown) or 1.0
     for name, _ in PHASES:
         value = getattr(r, f"{name}_s") or 0.0
         parts.append(tag("i", class_=name, style=f"width:{100 * value / longest:.2f}%"))
-    return row(
+    cells = (
         tag("span", str(r.rank), " ", tag("small", r.host)),
-        quantity.seconds(r.step_s),
+        quantity.seconds(r.step_s, like=longest),
         tag("span", *parts, class_="stack", aria_hidden="true"),
-        quantity.seconds(r.forward_s),
-        quantity.seconds(r.backward_s),
-        quantity.seconds(r.wait_s),
-        quantity.seconds(r.optimizer_s),
+        *(quantity.seconds(getattr(r, f"{name}_s"), like=longest) for name, _ in PHASES),
         quantity.share(r.wait_share),
     )
+    return Row(cells)

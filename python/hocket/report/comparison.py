@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hocket.report import quantity
-from hocket.report.markup import Html, row, table, tag
+from hocket.report.markup import Html, Row, table, tag
 from hocket.report.material import Comparison, Material, Strategy
 from hocket.report.section import Section
 
@@ -53,22 +53,24 @@ def _table(comparison: Comparison) -> Html:
     )
 
 
-def _row(strategy: Strategy, index: int, comparison: Comparison) -> Html:
+def _row(strategy: Strategy, index: int, comparison: Comparison) -> Row:
     metric = quantity.digits(strategy.metric, 4)
     if strategy.metric is not None and strategy.metric_std is not None:
         metric += f" ± {quantity.digits(strategy.metric_std, 2)}"
     name = tag("span", tag("i", class_=f"key s{colour(strategy, index, comparison)}"), strategy.label)
-    return row(
+    steps_s = quantity.greatest(s.step_s for s in comparison.strategies)
+    trunk_bytes = quantity.greatest(s.trunk_bytes_per_step for s in comparison.strategies)
+    cells = (
         name,
         quantity.digits(strategy.steps_per_s),
-        quantity.seconds(strategy.step_s),
+        quantity.seconds(strategy.step_s, like=steps_s),
         quantity.ratio(_speedup(strategy, comparison.baseline)),
         quantity.share(strategy.wait_share),
-        quantity.size(strategy.trunk_bytes_per_step),
+        quantity.size(strategy.trunk_bytes_per_step, like=trunk_bytes),
         quantity.digits(strategy.loss, 4),
         metric,
-        class_="ours" if strategy == comparison.ours else None,
     )
+    return Row(cells, "ours" if strategy == comparison.ours else None)
 
 
 def colour(strategy: Strategy, index: int, comparison: Comparison) -> int:

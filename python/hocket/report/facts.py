@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from hocket import __version__
 from hocket.report import quantity
 from hocket.report.markup import tag
@@ -19,12 +21,12 @@ def section(material: Material) -> Section:
     more = f" and {len(hosts) - HOSTS_MAX} more" if len(hosts) > HOSTS_MAX else ""
     entries = {
         "Script": run.script,
-        "Started": run.started_at,
+        "Started": _date(run.started_at),
         "World": f"{run.world} ranks on {len(hosts)} hosts",
         "Hosts": ", ".join(hosts[:HOSTS_MAX]) + more,
-        "Network measured": (run.cluster.measured_at or "") if run.cluster else "",
+        "Network measured": _date(run.cluster.measured_at if run.cluster else None),
         "Model": _model(material),
-        "Records": f"{sum(len(r) for r in material.records if r is not None):,}",
+        "Records": f"{sum(map(len, material.records)):,}",
         "Versions": f"trace format {run.version}, report by Hocket {__version__}",
     }
     items = [tag("div", tag("dt", name), tag("dd", value)) for name, value in entries.items() if value]
@@ -32,9 +34,20 @@ def section(material: Material) -> Section:
     return Section("facts", "What exactly was run?", tag("dl", *items, class_="facts"), numbers=numbers)
 
 
+def _date(text: str | None) -> str:
+    """A date as people write it, with its offset; what is not a date stays as it is."""
+    try:
+        moment = datetime.fromisoformat(text or "")
+    except ValueError:
+        return text or ""
+    zone = moment.strftime("%Z") or "local time"
+    return f"{moment.day} {moment:%B %Y}, {moment:%H:%M:%S} {zone}"
+
+
 def _model(material: Material) -> str:
     profile = material.run.profile
     if profile is None:
         return ""
     elements = sum(gradient.elements for gradient in profile.gradients)
-    return f"{profile.model}, {quantity.digits(elements / 1e6)} million parameters in {len(profile.gradients)} tensors"
+    millions = quantity.digits(elements / 1e6)
+    return f"{profile.model}, {millions} million parameters in {len(profile.gradients)} tensors"

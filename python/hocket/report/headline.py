@@ -1,4 +1,4 @@
-"""What was gained, in one line and four figures: from the comparison when there is one, else from this run alone."""
+"""What was gained, in one line and four figures: from the comparison if there is one, else from this run."""
 
 from __future__ import annotations
 
@@ -57,7 +57,11 @@ def _content(material: Material) -> tuple[Html, str, list[tuple[str, str, str]]]
 def _tiles(ours: Strategy, baseline: Strategy, metric_name: str) -> list[tuple[str, str, str]]:
     was = " was\u00a0{}".format
     tiles = [
-        ("Step time", quantity.seconds(ours.step_s), was(quantity.seconds(baseline.step_s))),
+        (
+            "Step time",
+            quantity.seconds(ours.step_s, like=baseline.step_s),
+            was(quantity.seconds(baseline.step_s)),
+        ),
         (
             "Waiting for the network",
             quantity.share(ours.wait_share),
@@ -65,7 +69,7 @@ def _tiles(ours: Strategy, baseline: Strategy, metric_name: str) -> list[tuple[s
         ),
         (
             "Over the trunk, per step",
-            quantity.size(ours.trunk_bytes_per_step),
+            quantity.size(ours.trunk_bytes_per_step, like=baseline.trunk_bytes_per_step),
             was(quantity.size(baseline.trunk_bytes_per_step)),
         ),
     ]

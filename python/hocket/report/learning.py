@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from hocket.report import quantity
 from hocket.report.comparison import STRATEGIES_MAX, colour
-from hocket.report.markup import Html, data, joined, row, table, tag
+from hocket.report.markup import Html, Row, data, joined, table, tag
 from hocket.report.material import Material, number
 from hocket.report.section import Section, absent
 
@@ -50,7 +50,7 @@ def section(material: Material) -> Section:
 
 
 def decimated(points: Sequence[tuple[int, float, float | None]]) -> list[tuple[int, float, float | None]]:
-    """At most LINE_POINTS_MAX points: of each run of neighbours the lowest and the highest, so no spike is lost."""
+    """At most LINE_POINTS_MAX points: lowest and highest of each run of neighbours, so no spike is lost."""
     if len(points) <= LINE_POINTS_MAX:
         return list(points)
     bins = LINE_POINTS_MAX // 2
@@ -103,16 +103,16 @@ def _table(lines: list[Line]) -> Html:
     """A few rows of the same values, for readers without JavaScript and for copying."""
     steps = sorted({step for _, _, points in lines for step, _, _ in points})
     picked = sorted({steps[(len(steps) - 1) * i // (TABLE_ROWS_MAX - 1)] for i in range(TABLE_ROWS_MAX)})
+    longest = quantity.greatest(time for _, _, points in lines for _, _, time in points)
     by_label = [(label, {step: (loss, time) for step, loss, time in points}) for label, _, points in lines]
     rows = []
     for step in picked:
         cells = []
         for _, points in by_label:
             loss, time = points.get(step, (None, None))
-            cells.append(
-                tag("span", quantity.digits(loss, 4), " ", tag("small", f"at {quantity.seconds(time)}"))
-            )
-        rows.append(row(str(step), *cells))
+            at = tag("small", f"at {quantity.seconds(time, like=longest)}")
+            cells.append(tag("span", quantity.digits(loss, 4), " ", at))
+        rows.append(Row((str(step), *cells)))
     shown = table(
         ("Step", *(label for label, _ in by_label)), rows, caption="Loss at some steps", class_="numbers"
     )

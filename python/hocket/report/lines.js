@@ -46,7 +46,7 @@
         svg.append(element("text", { x: px(t), y: height - BOTTOM + 18, "text-anchor": "middle" }, String(t)));
       }
       svg.append(element("text", { x: width - RIGHT, y: height - 2, "text-anchor": "end" }, unit));
-      for (const one of [...lines].reverse()) {
+      for (const one of [...lines].sort((a, b) => b.colour - a.colour)) {
         const path = one.points.map((p, i) => `${i ? "L" : "M"}${px(p[axis]).toFixed(1)} ${py(p[1]).toFixed(1)}`).join("");
         svg.append(element("path", { class: `s${one.colour}`, d: path }));
       }

@@ -1,14 +1,14 @@
-"""HTML from values: every string is escaped unless it is `Html` already, so text from files can never become markup."""
+"""HTML from values: every string is escaped unless it is `Html` already, so text from files never acts."""
 
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
-# Texts come from files: a planner's reason is a few sentences; longer ones are cut so that none can fill the page.
+# Texts come from files: a planner's reason is a few sentences; longer ones are cut so none can fill the page.
 TEXT_CHARACTERS_MAX = 1000
 VOID = frozenset({"br", "meta", "col"})
 
@@ -26,9 +26,9 @@ def escaped(text: str) -> Html:
     return Html(html.escape(clipped(text), quote=True))
 
 
-def clipped(text: str) -> str:
-    """`text`, cut to TEXT_CHARACTERS_MAX with an ellipsis."""
-    return text if len(text) <= TEXT_CHARACTERS_MAX else text[: TEXT_CHARACTERS_MAX - 1] + "…"
+def clipped(text: str, most: int = TEXT_CHARACTERS_MAX) -> str:
+    """`text`, cut to `most` characters with an ellipsis."""
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def tag(name: str, /, *content: str, **attributes: str | int | float | None) -> Html:
@@ -48,22 +48,40 @@ def joined(parts: Iterable[str]) -> Html:
 
 
 def data(identifier: str, value: Any) -> Html:
-    """A JSON island that the page's script reads. `<`, `>` and `&` are escaped, so nothing inside can end the element."""
+    """A JSON island for the script. `<`, `>` and `&` are escaped, so nothing inside can end the element."""
     text = msgspec.json.encode(value).decode()
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return Html(f'<script type="application/json" id="{escaped(identifier)}">{text}</script>')
 
 
-def table(head: Iterable[str], rows: Iterable[Html], *, caption: str, class_: str = "") -> Html:
-    """A table that scrolls sideways within itself when the window is narrow. `rows` are `row(…)`."""
-    header = tag("tr", *(tag("th", cell, scope="col") for cell in head))
-    body = tag(
-        "table", tag("caption", caption), tag("thead", header), tag("tbody", *rows), class_=class_ or None
-    )
-    return tag("div", body, class_="scroll", tabindex=0, role="region", aria_label=caption)
+class Row(NamedTuple):
+    """Cells of a table's row; the first is its heading."""
+
+    cells: tuple[str, ...]
+    class_: str | None = None
 
 
-def row(first: str, *cells: str, class_: str | None = None) -> Html:
-    """A table row whose first cell is its heading."""
-    return tag("tr", tag("th", first, scope="row"), *(tag("td", cell) for cell in cells), class_=class_)
+def table(head: Sequence[str], rows: Iterable[Row], *, caption: str, class_: str = "") -> Html:
+    """A table with row headings. In a narrow window each row becomes a card, its cells named by `head`.
+
+    The roles are spelled out because a table that style lays out otherwise loses its own.
+    """
+    body = []
+    for cells, row_class in rows:
+        first = tag("th", cells[0], scope="row", role="rowheader")
+        rest = (
+            tag("td", cell, role="cell", data_label=name)
+            for name, cell in zip(head[1:], cells[1:], strict=True)
+        )
+        body.append(tag("tr", first, *rest, role="row", class_=row_class))
+    header = tag("tr", *(tag("th", name, scope="col", role="columnheader") for name in head), role="row")
+    return captioned(header, body, caption=caption, class_=f"cards {class_}".strip())
+
+
+def captioned(header: Html, rows: Iterable[Html], *, caption: str, class_: str) -> Html:
+    """A table under its caption that, where it is too wide, scrolls within itself and never the page."""
+    content = (tag("thead", header, role="rowgroup"), tag("tbody", *rows, role="rowgroup"))
+    shown = tag("table", *content, class_=class_, role="table", aria_label=caption)
+    scrolled = tag("div", shown, class_="scroll", tabindex=0, role="region", aria_label=caption)
+    return tag("figure", tag("figcaption", caption), scrolled, class_="table")

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from hocket.artefacts.plan import Candidate
 from hocket.errors import ArtefactError
-from hocket.report.records import Records, RunInfo, read_records, read_run
+from hocket.report.records import RECORD, Records, RunInfo, read_records, read_run
 
 SEND, INSTANCE = 5, 16
 STEP, FORWARD, BACKWARD, WAIT, OPTIMIZER = 32, 33, 34, 35, 36
@@ -39,7 +39,7 @@ class Strategy(Struct, frozen=True, kw_only=True):
 
 
 class Comparison(Struct, frozen=True, kw_only=True):
-    """`comparison.json`: strategies on the same cluster, and the candidates whose step times were measured."""
+    """`comparison.json`: strategies on the same cluster, and candidates whose step times were measured."""
 
     model: str = ""
     metric_name: str = "metric"
@@ -66,26 +66,25 @@ class Comparison(Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Material:
-    """All that sections draw from. `records[rank]` is None where a rank left no file."""
+    """All that sections draw from. `records[rank]` is empty where a rank left no file."""
 
     directory: Path
     run: RunInfo
-    records: tuple[Records | None, ...]
+    records: tuple[Records, ...]
     metrics: tuple[tuple[dict[str, Any], ...], ...]
     comparison: Comparison | None
     notes: tuple[str, ...]
 
     def of_kind(self, rank: int, kind: int) -> Records:
         """The records of one kind of one rank, by start."""
-        records = self.records[rank]
-        assert records is not None, "sections ask only ranks that left records"
-        chosen = records[records["kind"] == kind]
-        return chosen[np.argsort(chosen["start_ns"], kind="stable")]
+        chosen = self.records[rank][self.records[rank]["kind"] == kind]
+        ordered: Records = chosen[np.argsort(chosen["start_ns"], kind="stable")]
+        return ordered
 
     @property
     def ranks(self) -> list[int]:
         """Ranks that left records."""
-        return [rank for rank, records in enumerate(self.records) if records is not None and len(records)]
+        return [rank for rank, records in enumerate(self.records) if len(records)]
 
     def host(self, rank: int) -> str:
         """Host name of `rank`."""
@@ -117,7 +116,7 @@ def load(directory: Path) -> Material:
         )
     run = read_run(directory / "run.json")
     notes: list[str] = []
-    records: list[Records | None] = []
+    records: list[Records] = []
     metrics = []
     for rank in range(run.world):
         path = directory / f"rank-{rank}.hktrace"
@@ -126,7 +125,7 @@ def load(directory: Path) -> Material:
             records.append(own)
             notes += said
         else:
-            records.append(None)
+            records.append(np.empty(0, RECORD))
             notes.append(f"{path.name} is missing: rank {rank} left no records.")
         metrics.append(_metrics(directory / f"metrics-{rank}.jsonl", notes))
     return Material(

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from hocket.report.markup import Html, joined, table, tag
+from hocket.report.markup import Html, captioned, clipped, joined, tag
 
 # A wider square has cells too small to read; the first hosts are shown and the caption says so.
 SIDE_MAX = 24
+# A name as wide as a column can be.
+NAME_CHARACTERS_MAX = 40
 
 
 def heat_map(
@@ -19,9 +21,11 @@ def heat_map(
     caption: str,
     show: Callable[[float], str],
     diagonal: bool = False,
+    tone: str = "",
 ) -> Html:
-    """`values[source][destination]`; `show` writes a number with its unit. The diagonal is not coloured, and is left
-    blank unless `diagonal`. Colour is on a logarithmic scale: networks differ by orders of magnitude.
+    """`values[source][destination]`; `show` writes a number with its unit. The diagonal is not coloured,
+    and is left blank unless `diagonal`. Colour is logarithmic: networks differ by orders of magnitude.
+    `tone` is a class of the style.
     """
     side = min(len(names), SIDE_MAX)
     if side < len(names):
@@ -38,15 +42,19 @@ def heat_map(
                 strong = "strong" if t > 0.55 else None
                 cells.append(tag("td", show(values[a][b]), class_=strong, style=f"--t:{t:.2f}"))
         rows.append(tag("tr", tag("th", label(names[a], racks[a], racks), scope="row"), *cells))
-    head = ["from \\ to", *(label(names[b], racks[b], racks) for b in range(side))]
-    return table(head, rows, caption=caption, class_="heat")
+    head = (tag("th", label(names[b], racks[b], racks), scope="col") for b in range(side))
+    corner = tag("th", "from \\ to", scope="col")
+    return captioned(tag("tr", corner, *head), rows, caption=caption, class_=f"heat {tone}")
 
 
 def label(name: str, rack: str | None, racks: Sequence[str | None]) -> Html:
     """A host with its rack below, in the rack's colour."""
+    shown = tag("span", clipped(name, NAME_CHARACTERS_MAX))
     if rack is None:
-        return tag("span", name)
-    return joined((tag("span", name), tag("small", rack, class_=f"rack r{rack_number(rack, racks)}")))
+        return shown
+    return joined(
+        (shown, tag("small", clipped(rack, NAME_CHARACTERS_MAX), class_=f"rack r{rack_number(rack, racks)}"))
+    )
 
 
 def rack_number(rack: str | None, racks: Sequence[str | None]) -> int:
@@ -55,7 +63,7 @@ def rack_number(rack: str | None, racks: Sequence[str | None]) -> int:
 
 
 def _scale(values: Sequence[float]) -> Callable[[float], float]:
-    """Value → 0.06…0.9, logarithmic between the least and the greatest; equal values get the middle."""
+    """Value → 0.12…0.88, logarithmic between the least and the greatest; equal values get the middle."""
     logs = [math.log(value) for value in values if value > 0 and math.isfinite(value)]
     low, high = min(logs, default=0.0), max(logs, default=0.0)
 
@@ -65,6 +73,6 @@ def _scale(values: Sequence[float]) -> Callable[[float], float]:
         # Values within 20 % of each other are one shade: noise must not look like structure.
         if high - low < math.log(1.2):
             return 0.3
-        return 0.06 + 0.84 * (math.log(value) - low) / (high - low)
+        return 0.12 + 0.76 * (math.log(value) - low) / (high - low)
 
     return intensity

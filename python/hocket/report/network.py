@@ -1,9 +1,9 @@
-"""What is the network like? Measured latency and bandwidth between hosts, in the order of the cluster file."""
+"""What is the network like? Measured latency and bandwidth between hosts, in the cluster's order."""
 
 from __future__ import annotations
 
 from hocket.report import quantity
-from hocket.report.markup import joined
+from hocket.report.markup import tag
 from hocket.report.material import Material
 from hocket.report.matrix import heat_map
 from hocket.report.section import Section, absent
@@ -27,14 +27,15 @@ def section(material: Material) -> Section:
                 cluster.bandwidth_bit_per_s,
                 names,
                 racks,
-                caption="Bandwidth of one TCP flow alone; the diagonal is within the host",
+                caption="Bandwidth of one TCP flow alone; the stronger the colour, the faster",
                 show=quantity.bandwidth,
                 diagonal=True,
             )
         )
     if _square(cluster.latency_s, len(names)):
-        caption = "Latency: half the round trip"
-        maps.append(heat_map(cluster.latency_s, names, racks, caption=caption, show=quantity.seconds))
+        caption = "Latency, half the round trip; the stronger the colour, the slower"
+        show = quantity.seconds
+        maps.append(heat_map(cluster.latency_s, names, racks, caption=caption, show=show, tone="slow"))
     if not maps:
         return absent(
             NAME, QUESTION, f"The cluster's matrices do not fit its {len(names)} hosts; probe it again."
@@ -44,7 +45,7 @@ def section(material: Material) -> Section:
         "bandwidth_bit_per_s": cluster.bandwidth_bit_per_s,
         "latency_s": cluster.latency_s,
     }
-    return Section(NAME, QUESTION, joined(maps), numbers=numbers)
+    return Section(NAME, QUESTION, tag("div", *maps, class_="pair"), numbers=numbers)
 
 
 def _square(values: tuple[tuple[float, ...], ...], side: int) -> bool:

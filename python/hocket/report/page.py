@@ -1,4 +1,4 @@
-"""The page: sections in reading order, with style, script and data inline, so that one file is all there is."""
+"""The page: sections in reading order, style, script and data inline, so that one file is all it takes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from hocket.errors import UsageError
+from hocket.errors import ArtefactError, UsageError
 from hocket.report import (
     breakdown,
     comparison,
@@ -25,18 +25,17 @@ from hocket.report.markup import Html, joined, tag
 from hocket.report.material import Material, load
 from hocket.report.section import Section
 
-# Opens at once from a slow disk or a bug tracker's attachment; every section has its own limit below this one.
+# Opens at once from a slow disk or a tracker's attachment; every section has its own limit below this one.
 PAGE_BYTES_MAX = 2_000_000
-SECTIONS = (comparison, learning, breakdown, timeline, network, plan, prediction, traffic, facts)
 SCRIPTS = ("draw.js", "lines.js", "timeline.js")
 
 
 def build(trace_dir: str | Path, out_path: str | Path | None = None) -> Path:
-    """Write the report of a trace directory and return where it is: `out_path`, else `report.html` in the directory.
+    """Write the report of a trace directory to `out_path`, else to its `report.html`, and return where it is.
 
-    The page needs no network: style, script and data are inline, at most PAGE_BYTES_MAX in all. Raises
-    ArtefactError when the trace cannot be read (missing, invalid, newer version), UsageError when the page cannot
-    be written. A truncated trace is shown as far as it is whole, and the page says so.
+    The page needs no network: style, script and data are inline, at most PAGE_BYTES_MAX in all. A truncated
+    trace is shown as far as it is whole, and the page says so. Raises ArtefactError when the trace cannot be
+    read (missing, invalid, newer version), UsageError when the page cannot be written.
 
     >>> build("out/trace")  # doctest: +SKIP
     PosixPath('out/trace/report.html')
@@ -54,18 +53,31 @@ def build(trace_dir: str | Path, out_path: str | Path | None = None) -> Path:
 
 
 def numbers(trace_dir: str | Path) -> dict[str, Any]:
-    """The numbers of the page's tables by section, with units in the names; sections without data are left out."""
+    """The numbers of the page's tables by section, units in the names; sections without data are left out."""
     material = load(Path(trace_dir))
     found = {"headline": headline.numbers(material), "notes": material.notes}
     found.update(
-        {section.name: section.numbers for section in _sections(material) if section.numbers is not None}
+        {
+            section.name: section.numbers
+            for section in _sections(material, spans_max=0)
+            if section.numbers is not None
+        }
     )
     return found
 
 
 def render(material: Material) -> Html:
-    """The whole page as text."""
-    sections = _sections(material)
+    """The whole page as text, with as much of the timeline as PAGE_BYTES_MAX leaves room for."""
+    for spans_max in (timeline.SPANS_MAX, timeline.SPANS_MAX // 4, 0):
+        page = _page(material, _sections(material, spans_max))
+        if len(page.encode()) <= PAGE_BYTES_MAX:
+            return page
+    raise ArtefactError(
+        f"{material.directory}: its texts alone exceed the page's {PAGE_BYTES_MAX} bytes; shorten the names"
+    )
+
+
+def _page(material: Material, sections: list[Section]) -> Html:
     body = joined(
         (
             headline.header(material),
@@ -74,14 +86,12 @@ def render(material: Material) -> Html:
         )
     )
     style, script = _inline(("style.css",)), _inline(SCRIPTS)
-    page = joined(
+    return joined(
         (
             Html("<!doctype html>\n"),
             tag("html", _head(style, script), tag("body", body, tag("script", Html(script))), lang="en"),
         )
     )
-    assert len(page.encode()) <= PAGE_BYTES_MAX, "each section keeps its own limit, and together they fit"
-    return page
 
 
 def _head(style: str, script: str) -> Html:
@@ -104,8 +114,20 @@ def _contents(sections: list[Section]) -> Html:
     return tag("nav", tag("ul", *links), aria_label="Questions")
 
 
-def _sections(material: Material) -> list[Section]:
-    return [found for module in SECTIONS if (found := module.section(material)) is not None]
+def _sections(material: Material, spans_max: int) -> list[Section]:
+    """In reading order: first what came of it, then how, then with what."""
+    found = (
+        comparison.section(material),
+        learning.section(material),
+        breakdown.section(material),
+        timeline.section(material, spans_max),
+        network.section(material),
+        plan.section(material),
+        prediction.section(material),
+        traffic.section(material),
+        facts.section(material),
+    )
+    return [section for section in found if section is not None]
 
 
 def _inline(names: tuple[str, ...]) -> str:

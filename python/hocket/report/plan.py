@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from hocket.artefacts.plan import Bucket, Plan
 from hocket.report import quantity
-from hocket.report.markup import Html, joined, row, table, tag
+from hocket.report.markup import Html, Row, clipped, joined, table, tag
 from hocket.report.material import Material
 from hocket.report.matrix import rack_number
 from hocket.report.section import Section, absent
 
 # More rows are not read; what is cut is counted in the caption.
-BUCKETS_MAX, RANKS_MAX = 64, 32
+BUCKETS_MAX, RANKS_MAX, NAME_CHARACTERS_MAX = 64, 32, 100
 NAME, QUESTION = "plan", "Which plan was chosen, and why?"
 ELEMENT_BYTES = {
     "float64": 8,
@@ -60,7 +60,8 @@ def _path(material: Material, plan: Plan) -> Html:
         place = tag("small", rack, class_=f"rack r{rack_number(rack, racks)}") if rack else ""
         items.append(tag("li", f"{material.host(rank)} ", tag("small", f"rank {rank}"), place))
     more = tag("li", f"and {len(plan.order) - RANKS_MAX} more") if len(plan.order) > RANKS_MAX else ""
-    return tag("ol", *items, more, class_="path", aria_label="Rank order")
+    closes = "path ring" if any(b.synchroniser.algorithm == "ring" for b in plan.buckets) else "path"
+    return tag("ol", *items, more, class_=closes, aria_label="Rank order")
 
 
 def _words(plan: Plan) -> str:
@@ -69,18 +70,18 @@ def _words(plan: Plan) -> str:
         return "It has no buckets."
     total = sum(_size(bucket) for bucket in plan.buckets)
     algorithms = " and ".join(sorted({_algorithm(bucket) for bucket in plan.buckets}))
-    words = f"Gradients of {quantity.size(total)} travel in {len(plan.buckets)} buckets, all-reduced by {algorithms}."
+    words = (
+        f"Gradients of {quantity.size(total)} in {len(plan.buckets)} buckets are all-reduced by {algorithms}."
+    )
     codecs = sorted({bucket.synchroniser.codec for bucket in plan.buckets} - {"none"})
     if codecs:
         links = max(len(bucket.synchroniser.codec_links) for bucket in plan.buckets)
         pairs = plan.world * (plan.world - 1)
-        words += f" Values cross {links} of the {pairs} ordered rank pairs as {' or '.join(codecs)}; elsewhere as they are."
+        words += f" Between {links} of the {pairs} ordered rank pairs values travel as {' or '.join(codecs)}."
     else:
         words += " Values travel as they are, uncompressed."
     chunks = sorted({bucket.synchroniser.chunk_bytes for bucket in plan.buckets})
-    words += (
-        f" Transfers are pipelined in chunks of {' or '.join(quantity.size(chunk) for chunk in chunks[:4])}."
-    )
+    words += f" Transfers are pipelined in chunks of {' or '.join(map(quantity.block, chunks[:4]))}."
     return f"{words} Predicted: {quantity.seconds(plan.predicted_step_s)} a step."
 
 
@@ -92,22 +93,22 @@ def _algorithm(bucket: Bucket) -> str:
 
 
 def _buckets(plan: Plan) -> Html:
+    largest = quantity.greatest(_size(bucket) for bucket in plan.buckets)
     rows = []
     for index, bucket in enumerate(plan.buckets[:BUCKETS_MAX]):
         first, last = bucket.gradients[:1], bucket.gradients[-1:]
         span = " … ".join(dict.fromkeys(first + last))
         codec = bucket.synchroniser.codec
-        rows.append(
-            row(
-                str(index),
-                tag("span", span, class_="name"),
-                str(len(bucket.gradients)),
-                quantity.size(_size(bucket)),
-                bucket.synchroniser.algorithm.replace("_", "-"),
-                quantity.UNKNOWN if codec == "none" else codec,
-                str(bucket.priority),
-            )
+        cells = (
+            str(index),
+            tag("span", clipped(span, NAME_CHARACTERS_MAX), class_="name"),
+            str(len(bucket.gradients)),
+            quantity.size(_size(bucket), like=largest),
+            bucket.synchroniser.algorithm.replace("_", "-"),
+            quantity.UNKNOWN if codec == "none" else codec,
+            str(bucket.priority),
         )
+        rows.append(Row(cells))
     caption = "Buckets; lower priority numbers go first"
     if len(plan.buckets) > BUCKETS_MAX:
         caption += f" (the first {BUCKETS_MAX} of {len(plan.buckets)})"

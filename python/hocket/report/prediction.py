@@ -1,4 +1,4 @@
-"""Was the prediction right? Predicted against measured step time of every candidate that the planner scored."""
+"""Was the prediction right? Predicted against measured step time of every candidate the planner scored."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from statistics import median
 
 from hocket.artefacts.plan import Candidate
 from hocket.report import breakdown, quantity
-from hocket.report.markup import Html, joined, row, table, tag
+from hocket.report.markup import Row, clipped, joined, table, tag
 from hocket.report.material import Material
 from hocket.report.section import Section, absent
 
 # The best candidates by prediction; below them the order no longer matters to a choice.
 ROWS_MAX = 40
+# A label is a few words; a longer one would push the bars off the page.
+LABEL_CHARACTERS_MAX = 200
 NAME, QUESTION = "prediction", "Was the prediction right?"
 
 
@@ -74,7 +76,8 @@ def _verdict(candidates: Sequence[Candidate], chosen: str | None) -> str:
     errors = [abs(e) for c in candidates if (e := error(c)) is not None]
     if not errors:
         return "None of the candidates was measured."
-    words = f"Median error over {len(errors)} measured of {len(candidates)} candidates: {quantity.share(median(errors))}."
+    words = f"{len(errors)} of {len(candidates)} candidates were measured; "
+    words += f"the median error is {quantity.share(median(errors))}."
     measured = {c.label: c.measured_step_s for c in candidates if c.measured_step_s}
     if len(measured) > 1 and chosen in measured:
         best = min(measured, key=lambda label: measured[label])
@@ -87,18 +90,17 @@ def _verdict(candidates: Sequence[Candidate], chosen: str | None) -> str:
     return words
 
 
-def _row(candidate: Candidate, longest: float, chosen: str | None) -> Html:
-    measured = candidate.measured_step_s
+def _row(candidate: Candidate, longest: float, chosen: str | None) -> Row:
+    measured, off = candidate.measured_step_s, error(candidate)
+    is_chosen = candidate.label == chosen
+    badge = tag("em", "chosen", class_="badge") if is_chosen else ""
     bar = tag("i", class_="bar", style=f"width:{100 * candidate.predicted_step_s / longest:.2f}%")
     mark = tag("b", class_="mark", style=f"left:{100 * measured / longest:.2f}%") if measured else ""
-    off = error(candidate)
-    return row(
-        tag(
-            "span", candidate.label, tag("em", "chosen", class_="badge") if candidate.label == chosen else ""
-        ),
+    cells = (
+        tag("span", clipped(candidate.label, LABEL_CHARACTERS_MAX), badge),
         tag("span", bar, mark, class_="track", aria_hidden="true"),
-        quantity.seconds(candidate.predicted_step_s),
-        quantity.seconds(measured),
-        quantity.UNKNOWN if off is None else f"{100 * off:+.0f}{quantity.NARROW_SPACE}%",
-        class_="ours" if candidate.label == chosen else None,
+        quantity.seconds(candidate.predicted_step_s, like=longest),
+        quantity.seconds(measured, like=longest),
+        quantity.UNKNOWN if off is None else f"{100 * off:+.1f}{quantity.NARROW_SPACE}%",
     )
+    return Row(cells, "ours" if is_chosen else None)

@@ -1,21 +1,31 @@
-"""Numbers as people read them: three significant digits, the unit always there, a dash for what is not known."""
+"""Numbers as people read them: three significant digits, always a unit, a dash for what is not known."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
-UNKNOWN = "–"
+UNKNOWN = "\u2013"
 NARROW_SPACE = "\u202f"
+TIMES = "\u00d7"
 
 
-def seconds(value: float | None) -> str:
-    """1.93 s, 105 ms, 620 µs."""
-    return _scaled(value, (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9)))
+def seconds(value: float | None, like: float | None = None) -> str:
+    """1.93 s, 105 ms, 620 µs. With `like`, in that value's unit and decimals, so that a column compares."""
+    return _scaled(value, (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9)), like)
 
 
-def size(value: float | None) -> str:
-    """Bytes in decimal units, as links are rated: 9.87 MB."""
-    return _scaled(value, (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0)))
+def size(value: float | None, like: float | None = None) -> str:
+    """Bytes in decimal units, as links are rated: 9.87 MB. `like` as in `seconds`."""
+    return _scaled(value, (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0)), like)
+
+
+def block(value: int) -> str:
+    """A size that a person chose, in binary units where it is whole in them: 256 KiB."""
+    for name, scale in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if value >= scale and value % (scale // 4) == 0:
+            return f"{value / scale:g}{NARROW_SPACE}{name}"
+    return size(value)
 
 
 def bandwidth(value: float | None) -> str:
@@ -27,19 +37,18 @@ def bandwidth(value: float | None) -> str:
 
 def share(value: float | None) -> str:
     """A fraction as percent: 81 %."""
-    return UNKNOWN if _missing(value) else f"{100 * value:.0f}{NARROW_SPACE}%"  # type: ignore[operator]
+    return UNKNOWN if value is None or not math.isfinite(value) else f"{100 * value:.0f}{NARROW_SPACE}%"
 
 
 def ratio(value: float | None) -> str:
-    """How many times: 6.1×."""
-    return UNKNOWN if _missing(value) else f"{digits(value)}×"
+    """How many times as much, with the multiplication sign: two digits, as much as one run can tell."""
+    return UNKNOWN if value is None or not math.isfinite(value) else f"{digits(value, 2)}{TIMES}"
 
 
 def digits(value: float | None, significant: int = 3) -> str:
     """Plain number with `significant` digits and no exponent between 1e-4 and 1e6."""
-    if _missing(value):
+    if value is None or not math.isfinite(value):
         return UNKNOWN
-    assert value is not None
     if value == 0:
         return "0"
     magnitude = math.floor(math.log10(abs(value)))
@@ -48,18 +57,24 @@ def digits(value: float | None, significant: int = 3) -> str:
     return f"{value:.{max(0, significant - 1 - magnitude)}f}"
 
 
-def _scaled(value: float | None, units: tuple[tuple[str, float], ...]) -> str:
-    if _missing(value):
+def greatest(values: Iterable[float | None]) -> float | None:
+    """The greatest of a column's known values, to pass as `like`."""
+    return max((value for value in values if value is not None), default=None)
+
+
+def _scaled(value: float | None, units: tuple[tuple[str, float], ...], like: float | None = None) -> str:
+    if value is None or not math.isfinite(value):
         return UNKNOWN
-    assert value is not None
+    reference = abs(like if like else value)
+    name, scale = next(((n, s) for n, s in units if reference >= 0.9995 * s), units[-1])
     if value == 0:
-        return f"0{NARROW_SPACE}{units[0][0] if units[0][0] == 's' else units[-1][0]}"
-    for name, scale in units:
-        if abs(value) >= 0.9995 * scale:
-            return f"{digits(value / scale)}{NARROW_SPACE}{name}"
-    name, scale = units[-1]
-    return f"{digits(value / scale)}{NARROW_SPACE}{name}"
+        return f"0{NARROW_SPACE}{name if like else _plain(units)}"
+    if not like:
+        return f"{digits(value / scale)}{NARROW_SPACE}{name}"
+    decimals = max(0, 2 - math.floor(math.log10(reference / scale * 1.0005)))
+    return f"{value / scale:.{decimals}f}{NARROW_SPACE}{name}"
 
 
-def _missing(value: float | None) -> bool:
-    return value is None or not math.isfinite(value)
+def _plain(units: tuple[tuple[str, float], ...]) -> str:
+    """The unit without a prefix."""
+    return next(name for name, scale in units if scale == 1.0)

@@ -1,4 +1,4 @@
-"""The files of a trace directory: `run.json`, and `rank-N.hktrace` as a structured array on the clock of rank 0."""
+"""The files of a trace directory: `run.json`, and `rank-N.hktrace` as an array of records on one clock."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def read_records(path: Path) -> tuple[Records, list[str]]:
     notes = []
     if rest:
         notes.append(
-            f"{path.name} is truncated: its {count} whole records are shown, {rest} bytes of the next are not."
+            f"{path.name} is truncated: its {count} whole records are shown, the part of one more is not."
         )
     if dropped:
         notes.append(f"{path.name}: {dropped} records did not fit the recorder's buffer and are missing.")

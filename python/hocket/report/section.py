@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from hocket.report.markup import Html, tag
@@ -10,19 +10,17 @@ from hocket.report.markup import Html, tag
 
 @dataclass(frozen=True)
 class Section:
-    """One question and its answer. `numbers` is what `hocket report --json` prints under `name`; None when there is none."""
+    """One question and its answer. `numbers` is what `hocket report --json` prints for it, if anything."""
 
     name: str
     question: str
     body: Html
     numbers: Any = None
-    lead: str = field(default="")
 
     def html(self) -> Html:
         """The section as an element with the question as its heading."""
         heading = tag("h2", self.question, id=f"{self.name}-heading")
-        lead = tag("p", self.lead, class_="lead") if self.lead else Html("")
-        return tag("section", heading, lead, self.body, id=self.name, aria_labelledby=f"{self.name}-heading")
+        return tag("section", heading, self.body, id=self.name, aria_labelledby=f"{self.name}-heading")
 
 
 def absent(name: str, question: str, why: str) -> Section:

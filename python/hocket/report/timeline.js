@@ -41,8 +41,8 @@
     for (const rank of told.ranks) {
       pen.fillStyle = colours.ink;
       pen.font = "600 12px system-ui, sans-serif";
-      pen.fillText(`rank ${rank.rank}`, INSET, rank.top - 12);
-      const after = INSET + pen.measureText(`rank ${rank.rank}`).width + 8;
+      pen.fillText(`rank ${rank.rank}`, INSET + 6, rank.top - 12);
+      const after = INSET + 14 + pen.measureText(`rank ${rank.rank}`).width;
       pen.font = "12px system-ui, sans-serif";
       pen.fillStyle = colours.soft;
       pen.fillText([rank.host, rank.rack].filter(Boolean).join(" · ").slice(0, 60), after, rank.top - 12);

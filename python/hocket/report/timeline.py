@@ -1,4 +1,4 @@
-"""What does each rank do, and when? A few steps from the middle of the run, drawn by `timeline.js` from this data."""
+"""What does each rank do, and when? A few steps from the middle of the run, drawn by `timeline.js`."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ from typing import Any
 import numpy as np
 
 from hocket.report.breakdown import phase_legend
-from hocket.report.markup import Html, data, joined, tag
+from hocket.report.markup import Html, clipped, data, joined, tag
 from hocket.report.material import BACKWARD, FORWARD, INSTANCE, OPTIMIZER, SEND, STEP, WAIT, Material
 from hocket.report.section import Section, absent
 
-# A span is about 45 bytes of JSON: together they stay below 1 MB, half of the page's limit, and draw in one frame.
+# A span is about 45 bytes of JSON: together they take 1 MB, half of the page's limit, and draw in one frame.
 SPANS_MAX = 20_000
 # Enough steps to see what repeats; more are further away than anyone scrolls.
 STEPS_MAX = 6
 # Ranks shown, chosen evenly: a screen of lanes each.
 RANKS_MAX = 16
+# Names in tooltips.
+NAME_CHARACTERS_MAX = 60
+MINUS = "\u2212"
 NAME, QUESTION = "timeline", "What does each rank do, and when?"
 KINDS = {FORWARD: 0, BACKWARD: 1, WAIT: 2, OPTIMIZER: 3, INSTANCE: 4, SEND: 5}
 
@@ -44,8 +47,8 @@ def section(material: Material, spans_max: int = SPANS_MAX) -> Section:
     island = {
         "ranks": drawn,
         "steps": [[step, _us(start - origin), _us(end - origin)] for step, start, end in windows],
-        "buckets": {str(p.program): p.label or f"bucket {p.bucket}" for p in material.run.programs},
-        "hosts": [material.host(rank) for rank in range(material.run.world)],
+        "buckets": _names(material, drawn),
+        "hosts": _hosts(material, drawn),
     }
     return Section(NAME, QUESTION, _body(material, windows, ranks, island), numbers=None)
 
@@ -63,13 +66,13 @@ def _body(
     controls = tag(
         "div",
         tag("label", "Show ", tag("select", *options, id="timeline-step")),
-        tag("button", "−", type="button", data_zoom="out", aria_label="Zoom out"),
+        tag("button", MINUS, type="button", data_zoom="out", aria_label="Zoom out"),
         tag("button", "+", type="button", data_zoom="in", aria_label="Zoom in"),
         tag("button", "Fit", type="button", data_zoom="fit"),
         class_="controls",
     )
     help_text = (
-        "Drag or ← → to move, Ctrl + wheel, pinch or + − to zoom, 0 to fit; "
+        f"Drag or ← → to move, Ctrl + wheel, pinch or + {MINUS} to zoom, 0 to fit; "
         "point at a bar, or step through them with , and . to read its times."
     )
     legend = joined((phase_legend(), tag("ul", *_bucket_keys(), class_="legend")))
@@ -119,14 +122,14 @@ def _drawn(
 
 
 def _rank(material: Material, rank: int, start: int, end: int, *, sends: bool) -> dict[str, Any]:
-    """One rank's spans as [lane, kind, program, peer, bytes, ready_us, start_us, duration_us]; lane 0 is compute."""
+    """One rank's spans as [lane, kind, program, peer, bytes, ready, start, end], µs; lane 0 is compute."""
     records = material.records[rank]
-    assert records is not None, "drawn ranks left records"
     kinds = [kind for kind in KINDS if sends or kind != SEND]
     inside = (records["end_ns"] > start) & (records["start_ns"] < end) & np.isin(records["kind"], kinds)
     chosen = records[inside]
     chosen = chosen[np.argsort(chosen["start_ns"], kind="stable")]
-    lane_of, busy_until = {}, []
+    lane_of: dict[tuple[int, int], int] = {}
+    busy_until: list[int] = []
     for record in chosen[chosen["kind"] == INSTANCE]:
         begin, done = int(record["start_ns"]), int(record["end_ns"])
         lane = next((i for i, until in enumerate(busy_until) if until <= begin), len(busy_until))
@@ -138,13 +141,12 @@ def _rank(material: Material, rank: int, start: int, end: int, *, sends: bool) -
         about = kind in (INSTANCE, SEND)
         program = int(record["program"]) if about else -1
         lane = lane_of.get((program, int(record["instance"])), 1) if about else 0
-        begin, done, ready = (int(record[name]) for name in ("start_ns", "end_ns", "ready_ns"))
         peer = int(record["peer"]) if kind == SEND else -1
-        times = (_us(ready - start), _us(begin - start), _us(done - begin))
+        times = (_us(int(record[name]) - start) for name in ("ready_ns", "start_ns", "end_ns"))
         spans.append([lane, KINDS[kind], program, peer, int(record["bytes"]), *times])
     return {
         "rank": rank,
-        "host": material.host(rank),
+        "host": clipped(material.host(rank), NAME_CHARACTERS_MAX),
         "rack": material.rack(rank),
         "lanes": 1 + len(busy_until),
         "spans": spans,
@@ -153,6 +155,19 @@ def _rank(material: Material, rank: int, start: int, end: int, *, sends: bool) -
 
 def _count(drawn: list[dict[str, Any]]) -> int:
     return sum(len(lanes["spans"]) for lanes in drawn)
+
+
+def _names(material: Material, drawn: list[dict[str, Any]]) -> dict[str, str]:
+    """What the drawn programs are called."""
+    used = {span[2] for lanes in drawn for span in lanes["spans"]}
+    programs = (program for program in material.run.programs if program.program in used)
+    return {str(p.program): clipped(p.label, NAME_CHARACTERS_MAX) or f"bucket {p.bucket}" for p in programs}
+
+
+def _hosts(material: Material, drawn: list[dict[str, Any]]) -> dict[str, str]:
+    """Host names of the drawn ranks' peers."""
+    peers = sorted({span[3] for lanes in drawn for span in lanes["spans"]} - {-1})
+    return {str(peer): clipped(material.host(peer), NAME_CHARACTERS_MAX) for peer in peers}
 
 
 def _spread(ranks: list[int], most: int) -> list[int]:
