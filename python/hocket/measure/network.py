@@ -1,0 +1,254 @@
+"""The probe: hosts of a job measure each other and agree on one `Cluster`.
+
+1. a tournament of pairs, in which no host is in two measurements at once: latency, one TCP flow each way;
+2. racks from the gaps in these; without any, pairs that look slow once more, each alone, since pairs of a
+   round may have shared a link;
+3. one pair of each two racks alone, for the same reason;
+4. flows at once: within racks (does a host keep its rate while it sends and receives?), between racks (is
+   the trunk shared?).
+
+Every step begins when all hosts are there; every result goes to all, and each computes the same cluster.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+import msgspec
+
+from hocket.artefacts.cluster import Cluster, Host, Rack
+from hocket.errors import UsageError
+from hocket.measure.rounds import crossing, tournament, within
+from hocket.measure.topology import find_racks, host_rates, settle_rates, slow_flows
+from hocket.measure.transfer import PINGS_S, TOKEN_BYTES, TRANSFER_S, Links, Peer, Station
+
+CROSSING_ROUNDS_MAX = 3
+"""Rounds of flows between racks: each pairs hosts differently, since one slow host would hide a trunk."""
+
+AGAIN_MAX = 6
+"""Flows that are measured again, alone: each takes half a second."""
+
+COPY_BYTES = 32 << 20
+"""Well above caches, so that the rate within a host is that of its memory."""
+
+COPY_S = 0.1
+
+STEP_OVERHEAD_S = 0.05
+"""Of a step beside its measurement: connections, and the hosts' agreement that all are there."""
+
+Flow = tuple[int, int]
+Progress = Callable[[int, int, str], None]
+"""Called with steps done, steps in all (the best guess so far) and what comes next."""
+
+
+class Meeting(Protocol):
+    """What the probe needs of a job: every rank's value (JSON), by rank, when all are there."""
+
+    rank: int
+    world: int
+
+    def gather(self, name: str, value: Any) -> Sequence[Any]:
+        """Raises RendezvousError naming the ranks that did not come in time."""
+
+
+class _Introduction(msgspec.Struct, frozen=True):
+    name: str
+    slots: int
+    address: str
+    port: int
+    copy_bit_per_s: float
+    time: str
+
+
+def probe(
+    meeting: Meeting, *, name: str, address: str, slots: int = 1, progress: Progress | None = None
+) -> Cluster:
+    """Measure the network of a job; called at the same time on every host, one rank each.
+
+    `address` is the IP of this host that the others reach; `name` and `slots` go into the cluster. Returns
+    the same cluster on all. Raises PeerError naming a host that cannot be reached, UsageError for one host.
+    """
+    if meeting.world < 2:
+        raise UsageError("probe: one host has no network to measure\nhint: name at least two hosts")
+    token = meeting.gather("token", secrets.token_hex(TOKEN_BYTES) if meeting.rank == 0 else "")[0]
+    station = Station(address, bytes.fromhex(token))
+    try:
+        hello = _Introduction(name, slots, address, station.port, _copy_bit_per_s(), _now())
+        hosts = msgspec.convert(meeting.gather("hello", msgspec.to_builtins(hello)), list[_Introduction])
+        _check_names(hosts)
+        station.meet([Peer(host.name, host.address, host.port) for host in hosts], meeting.rank)
+        return _Probe(meeting, station, hosts, progress or _silent).run()
+    finally:
+        station.close()
+
+
+def estimate_s(hosts: int, racks: int = 2) -> float:
+    """About how long a probe takes, seconds."""
+    steps = _steps(hosts, racks)
+    pings = len(tournament(hosts))
+    return pings * PINGS_S + (steps - pings) * TRANSFER_S + steps * STEP_OVERHEAD_S
+
+
+def _steps(hosts: int, racks: int) -> int:
+    """Three a round of the tournament, and those between racks."""
+    return 3 * len(tournament(hosts)) + _steps_between(racks)
+
+
+def _steps_between(racks: int) -> int:
+    """Flows within racks, two a pair of racks alone, flows between racks at once."""
+    return 1 + 2 * len(tournament(racks)) + min(CROSSING_ROUNDS_MAX, racks - 1)
+
+
+class _Probe:
+    """The steps of one probe, as one host takes them."""
+
+    def __init__(
+        self, meeting: Meeting, station: Station, hosts: list[_Introduction], progress: Progress
+    ) -> None:
+        self._meeting = meeting
+        self._station = station
+        self._hosts = hosts
+        self._progress = progress
+        self._step = 0
+        self._steps = _steps(len(hosts), 2)
+
+    def run(self) -> Cluster:
+        count = len(self._hosts)
+        latency_s = [[0.0] * count for _ in range(count)]
+        rates = [[0.0] * count for _ in range(count)]
+        rounds = tournament(count)
+        for index, pairs in enumerate(rounds):
+            self._tell(f"pairs, round {index + 1} of {len(rounds)}")
+            for (a, b), round_trip_s in self._latencies(pairs).items():
+                latency_s[a][b] = latency_s[b][a] = round_trip_s / 2
+            for flows in (pairs, [(b, a) for a, b in pairs]):
+                for (source, destination), rate in self._rates(flows).items():
+                    rates[source][destination] = rate
+        racks = find_racks(rates, latency_s)
+        if len(racks) == 1:
+            self._measure_again(rates)
+        self._steps = self._step // 2 + _steps_between(len(racks))
+        self._tell("flows within racks")
+        duplex = self._rates(within(racks))
+        alone = self._alone(racks)
+        at_once = [self._crossing(racks, turn) for turn in range(min(CROSSING_ROUNDS_MAX, len(racks) - 1))]
+        trunks, settled = settle_rates(rates, racks, alone, at_once)
+        return self._cluster(racks, trunks, host_rates(settled, duplex), latency_s, settled)
+
+    def _measure_again(self, rates: list[list[float]]) -> None:
+        """Pairs well below their hosts' links, the slowest first, each with no other flow at the time."""
+        flows = slow_flows(rates)[:AGAIN_MAX]
+        self._steps += len(flows)
+        for source, destination in flows:
+            self._tell(f"{self._hosts[source].name} to {self._hosts[destination].name} again, alone")
+            again = self._rates([(source, destination)])[source, destination]
+            rates[source][destination] = max(rates[source][destination], again)
+
+    def _alone(self, racks: tuple[tuple[int, ...], ...]) -> dict[Flow, float]:
+        """The first hosts of any two racks, no other flow between racks of the same name at the time."""
+        alone: dict[Flow, float] = {}
+        for pairs in tournament(len(racks)):
+            flows = tuple((racks[a][0], racks[b][0]) for a, b in pairs)
+            self._tell("one flow between racks")
+            alone |= self._rates(flows)
+            alone |= self._rates(tuple((b, a) for a, b in flows))
+        return alone
+
+    def _crossing(self, racks: tuple[tuple[int, ...], ...], turn: int) -> dict[Flow, float]:
+        self._tell("flows between racks at once")
+        return self._rates(crossing(racks, turn))
+
+    def _latencies(self, pairs: Sequence[Flow]) -> dict[Flow, float]:
+        """Round trips of these pairs at once, seconds."""
+        with self._open(pairs) as links:
+            self._share({})
+            found = links.round_trip_s()
+        return self._share(
+            {(self._meeting.rank, other): round_trip_s for other, round_trip_s in found.items()}
+        )
+
+    def _rates(self, flows: Sequence[Flow]) -> dict[Flow, float]:
+        """Rates of these flows at once, bit/s."""
+        with self._open(flows) as links:
+            self._share({})
+            found = links.receive_bit_per_s()
+        return self._share({(other, self._meeting.rank): rate for other, rate in found.items()})
+
+    def _open(self, flows: Sequence[Flow]) -> Links:
+        me = self._meeting.rank
+        return self._station.open(
+            [b for a, b in flows if a == me], [a for a, b in flows if b == me], self._step
+        )
+
+    def _share(self, mine: dict[Flow, float]) -> dict[Flow, float]:
+        """Everybody's numbers, when all hosts have come to this point."""
+        self._step += 1
+        entries = [(source, destination, number) for (source, destination), number in mine.items()]
+        every = self._meeting.gather(f"step {self._step}", entries)
+        return {(a, b): number for each in every for a, b, number in each}
+
+    def _tell(self, what: str) -> None:
+        self._progress(self._step // 2, self._steps, what)  # a step shares twice: all there, results
+
+    def _cluster(
+        self,
+        racks: tuple[tuple[int, ...], ...],
+        trunks: list[float | None],
+        links: list[float],
+        latency_s: list[list[float]],
+        rates: list[list[float]],
+    ) -> Cluster:
+        place = {host: index for index, rack in enumerate(racks) for host in rack}
+        for index, host in enumerate(self._hosts):
+            rates[index][index] = host.copy_bit_per_s
+        return Cluster(
+            hosts=tuple(
+                Host(
+                    name=host.name,
+                    rack=f"rack{place[index]}",
+                    slots=host.slots,
+                    bandwidth_bit_per_s=round(links[index]),
+                    address=host.address,
+                )
+                for index, host in enumerate(self._hosts)
+            ),
+            racks=tuple(
+                Rack(name=f"rack{index}", uplink_bit_per_s=None if rate is None else round(rate))
+                for index, rate in enumerate(trunks)
+            ),
+            latency_s=tuple(tuple(round(each, 7) for each in row) for row in latency_s),
+            bandwidth_bit_per_s=tuple(tuple(float(round(each)) for each in row) for row in rates),
+            measured_at=self._hosts[0].time,
+        )
+
+
+def _copy_bit_per_s() -> float:
+    """Rate of copying memory within this host, measured while the other hosts of the job do the same."""
+    source = memoryview(bytearray(b"x") * COPY_BYTES)  # zeros would all be one page
+    target = memoryview(bytearray(COPY_BYTES))
+    target[:] = source
+    copied = 0
+    start = now = time.perf_counter()
+    while now - start < COPY_S:
+        target[:] = source
+        copied += COPY_BYTES
+        now = time.perf_counter()
+    return copied * 8 / (now - start)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _check_names(hosts: list[_Introduction]) -> None:
+    for index, host in enumerate(hosts):
+        if host.name in {other.name for other in hosts[:index]}:
+            raise UsageError(f"probe: two hosts are named {host.name}\nhint: start one rank on each host")
+
+
+def _silent(_done: int, _total: int, _what: str) -> None:
+    return

@@ -1,0 +1,168 @@
+"""From measured rates to racks, trunks and links: the judgement of a probe, without any I/O.
+
+Racks are found from gaps: sort the rates of all pairs of hosts; where one is much faster than the next, the
+pairs above the gap are taken for neighbours, and if neighbourhood then splits the hosts into groups of mutual
+neighbours, those are the racks. Where rates show no such gap, latencies are tried; else there is one rack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+Matrix = Sequence[Sequence[float]]
+"""Row: source host; column: destination host. Diagonals are not read."""
+
+Racks = Sequence[tuple[int, ...]]
+"""Hosts of each rack."""
+
+Flows = Mapping[tuple[int, int], float]
+"""Rates of transfers of one round, by (source, destination), in bit/s."""
+
+RATE_GAP = 1.6
+"""A rate this many times the next lower one is a gap: repeated measurements differ by less."""
+
+LATENCY_GAP = 2.0
+"""A latency this many times the next lower one is a gap, if it is also `LATENCY_GAP_S` longer."""
+
+LATENCY_GAP_S = 30e-6
+"""A switch adds microseconds; scheduling noise of the measuring process is of the order of ten."""
+
+SHARED_BELOW = 0.8
+"""A trunk is shared when flows at once carry less than this part of what they carry one at a time."""
+
+
+def find_racks(bandwidth_bit_per_s: Matrix, latency_s: Matrix) -> tuple[tuple[int, ...], ...]:
+    """Hosts of each rack, ascending; racks by their first host.
+
+    >>> slow_trunk = [[0, 10, 95], [10, 0, 10], [95, 10, 0]]
+    >>> find_racks(slow_trunk, [[0.0] * 3] * 3)
+    ((0, 2), (1,))
+    """
+    count = len(bandwidth_bit_per_s)
+    pairs = [(i, j) for i in range(count) for j in range(i)]
+    slowness = {(i, j): 1 / min(bandwidth_bit_per_s[i][j], bandwidth_bit_per_s[j][i]) for i, j in pairs}
+    delay = {(i, j): max(latency_s[i][j], latency_s[j][i]) for i, j in pairs}
+    for distances, ratio, difference in ((slowness, RATE_GAP, 0.0), (delay, LATENCY_GAP, LATENCY_GAP_S)):
+        for near in _gaps(sorted(distances.values()), ratio, difference):
+            racks = _mutual_neighbours(
+                count, {pair for pair, distance in distances.items() if distance <= near}
+            )
+            if racks:
+                return racks
+    return (tuple(range(count)),)
+
+
+def settle_rates(
+    rates: Matrix, racks: Racks, alone: Flows, at_once: Sequence[Flows]
+) -> tuple[list[float | None], list[list[float]]]:
+    """Trunk rate of every rack (None: not shared), and the one-flow rates of all pairs of hosts.
+
+    `rates` are from a tournament, where pairs that crossed a trunk in the same round took from each other;
+    `alone` has one flow for each pair of racks that ran alone. Where the trunk turns out to be shared, its
+    pairs get that flow's rate, within the hosts' own, unless theirs was higher.
+    """
+    likely = _without_contention(rates, racks, alone)
+    trunks = [_trunk(rack, likely, at_once) for rack in racks]
+    place = {host: index for index, rack in enumerate(racks) for host in rack}
+
+    def shared(i: int, j: int) -> bool:
+        return place[i] != place[j] and (trunks[place[i]] is not None or trunks[place[j]] is not None)
+
+    hosts = range(len(rates))
+    return trunks, [[likely[i][j] if shared(i, j) else rates[i][j] for j in hosts] for i in hosts]
+
+
+def slow_flows(rates: Matrix) -> list[tuple[int, int]]:
+    """Pairs (source, destination) well below the links of both, the slowest first.
+
+    >>> slow_flows([[0, 10, 4], [10, 0, 10], [10, 10, 0]])
+    [(0, 2)]
+    """
+    hosts = range(len(rates))
+    reached = {
+        (i, j): rates[i][j] / min(_fastest_out(rates, i), _fastest_in(rates, j))
+        for i in hosts
+        for j in hosts
+        if i != j
+    }
+    return sorted(
+        (pair for pair, part in reached.items() if part < SHARED_BELOW), key=lambda pair: reached[pair]
+    )
+
+
+def host_rates(alone: Matrix, duplex: Flows) -> list[float]:
+    """Rate of every host's own link, each direction: its fastest flow, less what sending and receiving at
+    once takes from both, as the flows of `duplex` show."""
+    rates = []
+    for host in range(len(alone)):
+        fastest = max(_fastest_out(alone, host), _fastest_in(alone, host))
+        kept = [rate / alone[i][j] for (i, j), rate in duplex.items() if host in (i, j)]
+        rates.append(fastest * min(1.0, max(kept, default=1.0)))
+    return rates
+
+
+def _without_contention(rates: Matrix, racks: Racks, alone: Flows) -> list[list[float]]:
+    likely = [list(row) for row in rates]
+    place = {host: rack for rack in racks for host in rack}
+    for (source, destination), rate in alone.items():
+        for i in place[source]:
+            for j in place[destination]:
+                within_links = min(rate, _fastest_out(rates, i), _fastest_in(rates, j))
+                likely[i][j] = max(rates[i][j], within_links)
+    return likely
+
+
+def _trunk(rack: tuple[int, ...], alone: Matrix, at_once: Sequence[Flows]) -> float | None:
+    """The most that crossed the rack's boundary, in the direction that carried less; None when flows at once
+    lost nothing to one another in any round."""
+    best = []
+    for out in (True, False):
+        rounds = [
+            {(i, j): rate for (i, j), rate in flows.items() if (i in rack) == out and (j in rack) != out}
+            for flows in at_once
+        ]
+        busy = [flows for flows in rounds if len(flows) > 1]
+        if any(sum(flows.values()) >= SHARED_BELOW * _expected(flows, alone) for flows in busy):
+            return None
+        if busy:
+            best.append(max(sum(flows.values()) for flows in busy))
+    return min(best, default=None)
+
+
+def _expected(flows: Flows, alone: Matrix) -> float:
+    """What the flows would carry without a trunk between: each its rate alone, within hosts' links."""
+    out = sum(
+        min(_fastest_out(alone, host), sum(alone[i][j] for i, j in flows if i == host))
+        for host in {i for i, _ in flows}
+    )
+    into = sum(
+        min(_fastest_in(alone, host), sum(alone[i][j] for i, j in flows if j == host))
+        for host in {j for _, j in flows}
+    )
+    return min(out, into)
+
+
+def _fastest_out(rates: Matrix, host: int) -> float:
+    return max(rate for peer, rate in enumerate(rates[host]) if peer != host)
+
+
+def _fastest_in(rates: Matrix, host: int) -> float:
+    return max(row[host] for peer, row in enumerate(rates) if peer != host)
+
+
+def _gaps(distances: list[float], ratio: float, difference: float) -> list[float]:
+    """Distances just below a gap, the widest gap first."""
+    steps = [(b / a if a > 0 else float("inf"), a, b) for a, b in pairwise(distances)]
+    return [a for step, a, b in sorted(steps, reverse=True) if step >= ratio and b - a >= difference]
+
+
+def _mutual_neighbours(count: int, near: set[tuple[int, int]]) -> tuple[tuple[int, ...], ...] | None:
+    """Groups in which all are near each other and nobody is near another's; None if there are none."""
+    groups: dict[frozenset[int], None] = {}
+    for host in range(count):
+        near_host = {j if i == host else i for i, j in near if host in (i, j)}
+        groups[frozenset(near_host | {host})] = None
+    if sum(len(group) for group in groups) != count or len(groups) < 2:
+        return None
+    return tuple(sorted(tuple(sorted(group)) for group in groups))

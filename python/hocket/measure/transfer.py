@@ -1,0 +1,267 @@
+"""One host's sockets of a probe: latency and rate of plain TCP connections to and from its peers.
+
+A `Station` listens on one port; every connection opens with a greeting that carries the job's token, so a
+stranger's is closed and forgotten. It contacts no address but those of the peers it was given. Rates are
+taken where bytes arrive, over the later part of a transfer: the start (slow start, the burst of a token
+bucket) is discarded. The receiver ends a transfer by closing, so it is over in time however slow the link.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+
+from hocket.errors import PeerError
+
+TRANSFER_S = 0.45
+"""Duration of a transfer: room for ten round trips over a slow trunk's queue after the discarded part."""
+
+DISCARDED_S = 0.18
+"""Part of it that does not count. Slow start from 10 segments to 10 Gbit/s at 1 ms takes ten round trips."""
+
+SILENCE_S = 5.0
+"""A peer from which nothing comes for so long is reported."""
+
+PINGS_MAX = 300
+PINGS_MIN = 10
+PINGS_S = 0.12
+"""Round trips of a latency measurement: as many as fit the time, within these bounds."""
+
+LATENCY_QUANTILE = 0.1
+"""Low, since what delays a round trip beyond the path is the scheduling of the two processes."""
+
+TOKEN_BYTES = 16
+
+_GREETING = struct.Struct(f"!8s{TOKEN_BYTES}sII")
+_MAGIC = b"hktprobe"
+_PIECE_BYTES = 1 << 18
+_PING_BYTES = 8
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A host of the job, as others reach it."""
+
+    name: str
+    address: str
+    port: int
+
+
+class Station:
+    """The listening socket of one host, and the measurements that it takes part in.
+
+    `me` is this host's index among `peers`, once `meet` has named them. Close it when done.
+    """
+
+    def __init__(self, address: str, token: bytes) -> None:
+        """Bind to a free port of `address` (an IP of this host). `token`: TOKEN_BYTES that all share."""
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        self._listener = socket.socket(family, socket.SOCK_STREAM)
+        self._listener.bind((address, 0))
+        self._listener.listen(128)
+        self._token = token
+        self._peers: Sequence[Peer] = ()
+        self._me = 0
+
+    @property
+    def port(self) -> int:
+        """The port that peers connect to."""
+        return int(self._listener.getsockname()[1])
+
+    def meet(self, peers: Sequence[Peer], me: int) -> None:
+        """Learn who the hosts are; measurements name them by index."""
+        self._peers = peers
+        self._me = me
+
+    def open(self, destinations: Sequence[int], sources: Sequence[int], step: int) -> Links:
+        """Connections to and from these hosts for one step of the probe, all of them up.
+
+        Raises PeerError naming the host that cannot be reached or does not come.
+        """
+        links = Links(self._peers)
+        try:
+            for destination in destinations:
+                links.out[destination] = self._connect(destination, step)
+            self._accept(links.into, set(sources), step)
+        except PeerError:
+            links.close()
+            raise
+        return links
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._listener.close()
+
+    def _connect(self, destination: int, step: int) -> socket.socket:
+        peer = self._peers[destination]
+        here = self._peers[self._me].name
+        try:
+            link = socket.create_connection((peer.address, peer.port), timeout=SILENCE_S)
+            _tune(link)
+            link.sendall(_GREETING.pack(_MAGIC, self._token, self._me, step))
+        except OSError as error:
+            raise PeerError(
+                f"probe: host {here} cannot reach host {peer.name} at {peer.address}:{peer.port}: {error}\n"
+                "hint: hosts of a job must be able to open TCP connections to each other on any port"
+            ) from None
+        return link
+
+    def _accept(self, links: dict[int, socket.socket], sources: set[int], step: int) -> None:
+        deadline = time.monotonic() + SILENCE_S
+        while sources - links.keys():
+            self._listener.settimeout(max(0.001, deadline - time.monotonic()))
+            try:
+                link, _ = self._listener.accept()
+            except TimeoutError:
+                names = ", ".join(self._peers[source].name for source in sorted(sources - links.keys()))
+                here = self._peers[self._me].name
+                raise PeerError(
+                    f"probe: no connection from {names} came to host {here} in {SILENCE_S:.0f} s\n"
+                    "hint: is a firewall between them?"
+                ) from None
+            source = self._greeted(link, step)
+            if source is None or source not in sources or source in links:
+                link.close()
+            else:
+                links[source] = link
+
+    def _greeted(self, link: socket.socket, step: int) -> int | None:
+        """Who is calling; None for a stranger or a call of another step."""
+        try:
+            link.settimeout(1.0)
+            _tune(link)
+            magic, token, source, called = _GREETING.unpack(_exactly(link, _GREETING.size))
+        except (OSError, EOFError):
+            return None
+        return int(source) if (magic, token, called) == (_MAGIC, self._token, step) else None
+
+
+class Links:
+    """Connections of one step, by peer. A context manager that closes them."""
+
+    def __init__(self, peers: Sequence[Peer]) -> None:
+        """Without any so far: `Station.open` adds them."""
+        self.out: dict[int, socket.socket] = {}
+        self.into: dict[int, socket.socket] = {}
+        self._peers = peers
+
+    def __enter__(self) -> Links:
+        """Itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close all connections."""
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections; idempotent."""
+        for link in (*self.out.values(), *self.into.values()):
+            link.close()
+
+    def round_trip_s(self) -> dict[int, float]:
+        """Ping those connected to, answer those connected from; round trip to each of the former, seconds."""
+        with ThreadPoolExecutor(max(1, len(self.into))) as pool:
+            echoes = [pool.submit(self._echo, source) for source in self.into]
+            found = {destination: self._ping(destination) for destination in self.out}
+            for link in self.out.values():
+                link.shutdown(socket.SHUT_WR)
+            for echo in echoes:
+                echo.result()
+        return found
+
+    def receive_bit_per_s(self) -> dict[int, float]:
+        """Send to those connected to and receive from the others, at once; rate from each of the latter."""
+        with ThreadPoolExecutor(max(1, len(self.into) + len(self.out))) as pool:
+            receivers = {source: pool.submit(self._receive, source) for source in self.into}
+            senders = [pool.submit(self._send, destination) for destination in self.out]
+            found = {source: receiver.result() for source, receiver in receivers.items()}
+            for sender in senders:
+                sender.result()
+        return found
+
+    def _ping(self, destination: int) -> float:
+        link = self.out[destination]
+        link.settimeout(SILENCE_S)
+        times: list[float] = []
+        end = time.perf_counter() + PINGS_S
+        try:
+            while len(times) < PINGS_MAX and (len(times) < PINGS_MIN or time.perf_counter() < end):
+                start = time.perf_counter()
+                link.sendall(bytes(_PING_BYTES))
+                _exactly(link, _PING_BYTES)
+                times.append(time.perf_counter() - start)
+        except (OSError, EOFError) as error:
+            raise self._silent(destination, error) from None
+        return sorted(times)[int(len(times) * LATENCY_QUANTILE)]
+
+    def _echo(self, source: int) -> None:
+        link = self.into[source]
+        link.settimeout(SILENCE_S)
+        try:
+            while ping := link.recv(_PING_BYTES):
+                link.sendall(ping)
+        except OSError as error:
+            raise self._silent(source, error) from None
+
+    def _send(self, destination: int) -> None:
+        """Until the receiver closes, which is how a transfer ends."""
+        link = self.out[destination]
+        link.settimeout(TRANSFER_S + SILENCE_S)
+        piece = bytes(_PIECE_BYTES)
+        try:
+            while True:
+                link.sendall(piece)
+        except TimeoutError as error:
+            raise self._silent(destination, error) from None
+        except OSError:
+            return
+
+    def _receive(self, source: int) -> float:
+        link = self.into[source]
+        link.settimeout(SILENCE_S)
+        room = bytearray(_PIECE_BYTES)
+        received = 0
+        counted_from: tuple[float, int] | None = None
+        start: float | None = None
+        try:
+            while True:
+                count = link.recv_into(room)
+                now = time.perf_counter()
+                if count == 0:
+                    raise EOFError("it closed the connection")
+                received += count
+                start = now if start is None else start
+                if counted_from is None and now - start >= DISCARDED_S:
+                    counted_from = (now, received)
+                elif counted_from is not None and now - start >= TRANSFER_S:
+                    return (received - counted_from[1]) * 8 / (now - counted_from[0])
+        except (OSError, EOFError) as error:
+            raise self._silent(source, error) from None
+        finally:
+            link.close()
+
+    def _silent(self, peer: int, error: Exception) -> PeerError:
+        reason = f"nothing for {SILENCE_S:.0f} s" if isinstance(error, TimeoutError) else str(error)
+        return PeerError(f"probe: measuring with host {self._peers[peer].name} failed: {reason}")
+
+
+def _tune(link: socket.socket) -> None:
+    """As the wire's own connections: CUBIC where the kernel has it. Two BBR flows share a trunk at random."""
+    link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    with suppress(OSError):
+        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"cubic")
+
+
+def _exactly(link: socket.socket, count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        more = link.recv(count - len(data))
+        if not more:
+            raise EOFError("it closed the connection")
+        data += more
+    return data
