@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import base64
+import fcntl
 import json
 import os
 import select
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 from types import TracebackType
@@ -15,6 +17,13 @@ from typing import Any, Self
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 ANSWER_TIMEOUT_S = 60.0
+# Chromium reads commands from descriptor 3 and writes answers to 4.
+PLACE_PIPE = """
+import os, sys
+os.dup2(int(sys.argv[1]), 3)
+os.dup2(int(sys.argv[2]), 4)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
 
 
 class Browser:
@@ -22,12 +31,12 @@ class Browser:
 
     def __init__(self, profile: Path) -> None:
         assert CHROMIUM is not None, "tests that need Chromium skip when it is absent"
-        from_browser, to_us = os.pipe()
-        from_us, to_browser = os.pipe()
+        from_browser, to_us = _pipe()
+        from_us, to_browser = _pipe()
         flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run"]
         flags += [f"--user-data-dir={profile}", "--remote-debugging-pipe"]
         self.process = subprocess.Popen(
-            ["/bin/sh", "-c", f'exec "$@" 3<&{from_us} 4>&{to_us}', "sh", CHROMIUM, *flags, "about:blank"],
+            [sys.executable, "-c", PLACE_PIPE, str(from_us), str(to_us), CHROMIUM, *flags, "about:blank"],
             pass_fds=(from_us, to_us),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -40,11 +49,15 @@ class Browser:
         self.loaded = False
 
     def __enter__(self) -> Self:
-        targets = self.call("Target.getTargets")["targetInfos"]
-        page = next(target["targetId"] for target in targets if target["type"] == "page")
-        self.session = self.call("Target.attachToTarget", targetId=page, flatten=True)["sessionId"]
-        for domain in ("Page", "Runtime", "Log"):
-            self.call(f"{domain}.enable")
+        try:
+            targets = self.call("Target.getTargets")["targetInfos"]
+            page = next(target["targetId"] for target in targets if target["type"] == "page")
+            self.session = self.call("Target.attachToTarget", targetId=page, flatten=True)["sessionId"]
+            for domain in ("Page", "Runtime", "Log"):
+                self.call(f"{domain}.enable")
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -116,3 +129,12 @@ class Browser:
         elif method == "Log.entryAdded" and parameters["entry"]["level"] == "error":
             self.errors.append(parameters["entry"]["text"])
         return message
+
+
+def _pipe() -> tuple[int, int]:
+    """A pipe whose ends are neither 3 nor 4, where Chromium's ends are to be placed."""
+    ends = os.pipe()
+    moved = tuple(fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 10) for end in ends)
+    for end in ends:
+        os.close(end)
+    return moved[0], moved[1]

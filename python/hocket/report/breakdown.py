@@ -42,7 +42,7 @@ def section(material: Material) -> Section:
     if not found:
         return absent(NAME, QUESTION, "No steps were recorded in this trace.")
     shown = sorted(sorted(found, key=lambda r: -r.step_s)[:ROWS_MAX], key=lambda r: r.rank)
-    head = ("Rank", "Step", "", "Forward", "Backward", "Waiting", "Optimizer", "Share waiting")
+    head = ("Rank", "Median step", "Step", "Forward", "Backward", "Waiting", "Optimizer", "Share waiting")
     caption = f"Median over {max(r.steps for r in shown)} steps"
     if len(shown) < len(found):
         caption += f", the {len(shown)} slowest of {len(found)} ranks"
@@ -94,8 +94,8 @@ def _row(r: StepTimes, shown: list[StepTimes]) -> Row:
         parts.append(tag("i", class_=name, style=f"width:{100 * value / longest:.2f}%"))
     cells = (
         tag("span", str(r.rank), " ", tag("small", r.host)),
-        quantity.seconds(r.step_s, like=longest),
         tag("span", *parts, class_="stack", aria_hidden="true"),
+        quantity.seconds(r.step_s, like=longest),
         *(quantity.seconds(getattr(r, f"{name}_s"), like=longest) for name, _ in PHASES),
         quantity.share(r.wait_share),
     )

@@ -94,8 +94,8 @@
         const last = one.points.at(-1);
         const found = at > last[axis] ? last : nearest(one.points, at);
         marks.append(element("circle", { class: `s${one.colour}`, cx: px(found[axis]), cy: py(found[1]), r: 4 }));
-        const when = found[2] === null ? "" : `, ${hocket.time(found[2] * 1e6)}`;
-        said.push(`${one.label}: ${found[1].toFixed(3)} (step ${found[0]}${when})`);
+        const other = axis === 2 ? `step ${found[0]}` : found[2] === null ? "" : hocket.time(found[2] * 1e6);
+        said.push(`${one.label}: ${found[1].toFixed(3)}${other && ` at ${other}`}`);
       }
       hocket.showTip(tip, px(at), TOP, axis === 0 ? `Step ${Math.round(at)}` : hocket.time(at * 1e6), said);
     }

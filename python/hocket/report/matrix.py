@@ -11,6 +11,8 @@ from hocket.report.markup import Html, captioned, clipped, joined, tag
 SIDE_MAX = 24
 # A name as wide as a column can be.
 NAME_CHARACTERS_MAX = 40
+# Opacity of the strongest cell: text in the page's own colour keeps a contrast of 4.5, light and dark.
+SHADE_MAX = 0.7
 
 
 def heat_map(
@@ -38,9 +40,8 @@ def heat_map(
             if a == b:
                 cells.append(tag("td", show(values[a][b]) if diagonal else "", class_="diagonal"))
             else:
-                t = intensity(values[a][b])
-                strong = "strong" if t > 0.55 else None
-                cells.append(tag("td", show(values[a][b]), class_=strong, style=f"--t:{t:.2f}"))
+                shade = f"--t:{intensity(values[a][b]):.2f}"
+                cells.append(tag("td", show(values[a][b]), style=shade))
         rows.append(tag("tr", tag("th", label(names[a], racks[a], racks), scope="row"), *cells))
     head = (tag("th", label(names[b], racks[b], racks), scope="col") for b in range(side))
     corner = tag("th", "from \\ to", scope="col")
@@ -63,7 +64,7 @@ def rack_number(rack: str | None, racks: Sequence[str | None]) -> int:
 
 
 def _scale(values: Sequence[float]) -> Callable[[float], float]:
-    """Value → 0.12…0.88, logarithmic between the least and the greatest; equal values get the middle."""
+    """Value → 0.08 to SHADE_MAX, logarithmic between the least and the greatest value."""
     logs = [math.log(value) for value in values if value > 0 and math.isfinite(value)]
     low, high = min(logs, default=0.0), max(logs, default=0.0)
 
@@ -73,6 +74,6 @@ def _scale(values: Sequence[float]) -> Callable[[float], float]:
         # Values within 20 % of each other are one shade: noise must not look like structure.
         if high - low < math.log(1.2):
             return 0.3
-        return 0.12 + 0.76 * (math.log(value) - low) / (high - low)
+        return 0.08 + (SHADE_MAX - 0.08) * (math.log(value) - low) / (high - low)
 
     return intensity

@@ -120,7 +120,7 @@
     const kind = KINDS[span[KIND]], step = stepAt(span[START]);
     const bucket = told.buckets[span[PROGRAM]] ?? `program ${span[PROGRAM]}`;
     const at = (t) => hocket.time(t - step[1]);
-    const took = `${hocket.time(span[END] - span[START])}, ${at(span[START])} to ${at(span[END])} of step ${step[0]}`;
+    const took = `took ${hocket.time(span[END] - span[START])}: ${at(span[START])} to ${at(span[END])} of step ${step[0]}`;
     if (kind === "bucket") {
       const rate = span[END] > span[START] ? `, ${hocket.size((span[BYTES] * 1e6) / (span[END] - span[START]))}/s` : "";
       return [`${bucket}, rank ${rank.rank}`, [`${hocket.size(span[BYTES])}${rate}`, `ready ${at(span[READY])}`, took]];
@@ -172,8 +172,8 @@
   }
 
   function next(move) {
-    const now = bars.indexOf(picked);
-    const one = bars[Math.max(0, Math.min(bars.length - 1, now < 0 ? 0 : now + move))];
+    const now = bars.indexOf(picked), first = bars.findIndex((s) => s.span[START] >= from);
+    const one = bars[now < 0 ? Math.max(0, first) : Math.max(0, Math.min(bars.length - 1, now + move))];
     if (!one) return;
     const length = to - from, middle = (one.span[START] + one.span[END]) / 2;
     if (one.span[END] < from || one.span[START] > to) look(middle - length / 2, middle + length / 2);

@@ -1,0 +1,264 @@
+"""The page and its numbers, from synthetic traces: what it says, what it escapes, and how large it may be."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from synthetic import HEADER, RECORD, Shape, run_info, write_trace
+
+from hocket.report import build, numbers, timeline
+from hocket.report.learning import LINE_POINTS_MAX, decimated
+from hocket.report.markup import data, tag
+from hocket.report.material import load
+from hocket.report.page import PAGE_BYTES_MAX
+from hocket.report.quantity import TIMES
+
+SMALL = Shape(steps=6)
+HOSTILE = "</script><script>alert('x')</script><img src=x onerror=alert(1)>\"'&"
+
+
+class Page(HTMLParser):
+    """Elements, their attributes and the text of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.islands: dict[str, Any] = {}
+        self.inside: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag in ("script", "style"):
+            self.inside.append(dict(attrs).get("id") or tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in ("script", "style"):
+            self.inside.pop()
+
+    def handle_data(self, data: str) -> None:
+        if not self.inside:
+            self.text += data
+        elif self.inside[-1].endswith("-data"):
+            self.islands[self.inside[-1]] = json.loads(data)
+
+    def count(self, tag: str) -> int:
+        return sum(name == tag for name, _ in self.elements)
+
+
+def page_of(directory: Path) -> Page:
+    return Page(build(directory).read_text())
+
+
+def rewrite_run(directory: Path, **changes: Any) -> None:
+    path = directory / "run.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def test_page_says_what_was_gained(tmp_path: Path) -> None:
+    """A reader would not see the gain, or a question of the page would be missing."""
+    page = page_of(write_trace(tmp_path, SMALL))
+    assert f"6.1{TIMES} the steps per second of PyTorch DDP" in page.text
+    sections = [attributes["id"] for name, attributes in page.elements if name == "section"]
+    assert sections == [
+        "comparison", "learning", "breakdown", "timeline", "network", "plan", "prediction", "traffic", "facts"
+    ]  # fmt: skip
+
+
+def test_page_loads_nothing(tmp_path: Path) -> None:
+    """The page would be broken without a network, or tell an address that somebody reads it."""
+    text = build(write_trace(tmp_path, SMALL)).read_text()
+    for name, attributes in Page(text).elements:
+        assert "src" not in attributes
+        assert attributes.get("href", "#").startswith("#"), name
+        assert name not in ("link", "iframe", "object", "embed", "img")
+    assert not re.search(r"@import|url\(|fetch\(|XMLHttpRequest|WebSocket|import\(", text)
+    assert "default-src 'none'" in text
+
+
+def test_tables_need_no_script(tmp_path: Path) -> None:
+    """Without JavaScript the numbers would be lost."""
+    page = page_of(write_trace(tmp_path, SMALL))
+    assert page.count("table") >= 8
+    for value in ("3.73", "39.5", "941", "620", "1.22", "19.7"):
+        assert value in page.text
+
+
+def test_hostile_names_stay_text(tmp_path: Path) -> None:
+    """A host name, label or script argument could run code in the reader's browser."""
+    write_trace(tmp_path, SMALL)
+    text = (tmp_path / "run.json").read_text()
+    for name in (
+        *SMALL.hosts,
+        "north",
+        "south",
+        "contiguous, ring",
+        "block0.weight",
+        "bucket 1",
+        "The trunk",
+        "train.py",
+    ):
+        text = text.replace(name, json.dumps(name + HOSTILE)[1:-1])
+    (tmp_path / "run.json").write_text(text)
+    compared = (tmp_path / "comparison.json").read_text()
+    for name in ("PyTorch DDP", "transformer", "bits per byte", "4 hosts"):
+        compared = compared.replace(name, json.dumps(name + HOSTILE)[1:-1])
+    (tmp_path / "comparison.json").write_text(compared)
+    page = page_of(tmp_path)
+    assert page.count("script") == 3, "the page's own script and two data islands"
+    assert page.count("img") == 0
+    assert not [name for _, attributes in page.elements for name in attributes if name.startswith("on")]
+    assert f"node1{HOSTILE}" in page.text
+    assert any(HOSTILE in one["label"] for one in page.islands["learning-data"])
+
+
+@given(st.text())
+def test_any_text_survives_markup(text: str) -> None:
+    """Some text would be shown wrongly or break out of its element, attribute or data island."""
+    text = text.replace("\r", "").replace("\0", "")
+    page = Page(tag("p", text[:1000], title=text[:1000]) + data("some-data", text))
+    assert [name for name, _ in page.elements] == ["p", "script"]
+    assert page.text == text[:1000]
+    assert page.elements[0][1]["title"] == text[:1000]
+    assert page.islands["some-data"] == text
+
+
+def test_long_trace_gives_small_page(tmp_path: Path) -> None:
+    """The report of a long or wide run could not be opened or attached anywhere."""
+    wide = Shape(
+        steps=8,
+        racks=("a", "b") * 4,
+        order=(0, 2, 4, 6, 1, 3, 5, 7),
+        bucket_bytes=(65_536,) * 60,
+        trunk_byte_per_s=1e8,
+    )
+    write_trace(tmp_path, wide)
+    comparison = json.loads((tmp_path / "comparison.json").read_text())
+    for strategy in comparison["strategies"]:
+        strategy["losses"] = [2 + 1 / (i + 1) for i in range(100_000)]
+        strategy["times_s"] = [i / 7 for i in range(100_000)]
+        strategy["label"] *= 5_000
+    (tmp_path / "comparison.json").write_text(json.dumps(comparison))
+    path = build(tmp_path)
+    assert path.stat().st_size <= PAGE_BYTES_MAX
+    island = Page(path.read_text()).islands["timeline-data"]
+    assert 1_000 < sum(len(rank["spans"]) for rank in island["ranks"]) <= timeline.SPANS_MAX
+
+
+@pytest.mark.parametrize("spans_max", [0, 10, 40, 200, 1_000])
+def test_timeline_keeps_its_limit(tmp_path: Path, spans_max: int) -> None:
+    """A wide step would overflow the page's limit through the timeline."""
+    section = timeline.section(load(write_trace(tmp_path, SMALL)), spans_max)
+    island = Page(section.body).islands["timeline-data"]
+    assert all(len(rank["spans"]) <= spans_max for rank in island["ranks"])
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=3 * LINE_POINTS_MAX))
+def test_decimation_keeps_extremes(values: list[float]) -> None:
+    """A spike in the loss would vanish from the chart, or a long run's line would be heavy."""
+    points = [(step, value, None) for step, value in enumerate(values)]
+    kept = decimated(points)
+    assert len(kept) <= max(LINE_POINTS_MAX, 1)
+    assert [p[0] for p in kept] == sorted({p[0] for p in kept})
+    assert max(p[1] for p in kept) == max(values)
+    assert min(p[1] for p in kept) == min(values)
+
+
+def test_ranks_share_one_clock(tmp_path: Path) -> None:
+    """Ranks would be drawn against each other by the offset of their clocks."""
+    page = page_of(write_trace(tmp_path, SMALL))
+    forwards = [[s[6] for s in rank["spans"] if s[1] == 0] for rank in page.islands["timeline-data"]["ranks"]]
+    assert len(forwards) == SMALL.world
+    for starts in zip(*forwards, strict=True):
+        assert max(starts) - min(starts) < 1.0, "the generator starts every rank's forward at the same moment"
+
+
+def test_concurrent_buckets_have_own_lanes(tmp_path: Path) -> None:
+    """One bucket's bar would hide another's that was on the wire at the same time."""
+    page = page_of(write_trace(tmp_path, SMALL))
+    for rank in page.islands["timeline-data"]["ranks"]:
+        bars = [span for span in rank["spans"] if span[1] == 4]
+        assert len({span[0] for span in bars}) > 1
+        for lane in {span[0] for span in bars}:
+            inside = sorted((span[6], span[7]) for span in bars if span[0] == lane)
+            assert all(before[1] <= after[0] for before, after in pairwise(inside))
+
+
+def test_traffic_counts_every_send(tmp_path: Path) -> None:
+    """The bytes of a rank pair, or the share that crosses the trunk, would be wrong."""
+    traffic = numbers(write_trace(tmp_path, SMALL))["traffic"]
+    shares = sum(size // 4 for size in SMALL.bucket_bytes)
+    matrix = traffic["bytes_per_step"]
+    assert matrix[0][2] == pytest.approx(6 * shares)
+    assert matrix[2][1] == pytest.approx(3 * shares, rel=1e-5), "f16 across racks"
+    assert matrix[0][1] == matrix[1][0] == 0
+    assert traffic["between_racks_bytes_per_step"] == pytest.approx(matrix[2][1] + matrix[3][0])
+
+
+def test_step_is_the_sum_of_its_phases(tmp_path: Path) -> None:
+    """The share of the step spent waiting would be wrong."""
+    for row in numbers(write_trace(tmp_path, SMALL))["breakdown"]:
+        parts = sum(row[f"{name}_s"] for name in ("forward", "backward", "wait", "optimizer"))
+        assert row["steps"] == SMALL.steps
+        assert parts == pytest.approx(row["step_s"], rel=0.05)
+        assert row["wait_share"] == pytest.approx(row["wait_s"] / row["step_s"])
+
+
+def test_prediction_errors(tmp_path: Path) -> None:
+    """Predicted against measured time would be compared the wrong way round."""
+    found = {row["label"]: row for row in numbers(write_trace(tmp_path, SMALL))["prediction"]}
+    assert found["contiguous, ring, none, 3 MiB"]["error"] == pytest.approx(1.12 / 1.16 - 1)
+    assert [label for label, row in found.items() if row["chosen"]] == [
+        "contiguous, ring, f16 across racks, 3 MiB"
+    ]
+
+
+def test_run_without_comparison(tmp_path: Path) -> None:
+    """The report of an ordinary run would need a comparison that nobody made."""
+    page = page_of(write_trace(tmp_path, SMALL, comparison=False))
+    assert "ms a step" in page.text
+    assert "How do the strategies compare?" not in page.text
+    assert [one["label"] for one in page.islands["learning-data"]] == ["This run, mean over ranks"]
+
+
+def test_bare_run(tmp_path: Path) -> None:
+    """A run without plan, cluster, losses or even records could not be reported at all."""
+    bare = {key: run_info(SMALL)[key] for key in ("version", "world", "hosts", "script", "started_at")}
+    (tmp_path / "run.json").write_text(json.dumps(bare))
+    page = page_of(tmp_path)
+    assert "rank-0.hktrace is missing" in page.text
+    for line in (
+        "No losses were logged",
+        "No steps were recorded",
+        "was not measured",
+        "carried no plan",
+        "No sends",
+    ):
+        assert line in page.text
+
+
+def test_more_hosts_than_a_matrix_shows(tmp_path: Path) -> None:
+    """A large cluster's matrices would make the page unreadable."""
+    many = 40
+    shape = replace(
+        SMALL, steps=2, racks=("a", "b") * (many // 2), order=tuple(range(many)), bucket_bytes=(4_096,)
+    )
+    page = page_of(write_trace(tmp_path, shape))
+    assert "the first 24 of 40" in page.text
+    assert "16 of 40 ranks are shown" in page.text
+
+
+def test_golden_format_sizes() -> None:
+    """The generator would test another format than the documented one."""
+    assert HEADER.size == 64
+    assert RECORD.size == 64
