@@ -6,7 +6,7 @@ import socket
 import threading
 
 import pytest
-from meetings import Room, Seat
+from room import Room, Seat
 
 from hocket.artefacts.cluster import Cluster
 from hocket.errors import PeerError, UsageError

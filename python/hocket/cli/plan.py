@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import sys
-import tomllib
 from pathlib import Path
-from typing import TypeVar
 
 import click
-import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.profile import Profile
-from hocket.errors import ArtefactError
 from hocket.planners import search
-
-VERSION = 1
-"""The newest version of cluster and profile files that is understood."""
-
-Artefact = TypeVar("Artefact", Cluster, Profile)
 
 
 @click.command("plan")
@@ -54,48 +45,18 @@ def command(
     as_json: bool,
 ) -> None:
     """Choose how gradients travel: order, algorithm, codec and buckets, by predicted step time."""
-    cluster = read(cluster_path, Cluster)
-    profile = read(profile_path, Profile) if profile_path else None
+    cluster = files.read(cluster_path, Cluster)
+    profile = files.read(profile_path, Profile) if profile_path else None
     slots = sum(host.slots for host in cluster.hosts)
     chosen = search.plan(cluster, profile, world or (profile.world if profile else slots), codec=codec)
-    text = msgspec.json.format(msgspec.json.encode(chosen), indent=2)
     if output:
-        write(output, text)
+        files.write(output, chosen)
     if as_json:
-        sys.stdout.buffer.write(text + b"\n")
+        click.echo(files.encode(chosen), nl=False)
         return
     _print(chosen)
     if output:
         Console().print(f"Plan written to {output}", highlight=False)
-
-
-def read(path: Path, kind: type[Artefact]) -> Artefact:
-    """A cluster (TOML) or profile (JSON) from its file; ArtefactError says what is wrong with it."""
-    what = kind.__name__.lower()
-    try:
-        data = path.read_bytes()
-        tree = tomllib.loads(data.decode()) if kind is Cluster else msgspec.json.decode(data)
-    except OSError as error:
-        raise ArtefactError(f"{what} file {path} cannot be read: {error.strerror}") from None
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.DecodeError) as error:
-        raise ArtefactError(f"{what} file {path} is damaged or truncated: {error}") from None
-    version = tree.get("version", VERSION) if isinstance(tree, dict) else None
-    if isinstance(version, int) and version > VERSION:
-        raise ArtefactError(
-            f"{what} file {path} has version {version}: this Hocket reads up to {VERSION}\nhint: upgrade"
-        )
-    try:
-        return msgspec.convert(tree, kind)
-    except msgspec.ValidationError as error:
-        raise ArtefactError(f"{what} file {path} is not a {what}: {error}") from None
-
-
-def write(path: Path, data: bytes) -> None:
-    """Write an artefact's file; ArtefactError says why not."""
-    try:
-        path.write_bytes(data)
-    except OSError as error:
-        raise ArtefactError(f"{path} cannot be written: {error.strerror}") from None
 
 
 def _print(chosen: Plan) -> None:

@@ -45,8 +45,8 @@ Progress = Callable[[int, int, str], None]
 """Called with steps done, steps in all (the best guess so far) and what comes next."""
 
 
-class Meeting(Protocol):
-    """What the probe needs of a job: every rank's value (JSON), by rank, when all are there."""
+class Ranks(Protocol):
+    """What the probe needs of a job, one rank on each host: every rank's value (JSON), by rank, when all are there."""
 
     rank: int
     world: int
@@ -65,23 +65,23 @@ class _Introduction(msgspec.Struct, frozen=True):
 
 
 def probe(
-    meeting: Meeting, *, name: str, address: str, slots: int = 1, progress: Progress | None = None
+    ranks: Ranks, *, name: str, address: str, slots: int = 1, progress: Progress | None = None
 ) -> Cluster:
     """Measure the network of a job; called at the same time on every host, one rank each.
 
     `address` is the IP of this host that the others reach; `name` and `slots` go into the cluster. Returns
     the same cluster on all. Raises PeerError naming a host that cannot be reached, UsageError for one host.
     """
-    if meeting.world < 2:
+    if ranks.world < 2:
         raise UsageError("probe: one host has no network to measure\nhint: name at least two hosts")
-    token = meeting.gather("token", secrets.token_hex(TOKEN_BYTES) if meeting.rank == 0 else "")[0]
+    token = ranks.gather("token", secrets.token_hex(TOKEN_BYTES) if ranks.rank == 0 else "")[0]
     station = Station(address, bytes.fromhex(token))
     try:
         hello = _Introduction(name, slots, address, station.port, _copy_bit_per_s(), _now())
-        hosts = msgspec.convert(meeting.gather("hello", msgspec.to_builtins(hello)), list[_Introduction])
+        hosts = msgspec.convert(ranks.gather("hello", msgspec.to_builtins(hello)), list[_Introduction])
         _check_names(hosts)
-        station.meet([Peer(host.name, host.address, host.port) for host in hosts], meeting.rank)
-        return _Probe(meeting, station, hosts, progress or _silent).run()
+        station.meet([Peer(host.name, host.address, host.port) for host in hosts], ranks.rank)
+        return _Probe(ranks, station, hosts, progress or _silent).run()
     finally:
         station.close()
 
@@ -107,9 +107,9 @@ class _Probe:
     """The steps of one probe, as one host takes them."""
 
     def __init__(
-        self, meeting: Meeting, station: Station, hosts: list[_Introduction], progress: Progress
+        self, ranks: Ranks, station: Station, hosts: list[_Introduction], progress: Progress
     ) -> None:
-        self._meeting = meeting
+        self._ranks = ranks
         self._station = station
         self._hosts = hosts
         self._progress = progress
@@ -167,19 +167,17 @@ class _Probe:
         with self._open(pairs) as links:
             self._share({})
             found = links.round_trip_s()
-        return self._share(
-            {(self._meeting.rank, other): round_trip_s for other, round_trip_s in found.items()}
-        )
+        return self._share({(self._ranks.rank, other): round_trip_s for other, round_trip_s in found.items()})
 
     def _rates(self, flows: Sequence[Flow]) -> dict[Flow, float]:
         """Rates of these flows at once, bit/s."""
         with self._open(flows) as links:
             self._share({})
             found = links.receive_bit_per_s()
-        return self._share({(other, self._meeting.rank): rate for other, rate in found.items()})
+        return self._share({(other, self._ranks.rank): rate for other, rate in found.items()})
 
     def _open(self, flows: Sequence[Flow]) -> Links:
-        me = self._meeting.rank
+        me = self._ranks.rank
         return self._station.open(
             [b for a, b in flows if a == me], [a for a, b in flows if b == me], self._step
         )
@@ -188,7 +186,7 @@ class _Probe:
         """Everybody's numbers, when all hosts have come to this point."""
         self._step += 1
         entries = [(source, destination, number) for (source, destination), number in mine.items()]
-        every = self._meeting.gather(f"step {self._step}", entries)
+        every = self._ranks.gather(f"step {self._step}", entries)
         return {(a, b): number for each in every for a, b, number in each}
 
     def _tell(self, what: str) -> None:

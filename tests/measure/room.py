@@ -37,7 +37,7 @@ class Room:
 
 
 class Seat:
-    """One rank's `Meeting`."""
+    """One rank's `Ranks`."""
 
     def __init__(self, room: Room, rank: int) -> None:
         self.room = room

@@ -1,0 +1,82 @@
+"""Artefacts as files: a cluster in TOML, since people write it too, profiles and plans in JSON.
+
+Reading checks the version and the schema; every error names the file. Writing replaces the file at once, so
+that nobody reads half of one.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import tomli_w
+
+from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.plan import Plan
+from hocket.artefacts.profile import Profile
+from hocket.errors import ArtefactError
+
+VERSIONS: dict[type, int] = {Cluster: 1, Profile: 1, Plan: 1}
+"""The newest version of each that is understood."""
+
+Artefact = TypeVar("Artefact", Cluster, Profile, Plan)
+
+
+def read(path: Path, kind: type[Artefact]) -> Artefact:
+    """The artefact in a file.
+
+    Raises ArtefactError when it is missing, truncated, of a newer version or not a `kind` at all.
+    """
+    what = kind.__name__.lower()
+    try:
+        data = path.read_bytes()
+        tree = tomllib.loads(data.decode()) if kind is Cluster else msgspec.json.decode(data)
+    except OSError as error:
+        raise ArtefactError(f"{what} file {path} cannot be read: {error.strerror}") from None
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.DecodeError) as error:
+        raise ArtefactError(f"{what} file {path} is damaged or truncated: {error}") from None
+    _check_version(what, path, tree, VERSIONS[kind])
+    try:
+        return msgspec.convert(tree, kind)
+    except msgspec.ValidationError as error:
+        raise ArtefactError(f"{what} file {path} is not a {what}: {error}") from None
+
+
+def write(path: Path, artefact: Cluster | Profile | Plan) -> None:
+    """Write the artefact's file, replacing what was there; ArtefactError says why not."""
+    data = encode(artefact)
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        partial.write_bytes(data)
+        partial.replace(path)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise ArtefactError(f"{path} cannot be written: {error.strerror}") from None
+
+
+def encode(artefact: Cluster | Profile | Plan) -> bytes:
+    """The bytes of the artefact's file: the same for equal artefacts."""
+    if isinstance(artefact, Cluster):
+        return tomli_w.dumps(_without_none(msgspec.to_builtins(artefact))).encode()
+    return msgspec.json.format(msgspec.json.encode(artefact), indent=2) + b"\n"
+
+
+def _check_version(what: str, path: Path, tree: Any, newest: int) -> None:
+    version = tree.get("version", newest) if isinstance(tree, dict) else newest
+    if isinstance(version, int) and version > newest:
+        raise ArtefactError(
+            f"{what} file {path} has version {version}: this Hocket reads up to {newest}\n"
+            "hint: use the Hocket that wrote it, or a newer one"
+        )
+
+
+def _without_none(tree: Any) -> Any:
+    """TOML has no null: what is None is left out, which reads back as the default."""
+    if isinstance(tree, dict):
+        return {key: _without_none(value) for key, value in tree.items() if value is not None}
+    if isinstance(tree, list | tuple):
+        return [_without_none(value) for value in tree]
+    return tree

@@ -1,0 +1,91 @@
+"""`hocket plan` as a person calls it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from click.testing import CliRunner, Result
+from planner_inputs import alternating, model
+
+from hocket.artefacts import files as artefacts
+from hocket.artefacts.cluster import Cluster, Rack
+from hocket.artefacts.plan import Plan
+from hocket.artefacts.profile import Profile
+from hocket.cli.plan import command
+from hocket.errors import ArtefactError
+from hocket.planners import search
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    artefacts.write(tmp_path / "cluster.toml", alternating())
+    artefacts.write(tmp_path / "profile.json", model())
+    return tmp_path
+
+
+def call(files: Path, *arguments: str) -> Result:
+    profile = ["--profile", str(files / "profile.json")]
+    return CliRunner().invoke(command, ["--cluster", str(files / "cluster.toml"), *profile, *arguments])
+
+
+def test_writes_the_plan_and_shows_what_it_was_chosen_from(files: Path) -> None:
+    """Broken: the file would not be the plan that was shown, or the choice would go unexplained."""
+    result = call(files, "-o", str(files / "plan.json"))
+    assert result.exit_code == 0, result.output
+    plan = msgspec.json.decode((files / "plan.json").read_bytes(), type=Plan)
+    assert plan.world == 4
+    assert plan.reason in result.output
+    for candidate in plan.candidates:
+        assert candidate.label in result.output
+
+
+def test_json_is_the_plan_alone(files: Path) -> None:
+    """Broken: scripts could not read the output."""
+    result = call(files, "--json", "--codec", "none", "-n", "2")
+    plan = msgspec.json.decode(result.stdout, type=Plan)
+    assert plan.world == 2
+    assert plan.buckets[0].synchroniser.codec == "none"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("cluster.toml", None, "cannot be read: No such file"),
+        ("cluster.toml", b"hosts = [", "damaged or truncated"),
+        ("cluster.toml", b"\xff\xfe", "damaged or truncated"),
+        ("cluster.toml", b"version = 2\nhosts = []", "has version 2: this Hocket reads up to 1"),
+        ("cluster.toml", b'hosts = [{name = "a"}]', "is not a cluster: Object missing required field"),
+        ("cluster.toml", b"hosts = []\nhots = 1", "is not a cluster: Object contains unknown field `hots`"),
+        ("profile.json", b'{"model": "m', "damaged or truncated"),
+        ("profile.json", b"[]", "is not a profile"),
+    ],
+)
+def test_files_that_lie_are_refused_by_name(files: Path, name: str, content: bytes | None, said: str) -> None:
+    """Broken: a damaged file would end in a traceback, or in a plan for something else."""
+    (files / name).unlink()
+    if content is not None:
+        (files / name).write_bytes(content)
+    error = call(files).exception
+    assert isinstance(error, ArtefactError)
+    assert str(files / name) in str(error)
+    assert said in str(error)
+
+
+def test_every_artefact_reads_back_equal(tmp_path: Path) -> None:
+    """Broken: what one stage writes would not be what the next one reads."""
+    cluster, profile = alternating(), model()
+    unlimited = msgspec.structs.replace(cluster, racks=(Rack(name="rack0"),), latency_s=((0.0, 1e-4),) * 2)
+    plan = search.plan(cluster, profile, 4)
+    for kind, artefact in ((Cluster, unlimited), (Profile, profile), (Plan, plan)):
+        artefacts.write(tmp_path / "file", artefact)
+        assert artefacts.read(tmp_path / "file", kind) == artefact
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_output_that_cannot_be_written_is_said(files: Path) -> None:
+    """Broken: a full or read-only disk would lose the plan silently."""
+    error = call(files, "-o", str(files / "no" / "plan.json")).exception
+    assert isinstance(error, ArtefactError)
+    assert "cannot be written" in str(error)
