@@ -47,7 +47,10 @@ def section(material: Material) -> Section:
     if len(shown) < len(found):
         caption += f", the {len(shown)} slowest of {len(found)} ranks"
     body = joined(
-        (phase_legend(), table(head, (_row(r, shown) for r in shown), caption=caption, class_="numbers"))
+        (
+            tag("ul", *phase_keys(), class_="legend"),
+            table(head, (_row(r, shown) for r in shown), caption=caption, class_="numbers breakdown"),
+        )
     )
     return Section(
         NAME, QUESTION, body, numbers=[{**structs.asdict(r), "wait_share": r.wait_share} for r in found]
@@ -59,11 +62,9 @@ def rows(material: Material) -> list[StepTimes]:
     return list(_rows(material))
 
 
-def phase_legend() -> Html:
+def phase_keys() -> list[Html]:
     """The colours of the phases, shared with the timeline."""
-    return tag(
-        "ul", *(tag("li", tag("i", class_=f"key {name}"), name) for name, _ in PHASES), class_="legend"
-    )
+    return [tag("li", tag("i", class_=f"key {name}"), name) for name, _ in PHASES]
 
 
 def _rows(material: Material) -> Iterator[StepTimes]:

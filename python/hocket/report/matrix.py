@@ -64,7 +64,7 @@ def rack_number(rack: str | None, racks: Sequence[str | None]) -> int:
 
 
 def _scale(values: Sequence[float]) -> Callable[[float], float]:
-    """Value → 0.08 to SHADE_MAX, logarithmic between the least and the greatest value."""
+    """Value → 0.14 to SHADE_MAX, logarithmic between the least and the greatest value."""
     logs = [math.log(value) for value in values if value > 0 and math.isfinite(value)]
     low, high = min(logs, default=0.0), max(logs, default=0.0)
 
@@ -74,6 +74,6 @@ def _scale(values: Sequence[float]) -> Callable[[float], float]:
         # Values within 20 % of each other are one shade: noise must not look like structure.
         if high - low < math.log(1.2):
             return 0.3
-        return 0.08 + (SHADE_MAX - 0.08) * (math.log(value) - low) / (high - low)
+        return 0.14 + (SHADE_MAX - 0.14) * (math.log(value) - low) / (high - low)
 
     return intensity

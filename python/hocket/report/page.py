@@ -24,6 +24,7 @@ from hocket.report import (
 from hocket.report.markup import Html, joined, tag
 from hocket.report.material import Material, load
 from hocket.report.section import Section
+from hocket.report.spans import SPANS_MAX
 
 # Opens at once from a slow disk or a tracker's attachment; every section has its own limit below this one.
 PAGE_BYTES_MAX = 2_000_000
@@ -68,7 +69,7 @@ def numbers(trace_dir: str | Path) -> dict[str, Any]:
 
 def render(material: Material) -> Html:
     """The whole page as text, with as much of the timeline as PAGE_BYTES_MAX leaves room for."""
-    for spans_max in (timeline.SPANS_MAX, timeline.SPANS_MAX // 4, 0):
+    for spans_max in (SPANS_MAX, SPANS_MAX // 4, 0):
         page = _page(material, _sections(material, spans_max))
         if len(page.encode()) <= PAGE_BYTES_MAX:
             return page

@@ -23,7 +23,7 @@ def section(material: Material) -> Section:
     per_step = total / steps
     world = material.run.world
     racks = [material.rack(rank) for rank in range(world)]
-    names = [f"{rank} {material.host(rank)}" for rank in range(world)]
+    names = [f"{rank} · {material.host(rank)}" for rank in range(world)]
     crossing = sum(float(per_step[a, b]) for a in range(world) for b in range(world) if racks[a] != racks[b])
     words = f"{quantity.size(float(per_step.sum()))} are sent per step"
     if len(set(racks)) > 1:
