@@ -46,13 +46,13 @@ Progress = Callable[[int, int, str], None]
 
 
 class Ranks(Protocol):
-    """What the probe needs of a job, one rank on each host: every rank's value (JSON), by rank, when all are there."""
+    """What the probe needs of a job of one rank a host: all ranks' values, by rank, when all are there."""
 
     rank: int
     world: int
 
     def gather(self, name: str, value: Any) -> Sequence[Any]:
-        """Raises RendezvousError naming the ranks that did not come in time."""
+        """`value`: what JSON can carry. Raises RendezvousError naming the ranks that did not come in time."""
 
 
 class _Introduction(msgspec.Struct, frozen=True):
@@ -70,10 +70,9 @@ def probe(
     """Measure the network of a job; called at the same time on every host, one rank each.
 
     `address` is the IP of this host that the others reach; `name` and `slots` go into the cluster. Returns
-    the same cluster on all. Raises PeerError naming a host that cannot be reached, UsageError for one host.
+    the same cluster on all. A job of one host has only its memory to measure, whose rate then
+    stands for its link. Raises PeerError naming a host that cannot be reached.
     """
-    if ranks.world < 2:
-        raise UsageError("probe: one host has no network to measure\nhint: name at least two hosts")
     token = ranks.gather("token", secrets.token_hex(TOKEN_BYTES) if ranks.rank == 0 else "")[0]
     station = Station(address, bytes.fromhex(token))
     try:
@@ -137,7 +136,8 @@ class _Probe:
         alone = self._alone(racks)
         at_once = [self._crossing(racks, turn) for turn in range(min(CROSSING_ROUNDS_MAX, len(racks) - 1))]
         trunks, settled = settle_rates(rates, racks, alone, at_once)
-        return self._cluster(racks, trunks, host_rates(settled, duplex), latency_s, settled)
+        links = host_rates(settled, duplex) if count > 1 else [self._hosts[0].copy_bit_per_s]
+        return self._cluster(racks, trunks, links, latency_s, settled)
 
     def _measure_again(self, rates: list[list[float]]) -> None:
         """Pairs well below their hosts' links, the slowest first, each with no other flow at the time."""
