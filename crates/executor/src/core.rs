@@ -464,6 +464,5 @@ fn record(
         op,
         peer: instruction.peer().map_or(u32::MAX, |peer| peer.0),
         kind: instruction.kind(),
-        ..Record::default()
     }
 }

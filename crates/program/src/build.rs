@@ -49,6 +49,16 @@ impl RankBuilder {
         id
     }
 
+    /// Ops so far.
+    pub fn len(&self) -> usize {
+        self.program.nodes.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.program.nodes.is_empty()
+    }
+
     /// Element type of a declared buffer.
     pub fn dtype(&self, buffer: BufferId) -> DType {
         self.program.buffers[buffer.index()].dtype

@@ -6,6 +6,7 @@
 
 mod build;
 mod ops;
+pub mod passes;
 
 pub use build::RankBuilder;
 pub use ops::{

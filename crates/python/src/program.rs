@@ -1,7 +1,140 @@
-//! placeholder
+//! `Program`: the IR as Python sees it, immutable; passes give new programs.
 
+use crate::exceptions::error;
+use hocket_ids::{BufferId, Rank, Tag};
+use hocket_program as ir;
+use hocket_program::{Algorithm, BufferKind, Contract, DType, Op, RankBuilder, ReduceOp, Slice, passes};
 use pyo3::prelude::*;
 
-pub fn register(_module: &Bound<'_, PyModule>) -> PyResult<()> {
-    Ok(())
+/// What all ranks do; see `_native.pyi`.
+#[pyclass(module = "hocket._native", frozen)]
+pub struct Program(ir::Program);
+
+impl Program {
+    /// The IR.
+    pub fn inner(&self) -> &ir::Program {
+        &self.0
+    }
+}
+
+fn refuse(py: Python<'_>, cause: &dyn std::fmt::Display) -> PyErr {
+    error(py, "ProgramError", &cause.to_string())
+}
+
+fn dtype(py: Python<'_>, name: &str) -> PyResult<DType> {
+    DType::parse(name).ok_or_else(|| refuse(py, &format!("there is no element type `{name}`")))
+}
+
+fn ranks(order: Vec<u32>) -> Vec<Rank> {
+    order.into_iter().map(Rank).collect()
+}
+
+#[pymethods]
+impl Program {
+    #[getter]
+    fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    #[getter]
+    fn world(&self) -> usize {
+        self.0.world()
+    }
+
+    #[staticmethod]
+    #[pyo3(signature = (*, name, world, elements, dtype, op, scale, algorithm, sizes, record_non_finite))]
+    #[expect(clippy::too_many_arguments, reason = "keyword-only in Python")]
+    fn all_reduce(
+        py: Python<'_>,
+        name: String,
+        world: usize,
+        elements: usize,
+        dtype: &str,
+        op: &str,
+        scale: f64,
+        algorithm: &str,
+        sizes: Vec<u32>,
+        record_non_finite: bool,
+    ) -> PyResult<Self> {
+        let dtype = self::dtype(py, dtype)?;
+        let op = match op {
+            "sum" => ReduceOp::Sum,
+            "min" => ReduceOp::Min,
+            "max" => ReduceOp::Max,
+            _ => return Err(refuse(py, &format!("there is no reduction `{op}`"))),
+        };
+        let algorithm = match algorithm {
+            "ring" => Algorithm::Ring,
+            "direct" => Algorithm::Direct,
+            "two_level" => Algorithm::TwoLevel { sizes },
+            _ => return Err(refuse(py, &format!("there is no algorithm `{algorithm}`"))),
+        };
+        let group: Vec<Rank> = (0..world).map(Rank::from_index).collect();
+        let slice = Slice::new(BufferId(0), 0, elements);
+        let rank = || {
+            let mut builder = RankBuilder::new();
+            builder.buffer("bucket", dtype, elements, BufferKind::Bound);
+            if record_non_finite {
+                builder.push(Op::Record { what: ir::Record::NonFinite, src: slice }, None);
+            }
+            let (group, algorithm) = (group.clone(), Some(algorithm.clone()));
+            builder.push(Op::AllReduce { slice, group, op, scale, algorithm }, None);
+            builder.finish()
+        };
+        let ensures = vec![Contract::AllReduce { buffer: BufferId(0), group: group.clone(), op, scale }];
+        Ok(Self(ir::Program {
+            name,
+            ranks: (0..world).map(|_| rank()).collect(),
+            ensures,
+            sources: Vec::new(),
+        }))
+    }
+
+    /// Rank `root`'s bytes to all ranks, along a binomial tree.
+    #[staticmethod]
+    #[pyo3(signature = (*, world, size_bytes, root))]
+    fn broadcast(world: usize, size_bytes: usize, root: usize) -> Self {
+        let mut builders: Vec<RankBuilder> = (0..world).map(|_| RankBuilder::new()).collect();
+        let slice = Slice::new(BufferId(0), 0, size_bytes);
+        for builder in &mut builders {
+            builder.buffer("bytes", DType::U8, size_bytes, BufferKind::Bound);
+        }
+        let physical = |logical: usize| (logical + root) % world;
+        let mut reached = 1;
+        while reached < world {
+            for from in 0..reached.min(world - reached) {
+                let (from, to) = (physical(from), physical(from + reached));
+                let (peer, tag, wire) = (Rank::from_index(to), Tag(0), DType::U8);
+                builders[from].push(Op::Send { src: slice, wire, peer, tag }, None);
+                let peer = Rank::from_index(from);
+                builders[to].push(Op::Recv { dst: slice, wire, reduce: None, peer, tag }, None);
+            }
+            reached *= 2;
+        }
+        let ranks = builders.into_iter().map(RankBuilder::finish).collect();
+        Self(ir::Program { name: "broadcast".into(), ranks, ..ir::Program::default() })
+    }
+
+    fn lower(&self, py: Python<'_>) -> PyResult<Self> {
+        py.detach(|| passes::lower(&self.0)).map(Self).map_err(|cause| refuse(py, &cause))
+    }
+
+    fn relabel(&self, py: Python<'_>, order: Vec<u32>) -> PyResult<Self> {
+        passes::relabel(&self.0, &ranks(order)).map(Self).map_err(|cause| refuse(py, &cause))
+    }
+
+    fn chunk(&self, py: Python<'_>, chunk_bytes: usize) -> Self {
+        Self(py.detach(|| passes::chunk(&self.0, chunk_bytes)))
+    }
+
+    fn encode(&self, py: Python<'_>, links: Vec<(u32, u32)>, codec: &str) -> PyResult<Self> {
+        let codec = dtype(py, codec)?;
+        let links: Vec<(Rank, Rank)> = links.into_iter().map(|(from, to)| (Rank(from), Rank(to))).collect();
+        py.detach(|| passes::encode(&self.0, &links, codec)).map(Self).map_err(|cause| refuse(py, &cause))
+    }
+}
+
+/// Adds this file's names to the module.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Program>()
 }

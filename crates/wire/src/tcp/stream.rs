@@ -36,7 +36,7 @@ impl Stream {
                 // Gradients come in bursts. On a 100 Mbit/s trunk with both directions busy, BBR's bandwidth model
                 // reached 0.65 to 0.90 of the rate from burst to burst, CUBIC 0.94 steadily (headers take the rest).
                 // Where a kernel has no CUBIC its own choice stays, which is slower at worst.
-                drop(set_tcp_congestion(s, "cubic"));
+                let _: Result<(), _> = set_tcp_congestion(s, "cubic");
                 s.set_nodelay(true)?;
                 s.set_nonblocking(true)
             }

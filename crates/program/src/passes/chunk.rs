@@ -1,0 +1,97 @@
+//! Splits ops into chunks so that what follows an op starts when its first chunk is done.
+//!
+//! Before: `recv %0[0:8) add`, then `send %0[0:8)`. After, with chunks of 4 elements: two receives and two sends, each send
+//! after its own receive. Gain: transfers, reductions and casts of one bucket overlap, and urgent buckets overtake.
+
+use crate::{Op, Program, RankBuilder, RankProgram, Slice};
+use hocket_ids::{OpId, Tag};
+
+/// `program` with no op above `chunk_bytes` of its own element type.
+pub fn chunk(program: &Program, chunk_bytes: usize) -> Program {
+    let pieces_max = program
+        .ranks
+        .iter()
+        .flat_map(|rank| rank.nodes.iter().map(|node| pieces(rank, &node.op, chunk_bytes)))
+        .max()
+        .unwrap_or(1);
+    let ranks = program.ranks.iter().map(|rank| split(rank, chunk_bytes, pieces_max)).collect();
+    Program { ranks, ..program.clone() }
+}
+
+fn split(rank: &RankProgram, chunk_bytes: usize, pieces_max: usize) -> RankProgram {
+    let mut builder = RankBuilder::with_buffers(rank);
+    let mut became: Vec<Vec<OpId>> = Vec::with_capacity(rank.nodes.len());
+    for node in &rank.nodes {
+        // Order that memory demands is found again piece by piece; what remains is order for its own sake.
+        let control: Vec<OpId> = node
+            .after
+            .iter()
+            .filter(|before| !conflict(&rank.nodes[before.index()].op, &node.op))
+            .flat_map(|before| became[before.index()].clone())
+            .collect();
+        let count = pieces(rank, &node.op, chunk_bytes);
+        let new = (0..count)
+            .map(|at| builder.push_after(piece(&node.op, at, count, pieces_max), &control, node.source))
+            .collect();
+        became.push(new);
+    }
+    builder.finish()
+}
+
+/// The slice that decides how an op is split: both ends of a message have as many elements of one type.
+fn extent(op: &Op) -> Option<Slice> {
+    match op {
+        Op::Copy { dst, .. }
+        | Op::Cast { dst, .. }
+        | Op::Reduce { dst, .. }
+        | Op::Apply { dst, .. }
+        | Op::Recv { dst, .. } => Some(*dst),
+        Op::Send { src, .. } | Op::Record { src, .. } => Some(*src),
+        Op::AllReduce { .. } => None,
+    }
+}
+
+fn pieces(rank: &RankProgram, op: &Op, chunk_bytes: usize) -> usize {
+    let Some(slice) = extent(op) else { return 1 };
+    let bytes = match op {
+        Op::Send { wire, .. } | Op::Recv { wire, .. } => wire.bytes(),
+        _ => rank.buffers[slice.buffer.index()].dtype.bytes(),
+    };
+    slice.len().div_ceil((chunk_bytes / bytes).max(1)).max(1)
+}
+
+fn piece(op: &Op, at: usize, count: usize, pieces_max: usize) -> Op {
+    let part = |slice: &mut Slice| {
+        let len = slice.len();
+        let edge = |at: usize| slice.start + len * at / count;
+        (slice.start, slice.stop) = (edge(at), edge(at + 1));
+    };
+    let renumber = |tag: &mut Tag| *tag = Tag::from_index(tag.index() * pieces_max + at);
+    let mut op = op.clone();
+    match &mut op {
+        Op::Copy { src, dst } | Op::Cast { src, dst } | Op::Reduce { src, dst, .. } => {
+            part(src);
+            part(dst);
+        }
+        Op::Apply { dst, .. } => part(dst),
+        Op::Record { src, .. } => part(src),
+        Op::Send { src, tag, .. } => {
+            part(src);
+            renumber(tag);
+        }
+        Op::Recv { dst, tag, .. } => {
+            part(dst);
+            renumber(tag);
+        }
+        Op::AllReduce { .. } => {}
+    }
+    op
+}
+
+fn conflict(before: &Op, after: &Op) -> bool {
+    let touches = |op: &Op, slice: &Slice| {
+        op.reads().iter().chain(op.writes().as_ref()).any(|other| other.overlaps(slice))
+    };
+    before.writes().is_some_and(|slice| touches(after, &slice))
+        || after.writes().is_some_and(|slice| touches(before, &slice))
+}

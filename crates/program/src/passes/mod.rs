@@ -1,0 +1,51 @@
+//! Passes: pure functions from program to program, one file each. `pipeline` lists the usual order.
+
+mod chunk;
+mod encode;
+mod lower;
+mod relabel;
+
+pub use chunk::chunk;
+pub use encode::encode;
+pub use lower::lower;
+pub use relabel::relabel;
+
+/// Why a pass refuses a program.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PassError {
+    /// Ranks of one group call collectives in different orders, or not at all.
+    #[error("rank {rank}: the collective at op {op} is not called by all ranks of its group")]
+    Unmatched {
+        /// A rank that waits.
+        rank: u32,
+        /// Its op.
+        op: usize,
+    },
+    /// The collective has no algorithm.
+    #[error("rank {rank}: the collective at op {op} has no algorithm: plan it first")]
+    Unplanned {
+        /// The rank.
+        rank: u32,
+        /// Its op.
+        op: usize,
+    },
+    /// Sizes of a two-level algorithm do not add up.
+    #[error("two_level: groups of {sizes:?} for {members} ranks")]
+    Sizes {
+        /// As given.
+        sizes: Vec<u32>,
+        /// Of the collective.
+        members: usize,
+    },
+    /// The order is no permutation of the ranks.
+    #[error("rank order {order:?} is not a permutation of {world} ranks")]
+    Order {
+        /// As given.
+        order: Vec<u32>,
+        /// Number of ranks.
+        world: usize,
+    },
+    /// The codec's type is no smaller float.
+    #[error("codec {0}: only f16 and bf16 are codecs of f32")]
+    Codec(&'static str),
+}

@@ -1,0 +1,36 @@
+//! Lets physical rank `order[i]` play logical rank `i`.
+//!
+//! Before: a ring over logical ranks 0, 1, 2, 3. After, with order 0, 2, 1, 3: the same ring through physical ranks in
+//! that order. Gain: algorithms are written once, and fit the network through the order alone.
+
+use super::PassError;
+use crate::{Contract, Op, Program};
+use hocket_ids::Rank;
+
+/// `program` with its ranks renamed.
+pub fn relabel(program: &Program, order: &[Rank]) -> Result<Program, PassError> {
+    let world = program.world();
+    let mut sorted: Vec<usize> = order.iter().map(|rank| rank.index()).collect();
+    sorted.sort_unstable();
+    if sorted != (0..world).collect::<Vec<_>>() {
+        return Err(PassError::Order { order: order.iter().map(|rank| rank.0).collect(), world });
+    }
+    let rename = |rank: &mut Rank| *rank = order[rank.index()];
+    let mut renamed = program.clone();
+    for (logical, physical) in order.iter().enumerate() {
+        let target = &mut renamed.ranks[physical.index()];
+        target.clone_from(&program.ranks[logical]);
+        for node in &mut target.nodes {
+            match &mut node.op {
+                Op::Send { peer, .. } | Op::Recv { peer, .. } => rename(peer),
+                Op::AllReduce { group, .. } => group.iter_mut().for_each(rename),
+                _ => {}
+            }
+        }
+    }
+    for contract in &mut renamed.ensures {
+        let Contract::AllReduce { group, .. } = contract;
+        group.iter_mut().for_each(rename);
+    }
+    Ok(renamed)
+}
