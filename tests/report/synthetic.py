@@ -78,7 +78,8 @@ def _schedule(shape: Shape, chance: random.Random) -> list[dict[str, Any]]:
             )  # overlaps with the one before by a third
             trunk_free = end
             spans.append((ready, start, end))
-        waited = max(end for _, _, end in spans) + 200_000
+        slowest = now + forward + 3 * MS + backward
+        waited = max(slowest, *(end for _, _, end in spans)) + 200_000
         steps.append(
             {"start": now, "forward": forward, "backward": backward, "spans": spans, "waited": waited}
         )

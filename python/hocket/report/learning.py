@@ -13,20 +13,17 @@ from hocket.report.section import Section, absent
 # About one point per pixel of the widest chart; a longer line looks the same and only makes the page heavier.
 LINE_POINTS_MAX = 600
 TABLE_ROWS_MAX = 9
-NAME, QUESTION = "learning", "Does it learn the same, and how much sooner?"
+NAME, QUESTION, ALONE = "learning", "Does it learn the same, and how much sooner?", "Does it learn?"
 
 Line = tuple[str, int, list[tuple[int, float, float | None]]]
 
 
 def section(material: Material) -> Section:
     """From the comparison's losses, else from what this run's script logged."""
-    lines = _compared(material) or _logged(material)
+    compared = _compared(material)
+    lines = compared or _logged(material)
     if not lines:
-        return absent(
-            NAME,
-            QUESTION,
-            "No losses were logged: `optimizer.log(loss=…)` in the script records them per step.",
-        )
+        return absent(NAME, ALONE, "The script logged no losses in this run.")
     series = [
         {
             "label": label,
@@ -46,7 +43,7 @@ def section(material: Material) -> Section:
         {"label": label, "steps": points[-1][0] + 1, "seconds": points[-1][2], "loss": points[-1][1]}
         for label, _, points in lines
     ]
-    return Section(NAME, QUESTION, body, numbers=numbers)
+    return Section(NAME, QUESTION if compared else ALONE, body, numbers=numbers)
 
 
 def decimated(points: Sequence[tuple[int, float, float | None]]) -> list[tuple[int, float, float | None]]:

@@ -42,7 +42,7 @@
         svg.append(element("line", { class: "grid", x1: LEFT, x2: width - RIGHT, y1: py(t), y2: py(t) }));
         svg.append(element("text", { x: LEFT - 8, y: py(t) + 4, "text-anchor": "end" }, String(t)));
       }
-      for (const t of hocket.ticks(x.low, x.high, width / 90)) {
+      for (const t of hocket.ticks(x.low, x.high, width / 90).filter((t) => axis === 2 || Number.isInteger(t))) {
         svg.append(element("text", { x: px(t), y: height - BOTTOM + 18, "text-anchor": "middle" }, String(t)));
       }
       svg.append(element("text", { x: width - RIGHT, y: height - 2, "text-anchor": "end" }, unit));

@@ -10,6 +10,8 @@ import msgspec
 
 # Texts come from files: a planner's reason is a few sentences; longer ones are cut so none can fill the page.
 TEXT_CHARACTERS_MAX = 1000
+# Names stand in columns and headings; 40 characters are a fully qualified host name.
+NAME_CHARACTERS_MAX = 40
 VOID = frozenset({"br", "meta", "col"})
 
 

@@ -1,6 +1,6 @@
 """What a trace directory says, read once for all sections: run, records on one clock, metrics, comparison.
 
-Knows what the files mean; knows nothing of HTML. What could not be read whole is said in `notes`.
+Knows what the files mean; knows no HTML, but how long a name may be. What is not whole is said in `notes`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from hocket.artefacts.plan import Candidate
 from hocket.errors import ArtefactError
+from hocket.report.markup import NAME_CHARACTERS_MAX, clipped
 from hocket.report.records import RECORD, Records, RunInfo, read_records, read_run
 
 SEND, INSTANCE = 5, 16
@@ -87,13 +88,16 @@ class Material:
         return [rank for rank, records in enumerate(self.records) if len(records)]
 
     def host(self, rank: int) -> str:
-        """Host name of `rank`."""
-        return self.run.hosts[rank] if rank < len(self.run.hosts) else f"rank {rank}"
+        """Host name of `rank`, as long as a column can be wide."""
+        return clipped(self._host(rank), NAME_CHARACTERS_MAX)
 
     def rack(self, rank: int) -> str | None:
         """Rack name of `rank`, when the cluster says."""
         hosts = self.run.cluster.hosts if self.run.cluster else ()
-        return next((host.rack for host in hosts if host.name == self.host(rank)), None)
+        return next((host.rack for host in hosts if host.name == self._host(rank)), None)
+
+    def _host(self, rank: int) -> str:
+        return self.run.hosts[rank] if rank < len(self.run.hosts) else f"rank {rank}"
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:
@@ -117,6 +121,7 @@ def load(directory: Path) -> Material:
     run = read_run(directory / "run.json")
     notes: list[str] = []
     records: list[Records] = []
+    missing: list[int] = []
     metrics = []
     for rank in range(run.world):
         path = directory / f"rank-{rank}.hktrace"
@@ -126,8 +131,10 @@ def load(directory: Path) -> Material:
             notes += said
         else:
             records.append(np.empty(0, RECORD))
-            notes.append(f"{path.name} is missing: rank {rank} left no records.")
+            missing.append(rank)
         metrics.append(_metrics(directory / f"metrics-{rank}.jsonl", notes))
+    if missing:
+        notes.append(f"No records of rank {', '.join(map(str, missing))}: rank-N.hktrace is missing.")
     return Material(
         directory,
         run,
@@ -165,8 +172,11 @@ def _comparison(path: Path) -> Comparison | None:
     if not path.exists():
         return None
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Comparison)
+        read = msgspec.json.decode(path.read_bytes(), type=Comparison)
     except (msgspec.DecodeError, UnicodeDecodeError, OSError) as error:
         raise ArtefactError(
             f"{path}: is not a comparison: {error}; remove it or run the comparison again"
         ) from None
+    strategies = (structs.replace(s, label=clipped(s.label, NAME_CHARACTERS_MAX)) for s in read.strategies)
+    metric_name = clipped(read.metric_name, NAME_CHARACTERS_MAX)
+    return structs.replace(read, strategies=tuple(strategies), metric_name=metric_name)

@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from hocket.report.markup import Html, captioned, clipped, joined, tag
+from hocket.report.markup import NAME_CHARACTERS_MAX, Html, captioned, clipped, joined, tag
 
 # A wider square has cells too small to read; the first hosts are shown and the caption says so.
 SIDE_MAX = 24
-# A name as wide as a column can be.
-NAME_CHARACTERS_MAX = 40
 # Opacity of the strongest cell: text in the page's own colour keeps a contrast of 4.5, light and dark.
 SHADE_MAX = 0.7
 

@@ -24,5 +24,6 @@ class Section:
 
 
 def absent(name: str, question: str, why: str) -> Section:
-    """A section that has no data: one line says which file or option would give it."""
-    return Section(name, question, tag("p", why, class_="absent"))
+    """A section that has no data: one line says what would give it, commands between backticks."""
+    parts = (tag("code", part) if index % 2 else part for index, part in enumerate(why.split("`")))
+    return Section(name, question, tag("p", *parts, class_="absent"))

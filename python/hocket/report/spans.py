@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from hocket.report.markup import clipped
+from hocket.report.markup import NAME_CHARACTERS_MAX, clipped
 from hocket.report.material import BACKWARD, FORWARD, INSTANCE, OPTIMIZER, SEND, STEP, WAIT, Material
 from hocket.report.records import Records
 
@@ -21,8 +21,6 @@ SPANS_MAX = 20_000
 STEPS_MAX = 6
 # Ranks shown, chosen evenly: a screen of lanes each.
 RANKS_MAX = 16
-# Names in tooltips.
-NAME_CHARACTERS_MAX = 60
 KINDS = {FORWARD: 0, BACKWARD: 1, WAIT: 2, OPTIMIZER: 3, INSTANCE: 4, SEND: 5}
 
 
@@ -67,7 +65,7 @@ def island(material: Material, choice: Choice) -> dict[str, Any]:
             for p in material.run.programs
             if p.program in programs
         },
-        "hosts": {str(peer): clipped(material.host(peer), NAME_CHARACTERS_MAX) for peer in sorted(peers)},
+        "hosts": {str(peer): material.host(peer) for peer in sorted(peers)},
     }
 
 
@@ -114,7 +112,7 @@ def _lanes(material: Material, rank: int, choice: Choice) -> dict[str, Any]:
     rack = material.rack(rank)
     return {
         "rank": rank,
-        "host": clipped(material.host(rank), NAME_CHARACTERS_MAX),
+        "host": material.host(rank),
         "rack": None if rack is None else clipped(rack, NAME_CHARACTERS_MAX),
         "lanes": 1 + max(1, count),
         "spans": spans,
