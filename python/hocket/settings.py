@@ -1,4 +1,4 @@
-"""Every environment variable and limit of Hocket, once. Arguments beat the environment, which is read only here."""
+"""Every environment variable and limit of Hocket, once. Arguments beat the environment, read only here."""
 
 from __future__ import annotations
 
@@ -14,24 +14,55 @@ def _variable(name: str, default: Any, parse: Callable[[str], Any], doc: str) ->
     return field(default=default, metadata={"name": name, "parse": parse, "doc": doc})
 
 
+def flag(text: str) -> bool:
+    """`0` or `1`."""
+    if text not in ("0", "1"):
+        raise ValueError
+    return text == "1"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """What a rank reads from its environment. `hocket settings` prints this table."""
 
-    rank: int | None = _variable("HOCKET_RANK", None, int, "Rank of this process; else the launcher's own variable.")
-    world: int | None = _variable("HOCKET_WORLD", None, int, "Number of ranks; else the launcher's own variable.")
-    local_rank: int | None = _variable("HOCKET_LOCAL_RANK", None, int, "Position among the ranks of this host.")
+    rank: int | None = _variable(
+        "HOCKET_RANK", None, int, "Rank of this process; else the launcher's own variable."
+    )
+    world: int | None = _variable(
+        "HOCKET_WORLD", None, int, "Number of ranks; else the launcher's own variable."
+    )
+    local_rank: int | None = _variable(
+        "HOCKET_LOCAL_RANK", None, int, "Position among the ranks of this host."
+    )
+    local_world: int | None = _variable(
+        "HOCKET_LOCAL_WORLD", None, int, "Number of ranks that this host starts."
+    )
     host: str | None = _variable("HOCKET_HOST", None, str, "Name of this host in the cluster file.")
     store: str | None = _variable("HOCKET_STORE", None, str, "ADDRESS:PORT of the rendezvous store.")
-    secret: str | None = _variable("HOCKET_SECRET", None, str, "The job's secret, hexadecimal; made by the launcher.")
-    interface: str | None = _variable("HOCKET_INTERFACE", None, str, "Interface or address that the wire binds to.")
+    store_served: bool = _variable(
+        "HOCKET_STORE_SERVED", False, flag, "1: the launcher serves the store; 0: rank 0."
+    )
+    secret: str | None = _variable(
+        "HOCKET_SECRET", None, str, "The job's secret, hexadecimal; made by the launcher."
+    )
+    interface: str | None = _variable(
+        "HOCKET_INTERFACE", None, str, "Interface or address that the wire binds to."
+    )
     plan: str | None = _variable("HOCKET_PLAN", None, str, "Plan file to run; else a default plan is made.")
-    cluster: str | None = _variable("HOCKET_CLUSTER", None, str, "Cluster file that the default plan is made for.")
-    profile_out: str | None = _variable("HOCKET_PROFILE_OUT", None, str, "Profile the script, write here, and stop.")
+    cluster: str | None = _variable(
+        "HOCKET_CLUSTER", None, str, "Cluster file that the default plan is made for."
+    )
+    profile_out: str | None = _variable(
+        "HOCKET_PROFILE_OUT", None, str, "Profile the script, write here, and stop."
+    )
     trace: str | None = _variable("HOCKET_TRACE", None, str, "Directory to write a trace to.")
     threads: int = _variable("HOCKET_THREADS", 1, int, "Native threads of each rank.")
-    timeout_s: float = _variable("HOCKET_TIMEOUT_S", 300.0, float, "Longest wait for other ranks in a step, seconds.")
-    start_timeout_s: float = _variable("HOCKET_START_TIMEOUT_S", 60.0, float, "Longest wait for ranks to meet, seconds.")
+    timeout_s: float = _variable(
+        "HOCKET_TIMEOUT_S", 300.0, float, "Longest wait for other ranks in a step, seconds."
+    )
+    start_timeout_s: float = _variable(
+        "HOCKET_START_TIMEOUT_S", 60.0, float, "Longest wait for ranks to meet, seconds."
+    )
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Settings:
@@ -48,3 +79,15 @@ class Settings:
                 kind = setting.metadata["parse"].__name__
                 raise UsageError(f"{setting.metadata['name']}: {text!r} is not of type {kind}") from None
         return cls(**values)
+
+    def to_environment(self) -> dict[str, str]:
+        """The variables that give these settings; those at their default are left out."""
+        values = {
+            setting.metadata["name"]: (getattr(self, setting.name), setting.default)
+            for setting in fields(self)
+        }
+        return {
+            name: str(int(value) if isinstance(value, bool) else value)
+            for name, (value, default) in values.items()
+            if value != default
+        }

@@ -1,0 +1,125 @@
+"""`hocket run`: start a training script on this machine, or over ssh on others, as the ranks of one job."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import socket
+import sys
+from pathlib import Path
+
+import click
+
+from hocket.errors import UsageError
+from hocket.launch import address as addresses
+from hocket.launch import hosts as hosts_file
+from hocket.launch.processes import ProcessSpec
+from hocket.launch.run import launch
+from hocket.settings import Settings
+
+SSH = "ssh -o BatchMode=yes -o ConnectTimeout=10"
+PATH = click.Path(path_type=Path)
+
+
+@click.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option(
+    "-n", "--world", type=click.IntRange(1), help="Number of ranks; default 1, or all slots of --hosts."
+)
+@click.option("--hosts", type=PATH, help="Hosts file: `NAME [slots=N]` a line; ranks are started over ssh.")
+@click.option(
+    "--ssh", default=SSH, show_default=True, help="Command that reaches a host, its name is appended."
+)
+@click.option(
+    "--python", "interpreter", default=sys.executable, help="Python of the ranks; default: this one."
+)
+@click.option("--store", help="ADDRESS[:PORT] of this machine that all hosts reach; default: found out.")
+@click.option("--plan", type=PATH, help="Plan file to run.")
+@click.option("--cluster", type=PATH, help="Cluster file that the default plan is made for.")
+@click.option("--trace", type=PATH, help="Directory to write a trace to.")
+@click.option("--threads", type=click.IntRange(1), help="Native threads of each rank.")
+@click.option("--timeout", "timeout_s", type=float, help="Longest wait for other ranks in a step, seconds.")
+@click.option("--quiet-others", is_flag=True, help="Show rank 0's output alone, as it is.")
+@click.option("-m", "as_module", is_flag=True, help="SCRIPT is a module's name.")
+@click.argument("script")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def command(
+    *,
+    world: int | None,
+    hosts: Path | None,
+    ssh: str,
+    interpreter: str,
+    store: str | None,
+    plan: Path | None,
+    cluster: Path | None,
+    trace: Path | None,
+    threads: int | None,
+    timeout_s: float | None,
+    quiet_others: bool,
+    as_module: bool,
+    script: str,
+    arguments: tuple[str, ...],
+) -> None:
+    """Run SCRIPT as the ranks of one job; its options come after it."""
+    if not as_module and not Path(script).is_file():
+        raise UsageError(f"script {script} does not exist")
+    settings = Settings(
+        plan=_absolute(plan, must_exist=True),
+        cluster=_absolute(cluster, must_exist=True),
+        trace=_absolute(trace, must_exist=False),
+        threads=threads or Settings.threads,
+        timeout_s=timeout_s or Settings.timeout_s,
+    )
+    argv = [interpreter, *(["-m"] if as_module else []), script, *arguments]
+    if hosts is None:
+        processes = [ProcessSpec(argv=argv)] * (world or 1)
+    else:
+        names = hosts_file.place(hosts_file.read(hosts), world)
+        reach = shlex.split(ssh)
+        processes = [ProcessSpec(argv=argv, host=name, prefix=[*reach, name], remote=True) for name in names]
+        store = store or _address_for(names)
+    if store and ":" not in store:
+        store = addresses.join(store, 0)
+    _say_threads(processes)
+    try:
+        outcome = launch(
+            processes, settings=settings, store=store, quiet_others=quiet_others, colour=sys.stderr.isatty()
+        )
+    except KeyboardInterrupt:
+        sys.exit(130)
+    for failure in outcome.failures[:1]:
+        click.echo(f"hocket: {failure}", err=True)
+    sys.exit(outcome.code)
+
+
+def _absolute(path: Path | None, *, must_exist: bool) -> str | None:
+    if path is not None and must_exist and not path.exists():
+        raise UsageError(f"{path} does not exist")
+    return None if path is None else str(path.absolute())
+
+
+def _address_for(names: list[str]) -> str:
+    """The address of this machine that the first host which is not this machine would be reached from."""
+    here = {"localhost", socket.gethostname()}
+    others = [name.rpartition("@")[2] for name in names if name.rpartition("@")[2] not in here]
+    if not others:
+        return addresses.LOOPBACK
+    for name in others:
+        found = addresses.towards(name)
+        if found is not None:
+            return found
+    raise UsageError(
+        f"no address of this machine is known that `{others[0]}` could reach\n"
+        "hint: give it with --store ADDRESS"
+    )
+
+
+def _say_threads(processes: list[ProcessSpec]) -> None:
+    """Tell what every rank's arithmetic may use: ranks that all take all cores slow each other down."""
+    if "OMP_NUM_THREADS" in os.environ or len(processes) == 1:
+        return
+    if processes[0].remote:
+        said = "its host's cores / its host's ranks"
+    else:
+        cores = len(os.sched_getaffinity(0))
+        said = f"{max(1, cores // len(processes))} ({cores} cores, {len(processes)} ranks)"
+    click.echo(f"hocket: OMP_NUM_THREADS of each rank: {said}; set it to change that", err=True)

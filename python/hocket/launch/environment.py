@@ -1,0 +1,270 @@
+"""Who this process is in its job, from the variables of whoever started it: Hocket, torchrun, Open MPI,
+MPICH, SLURM.
+
+A pure function of a mapping. Two questions, answered apart because launchers nest (srun starts Open MPI
+ranks, too): the first source that numbers the rank wins; then the first source that says where to meet.
+Without a secret from Hocket's own launcher one is derived from the job's id: that keeps strays of other jobs
+out, not an attacker on the same network, who could derive it too. Set HOCKET_SECRET (hexadecimal, the same on
+all ranks) where that matters.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hocket.errors import RendezvousError, UsageError
+from hocket.launch import address as addresses
+from hocket.launch import slurm
+from hocket.launch.messages import WORLD_MAX
+from hocket.settings import Settings
+
+PORT_FIRST, PORT_COUNT = 20_000, 12_000
+"""Derived ports: below the ports that Linux gives to outgoing connections (32768 and up)."""
+SECRET_BYTES_MIN = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class Meeting:
+    """Where the store is: at `address`, or at the address that rank 0 publishes through the launcher's own
+    store.
+
+    `served`: the launcher serves it; else rank 0 does.
+    """
+
+    address: str | None
+    served: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Identity:
+    """This process in its job. `job` is the same text on all ranks; `local_rank` and `local_world` as far as
+    said."""
+
+    launcher: str
+    rank: int
+    world: int
+    local_rank: int | None
+    local_world: int | None
+    job: str
+    secret: bytes
+    meeting: Meeting
+    master: str | None
+    """Address of rank 0's machine, as far as the launcher says it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Source:
+    """One launcher's variables. `job`: those that together name the job, alike on all ranks."""
+
+    launcher: str
+    rank: str
+    world: tuple[str, ...]
+    local_rank: str
+    local_world: str | None
+    job: tuple[str, ...]
+    world_means_rank: bool = True
+    """Whether a world size without a rank is half a setting; SLURM sets it for the allocation's own shell,
+    too."""
+
+
+SOURCES = (
+    _Source(
+        launcher="hocket run",
+        rank="HOCKET_RANK",
+        world=("HOCKET_WORLD",),
+        local_rank="HOCKET_LOCAL_RANK",
+        local_world="HOCKET_LOCAL_WORLD",
+        job=("HOCKET_STORE",),
+    ),
+    _Source(
+        launcher="torchrun",
+        rank="RANK",
+        world=("WORLD_SIZE",),
+        local_rank="LOCAL_RANK",
+        local_world="LOCAL_WORLD_SIZE",
+        job=("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT"),
+    ),
+    _Source(
+        launcher="Open MPI",
+        rank="OMPI_COMM_WORLD_RANK",
+        world=("OMPI_COMM_WORLD_SIZE",),
+        local_rank="OMPI_COMM_WORLD_LOCAL_RANK",
+        local_world="OMPI_COMM_WORLD_LOCAL_SIZE",
+        job=("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"),
+    ),
+    _Source(
+        launcher="MPICH",
+        rank="PMI_RANK",
+        world=("PMI_SIZE",),
+        local_rank="MPI_LOCALRANKID",
+        local_world="MPI_LOCALNRANKS",
+        job=("PMIX_NAMESPACE", "PMI_JOBID", "PMI_PORT"),
+    ),
+    _Source(
+        launcher="SLURM",
+        rank="SLURM_PROCID",
+        world=("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS"),
+        local_rank="SLURM_LOCALID",
+        local_world=None,
+        job=(),
+        world_means_rank=False,
+    ),
+)
+
+
+def identify(environment: Mapping[str, str], *, parent: int | None = None) -> Identity:
+    """Who this process is.
+
+    Args:
+        environment: variables, such as `os.environ`.
+        parent: process id of the launcher, which names the job when no variable does (MPICH on one host).
+
+    Raises:
+        UsageError: a variable does not parse, or contradicts another one.
+        RendezvousError: variables are missing that say who this is or where to meet.
+
+    >>> identify({"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT":
+    "29500"}).meeting.address '10.0.0.1:29501'
+    """
+    environment = {name: value for name, value in environment.items() if value != ""}
+    source = _source(environment)
+    rank, world, local_rank, local_world = _numbers(environment, source)
+    job = _job(environment, source, parent)
+    return Identity(
+        launcher=source.launcher if source else "no launcher",
+        rank=rank,
+        world=world,
+        local_rank=local_rank,
+        local_world=local_world,
+        job=job,
+        secret=_secret(environment, job),
+        meeting=_meeting(environment, world=world, local_world=local_world, job=job),
+        master=environment.get("MASTER_ADDR"),
+    )
+
+
+def _source(environment: Mapping[str, str]) -> _Source | None:
+    for source in SOURCES:
+        world = next((name for name in source.world if name in environment), None)
+        if source.rank in environment and world is None:
+            raise RendezvousError(
+                f"{source.rank} is set ({environment[source.rank]}), but {source.world[0]} is not\n"
+                "hint: set both, or neither for a job of one process"
+            )
+        if source.rank in environment:
+            return source
+        if world is not None and source.world_means_rank:
+            raise RendezvousError(
+                f"{world} is set ({environment[world]}), but {source.rank} is not\n"
+                "hint: set both, or neither for a job of one process"
+            )
+    return None
+
+
+def _numbers(
+    environment: Mapping[str, str], source: _Source | None
+) -> tuple[int, int, int | None, int | None]:
+    """Rank, world, local rank, local world: each in its range."""
+    if source is None:
+        return 0, 1, 0, 1
+    world_name = next(name for name in source.world if name in environment)
+    rank, world = _count(environment, source.rank), _count(environment, world_name)
+    if not 1 <= world <= WORLD_MAX:
+        raise UsageError(
+            f"{world_name}: {world} ranks; between 1 and messages.WORLD_MAX = {WORLD_MAX} are possible"
+        )
+    if rank >= world:
+        raise UsageError(f"{source.rank} is {rank}, but {world_name} is {world}: ranks count from 0")
+    local_rank = _count(environment, source.local_rank) if source.local_rank in environment else None
+    local_world = None
+    if source.local_world is not None and source.local_world in environment:
+        local_world = _count(environment, source.local_world)
+    if source.launcher == "SLURM":
+        local_world = slurm.tasks_here(environment)
+    elif (
+        local_rank is None and "SLURM_LOCALID" in environment and environment.get("SLURM_PROCID") == str(rank)
+    ):
+        local_rank, local_world = _count(environment, "SLURM_LOCALID"), slurm.tasks_here(environment)
+    if local_world is not None and not 1 <= local_world <= world:
+        raise UsageError(
+            f"{source.local_world or 'SLURM_TASKS_PER_NODE'}: {local_world} of {world} ranks on this host"
+        )
+    if local_rank is not None and local_rank >= (local_world or world):
+        raise UsageError(
+            f"{source.local_rank} is {local_rank}, but this host has {local_world or world} ranks"
+        )
+    return rank, world, local_rank, local_world
+
+
+def _count(environment: Mapping[str, str], name: str) -> int:
+    text = environment[name]
+    if not text.isascii() or not text.isdigit() or len(text) > len(str(WORLD_MAX)):
+        raise UsageError(f"{name}: {text!r} is not a count")
+    return int(text)
+
+
+def _job(environment: Mapping[str, str], source: _Source | None, parent: int | None) -> str:
+    """A text that all ranks of the job share and other jobs, most likely, do not."""
+    if source is None:
+        return f"alone:{os.getpid()}"
+    step = [environment[name] for name in ("SLURM_JOB_ID", "SLURM_STEP_ID") if name in environment]
+    named = [environment[name] for name in source.job if name in environment]
+    meeting = [environment[name] for name in ("MASTER_ADDR", "MASTER_PORT") if name in environment]
+    parts = named or step or meeting or [f"parent {parent}"]
+    return ":".join([source.launcher, *parts])
+
+
+def _secret(environment: Mapping[str, str], job: str) -> bytes:
+    text = environment.get("HOCKET_SECRET")
+    if text is None:
+        return hashlib.sha256(b"hocket, no secret given: " + job.encode()).digest()
+    try:
+        secret = bytes.fromhex(text)
+    except ValueError:
+        raise UsageError("HOCKET_SECRET is not hexadecimal") from None  # its value is nobody's business
+    if len(secret) < SECRET_BYTES_MIN:
+        raise UsageError(f"HOCKET_SECRET has {len(secret)} bytes: it needs {SECRET_BYTES_MIN}")
+    return secret
+
+
+def _meeting(environment: Mapping[str, str], *, world: int, local_world: int | None, job: str) -> Meeting:
+    settings = Settings.from_environment(environment)
+    if settings.store is not None:
+        addresses.split(settings.store, variable="HOCKET_STORE")
+        return Meeting(address=settings.store, served=settings.store_served)
+    if world == 1:
+        return Meeting(address=addresses.join(addresses.LOOPBACK, 0))
+    master = _master(environment)
+    if master is not None and environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        return Meeting(address=None)
+    if master is not None:
+        return Meeting(address=master)
+    port = PORT_FIRST + int.from_bytes(hashlib.sha256(job.encode()).digest()[:4], "big") % PORT_COUNT
+    nodes = slurm.nodes(environment)
+    if nodes:
+        return Meeting(address=addresses.join(nodes[0], port))
+    if local_world == world:
+        return Meeting(address=addresses.join(addresses.LOOPBACK, port))
+    raise RendezvousError(
+        f"nothing says where the {world} ranks of this job meet\n"
+        "hint: set HOCKET_STORE to a free ADDRESS:PORT of rank 0's machine, on all ranks"
+    )
+
+
+def _master(environment: Mapping[str, str]) -> str | None:
+    """The port after MASTER_PORT, which torch's own process group uses."""
+    given = [name for name in ("MASTER_ADDR", "MASTER_PORT") if name in environment]
+    if not given:
+        return None
+    if len(given) == 1:
+        other = "MASTER_PORT" if given == ["MASTER_ADDR"] else "MASTER_ADDR"
+        raise RendezvousError(
+            f"{given[0]} is set ({environment[given[0]]}), but {other} is not\nhint: set both"
+        )
+    text = environment["MASTER_PORT"]
+    if not text.isascii() or not text.isdigit() or not 0 < int(text) < addresses.PORT_MAX:
+        raise UsageError(f"MASTER_PORT: {text!r} is not a port below {addresses.PORT_MAX}")
+    return addresses.join(environment["MASTER_ADDR"], int(text) + 1)

@@ -1,0 +1,82 @@
+"""Mutual proof of the job's secret before any frame is parsed, without I/O: HMAC-SHA256 over both nonces.
+
+    connector → acceptor   magic, nonce
+    acceptor → connector   magic, nonce, proof(acceptor)
+    connector → acceptor   proof(connector)
+    acceptor → connector   WELCOME
+
+All messages have a fixed size. Each proof covers both nonces and the role, so neither replay nor reflection
+passes. The secret keeps strangers out; it does not encrypt what follows.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+
+from hocket.errors import RendezvousError
+
+MAGIC = b"HKSTORE\x01"
+NONCE_BYTES = 32
+PROOF_BYTES = 32
+HELLO_BYTES = len(MAGIC) + NONCE_BYTES
+CHALLENGE_BYTES = HELLO_BYTES + PROOF_BYTES
+WELCOME = b"W"
+
+
+class HandshakeError(RendezvousError):
+    """The other side is no store or client of this job."""
+
+
+class Connector:
+    """The client's side."""
+
+    def __init__(self, secret: bytes) -> None:
+        """Draws a nonce."""
+        self._secret = secret
+        self._nonce = secrets.token_bytes(NONCE_BYTES)
+
+    def hello(self) -> bytes:
+        """The first message."""
+        return MAGIC + self._nonce
+
+    def handle_challenge(self, message: bytes) -> bytes:
+        """Check the acceptor's proof and answer with ours."""
+        theirs = _nonce(message)
+        _verify(_proof(self._secret, b"acceptor", self._nonce, theirs), message[HELLO_BYTES:])
+        return _proof(self._secret, b"connector", self._nonce, theirs)
+
+
+class Acceptor:
+    """The server's side of one connection."""
+
+    def __init__(self, secret: bytes) -> None:
+        """Draws a nonce."""
+        self._secret = secret
+        self._nonce = secrets.token_bytes(NONCE_BYTES)
+        self._theirs = b""
+
+    def handle_hello(self, message: bytes) -> bytes:
+        """Read the first message, answer with the challenge."""
+        self._theirs = _nonce(message)
+        return MAGIC + self._nonce + _proof(self._secret, b"acceptor", self._theirs, self._nonce)
+
+    def handle_proof(self, message: bytes) -> bytes:
+        """Check the connector's proof, answer with WELCOME."""
+        _verify(_proof(self._secret, b"connector", self._theirs, self._nonce), message)
+        return WELCOME
+
+
+def _nonce(message: bytes) -> bytes:
+    if message[: len(MAGIC)] != MAGIC:
+        raise HandshakeError("it does not speak the protocol of Hocket's store, or another version of it")
+    return message[len(MAGIC) : HELLO_BYTES]
+
+
+def _proof(secret: bytes, role: bytes, connector: bytes, acceptor: bytes) -> bytes:
+    return hmac.digest(secret, b"hocket store " + role + connector + acceptor, "sha256")
+
+
+def _verify(expected: bytes, given: bytes) -> None:
+    if not hmac.compare_digest(expected, given):
+        raise HandshakeError("it does not know this job's secret: another job uses this address")

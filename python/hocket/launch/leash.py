@@ -1,0 +1,156 @@
+"""Holds one rank: starts it, passes signals on, and ends it with all its descendants when the launcher goes.
+
+A program of its own on the standard library alone, run as `python -I -S leash.py` here or sent as text over
+ssh. Its standard input is a line of JSON (`argv`, `environment`, `directory`, `ranks_here`, `silence_s`),
+then lines from the launcher: `signal NUMBER`, or an empty one as a sign of life. End of input: the launcher
+is gone. The rank has its own process group and no input, and dies with this process; orphaned descendants
+come to this process, which ends them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import select
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+GRACE_S = 3.0
+"""Between SIGTERM and SIGKILL when the launcher is gone."""
+CANNOT_START = 127
+SIGNALLED = 128
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Rank:
+    """The process on the leash."""
+
+    def __init__(self, order: dict[str, Any]) -> None:
+        """Fork and execute."""
+        self.status: int | None = None
+        parent = os.getpid()
+        self.process = os.fork()
+        if self.process == 0:
+            _become(order, parent)
+        with contextlib.suppress(OSError):  # the child does it, too; whoever comes first
+            os.setpgid(self.process, self.process)
+
+    def signal(self, number: int) -> None:
+        """To the rank and its process group."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process, number)
+
+    def reap(self) -> None:
+        """Take notice of every child that has ended."""
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                process, status = os.waitpid(-1, os.WNOHANG)
+                if process == 0:
+                    return
+                if process == self.process:
+                    self.status = os.waitstatus_to_exitcode(status)
+
+
+def main() -> None:
+    """Until the rank has ended; exits with its code, or 128 + the signal that killed it."""
+    libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
+    wake_out, wake_in = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    signal.set_wakeup_fd(wake_in, warn_on_full_buffer=False)
+    told_to_end = []
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda *_: told_to_end.append(True))
+    with open(0, "rb", buffering=0, closefd=False) as launcher:
+        order = json.loads(launcher.readline() or b"null")
+    if order is None:
+        return
+    rank = Rank(order)
+    _hold(rank, wake_out, float(order["silence_s"]), told_to_end)
+    _end_descendants(rank)
+    assert rank.status is not None  # noqa: S101
+    os._exit(rank.status if rank.status >= 0 else SIGNALLED - rank.status)
+
+
+def _become(order: dict[str, Any], parent: int) -> None:
+    """In the child: turn into the rank."""
+    try:
+        os.setpgid(0, 0)
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(SIGNALLED + signal.SIGKILL)
+        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
+            signal.signal(number, signal.SIG_DFL)
+        environment = {**os.environ, **order["environment"]}
+        cores = max(1, len(os.sched_getaffinity(0)) // order["ranks_here"])
+        environment.setdefault("OMP_NUM_THREADS", str(cores))
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.chdir(order["directory"])
+        os.execvpe(order["argv"][0], order["argv"], environment)  # noqa: S606
+    except OSError as error:
+        where = error.filename or order["argv"][0]
+        os.write(2, f"hocket: {where} cannot be used on {os.uname().nodename}: {error.strerror}\n".encode())
+    finally:
+        os._exit(CANNOT_START)
+
+
+def _hold(rank: Rank, wake: int, silence_s: float, told_to_end: list[bool]) -> None:
+    """Pass signals on until the rank has ended; end it when the launcher is gone or silent."""
+    heard_s, held, kill_at_s = time.monotonic(), b"", None
+    inputs = [0, wake]
+    while True:
+        rank.reap()
+        if rank.status is not None:
+            return
+        silent = silence_s > 0 and time.monotonic() - heard_s > silence_s
+        if kill_at_s is None and (told_to_end or silent or 0 not in inputs):
+            rank.signal(signal.SIGTERM)
+            kill_at_s = time.monotonic() + GRACE_S
+        if kill_at_s is not None and time.monotonic() >= kill_at_s:
+            rank.signal(signal.SIGKILL)
+        ready, _, _ = select.select(inputs, [], [], 1.0)
+        if wake in ready:
+            with contextlib.suppress(BlockingIOError):
+                os.read(wake, 1024)
+        if 0 in ready:
+            data = os.read(0, 1024)
+            if not data:
+                inputs.remove(0)
+            heard_s = time.monotonic()
+            *lines, held = (held + data).split(b"\n")
+            for line in lines:
+                if line.startswith(b"signal "):
+                    rank.signal(int(line.split()[1]))
+
+
+def _end_descendants(rank: Rank) -> None:
+    """Kill what the rank left: its group, then, as they come to us, all that descended from it."""
+    rank.signal(signal.SIGKILL)
+    deadline_s = time.monotonic() + GRACE_S
+    while (orphans := _children()) and time.monotonic() < deadline_s:
+        for each in orphans:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(each, signal.SIGKILL)
+        rank.reap()
+        time.sleep(0.005)
+
+
+def _children() -> list[int]:
+    """Processes whose parent this is, as `/proc/PID/stat` has it: `pid (name) state parent …`."""
+    mine = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                after_name = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
+                if int(after_name[1]) == os.getpid():
+                    mine.append(int(entry.name))
+    return mine
+
+
+if __name__ == "__main__":
+    main()

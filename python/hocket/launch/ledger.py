@@ -1,0 +1,274 @@
+"""What the store knows, without I/O: values, counters, gathers, who is here, who waits for what until when.
+
+Requests and the time go in with `handle`, `expire` and `disconnect`; answers come out of `poll`. A client has
+one request at a time. Nobody waits in vain: once a rank is lost or gave up, all waits end with the reason,
+now and later.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import msgspec
+from msgspec import Raw
+
+from hocket.launch.frames import FRAME_BYTES_MAX, FrameError
+from hocket.launch.messages import Add, Answer, Done, Failed, Gather, Get, Hello, Leave, Ping, Request, Set
+
+KEYS_MAX = 1 << 16
+STORED_BYTES_MAX = 16 * FRAME_BYTES_MAX
+RANKS_NAMED_MAX = 12
+"""A message names so many missing ranks and counts the rest."""
+
+ANSWER_BYTES = 64
+"""What an answer adds to its value."""
+
+NOTHING = Raw(b"null")
+
+
+@dataclass
+class _Round:
+    """A gather under way."""
+
+    world: int
+    values: dict[int, Raw] = field(default_factory=dict)
+    clients: dict[int, int] = field(default_factory=dict)
+
+    def missing(self) -> list[int]:
+        return [rank for rank in range(self.world) if rank not in self.values]
+
+
+class Ledger:
+    """The store's state."""
+
+    def __init__(self) -> None:
+        """Nobody is here."""
+        self._values: dict[str, Raw] = {}
+        self._stored_bytes = 0
+        self._rounds: dict[str, _Round] = {}
+        self._completed: dict[str, int] = {}
+        self._members: dict[int, Hello] = {}
+        self._left: dict[int, str] = {}
+        self._lost: dict[int, str] = {}
+        self._refusal: str | None = None
+        self._waiting: dict[int, tuple[Get | Gather, int]] = {}
+        self._answers: list[tuple[int, Answer]] = []
+
+    def handle(self, client: int, request: Request, now_ns: int) -> None:
+        """Take a client's request; FrameError when it may not make it now."""
+        if client in self._waiting:
+            raise FrameError("a request while another one waits for its answer")
+        if not isinstance(request, Hello) and client not in self._members:
+            raise FrameError("a request before hello")
+        match request:
+            case Hello():
+                self._hello(client, request)
+            case Set():
+                self._set(client, request)
+            case Get():
+                self._get(client, request, now_ns)
+            case Add():
+                self._add(client, request)
+            case Gather():
+                self._gather(client, request, now_ns)
+            case Ping():
+                self._answer(client, Done(value=Raw(b"%d" % now_ns)))
+            case Leave():
+                self._leave(client, request)
+
+    def poll(self) -> list[tuple[int, Answer]]:
+        """Answers to send since the last call: (client, answer)."""
+        answers, self._answers = self._answers, []
+        return answers
+
+    def expire(self, now_ns: int) -> None:
+        """End the waits whose time is over."""
+        for client, (request, deadline_ns) in list(self._waiting.items()):
+            if client in self._waiting and deadline_ns <= now_ns:
+                self._time_out(client, request)
+
+    def deadline_ns(self) -> int | None:
+        """When `expire` has something to do."""
+        return min((deadline_ns for _, deadline_ns in self._waiting.values()), default=None)
+
+    def disconnect(self, client: int) -> None:
+        """The client's connection is gone; without a `Leave` before, its rank is lost."""
+        self._waiting.pop(client, None)
+        member = self._members.pop(client, None)
+        if member is not None and member.rank is not None:
+            self._lose(
+                member.rank, f"{member.who} ended or lost its connection to the store\nhint: see its output"
+            )
+
+    def is_empty(self) -> bool:
+        """Whether no client is here."""
+        return not self._members
+
+    def _hello(self, client: int, request: Hello) -> None:
+        if client in self._members:
+            raise FrameError("a second hello")
+        twin = next((each.who for each in self._members.values() if each.rank == request.rank), None)
+        if request.rank is not None and twin is not None:
+            refusal = (
+                f"two processes are rank {request.rank}: {twin}, and {request.who}\nhint: each needs its own"
+            )
+            if not self._completed:  # a job under way is not disturbed by a latecomer
+                self._refusal = refusal
+                self._end_all_waits(refusal)
+            self._answer(client, Failed(message=refusal))
+            return
+        self._members[client] = request
+        if request.rank is not None:
+            self._left.pop(request.rank, None)
+            self._lost.pop(request.rank, None)
+        self._answer(client, Done(value=NOTHING))
+
+    def _set(self, client: int, request: Set) -> None:
+        refusal = self._store(request.key, request.value)
+        if refusal:
+            self._answer(client, Failed(message=refusal))
+            return
+        self._answer(client, Done(value=NOTHING))
+        for waiter, (wait, _) in list(self._waiting.items()):
+            if isinstance(wait, Get) and wait.key == request.key:
+                self._end_wait(waiter, Done(value=self._values[request.key]))
+
+    def _store(self, key: str, value: Raw) -> str | None:
+        before = len(bytes(self._values[key])) if key in self._values else 0
+        stored = self._stored_bytes - before + len(bytes(value))
+        if key not in self._values and len(self._values) >= KEYS_MAX:
+            return f"the store is full: ledger.KEYS_MAX is {KEYS_MAX}"
+        if stored > STORED_BYTES_MAX:
+            return f"the store is full: ledger.STORED_BYTES_MAX is {STORED_BYTES_MAX}"
+        self._values[key] = value.copy()
+        self._stored_bytes = stored
+        return None
+
+    def _get(self, client: int, request: Get, now_ns: int) -> None:
+        if request.key in self._values:
+            self._answer(client, Done(value=self._values[request.key]))
+        else:
+            self._wait(client, request, now_ns)
+
+    def _add(self, client: int, request: Add) -> None:
+        try:
+            total = msgspec.json.decode(self._values.get(request.key, Raw(b"0")), type=int) + request.n
+        except msgspec.MsgspecError:
+            self._answer(client, Failed(message=f"`{request.key}` is no counter"))
+            return
+        refusal = self._store(request.key, Raw(b"%d" % total))
+        self._answer(client, Failed(message=refusal) if refusal else Done(value=self._values[request.key]))
+
+    def _gather(self, client: int, request: Gather, now_ns: int) -> None:
+        if request.rank != self._members[client].rank or request.rank >= request.world:
+            raise FrameError(f"{self._who(client)} speaks for rank {request.rank} of {request.world}")
+        world_before = self._completed.get(request.name)
+        if world_before is not None and world_before != request.world:
+            message = (
+                f"{self._who(client)} was started with world size {request.world}, others with {world_before}"
+            )
+            self._answer(client, Failed(message=message))
+            return
+        open_round = self._rounds.setdefault(request.name, _Round(request.world))
+        if open_round.world != request.world:
+            other = self._who(open_round.clients[min(open_round.clients)])
+            message = (
+                f"{self._who(client)} was started with world size {request.world}, "
+                f"{other} with {open_round.world}\nhint: start all ranks with the same world size"
+            )
+            self._answer(client, Failed(message=message))
+            self._end_round(request.name, message)
+            return
+        open_round.values[request.rank] = request.value.copy()
+        open_round.clients[request.rank] = client
+        if not open_round.missing():
+            self._complete(request.name, open_round, client)
+        else:
+            self._wait(client, request, now_ns)
+
+    def _complete(self, name: str, done: _Round, last: int) -> None:
+        del self._rounds[name]
+        if name in self._completed or len(self._completed) < KEYS_MAX:
+            self._completed[name] = done.world
+        value = Raw(b"[" + b",".join(bytes(done.values[rank]) for rank in range(done.world)) + b"]")
+        answer: Answer = Done(value=value)
+        if len(bytes(value)) > FRAME_BYTES_MAX - ANSWER_BYTES:
+            answer = Failed(
+                message=f"gather `{name}` is too large: frames.FRAME_BYTES_MAX is {FRAME_BYTES_MAX}"
+            )
+        for client in done.clients.values():
+            if client == last:
+                self._answer(client, answer)
+            else:
+                self._end_wait(client, answer)
+
+    def _leave(self, client: int, request: Leave) -> None:
+        member = self._members.pop(client)
+        self._answer(client, Done(value=NOTHING))
+        if member.rank is None:
+            return
+        if request.reason is not None:
+            self._lose(member.rank, f"{member.who} gave up: {request.reason}")
+            return
+        self._left[member.rank] = f"{member.who} has left the job"
+        for name, each in list(self._rounds.items()):
+            if member.rank in each.missing():
+                self._end_round(name, self._left[member.rank])
+
+    def _wait(self, client: int, request: Get | Gather, now_ns: int) -> None:
+        reason = self._refusal or next(iter(self._lost.values()), None)
+        if reason is None and isinstance(request, Gather):
+            missing = self._rounds[request.name].missing()
+            reason = next((self._left[rank] for rank in missing if rank in self._left), None)
+        self._waiting[client] = (request, now_ns + round(request.timeout_s * 1e9))
+        if reason is None:
+            return
+        if isinstance(request, Gather):
+            self._end_round(request.name, reason)
+        else:
+            self._end_wait(client, Failed(message=reason))
+
+    def _lose(self, rank: int, reason: str) -> None:
+        self._lost[rank] = reason
+        self._end_all_waits(reason)
+
+    def _end_all_waits(self, reason: str) -> None:
+        for name in list(self._rounds):
+            self._end_round(name, reason)
+        for client in list(self._waiting):
+            self._end_wait(client, Failed(message=reason))
+
+    def _end_round(self, name: str, reason: str) -> None:
+        for client in self._rounds.pop(name).clients.values():
+            self._end_wait(client, Failed(message=reason))
+
+    def _time_out(self, client: int, request: Get | Gather) -> None:
+        if isinstance(request, Get):
+            whom = request.key.rpartition("/")[2]
+            missing = f" of rank {whom}" if whom.isdigit() else ""
+            message = f"nobody gave `{request.key}`{missing} within {request.timeout_s:g} s"
+            self._end_wait(client, Failed(message=message))
+            return
+        missing_ranks = self._rounds[request.name].missing()
+        named = ", ".join(str(rank) for rank in missing_ranks[:RANKS_NAMED_MAX])
+        more = (
+            f" and {len(missing_ranks) - RANKS_NAMED_MAX} more"
+            if len(missing_ranks) > RANKS_NAMED_MAX
+            else ""
+        )
+        ranks = "ranks" if len(missing_ranks) > 1 else "rank"
+        message = (
+            f"{ranks} {named}{more} of {request.world} did not come to `{request.name}` within "
+            f"{request.timeout_s:g} s\nhint: see whether they were started and what they printed"
+        )
+        self._end_round(request.name, message)
+
+    def _end_wait(self, client: int, answer: Answer) -> None:
+        if self._waiting.pop(client, None) is not None:
+            self._answer(client, answer)
+
+    def _answer(self, client: int, answer: Answer) -> None:
+        self._answers.append((client, answer))
+
+    def _who(self, client: int) -> str:
+        return self._members[client].who

@@ -1,0 +1,101 @@
+"""What client and store say to each other: one request, then its answer. The store never reads the values."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Raw, Struct
+
+from hocket.launch.frames import FrameError
+
+WORLD_MAX = 1 << 16
+KEY_BYTES_MAX = 512
+
+Key = Annotated[str, Meta(min_length=1, max_length=KEY_BYTES_MAX)]
+Rank = Annotated[int, Meta(ge=0, lt=WORLD_MAX)]
+World = Annotated[int, Meta(ge=1, le=WORLD_MAX)]
+Timeout = Annotated[float, Meta(ge=0)]
+
+
+class Hello(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="hello"):
+    """First request: which rank this is, and what people call the process. Rank None only watches."""
+
+    rank: Rank | None
+    who: Annotated[str, Meta(max_length=KEY_BYTES_MAX)]
+
+
+class Set(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="set"):
+    """Put a value under a key, replacing what was there."""
+
+    key: Key
+    value: Raw
+
+
+class Get(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="get"):
+    """Wait until a key has a value."""
+
+    key: Key
+    timeout_s: Timeout
+
+
+class Add(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="add"):
+    """Add to a counter that starts at 0; the answer is its new value."""
+
+    key: Key
+    n: int
+
+
+class Gather(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="gather"):
+    """Wait until `world` ranks have given their values under a name; the answer is all values by rank."""
+
+    name: Key
+    rank: Rank
+    world: World
+    value: Raw
+    timeout_s: Timeout
+
+
+class Ping(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="ping"):
+    """The answer is the store's monotonic clock, nanoseconds."""
+
+
+class Leave(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="leave"):
+    """Last request. With a reason: this rank gives up, and everyone who waits is told why."""
+
+    reason: Annotated[str, Meta(max_length=1 << 16)] | None
+
+
+class Done(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="done"):
+    """The request's answer."""
+
+    value: Raw
+
+
+class Failed(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="failed"):
+    """The request cannot be answered; `message` is for people."""
+
+    message: str
+
+
+Request = Hello | Set | Get | Add | Gather | Ping | Leave
+Answer = Done | Failed
+
+_requests: msgspec.json.Decoder[Request] = msgspec.json.Decoder(Request)
+_answers: msgspec.json.Decoder[Answer] = msgspec.json.Decoder(Answer)
+
+
+def read_request(payload: bytes) -> Request:
+    """A request from a frame's payload; FrameError says what is wrong with it."""
+    try:
+        return _requests.decode(payload)
+    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
+        raise FrameError(f"a frame that is no request: {error}") from None
+
+
+def read_answer(payload: bytes) -> Answer:
+    """An answer from a frame's payload; FrameError says what is wrong with it."""
+    try:
+        return _answers.decode(payload)
+    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
+        raise FrameError(f"a frame that is no answer: {error}") from None

@@ -1,0 +1,178 @@
+"""Rank processes as the launcher holds them: each behind a leash, its output flowing, ended in steps when it
+must be."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from hocket.errors import RendezvousError
+from hocket.launch.output import Channel
+
+LEASH = Path(__file__).with_name("leash.py")
+BOOTSTRAP = (
+    "f=open(0,'rb',buffering=0,closefd=False);n=int(f.readline());s=b''\n"
+    "while len(s)<n: s+=f.read(n-len(s)) or exit(1)\n"
+    "exec(compile(s,'leash.py','exec'))"
+)
+SIGNALLED = 128
+SILENCE_S = 30.0
+"""A remote rank ends when nothing came from the launcher for so long: its connection is gone, though nobody
+said so."""
+SIGN_OF_LIFE_S = 5.0
+READ_BYTES = 1 << 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessSpec:
+    """One rank to start.
+
+    Attributes:
+        argv: the rank's command.
+        host: its host's name in the cluster file; None: this machine's own.
+        prefix: a command that runs the arguments after it somewhere: `("ip", "netns", "exec", "h1")`.
+        remote: `prefix` leads to another machine and takes one argument, for a shell there: `("ssh",
+        "node7")`. environment: variables besides those that a rank needs.
+    """
+
+    argv: Sequence[str]
+    host: str | None = None
+    prefix: Sequence[str] = ()
+    remote: bool = False
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+class Process:
+    """A started rank."""
+
+    def __init__(
+        self,
+        rank: int,
+        spec: ProcessSpec,
+        *,
+        environment: Mapping[str, str],
+        ranks_here: int,
+        out: Channel,
+        err: Channel,
+    ) -> None:
+        """Start the leash and give it its order; secrets travel there, never as arguments."""
+        self.rank = rank
+        self.spec = spec
+        self.out, self.err = out, err
+        order = {
+            "argv": list(spec.argv),
+            "environment": {**spec.environment, **environment},
+            "directory": str(Path.cwd()),
+            "ranks_here": ranks_here,
+            "silence_s": SILENCE_S if spec.remote else 0,
+        }
+        leash = [sys.executable, "-I", "-S", str(LEASH)]
+        text = b""
+        if spec.remote:
+            leash = [shlex.join([spec.argv[0], "-I", "-S", "-c", BOOTSTRAP])]
+            source = LEASH.read_bytes()
+            text = b"%d\n" % len(source) + source
+        try:
+            self._leash = subprocess.Popen(
+                [*spec.prefix, *leash],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                bufsize=0,
+                start_new_session=True,
+            )
+        except OSError as error:
+            command = spec.prefix[0] if spec.prefix else sys.executable
+            raise RendezvousError(f"rank {rank}: `{command}` cannot be started: {error.strerror}") from None
+        self._said_s = time.monotonic()
+        self._say(text + json.dumps(order).encode() + b"\n")
+
+    @property
+    def streams(self) -> list[tuple[IO[bytes], Channel]]:
+        """Output to read, and where it goes."""
+        assert self._leash.stdout is not None  # noqa: S101  # both are pipes
+        assert self._leash.stderr is not None  # noqa: S101
+        return [(self._leash.stdout, self.out), (self._leash.stderr, self.err)]
+
+    @property
+    def code(self) -> int | None:
+        """None while it runs; else its exit code, 128 + N for signal N."""
+        code = self._leash.poll()
+        return code if code is None or code >= 0 else SIGNALLED - code
+
+    def signal(self, number: int) -> None:
+        """To the rank and its children."""
+        self._say(b"signal %d\n" % number)
+
+    def sign_of_life(self) -> None:
+        """Tell a remote leash that we are here, when it is time to."""
+        if self.spec.remote and time.monotonic() - self._said_s > SIGN_OF_LIFE_S:
+            self._say(b"\n")
+
+    def kill(self) -> None:
+        """The leash itself, when it does not obey; the rank dies with it."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._leash.pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        """Let go of its pipes, and of the leash if it still runs."""
+        if self._leash.poll() is None:
+            self.kill()
+        self._leash.wait()
+        for stream in (self._leash.stdin, self._leash.stdout, self._leash.stderr):
+            if stream is not None:
+                with contextlib.suppress(OSError):
+                    stream.close()
+
+    def _say(self, data: bytes) -> None:
+        assert self._leash.stdin is not None  # noqa: S101
+        self._said_s = time.monotonic()
+        view = memoryview(data)
+        with contextlib.suppress(OSError):  # it has ended; `code` tells how
+            while view:
+                view = view[self._leash.stdin.write(view) or 0 :]
+
+
+class Flow:
+    """Moves the output of processes to their channels."""
+
+    def __init__(self, processes: Sequence[Process]) -> None:
+        """All streams are open."""
+        self._selector = selectors.DefaultSelector()
+        for process in processes:
+            for stream, channel in process.streams:
+                self._selector.register(stream, selectors.EVENT_READ, channel)
+
+    def move(self, timeout_s: float) -> None:
+        """Show what has come, waiting for it at most so long."""
+        if not self._selector.get_map():
+            time.sleep(timeout_s)
+            return
+        for key, _ in self._selector.select(timeout_s):
+            data = os.read(key.fd, READ_BYTES)
+            channel: Channel = key.data
+            if data:
+                channel.feed(data)
+            else:
+                channel.end()
+                self._selector.unregister(key.fileobj)
+
+    def drain(self, timeout_s: float) -> None:
+        """Show the rest, until all streams have ended or for so long."""
+        deadline_s = time.monotonic() + timeout_s
+        while self._selector.get_map() and (left_s := deadline_s - time.monotonic()) > 0:
+            self.move(left_s)
+        for key in list(self._selector.get_map().values()):
+            key.data.end()
+        self._selector.close()

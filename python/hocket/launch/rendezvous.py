@@ -1,0 +1,301 @@
+"""Make processes a job: meet at the store, agree on what all must agree on, learn where everyone is, connect
+the wire.
+
+Knows nothing of frameworks: where a launcher brings its own store (torchrun), the caller hands in how to
+publish an address there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from hocket import __version__, _native
+from hocket.errors import Error, RendezvousError
+from hocket.launch import address as addresses
+from hocket.launch import clock
+from hocket.launch.environment import Identity, identify
+from hocket.launch.host import Host
+from hocket.launch.server import Server
+from hocket.launch.store import PATIENCE_S, Store
+from hocket.settings import Settings
+
+Publish = Callable[[str | None, float], str]
+"""`publish(address, timeout_s)`: rank 0 gives the store's port's address, all get it; by way of the
+launcher's own store."""
+
+LINGER_S = 5.0
+"""How long rank 0 keeps its store for ranks that have not left yet."""
+
+
+class Member(msgspec.Struct, frozen=True, kw_only=True):
+    """What a rank tells the others about itself when they meet. `session` of rank 0 names the job."""
+
+    host: str
+    place: str
+    clock: str
+    process: int
+    version: str
+    address: str
+    session: str
+
+
+@dataclass(kw_only=True, eq=False)
+class Job:
+    """This process as one rank of a job whose ranks have met. Close it, or use it as a context.
+
+    Attributes:
+        rank, world: this rank and how many there are.
+        local_rank, local_world: position among the ranks of this host, and how many those are.
+        host: name of this host; `hosts`: of every rank's host, by rank.
+        name: the same on all ranks, another one for every job.
+        secret: the job's.
+        store: for values that ranks share while they set up.
+        bind: the IP address that this rank's wire binds to.
+        clock_offset_ns: what to add to this host's monotonic clock to get rank 0's; `clock_error_ns` bounds
+        its error.
+    """
+
+    rank: int
+    world: int
+    local_rank: int
+    local_world: int
+    host: str
+    hosts: tuple[str, ...]
+    identity: str
+    name: str
+    secret: bytes = field(repr=False)
+    store: Store
+    bind: str
+    clock_offset_ns: int
+    clock_error_ns: int
+    settings: Settings = field(repr=False)
+    server: Server | None = field(default=None, repr=False)
+
+    def engine(
+        self, *, threads: int | None = None, trace: str | os.PathLike[str] | None = None
+    ) -> _native.Engine:
+        """This rank's engine, connected to all others; every rank must call it.
+
+        Args:
+            threads: native threads; default `settings.threads`.
+            trace: directory for `rank-N.hktrace`, made if missing; default `settings.trace`.
+
+        Raises:
+            RendezvousError: ranks are missing, or cannot be reached.
+        """
+        directory = trace or self.settings.trace
+        if directory is not None:
+            Path(directory).mkdir(parents=True, exist_ok=True)
+        engine = _native.Engine(
+            rank=self.rank,
+            world=self.world,
+            job=self.name,
+            secret=self.secret,
+            host=self.identity,
+            bind=self.bind,
+            threads=threads or self.settings.threads,
+            trace=None if directory is None else str(Path(directory) / f"rank-{self.rank}.hktrace"),
+            clock_offset_ns=self.clock_offset_ns,
+        )
+        timeout_s = self.settings.start_timeout_s
+        try:
+            mine = (engine.address, self.identity)
+            peers = self.store.gather("engine", self.rank, self.world, mine, timeout_s)
+            engine.connect([(where, host) for where, host in peers], timeout_s)
+        except BaseException:
+            engine.close()
+            raise
+        return engine
+
+    def close(self, reason: str | None = None) -> None:
+        """Leave the job; with a reason, ranks that wait at the store are told it. Idempotent."""
+        self.store.leave(reason)
+        if self.server is not None:
+            self.server.close(LINGER_S)
+
+    def __enter__(self) -> Job:
+        """Itself."""
+        return self
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        """Leave, saying why if it is for an error."""
+        self.close(None if error is None else f"{type(error).__name__}: {error}")
+
+
+def join(
+    settings: Settings | None = None,
+    *,
+    environment: Mapping[str, str] | None = None,
+    publish: Publish | None = None,
+) -> Job:
+    """Meet the other ranks of the job that this process was started for; alone, a job of one rank.
+
+    Args:
+        settings: default: from the environment.
+        environment: variables of the launcher; default `os.environ`.
+        publish: how rank 0's store address gets to the others under a launcher with a store of its own
+        (torchrun).
+
+    Raises:
+        RendezvousError: within `settings.start_timeout_s`, on every rank: who is missing, or what ranks
+        disagree about. UsageError: variables contradict each other.
+
+    >>> with join(environment={}) as job:
+    ...     job.rank, job.world, job.clock_offset_ns
+    (0, 1, 0)
+    """
+    environment = os.environ if environment is None else environment
+    settings = settings or Settings.from_environment(environment)
+    me = identify({**environment, **settings.to_environment()}, parent=os.getppid())
+    host = Host.here(settings.host)
+    deadline_s = time.monotonic() + settings.start_timeout_s
+    with contextlib.ExitStack() as undo:
+        server, address = _meet(me, settings, publish)
+        if server is not None:
+            undo.callback(server.close, LINGER_S)
+        store = Store(
+            address,
+            me.secret,
+            rank=me.rank,
+            who=f"rank {me.rank} on {host.name} (process {os.getpid()})",
+            timeout_s=settings.start_timeout_s,
+            patience_s=PATIENCE_S
+            if me.meeting.served or me.meeting.address is None
+            else settings.start_timeout_s,
+        )
+        undo.callback(store.leave)
+        try:
+            members = _introduce(me, host, store, deadline_s)
+            _agree(members)
+            bind = settings.interface and addresses.of_interface(settings.interface)
+            bind = bind or _bind(me.rank, members)
+            offset_ns, error_ns = _offset(me, members, store, deadline_s)
+        except Error as error:
+            store.leave(str(error))
+            raise
+        undo.pop_all()
+    identities = [f"{member.host} {member.place}" for member in members]
+    here = [rank for rank, identity in enumerate(identities) if identity == host.identity]
+    return Job(
+        rank=me.rank,
+        world=me.world,
+        local_rank=here.index(me.rank) if me.local_rank is None else me.local_rank,
+        local_world=len(here),
+        host=host.name,
+        hosts=tuple(member.host for member in members),
+        identity=host.identity,
+        name=members[0].session,
+        secret=me.secret,
+        store=store,
+        bind=bind,
+        clock_offset_ns=offset_ns,
+        clock_error_ns=error_ns,
+        settings=settings,
+        server=server,
+    )
+
+
+def _meet(me: Identity, settings: Settings, publish: Publish | None) -> tuple[Server | None, str]:
+    """The store's address, and its server when that is this rank's task."""
+    where = me.meeting.address
+    if where is None:
+        return _meet_by_publishing(me, settings, publish)
+    if me.rank != 0 or me.meeting.served:
+        return None, where
+    host, port = addresses.split(where)
+    # A name may mean loopback here and another address elsewhere, so only literal addresses are bound.
+    literal = addresses.is_literal(host)
+    server = Server(host if literal else None, port, me.secret)
+    return server, addresses.join(host if literal else addresses.LOOPBACK, server.port)
+
+
+def _meet_by_publishing(
+    me: Identity, settings: Settings, publish: Publish | None
+) -> tuple[Server | None, str]:
+    if publish is None:
+        raise RendezvousError(
+            f"{me.launcher} keeps MASTER_PORT for its own store, and the caller gave no way to use that\n"
+            "hint: join through hocket.torch, or set HOCKET_STORE to a free ADDRESS:PORT of rank 0's machine"
+        )
+    if me.rank != 0:
+        return None, publish(None, settings.start_timeout_s)
+    interface = settings.interface and addresses.of_interface(settings.interface)
+    server = Server(interface, 0, me.secret)
+    try:
+        publish(
+            addresses.join(interface or me.master or socket.gethostname(), server.port),
+            settings.start_timeout_s,
+        )
+    except BaseException:
+        server.close()
+        raise
+    return server, addresses.join(interface or addresses.LOOPBACK, server.port)
+
+
+def _introduce(me: Identity, host: Host, store: Store, deadline_s: float) -> tuple[Member, ...]:
+    mine = Member(
+        host=host.name,
+        place=host.place,
+        clock=host.clock,
+        process=os.getpid(),
+        version=__version__,
+        address=store.local_address,
+        session=secrets.token_hex(8),
+    )
+    try:
+        given = store.gather("join", me.rank, me.world, mine, max(0.0, deadline_s - time.monotonic()))
+    except RendezvousError as error:
+        raise RendezvousError(
+            f"{error}\nhint: this is rank {me.rank} of {me.world}, started by {me.launcher}"
+        ) from None
+    return tuple(msgspec.convert(given, list[Member]))
+
+
+def _agree(members: Sequence[Member]) -> None:
+    for rank, member in enumerate(members):
+        if member.version != members[0].version:
+            raise RendezvousError(
+                f"rank {rank} on {member.host} runs Hocket {member.version}, "
+                f"rank 0 on {members[0].host} runs {members[0].version}\n"
+                "hint: install the same version everywhere"
+            )
+
+
+def _bind(rank: int, members: Sequence[Member]) -> str:
+    """Loopback when all are here; else the address that leads to the store, or, when that is loopback, to a
+    peer."""
+    mine = members[rank]
+    if all(member.place == mine.place for member in members):
+        return addresses.LOOPBACK
+    if not addresses.is_loopback(mine.address):
+        return mine.address
+    for member in members:
+        if member.place != mine.place and not addresses.is_loopback(member.address):
+            towards = addresses.towards(member.address)
+            if towards is not None and not addresses.is_loopback(towards):
+                return towards
+    raise RendezvousError(
+        f"rank {rank} on {mine.host} knows no address of its own that other hosts could reach\n"
+        "hint: set HOCKET_INTERFACE on that host to the interface or address that leads to the others"
+    )
+
+
+def _offset(me: Identity, members: Sequence[Member], store: Store, deadline_s: float) -> tuple[int, int]:
+    """Offset to rank 0's clock and its error bound; exact zeros when there is only one clock."""
+    if all(member.clock == members[0].clock for member in members):
+        return 0, 0
+    mine = clock.offset_to_store(store)
+    left_s = max(0.0, deadline_s - time.monotonic())
+    of_rank_0 = clock.Offset(*store.gather("clock", me.rank, me.world, (mine.ns, mine.error_ns), left_s)[0])
+    if members[me.rank].clock == members[0].clock:
+        return 0, 0
+    return mine.ns - of_rank_0.ns, mine.error_ns + of_rank_0.error_ns

@@ -1,0 +1,254 @@
+"""Start the ranks of a job, here or elsewhere, and stay until they have all ended; nothing is left behind.
+
+The launcher serves the store, makes the secret, shows what ranks print, and says in the end who failed first
+and how.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import signal
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from types import FrameType
+from typing import BinaryIO
+
+from hocket.errors import UsageError
+from hocket.launch import address as addresses
+from hocket.launch.output import Channel, prefix
+from hocket.launch.processes import SIGNALLED, Flow, Process, ProcessSpec
+from hocket.launch.server import Server
+from hocket.settings import Settings
+
+TICK_S = 0.02
+REPORT_S = 10.0
+"""After a rank failed, or Ctrl-C, the others have so long to say what they know and end by themselves."""
+TERMINATE_S = 5.0
+"""From SIGTERM to SIGKILL, and from there to the end of whatever held the rank."""
+LAST_LINES_SHOWN = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """A rank that did not end well. `code` is 128 + N for signal N."""
+
+    rank: int
+    host: str
+    code: int
+    last_lines: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """For people."""
+        how = f"exit code {self.code}"
+        if self.code > SIGNALLED:
+            with contextlib.suppress(ValueError):
+                how = f"{signal.Signals(self.code - SIGNALLED).name} (exit code {self.code})"
+        said = "".join(f"\n    {line}" for line in self.last_lines[-LAST_LINES_SHOWN:])
+        return f"rank {self.rank} on {self.host} failed: {how}" + (f"; its last words:{said}" if said else "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """How a job ended. `failures` in the order in which they were seen; `code` is that of the first, else
+    0."""
+
+    failures: tuple[Failure, ...]
+
+    @property
+    def code(self) -> int:
+        """Exit code of the launcher."""
+        return self.failures[0].code if self.failures else 0
+
+
+def launch(
+    processes: Sequence[ProcessSpec],
+    *,
+    settings: Settings | None = None,
+    store: str | None = None,
+    serve: bool = True,
+    quiet_others: bool = False,
+    out: BinaryIO | None = None,
+    err: BinaryIO | None = None,
+    colour: bool = False,
+) -> Outcome:
+    """Start one process a rank, by rank, and wait for all.
+
+    Args:
+        processes: what to start.
+        settings: given to every rank, besides its identity.
+        store: `HOST:PORT` of the store as ranks reach it; default: loopback, a free port.
+        serve: whether the launcher serves the store there, or rank 0.
+        quiet_others: show the output of rank 0 alone, as it is.
+        out, err: where output goes; default: this process's own.
+        colour: mark ranks by colours.
+
+    Raises:
+        RendezvousError: the store's address is taken, or a command cannot be started.
+        KeyboardInterrupt: Ctrl-C, after all ranks have ended. SIGTERM and SIGHUP: SystemExit.
+
+    >>> import io
+    >>> launch([ProcessSpec(argv=["true"])] * 2, out=io.BytesIO(), err=io.BytesIO()).code
+    0
+    """
+    if not processes:
+        raise UsageError("there is no rank to start")
+    secret = secrets.token_hex(32)
+    with contextlib.ExitStack() as stack:
+        if serve:
+            host, port = addresses.split(store, variable="store") if store else (addresses.LOOPBACK, 0)
+            server = stack.enter_context(
+                Server(host if addresses.is_literal(host) else None, port, bytes.fromhex(secret))
+            )
+            store = addresses.join(host, server.port)
+        if store is None:
+            raise UsageError("when rank 0 serves the store, `store` must say where")
+        signals = stack.enter_context(_signals())
+        environments = _environments(
+            processes, settings or Settings(), store=store, served=serve, secret=secret
+        )
+        machines = Counter(_machine(spec) for spec in processes)
+        running: list[Process] = []
+        for rank, spec in enumerate(processes):
+            channels = _channels(rank, len(processes), out, err, quiet_others=quiet_others, colour=colour)
+            process = Process(
+                rank,
+                spec,
+                environment=environments[rank],
+                ranks_here=machines[_machine(spec)],
+                out=channels[0],
+                err=channels[1],
+            )
+            stack.callback(process.close)
+            running.append(process)
+        failures = _Watch(running, signals).until_the_end()
+    if signals:
+        if signals[0] == signal.SIGINT:
+            raise KeyboardInterrupt
+        raise SystemExit(SIGNALLED + signals[0])
+    return Outcome(failures=tuple(failures))
+
+
+class _Watch:
+    """From start to end of all ranks: who failed when, and what is done to the others."""
+
+    def __init__(self, processes: Sequence[Process], signals: list[int]) -> None:
+        self._processes = processes
+        self._signals = signals
+        self._failures: list[Process] = []
+        self._steps: list[tuple[float, int]] = []
+
+    def until_the_end(self) -> list[Failure]:
+        flow = Flow(self._processes)
+        running = list(self._processes)
+        heeded = 0
+        while running:
+            flow.move(TICK_S)
+            ended = [process for process in running if process.code is not None]
+            running = [process for process in running if process not in ended]
+            # Two in one tick: a rank that was killed is the cause, one that reports is the consequence.
+            failed = [process for process in ended if process.code != 0]
+            self._failures += sorted(failed, key=lambda each: (each.code or 0) <= SIGNALLED)
+            if self._failures and not self._steps:
+                self._plan_the_end(REPORT_S)
+            for number in self._signals[heeded:]:
+                self._heed(number, running, again=heeded > 0)
+                heeded += 1
+            self._take_steps(running)
+            for process in running:
+                process.sign_of_life()
+        flow.drain(TERMINATE_S)
+        return [_failure(process) for process in self._failures]
+
+    def _heed(self, number: int, running: Sequence[Process], *, again: bool) -> None:
+        """Pass Ctrl-C and the like on; the second time, do not wait."""
+        for process in running:
+            process.signal(signal.SIGKILL if again else number)
+        self._plan_the_end(0.0 if again else REPORT_S)
+
+    def _plan_the_end(self, patience_s: float) -> None:
+        at_s = time.monotonic() + patience_s
+        self._steps = [
+            (at_s, signal.SIGTERM),
+            (at_s + TERMINATE_S, signal.SIGKILL),
+            (at_s + 2 * TERMINATE_S, 0),
+            (float("inf"), 0),
+        ]
+
+    def _take_steps(self, running: Sequence[Process]) -> None:
+        while self._steps and self._steps[0][0] <= time.monotonic():
+            _, number = self._steps.pop(0)
+            for process in running:
+                if number:
+                    process.signal(number)
+                else:
+                    process.kill()
+
+
+def _failure(process: Process) -> Failure:
+    lines = tuple(line.decode(errors="replace") for line in process.err.last)
+    host = process.spec.host or "this machine"
+    return Failure(rank=process.rank, host=host, code=process.code or 0, last_lines=lines)
+
+
+def _channels(
+    rank: int, world: int, out: BinaryIO | None, err: BinaryIO | None, *, quiet_others: bool, colour: bool
+) -> tuple[Channel, Channel]:
+    before = b"" if quiet_others or world == 1 else prefix(rank, world, colour=colour)
+    if quiet_others and rank != 0:
+        return Channel(None, before), Channel(None, before)
+    return Channel(out or sys.stdout.buffer, before), Channel(err or sys.stderr.buffer, before)
+
+
+def _machine(spec: ProcessSpec) -> str | None:
+    """Ranks behind a local prefix share this machine's cores, whatever their hosts are called."""
+    return spec.host if spec.remote else None
+
+
+def _environments(
+    processes: Sequence[ProcessSpec], settings: Settings, *, store: str, served: bool, secret: str
+) -> list[dict[str, str]]:
+    """What makes each process its rank."""
+    hosts = [spec.host for spec in processes]
+    counts, seen = Counter(hosts), Counter[str | None]()
+    environments = []
+    for rank, host in enumerate(hosts):
+        identity = Settings(
+            rank=rank,
+            world=len(processes),
+            local_rank=seen[host],
+            local_world=counts[host],
+            host=host,
+            store=store,
+            store_served=served,
+            secret=secret,
+        ).to_environment()
+        seen[host] += 1
+        environments.append({"PYTHONUNBUFFERED": "1", **settings.to_environment(), **identity})
+    return environments
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[list[int]]:
+    """Collect Ctrl-C, SIGTERM and SIGHUP instead of dying of them; outside the main thread that is somebody
+    else's."""
+    arrived: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield arrived
+        return
+
+    def note(number: int, _frame: FrameType | None) -> None:
+        arrived.append(number)
+
+    before = {
+        number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    }
+    try:
+        yield arrived
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

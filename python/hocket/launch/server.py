@@ -1,0 +1,289 @@
+"""The rendezvous store's server: one thread, one selector, the `Ledger` behind it.
+
+Strangers cannot disturb a job: nothing is parsed before the proof of the secret, which must come within
+HANDSHAKE_TIMEOUT_S, and the oldest unproven connection makes room for a new one. Whatever breaks the protocol
+is logged and dropped. Closing leaves nothing: neither thread nor socket.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import selectors
+import socket
+import threading
+import time
+from dataclasses import dataclass, field
+
+import msgspec
+
+from hocket.errors import RendezvousError
+from hocket.launch import address as addresses
+from hocket.launch import frames, handshake
+from hocket.launch.handshake import Acceptor, HandshakeError
+from hocket.launch.ledger import Ledger
+from hocket.launch.messages import read_request
+
+HANDSHAKE_TIMEOUT_S = 5.0
+STRANGERS_MAX = 256
+"""Unproven connections. A proof takes two round trips, so honest ranks are gone before strangers fill
+this."""
+CLIENTS_MAX = 1 << 14
+STRANGERS_LOGGED_MAX = 20
+UNSENT_BYTES_MAX = 4 * frames.FRAME_BYTES_MAX
+READ_BYTES = 1 << 16
+BACKLOG = 1024
+ACCEPT_PAUSE_S = 0.1
+"""Without file descriptors for new connections, look again after this."""
+
+log = logging.getLogger("hocket.store")
+
+
+@dataclass(eq=False)
+class _Connection:
+    number: int
+    socket: socket.socket
+    peer: str
+    acceptor: Acceptor
+    deadline_ns: int
+    expects_proof: bool = False
+    proven: bool = False
+    held: bytearray = field(default_factory=bytearray)
+    frames: frames.Frames = field(default_factory=frames.Frames)
+    unsent: bytearray = field(default_factory=bytearray)
+
+
+class Server:
+    """A store that serves until `close`.
+
+    Args:
+        host: IP address to listen at; None: all addresses of this machine.
+        port: 0 for one that is free.
+        secret: the job's.
+
+    Raises:
+        RendezvousError: the address is taken or not one of this machine.
+
+    >>> with Server("127.0.0.1", 0, b"0123456789abcdef") as server:
+    ...     server.port > 0
+    True
+    """
+
+    def __init__(self, host: str | None, port: int, secret: bytes) -> None:
+        """Listen and start to serve."""
+        self._listener = _listen(host, port)
+        self._secret = secret
+        self._ledger = Ledger()
+        self._connections: dict[int, _Connection] = {}
+        self._accepted = 0
+        self._strangers_logged = 0
+        self._accept_again_ns: int | None = None
+        self._closing = threading.Event()
+        self._empty = threading.Event()
+        self._wake_in, self._wake_out = socket.socketpair()
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        self._selector.register(self._wake_out, selectors.EVENT_READ)
+        self._thread = threading.Thread(target=self._serve, name="hocket-store", daemon=True)
+        self._thread.start()
+
+    @property
+    def port(self) -> int:
+        """The port that it listens at."""
+        return int(self._listener.getsockname()[1])
+
+    def close(self, linger_s: float = 0.0) -> None:
+        """Stop serving, after at most `linger_s` in which clients may still leave; idempotent."""
+        if self._closing.is_set():
+            return
+        self._empty.wait(linger_s)
+        self._closing.set()
+        self._wake_in.send(b"x")
+        self._thread.join()
+        for each in (self._wake_in, self._wake_out, self._listener):
+            each.close()
+
+    def __enter__(self) -> Server:
+        """Itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close."""
+        self.close()
+
+    def _serve(self) -> None:
+        with self._selector:
+            while not self._closing.is_set():
+                for key, events in self._selector.select(self._timeout_s()):
+                    if key.fileobj is self._listener:
+                        self._accept()
+                    elif isinstance(key.data, _Connection):
+                        self._move(key.data, events)
+                self._expire(time.monotonic_ns())
+                self._send_answers()
+                if self._ledger.is_empty():
+                    self._empty.set()
+                else:
+                    self._empty.clear()
+            for connection in self._connections.values():
+                connection.socket.close()
+
+    def _timeout_s(self) -> float | None:
+        strangers = (each.deadline_ns for each in self._connections.values() if not each.proven)
+        deadlines = [min(strangers, default=None), self._ledger.deadline_ns(), self._accept_again_ns]
+        nearest = min((each for each in deadlines if each is not None), default=None)
+        return None if nearest is None else max(0.0, (nearest - time.monotonic_ns()) / 1e9)
+
+    def _accept(self) -> None:
+        try:
+            accepted, peer = self._listener.accept()
+        except BlockingIOError:
+            return
+        except OSError as error:
+            log.warning("store: no new connection can be taken: %s", error.strerror)
+            self._selector.unregister(self._listener)
+            self._accept_again_ns = time.monotonic_ns() + round(ACCEPT_PAUSE_S * 1e9)
+            return
+        strangers = [each for each in self._connections.values() if not each.proven]
+        if len(self._connections) - len(strangers) >= CLIENTS_MAX:
+            log.warning("store: %s turned away: server.CLIENTS_MAX is %d", peer, CLIENTS_MAX)
+            accepted.close()
+            return
+        if len(strangers) >= STRANGERS_MAX:
+            self._drop(strangers[0], "it made room for a newer one: server.STRANGERS_MAX are unproven")
+        accepted.setblocking(False)
+        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._accepted += 1
+        deadline_ns = time.monotonic_ns() + round(HANDSHAKE_TIMEOUT_S * 1e9)
+        where = addresses.join(peer[0], peer[1])
+        connection = _Connection(self._accepted, accepted, where, Acceptor(self._secret), deadline_ns)
+        self._connections[connection.number] = connection
+        self._selector.register(accepted, selectors.EVENT_READ, connection)
+
+    def _move(self, connection: _Connection, events: int) -> None:
+        """Read and write what can be, dropping the connection when it ends or misbehaves."""
+        if connection.number not in self._connections:
+            return  # it made room for another one in this very turn
+        try:
+            if events & selectors.EVENT_WRITE:
+                self._send(connection)
+            if events & selectors.EVENT_READ:
+                data = connection.socket.recv(READ_BYTES)
+                if not data:
+                    self._drop(connection, "it closed the connection before it proved the secret")
+                    return
+                self._take(connection, data)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self._drop(connection, error.strerror or str(error))
+        except RendezvousError as error:
+            self._drop(connection, str(error), misbehaved=True)
+
+    def _take(self, connection: _Connection, data: bytes) -> None:
+        if not connection.proven:
+            connection.held += data
+            self._handshake(connection)
+            if not connection.proven:
+                return
+            data = bytes(connection.held)
+            connection.held.clear()
+        connection.frames.feed(data)
+        while (payload := connection.frames.poll()) is not None:
+            self._ledger.handle(connection.number, read_request(payload), time.monotonic_ns())
+
+    def _handshake(self, connection: _Connection) -> None:
+        held = connection.held
+        if not connection.expects_proof:
+            if not handshake.MAGIC.startswith(held[: len(handshake.MAGIC)]):
+                raise HandshakeError(
+                    "it does not speak the protocol of Hocket's store, or another version of it"
+                )
+            if len(held) < handshake.HELLO_BYTES:
+                return
+            hello = bytes(held[: handshake.HELLO_BYTES])
+            del held[: handshake.HELLO_BYTES]
+            self._queue(connection, connection.acceptor.handle_hello(hello))
+            connection.expects_proof = True
+        if len(held) >= handshake.PROOF_BYTES:
+            proof = bytes(held[: handshake.PROOF_BYTES])
+            del held[: handshake.PROOF_BYTES]
+            self._queue(connection, connection.acceptor.handle_proof(proof))
+            connection.proven = True
+
+    def _send_answers(self) -> None:
+        for number, answer in self._ledger.poll():
+            connection = self._connections.get(number)
+            if connection is None:
+                continue
+            try:
+                self._queue(connection, frames.encode(msgspec.json.encode(answer)))
+            except OSError as error:
+                self._drop(connection, error.strerror or str(error))
+
+    def _queue(self, connection: _Connection, data: bytes) -> None:
+        connection.unsent += data
+        self._send(connection)
+        if len(connection.unsent) > UNSENT_BYTES_MAX:
+            raise OSError(f"it does not read: server.UNSENT_BYTES_MAX is {UNSENT_BYTES_MAX}")
+
+    def _send(self, connection: _Connection) -> None:
+        while connection.unsent:
+            try:
+                sent = connection.socket.send(connection.unsent)
+            except BlockingIOError:
+                break
+            del connection.unsent[:sent]
+        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if connection.unsent else 0)
+        self._selector.modify(connection.socket, wanted, connection)
+
+    def _expire(self, now_ns: int) -> None:
+        self._ledger.expire(now_ns)
+        if self._accept_again_ns is not None and self._accept_again_ns <= now_ns:
+            self._accept_again_ns = None
+            self._selector.register(self._listener, selectors.EVENT_READ)
+        for each in list(self._connections.values()):
+            if not each.proven and each.deadline_ns <= now_ns:
+                self._drop(
+                    each, f"it did not prove the secret within {HANDSHAKE_TIMEOUT_S:g} s", misbehaved=True
+                )
+
+    def _drop(self, connection: _Connection, reason: str, *, misbehaved: bool = False) -> None:
+        self._selector.unregister(connection.socket)
+        connection.socket.close()
+        del self._connections[connection.number]
+        self._ledger.disconnect(connection.number)
+        if connection.proven and not misbehaved:
+            return
+        self._strangers_logged += 1
+        if self._strangers_logged <= STRANGERS_LOGGED_MAX:
+            log.warning("store: dropped %s: %s", connection.peer, reason)
+        elif self._strangers_logged == STRANGERS_LOGGED_MAX + 1:
+            log.warning("store: further dropped connections are not logged")
+
+
+def _listen(host: str | None, port: int) -> socket.socket:
+    family = (
+        socket.AF_INET6
+        if (host is None and socket.has_dualstack_ipv6()) or ":" in (host or "")
+        else socket.AF_INET
+    )
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        with contextlib.ExitStack() as undo:
+            undo.callback(listener.close)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(host is not None))
+            listener.bind((host or "", port))
+            listener.listen(BACKLOG)
+            listener.setblocking(False)
+            undo.pop_all()
+    except OSError as error:
+        where = addresses.join(host or "*", port)
+        raise RendezvousError(
+            f"the store cannot listen at {where} on {socket.gethostname()}: {error.strerror}\n"
+            "hint: another job or program may use it, or it is no address of this machine; set HOCKET_STORE "
+            "to a free ADDRESS:PORT of rank 0's machine, on all ranks"
+        ) from None
+    return listener

@@ -1,0 +1,269 @@
+"""The rendezvous store as a rank uses it: a few values that all ranks share while a job is set up.
+
+One TCP connection, one request at a time, a deadline on every wait. The server is `hocket.launch.server`, in
+the launcher or in rank 0; there is no service to install.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from hocket.errors import RendezvousError
+from hocket.launch import address as addresses
+from hocket.launch import frames, handshake
+from hocket.launch.messages import Add, Done, Gather, Get, Hello, Leave, Ping, Request, Set, read_answer
+
+PATIENCE_S = 5.0
+"""How long an unreachable address, an unknown name or a listener that should be there is tried again."""
+HANDSHAKE_TIMEOUT_S = 5.0
+ANSWER_TIMEOUT_S = 10.0
+"""Beyond a request's own wait: the store is busy or its machine is gone."""
+LEAVE_TIMEOUT_S = 2.0
+RETRY_S = 0.05
+RETRY_S_MAX = 1.0
+READ_BYTES = 1 << 16
+
+
+class Store:
+    """A connection to the job's store. Values are what JSON can carry. Thread-safe: requests queue up.
+
+    Args:
+        address: `HOST:PORT` of the server.
+        secret: the job's; both sides prove it.
+        rank: of this process; None to watch only.
+        who: what messages to people call this process: "rank 3 on node7 (pid 4711)".
+        timeout_s: how long to wait for the server.
+        patience_s: how long to try again when nobody listens there; default PATIENCE_S.
+
+    Raises:
+        RendezvousError: nobody listens there, or somebody else does.
+
+    >>> from hocket.launch.server import Server
+    >>> server = Server("127.0.0.1", 0, b"0123456789abcdef")
+    >>> store = Store(f"127.0.0.1:{server.port}", b"0123456789abcdef", rank=0, who="rank 0", timeout_s=5)
+    >>> store.gather("colour", rank=0, world=1, value="red", timeout_s=5)
+    ['red']
+    >>> store.leave(); server.close()
+    """
+
+    def __init__(
+        self,
+        address: str,
+        secret: bytes,
+        *,
+        rank: int | None,
+        who: str,
+        timeout_s: float,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        """Connect, prove the secret, say hello."""
+        self.address = address
+        self._lock = threading.Lock()
+        self._frames = frames.Frames()
+        self._socket: socket.socket | None = _connect(address, secret, timeout_s, min(patience_s, timeout_s))
+        self.local_address: str = self._socket.getsockname()[0]
+        self._ask(Hello(rank=rank, who=who))
+
+    def set(self, key: str, value: Any) -> None:
+        """Put `value` under `key` for everyone, replacing what was there."""
+        self._ask(Set(key=key, value=_raw(value)))
+
+    def get(self, key: str, timeout_s: float) -> Any:
+        """Wait until `key` has a value; RendezvousError names the key, and the rank when that ends it:
+        `plan/3`."""
+        return self._ask(Get(key=key, timeout_s=timeout_s), timeout_s)
+
+    def add(self, key: str, n: int = 1) -> int:
+        """Add `n` to the counter `key`, 0 at first; its new value."""
+        return int(self._ask(Add(key=key, n=n)))
+
+    def gather(self, name: str, rank: int, world: int, value: Any, timeout_s: float) -> list[Any]:
+        """Give `value` and wait for everybody's; all values by rank. A name may be used again.
+
+        Raises:
+            RendezvousError: ranks are missing (named), have another world size, gave up or died.
+        """
+        request = Gather(name=name, rank=rank, world=world, value=_raw(value), timeout_s=timeout_s)
+        return list(self._ask(request, timeout_s))
+
+    def barrier(self, name: str, rank: int, world: int, timeout_s: float) -> None:
+        """Wait until all ranks are here."""
+        self.gather(name, rank, world, None, timeout_s)
+
+    def clock_ns(self) -> int:
+        """The server's CLOCK_MONOTONIC, nanoseconds, at some moment of this call."""
+        return int(self._ask(Ping()))
+
+    def leave(self, reason: str | None = None) -> None:
+        """Leave and close; with a reason, everyone who waits is told it. Idempotent, never raises."""
+        try:
+            if self._socket is not None:
+                self._ask(Leave(reason=reason), answer_timeout_s=LEAVE_TIMEOUT_S)
+        except RendezvousError:
+            pass  # the store is gone, so there is nobody to tell
+        finally:
+            self._close()
+
+    def _ask(self, request: Request, wait_s: float = 0.0, answer_timeout_s: float = ANSWER_TIMEOUT_S) -> Any:
+        with self._lock:
+            if self._socket is None:
+                raise RendezvousError(f"the connection to the store at {self.address} is closed")
+            try:
+                payload = self._exchange(self._socket, request, time.monotonic() + wait_s + answer_timeout_s)
+                answer = read_answer(payload)
+            except TimeoutError:
+                self._close()
+                raise RendezvousError(
+                    f"the store at {self.address} does not answer\n"
+                    "hint: see whether the launcher, or rank 0 that serves it, still runs"
+                ) from None
+            except OSError as error:
+                self._close()
+                raise RendezvousError(
+                    f"the store at {self.address} is gone: {error.strerror or error}\n"
+                    "hint: the launcher, or rank 0 that served it, has ended; its output says why"
+                ) from None
+            except (
+                BaseException
+            ):  # Ctrl-C in the middle of an exchange: the next answer would be the wrong one
+                self._close()
+                raise
+        if isinstance(answer, Done):
+            return msgspec.json.decode(answer.value)
+        raise RendezvousError(answer.message)
+
+    def _exchange(self, connection: socket.socket, request: Request, deadline_s: float) -> bytes:
+        connection.settimeout(_remaining_s(deadline_s))
+        connection.sendall(frames.encode(msgspec.json.encode(request)))
+        while (payload := self._frames.poll()) is None:
+            connection.settimeout(_remaining_s(deadline_s))
+            data = connection.recv(READ_BYTES)
+            if not data:
+                raise ConnectionError("it closed the connection")
+            self._frames.feed(data)
+        return payload
+
+    def _close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+
+def _raw(value: Any) -> Raw:
+    return Raw(msgspec.json.encode(value))
+
+
+def _remaining_s(deadline_s: float) -> float:
+    remaining_s = deadline_s - time.monotonic()
+    if remaining_s <= 0:
+        raise TimeoutError
+    return remaining_s
+
+
+def _connect(address: str, secret: bytes, timeout_s: float, patience_s: float) -> socket.socket:
+    """Try until somebody listens; `patience_s` for a listener that comes later, PATIENCE_S for anything
+    else."""
+    host, port = addresses.split(address)
+    began_s = time.monotonic()
+    pause_s = RETRY_S
+    while True:
+        left_s = timeout_s - (time.monotonic() - began_s)
+        try:
+            return _attempt(host, port, secret, max(left_s, RETRY_S))
+        except (OSError, _NameUnknownError) as error:
+            waited_s = time.monotonic() - began_s
+            refused = isinstance(error, ConnectionRefusedError)
+            if waited_s + pause_s > (patience_s if refused else min(PATIENCE_S, timeout_s)):
+                raise _unreachable(address, error, waited_s) from None
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, RETRY_S_MAX)
+
+
+class _NameUnknownError(RendezvousError):
+    """The name in the address is not known here, so far."""
+
+
+def _attempt(host: str, port: int, secret: bytes, timeout_s: float) -> socket.socket:
+    try:
+        candidates = addresses.resolve(host, port)
+    except RendezvousError as error:
+        raise _NameUnknownError(str(error)) from None
+    last: OSError | None = None
+    for family, where in candidates:
+        connection = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            connection.settimeout(min(timeout_s, PATIENCE_S))
+            connection.connect(where)
+            if (
+                connection.getsockname() == connection.getpeername()
+            ):  # a free local port can connect to itself
+                raise ConnectionRefusedError("Connection refused")
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            _prove(connection, secret, addresses.join(host, port))
+        except OSError as error:
+            connection.close()
+            last = error
+        except BaseException:
+            connection.close()
+            raise
+        else:
+            return connection
+    assert last is not None  # noqa: S101  # the resolver gives an address or raises
+    raise last
+
+
+def _prove(connection: socket.socket, secret: bytes, address: str) -> None:
+    connector = handshake.Connector(secret)
+    deadline_s = time.monotonic() + HANDSHAKE_TIMEOUT_S
+    try:
+        connection.sendall(connector.hello())
+        challenge = _receive(connection, handshake.CHALLENGE_BYTES, deadline_s)
+        connection.sendall(connector.handle_challenge(challenge))
+        _receive(connection, len(handshake.WELCOME), deadline_s)
+    except TimeoutError:
+        reason = f"it did not answer within {HANDSHAKE_TIMEOUT_S:g} s"
+    except EOFError:
+        reason = "it closed the connection: it is not Hocket's, or its secret is another one"
+    except handshake.HandshakeError as error:
+        reason = str(error)
+    else:
+        return
+    raise RendezvousError(
+        f"what listens at {address} is not this job's store: {reason}\n"
+        "hint: set HOCKET_STORE to a free ADDRESS:PORT of rank 0's machine, on all ranks"
+    )
+
+
+def _receive(connection: socket.socket, size: int, deadline_s: float) -> bytes:
+    """Exactly `size` bytes."""
+    data = b""
+    while len(data) < size:
+        connection.settimeout(_remaining_s(deadline_s))
+        more = connection.recv(size - len(data))
+        if not more:
+            raise EOFError
+        data += more
+    return data
+
+
+def _unreachable(address: str, error: Exception, waited_s: float) -> RendezvousError:
+    if isinstance(error, _NameUnknownError):
+        return RendezvousError(str(error))
+    if isinstance(error, ConnectionRefusedError):
+        what = f"nobody listens at {address} (tried for {waited_s:.0f} s)"
+        hint = "see whether rank 0, or the launcher, was started and what it printed"
+    else:
+        reason = (
+            "no answer" if isinstance(error, TimeoutError) else str(getattr(error, "strerror", None) or error)
+        )
+        what = f"the store at {address} cannot be reached from {socket.gethostname()}: {reason}"
+        hint = (
+            "check address, routes and firewalls; HOCKET_STORE sets another ADDRESS:PORT of rank 0's machine"
+        )
+    return RendezvousError(f"{what}\nhint: {hint}")

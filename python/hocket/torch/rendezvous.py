@@ -1,0 +1,39 @@
+"""Publish an address through torchrun's own store: MASTER_PORT is that store's, and every rank knows it."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+
+from torch.distributed import DistError, TCPStore  # type: ignore[attr-defined]
+
+from hocket.errors import RendezvousError
+
+KEY = "hocket/store"
+
+
+def publish(address: str | None, timeout_s: float) -> str:
+    """Rank 0 gives the address of the job's store, everybody gets it.
+
+    Args:
+        address: `HOST:PORT` on rank 0, None elsewhere.
+        timeout_s: longest wait for torchrun's store and for rank 0.
+
+    Raises:
+        RendezvousError: torchrun's store cannot be reached, or rank 0 did not publish in time.
+    """
+    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    key = f"{KEY}/{os.environ.get('TORCHELASTIC_RUN_ID', '')}/{restart}"
+    try:
+        store = TCPStore(
+            host, port, is_master=False, timeout=timedelta(seconds=timeout_s), wait_for_workers=False
+        )
+        if address is not None:
+            store.set(key, address)
+        return str(store.get(key).decode())
+    except (DistError, RuntimeError) as error:
+        raise RendezvousError(
+            f"the address of the job's store did not come through torchrun's store at {host}:{port} "
+            f"within {timeout_s:g} s: {str(error).splitlines()[0]}\nhint: see what rank 0 printed"
+        ) from None
