@@ -55,16 +55,22 @@ class Browser:
             self.session = self.call("Target.attachToTarget", targetId=page, flatten=True)["sessionId"]
             for domain in ("Page", "Runtime", "Log"):
                 self.call(f"{domain}.enable")
-        except BaseException:
-            self.__exit__(None, None, None)
+        except BaseException as error:
+            self.__exit__(type(error), error, None)
             raise
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.process.terminate()
-        self.process.wait(10)
-        os.close(self.read_fd)
-        os.close(self.write_fd)
+        try:
+            if error is None:
+                self.session = None
+                self.call("Browser.close")
+                self.process.wait(ANSWER_TIMEOUT_S)
+        finally:
+            self.process.kill()
+            self.process.wait()
+            os.close(self.read_fd)
+            os.close(self.write_fd)
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
         """Send a command and return its result; events that come meanwhile are kept."""

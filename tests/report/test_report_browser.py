@@ -54,6 +54,19 @@ def test_page_draws(browser: Browser, report: Path, tmp_path: Path, width: int, 
     assert (tmp_path / "page.png").stat().st_size > 10_000
 
 
+def test_long_names_do_not_scroll_the_page(browser: Browser, tmp_path: Path) -> None:
+    """On a telephone the whole page would move sideways because one host has a long name."""
+    write_trace(tmp_path, Shape(steps=4))
+    for name in ("run.json", "comparison.json"):
+        text = (tmp_path / name).read_text()
+        for word in ("node1", "north", "contiguous", "block0", "train", "DDP", "transformer", "per byte"):
+            text = text.replace(word, word + "longer" * 20)
+        (tmp_path / name).write_text(text)
+    browser.open(build(tmp_path), width=400)
+    assert browser.run("document.documentElement.scrollWidth") == 400
+    assert browser.errors == []
+
+
 def test_timeline_obeys_keys(browser: Browser, report: Path) -> None:
     """Without a mouse the timeline could not be zoomed, moved or read."""
     browser.open(report)

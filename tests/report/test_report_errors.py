@@ -75,6 +75,7 @@ def test_newer_version_is_refused(tmp_path: Path, name: str) -> None:
         ("run.json", b"[]"),
         ("run.json", b"\xff\xfe"),
         ("run.json", b'{"version": 1, "world": "four", "hosts": []}'),
+        ("run.json", b'{"version": 1, "world": 4000000000, "hosts": []}'),
         ("rank-0.hktrace", b"PK\x03\x04" + bytes(200)),
         ("comparison.json", b'{"strategies": 3}'),
     ],

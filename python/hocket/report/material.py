@@ -19,6 +19,8 @@ from hocket.errors import ArtefactError
 from hocket.report.markup import NAME_CHARACTERS_MAX, clipped
 from hocket.report.records import RECORD, Records, RunInfo, read_records, read_run
 
+# Each rank has a file: more of them than this is a damaged number, not a job.
+WORLD_MAX = 65_536
 SEND, INSTANCE = 5, 16
 STEP, FORWARD, BACKWARD, WAIT, OPTIMIZER = 32, 33, 34, 35, 36
 
@@ -119,6 +121,10 @@ def load(directory: Path) -> Material:
             f"{directory}: is not a directory; give the one that `hocket run --trace DIR` wrote"
         )
     run = read_run(directory / "run.json")
+    if not 1 <= run.world <= WORLD_MAX:
+        raise ArtefactError(
+            f"{directory / 'run.json'}: a world of {run.world} ranks is not from 1 to {WORLD_MAX}"
+        )
     notes: list[str] = []
     records: list[Records] = []
     missing: list[int] = []

@@ -53,7 +53,7 @@ def section(material: Material) -> Section:
 
 def _path(material: Material, plan: Plan) -> Html:
     """The ranks in logical order, each in its rack's colour."""
-    racks = [material.rack(rank) for rank in range(plan.world)]
+    racks = [material.rack(rank) for rank in range(material.run.world)]
     items = []
     for rank in plan.order[:RANKS_MAX]:
         rack = racks[rank] if 0 <= rank < len(racks) else None
