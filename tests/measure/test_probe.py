@@ -12,21 +12,27 @@ from hocket.artefacts.cluster import Cluster
 from hocket.errors import PeerError, UsageError
 from hocket.measure import transfer
 from hocket.measure.network import probe
-from hocket.measure.transfer import TOKEN_BYTES, Peer, Station
+from hocket.measure.transfer import TOKEN_BYTES, Durations, Peer, Station
 from hocket.planners import search
+
+BRIEF = Durations(pings_s=0.01, transfer_s=0.05, crowded_s=0.05)
+"""Loopback needs no long transfers; what is tested is who talks to whom."""
 
 
 @pytest.fixture(autouse=True)
 def _brief(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loopback needs no long transfers; what is tested is who talks to whom."""
-    monkeypatch.setattr(transfer, "TRANSFER_S", 0.05)
-    monkeypatch.setattr(transfer, "DISCARDED_S", 0.02)
-    monkeypatch.setattr(transfer, "PINGS_S", 0.01)
+    """A silent peer is noticed soon."""
     monkeypatch.setattr(transfer, "SILENCE_S", 1.0)
 
 
 def take_part(seat: Seat) -> Cluster:
-    return probe(seat, name=f"host{seat.rank}", address=f"127.0.0.{seat.rank + 1}", slots=seat.rank + 1)
+    return probe(
+        seat,
+        name=f"host{seat.rank}",
+        address=f"127.0.0.{seat.rank + 1}",
+        slots=seat.rank + 1,
+        durations=BRIEF,
+    )
 
 
 @pytest.mark.parametrize("hosts", [2, 3])
@@ -81,7 +87,7 @@ def test_a_stranger_on_the_port_is_ignored() -> None:
         caller = threading.Thread(target=ping, args=(a,))
         caller.start()
         with b.open([], [0], 0) as links:
-            links.round_trip_s()
+            links.round_trip_s(0.01)
         caller.join()
     a.close()
     b.close()
@@ -89,7 +95,7 @@ def test_a_stranger_on_the_port_is_ignored() -> None:
 
 def ping(station: Station) -> None:
     with station.open([1], [], 0) as links:
-        links.round_trip_s()
+        links.round_trip_s(0.01)
 
 
 def test_a_peer_that_stops_in_the_middle_is_named() -> None:
@@ -101,7 +107,7 @@ def test_a_peer_that_stops_in_the_middle_is_named() -> None:
     sender = threading.Thread(target=lambda: a.open([1], [], 0).close())
     sender.start()
     with b.open([], [0], 0) as links, pytest.raises(PeerError, match="with host a failed"):
-        links.receive_bit_per_s()
+        links.receive_bit_per_s(0.05)
     sender.join()
     a.close()
     b.close()

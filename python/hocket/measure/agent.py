@@ -1,7 +1,7 @@
 """What `hocket probe` runs on every host: `python -m hocket.measure.agent`, as ranks of a job.
 
 The first rank of each host measures for it; the others only count as its slots.
-Rank 0 reports through the store: events under `probe/event-I`, in order, the last with the cluster.
+Rank 0 prints events, one JSON object a line, the last of which has the cluster.
 """
 
 from __future__ import annotations
@@ -43,21 +43,6 @@ class _Hosts:
         return self.store.gather(f"probe/{name}", self.rank, self.world, value, STEP_TIMEOUT_S)
 
 
-@dataclass
-class _Reporter:
-    """Rank 0's events in the store."""
-
-    store: Store
-    sent: int = 0
-
-    def progress(self, done: int, total: int, what: str) -> None:
-        self.send(Event(done=done, total=total, what=what))
-
-    def send(self, event: Event) -> None:
-        self.store.set(f"probe/event-{self.sent}", msgspec.to_builtins(event))
-        self.sent += 1
-
-
 def run_agent() -> None:
     """Take part in the probe of the job that the environment describes."""
     with rendezvous.join() as job:
@@ -65,16 +50,24 @@ def run_agent() -> None:
         hosts = list(dict.fromkeys(places))
         if places.index(job.identity) != job.rank:
             return
-        reporter = _Reporter(job.store)
         cluster = probe(
             _Hosts(job.store, hosts.index(job.identity), len(hosts)),
             name=job.host,
             address=job.bind,
             slots=places.count(job.identity),
-            progress=reporter.progress if job.rank == 0 else None,
+            progress=_report if job.rank == 0 else None,
         )
         if job.rank == 0:
-            reporter.send(Event(done=1, total=1, what="done", cluster=cluster))
+            _print(Event(done=1, total=1, what="done", cluster=cluster))
+
+
+def _report(done: int, total: int, what: str) -> None:
+    _print(Event(done=done, total=total, what=what))
+
+
+def _print(event: Event) -> None:
+    sys.stdout.buffer.write(msgspec.json.encode(event) + b"\n")
+    sys.stdout.buffer.flush()
 
 
 if __name__ == "__main__":

@@ -24,10 +24,13 @@ from hocket.artefacts.cluster import Cluster, Host, Rack
 from hocket.errors import UsageError
 from hocket.measure.rounds import crossing, tournament, within
 from hocket.measure.topology import find_racks, host_rates, settle_rates, slow_flows
-from hocket.measure.transfer import PINGS_S, TOKEN_BYTES, TRANSFER_S, Links, Peer, Station
+from hocket.measure.transfer import TOKEN_BYTES, Durations, Links, Peer, Station
 
-CROSSING_ROUNDS_MAX = 3
-"""Rounds of flows between racks: each pairs hosts differently, since one slow host would hide a trunk."""
+DURATIONS = Durations()
+
+CROSSING_ROUNDS = 2
+"""Rounds of flows between racks, the fuller of which counts: each pairs hosts differently, since a slow host
+would hide a trunk, and flows that collide at their start waste some of it."""
 
 AGAIN_MAX = 6
 """Flows that are measured again, alone: each takes half a second."""
@@ -65,7 +68,13 @@ class _Introduction(msgspec.Struct, frozen=True):
 
 
 def probe(
-    ranks: Ranks, *, name: str, address: str, slots: int = 1, progress: Progress | None = None
+    ranks: Ranks,
+    *,
+    name: str,
+    address: str,
+    slots: int = 1,
+    durations: Durations = DURATIONS,
+    progress: Progress | None = None,
 ) -> Cluster:
     """Measure the network of a job; called at the same time on every host, one rank each.
 
@@ -80,16 +89,20 @@ def probe(
         hosts = msgspec.convert(ranks.gather("hello", msgspec.to_builtins(hello)), list[_Introduction])
         _check_names(hosts)
         station.meet([Peer(host.name, host.address, host.port) for host in hosts], ranks.rank)
-        return _Probe(ranks, station, hosts, progress or _silent).run()
+        return _Probe(ranks, station, hosts, durations, progress or _silent).run()
     finally:
         station.close()
 
 
-def estimate_s(hosts: int, racks: int = 2) -> float:
+def estimate_s(hosts: int, racks: int = 2, durations: Durations = DURATIONS) -> float:
     """About how long a probe takes, seconds."""
     steps = _steps(hosts, racks)
     pings = len(tournament(hosts))
-    return pings * PINGS_S + (steps - pings) * TRANSFER_S + steps * STEP_OVERHEAD_S
+    crowded = CROSSING_ROUNDS if racks > 1 else 0
+    plain = steps - pings - crowded
+    each = durations
+    measuring_s = pings * each.pings_s + plain * each.transfer_s + crowded * each.crowded_s
+    return measuring_s + steps * STEP_OVERHEAD_S
 
 
 def _steps(hosts: int, racks: int) -> int:
@@ -99,15 +112,21 @@ def _steps(hosts: int, racks: int) -> int:
 
 def _steps_between(racks: int) -> int:
     """Flows within racks, two a pair of racks alone, flows between racks at once."""
-    return 1 + 2 * len(tournament(racks)) + min(CROSSING_ROUNDS_MAX, racks - 1)
+    return 1 + 2 * len(tournament(racks)) + (CROSSING_ROUNDS if racks > 1 else 0)
 
 
 class _Probe:
     """The steps of one probe, as one host takes them."""
 
     def __init__(
-        self, ranks: Ranks, station: Station, hosts: list[_Introduction], progress: Progress
+        self,
+        ranks: Ranks,
+        station: Station,
+        hosts: list[_Introduction],
+        durations: Durations,
+        progress: Progress,
     ) -> None:
+        self._durations = durations
         self._ranks = ranks
         self._station = station
         self._hosts = hosts
@@ -134,7 +153,8 @@ class _Probe:
         self._tell("flows within racks")
         duplex = self._rates(within(racks))
         alone = self._alone(racks)
-        at_once = [self._crossing(racks, turn) for turn in range(min(CROSSING_ROUNDS_MAX, len(racks) - 1))]
+        turns = CROSSING_ROUNDS if len(racks) > 1 else 0
+        at_once = [self._crossing(racks, turn) for turn in range(turns)]
         trunks, settled = settle_rates(rates, racks, alone, at_once)
         links = host_rates(settled, duplex) if count > 1 else [self._hosts[0].copy_bit_per_s]
         return self._cluster(racks, trunks, links, latency_s, settled)
@@ -160,20 +180,20 @@ class _Probe:
 
     def _crossing(self, racks: tuple[tuple[int, ...], ...], turn: int) -> dict[Flow, float]:
         self._tell("flows between racks at once")
-        return self._rates(crossing(racks, turn))
+        return self._rates(crossing(racks, turn), self._durations.crowded_s)
 
     def _latencies(self, pairs: Sequence[Flow]) -> dict[Flow, float]:
         """Round trips of these pairs at once, seconds."""
         with self._open(pairs) as links:
             self._share({})
-            found = links.round_trip_s()
+            found = links.round_trip_s(self._durations.pings_s)
         return self._share({(self._ranks.rank, other): round_trip_s for other, round_trip_s in found.items()})
 
-    def _rates(self, flows: Sequence[Flow]) -> dict[Flow, float]:
+    def _rates(self, flows: Sequence[Flow], duration_s: float | None = None) -> dict[Flow, float]:
         """Rates of these flows at once, bit/s."""
         with self._open(flows) as links:
             self._share({})
-            found = links.receive_bit_per_s()
+            found = links.receive_bit_per_s(duration_s or self._durations.transfer_s)
         return self._share({(other, self._ranks.rank): rate for other, rate in found.items()})
 
     def _open(self, flows: Sequence[Flow]) -> Links:

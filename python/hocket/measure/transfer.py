@@ -18,18 +18,14 @@ from dataclasses import dataclass
 
 from hocket.errors import PeerError
 
-TRANSFER_S = 0.45
-"""Duration of a transfer: room for ten round trips over a slow trunk's queue after the discarded part."""
-
-DISCARDED_S = 0.18
-"""Part of it that does not count. Slow start from 10 segments to 10 Gbit/s at 1 ms takes ten round trips."""
+DISCARDED_PART = 0.4
+"""Part of a transfer that does not count: slow start to 10 Gbit/s at 1 ms takes ten round trips."""
 
 SILENCE_S = 5.0
 """A peer from which nothing comes for so long is reported."""
 
 PINGS_MAX = 300
 PINGS_MIN = 10
-PINGS_S = 0.12
 """Round trips of a latency measurement: as many as fit the time, within these bounds."""
 
 LATENCY_QUANTILE = 0.1
@@ -41,6 +37,19 @@ _GREETING = struct.Struct(f"!8s{TOKEN_BYTES}sII")
 _MAGIC = b"hktprobe"
 _PIECE_BYTES = 1 << 18
 _PING_BYTES = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Durations:
+    """How long measurements take, seconds.
+
+    `transfer_s`: room for ten round trips over a slow trunk's queue after the discarded part. `crowded_s`:
+    several flows on one link: one that loses a whole window waits 0.2 s for its timer.
+    """
+
+    pings_s: float = 0.12
+    transfer_s: float = 0.45
+    crowded_s: float = 0.9
 
 
 @dataclass(frozen=True)
@@ -163,32 +172,32 @@ class Links:
         for link in (*self.out.values(), *self.into.values()):
             link.close()
 
-    def round_trip_s(self) -> dict[int, float]:
+    def round_trip_s(self, duration_s: float) -> dict[int, float]:
         """Ping those connected to, answer those connected from; round trip to each of the former, seconds."""
         with ThreadPoolExecutor(max(1, len(self.into))) as pool:
             echoes = [pool.submit(self._echo, source) for source in self.into]
-            found = {destination: self._ping(destination) for destination in self.out}
+            found = {destination: self._ping(destination, duration_s) for destination in self.out}
             for link in self.out.values():
                 link.shutdown(socket.SHUT_WR)
             for echo in echoes:
                 echo.result()
         return found
 
-    def receive_bit_per_s(self) -> dict[int, float]:
+    def receive_bit_per_s(self, duration_s: float) -> dict[int, float]:
         """Send to those connected to and receive from the others, at once; rate from each of the latter."""
         with ThreadPoolExecutor(max(1, len(self.into) + len(self.out))) as pool:
-            receivers = {source: pool.submit(self._receive, source) for source in self.into}
-            senders = [pool.submit(self._send, destination) for destination in self.out]
+            receivers = {source: pool.submit(self._receive, source, duration_s) for source in self.into}
+            senders = [pool.submit(self._send, destination, duration_s) for destination in self.out]
             found = {source: receiver.result() for source, receiver in receivers.items()}
             for sender in senders:
                 sender.result()
         return found
 
-    def _ping(self, destination: int) -> float:
+    def _ping(self, destination: int, duration_s: float) -> float:
         link = self.out[destination]
         link.settimeout(SILENCE_S)
         times: list[float] = []
-        end = time.perf_counter() + PINGS_S
+        end = time.perf_counter() + duration_s
         try:
             while len(times) < PINGS_MAX and (len(times) < PINGS_MIN or time.perf_counter() < end):
                 start = time.perf_counter()
@@ -208,10 +217,10 @@ class Links:
         except OSError as error:
             raise self._silent(source, error) from None
 
-    def _send(self, destination: int) -> None:
+    def _send(self, destination: int, duration_s: float) -> None:
         """Until the receiver closes, which is how a transfer ends."""
         link = self.out[destination]
-        link.settimeout(TRANSFER_S + SILENCE_S)
+        link.settimeout(duration_s + SILENCE_S)
         piece = bytes(_PIECE_BYTES)
         try:
             while True:
@@ -221,7 +230,7 @@ class Links:
         except OSError:
             return
 
-    def _receive(self, source: int) -> float:
+    def _receive(self, source: int, duration_s: float) -> float:
         link = self.into[source]
         link.settimeout(SILENCE_S)
         room = bytearray(_PIECE_BYTES)
@@ -236,9 +245,9 @@ class Links:
                     raise EOFError("it closed the connection")
                 received += count
                 start = now if start is None else start
-                if counted_from is None and now - start >= DISCARDED_S:
+                if counted_from is None and now - start >= DISCARDED_PART * duration_s:
                     counted_from = (now, received)
-                elif counted_from is not None and now - start >= TRANSFER_S:
+                elif counted_from is not None and now - start >= duration_s:
                     return (received - counted_from[1]) * 8 / (now - counted_from[0])
         except (OSError, EOFError) as error:
             raise self._silent(source, error) from None
