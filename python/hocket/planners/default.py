@@ -1,0 +1,89 @@
+"""The plan of a job that nobody measured: by hosts alone, gradients in reverse order of registration."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from hocket.artefacts.plan import Bucket, Plan, Synchroniser
+
+FIRST_BUCKET_BYTES = 1 << 20
+"""The first bucket is ready early in backward: a small one puts the network to work."""
+
+BUCKET_BYTES = 4 << 20
+"""Large enough that per-bucket costs vanish, small enough to overlap with backward."""
+
+ITEM_BYTES = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2}
+
+
+class Shape(Struct, frozen=True, kw_only=True):
+    """A gradient as planning sees it: elements, not extents."""
+
+    name: str
+    elements: int
+    dtype: str
+
+
+def default_plan(gradients: Sequence[Shape], hosts: Sequence[str]) -> Plan:
+    """A plan for `gradients` in registration order; `hosts[rank]` is each rank's host.
+
+    One host: `direct` through shared memory. Several hosts with several ranks each, next to one another: `two_level`. Else
+    a ring.
+
+    >>> default_plan([Shape(name="w", elements=10, dtype="f32")], ["a", "a"]).buckets[0].synchroniser.algorithm
+    'direct'
+    """
+    world = len(hosts)
+    blocks = _blocks(hosts)
+    if len(blocks) == 1:
+        synchroniser, why = Synchroniser(algorithm="direct"), "all ranks are on one host"
+    elif len(blocks) < world and len(blocks) == len(set(hosts)):
+        synchroniser, why = (
+            Synchroniser(algorithm="two_level", sizes=tuple(blocks)),
+            "hosts have several ranks",
+        )
+    else:
+        synchroniser, why = Synchroniser(algorithm="ring"), "each rank has its own host"
+    buckets = tuple(
+        Bucket(
+            gradients=tuple(gradient.name for gradient in bundle),
+            elements=sum(gradient.elements + 1 for gradient in bundle),
+            dtype=bundle[0].dtype,
+            priority=priority,
+            synchroniser=synchroniser,
+        )
+        for priority, bundle in enumerate(_bundles(gradients))
+    )
+    return Plan(
+        world=world,
+        order=tuple(range(world)),
+        buckets=buckets,
+        label=f"default {synchroniser.algorithm}",
+        reason=f"Nothing was measured; {why}.",
+        predicted_step_s=0.0,
+    )
+
+
+def _blocks(hosts: Sequence[str]) -> list[int]:
+    """Lengths of the runs of equal hosts."""
+    blocks: list[int] = []
+    for rank, host in enumerate(hosts):
+        if rank > 0 and host == hosts[rank - 1]:
+            blocks[-1] += 1
+        else:
+            blocks.append(1)
+    return blocks
+
+
+def _bundles(gradients: Sequence[Shape]) -> list[list[Shape]]:
+    """Backward makes gradients in reverse; a bundle closes when it is large enough, one open per element type."""
+    closed: list[list[Shape]] = []
+    opened: dict[str, list[Shape]] = {}
+    for gradient in reversed(gradients):
+        bundle = opened.setdefault(gradient.dtype, [])
+        bundle.append(gradient)
+        limit = BUCKET_BYTES if closed else FIRST_BUCKET_BYTES
+        if sum(each.elements for each in bundle) * ITEM_BYTES[gradient.dtype] >= limit:
+            closed.append(opened.pop(gradient.dtype))
+    return closed + list(opened.values())

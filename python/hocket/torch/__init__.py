@@ -1,0 +1,10 @@
+"""Hocket for PyTorch: two lines in a training script, the loop stays as it is.
+
+import hocket.torch as hk
+
+model, optimizer = hk.distribute(model, optimizer)
+"""
+
+from hocket.torch.distribute import distribute, log, no_sync, rank, world
+
+__all__ = ["distribute", "log", "no_sync", "rank", "world"]

@@ -1,0 +1,169 @@
+"""`distribute`: makes a model and its optimizer train together with those of the other ranks."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import functools
+import sys
+from pathlib import Path
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
+
+import torch
+from hocket.artefacts import files
+from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.plan import Plan
+from hocket.artefacts.trace import LoadedProgram, RunInfo, write_run
+from hocket.errors import UsageError
+from hocket.launch.rendezvous import Job, join
+from hocket.planners.default import Shape, default_plan
+from hocket.settings import Settings
+from hocket.torch import gradients
+from hocket.torch.profiler import Profiler
+from hocket.torch.rendezvous import publish
+from hocket.torch.replicate import replicate
+from hocket.torch.session import Session
+from hocket.torch.spans import Spans
+
+Model = TypeVar("Model", bound=torch.nn.Module)
+Optimizer = TypeVar("Optimizer", bound=torch.optim.Optimizer)
+
+_sessions: WeakKeyDictionary[torch.nn.Module, Session | Profiler] = WeakKeyDictionary()
+
+
+def distribute(
+    model: Model, optimizer: Optimizer, *, plan: Plan | None = None, settings: Settings | None = None
+) -> tuple[Model, Optimizer]:
+    """Train `model` together with the other ranks of the job; the loop stays as it is.
+
+    All ranks start from rank 0's parameters, buffers and optimizer state. After `loss.backward()` every gradient is the mean
+    over all ranks, as with DistributedDataParallel. Both objects are the ones that were given: `state_dict` is unchanged.
+    `with model.no_sync():` accumulates gradients without communication.
+
+    Args:
+        model: on the CPU; parameters that do not require gradients are left alone.
+        optimizer: over parameters of the model.
+        plan: default: the plan file of `settings`, else one by hosts alone.
+        settings: default: from the environment.
+
+    Raises:
+        RendezvousError: ranks do not meet, or their models differ. UsageError: the plan is for another model, or the model is
+        distributed already. Later, out of `backward`: PeerError when another rank dies or gives up.
+
+    >>> model = torch.nn.Linear(3, 2)
+    >>> model, optimizer = distribute(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    >>> model(torch.ones(1, 3)).sum().backward(); optimizer.step()
+    """
+    if model in _sessions:
+        raise UsageError("the model is distributed already\nhint: call `distribute` once, before the loop")
+    parameters = gradients.trained(model)
+    settings = settings or Settings.from_environment()
+    job = join(settings, publish=publish)
+    try:
+        gradients.agree(model, job)
+        if settings.profile_out is not None:
+            _sessions[model] = Profiler(model, optimizer, parameters, job, Path(settings.profile_out))
+            return _with_no_sync(model), optimizer
+        cluster = None if settings.cluster is None else files.read(Path(settings.cluster), Cluster)
+        plan = plan or _plan(settings, parameters, job)
+        if plan.world != job.world:
+            raise UsageError(
+                f"the plan is for {plan.world} ranks, the job has {job.world}\nhint: make a new plan"
+            )
+        engine = job.engine()
+    except BaseException as error:
+        job.close(f"{type(error).__name__}: {error}")
+        raise
+    try:
+        replicate(model, optimizer, job, engine)
+        spans = None
+        if settings.trace is not None:
+            spans = Spans(model, optimizer, engine, Path(settings.trace), job.rank)
+        session = Session(parameters, plan, job, engine, spans)
+    except BaseException as error:
+        engine.abort(f"{type(error).__name__}: {error}")
+        engine.close()
+        job.close(f"{type(error).__name__}: {error}")
+        raise
+    if settings.trace is not None and job.rank == 0:
+        write_run(Path(settings.trace), _run_info(plan, session, job, cluster))
+    _sessions[model] = session
+    _keep_gradients_in_place(optimizer, session)
+    return _with_no_sync(model), optimizer
+
+
+def no_sync(model: torch.nn.Module) -> contextlib.AbstractContextManager[None]:
+    """Backward passes inside accumulate gradients without communication; also `model.no_sync()`."""
+    return _session(model).no_sync()
+
+
+def log(model: torch.nn.Module, **values: Any) -> None:
+    """Add values of this step (`step=3, loss=2.5`) to the trace; nothing when no trace is written."""
+    session = _session(model)
+    if isinstance(session, Session) and session.spans is not None:
+        session.spans.log(**values)
+
+
+def rank(model: torch.nn.Module) -> int:
+    """This process's rank in the job of a distributed model."""
+    return _session(model).job.rank
+
+
+def world(model: torch.nn.Module) -> int:
+    """Number of ranks in the job of a distributed model."""
+    return _session(model).job.world
+
+
+def _session(model: torch.nn.Module) -> Session | Profiler:
+    session = _sessions.get(model)
+    if session is None:
+        raise UsageError(
+            "the model is not distributed\nhint: model, optimizer = hk.distribute(model, optimizer)"
+        )
+    return session
+
+
+def _plan(settings: Settings, parameters: dict[str, torch.nn.Parameter], job: Job) -> Plan:
+    if settings.plan is not None:
+        return files.read(Path(settings.plan), Plan)
+    shapes = [
+        Shape(name=name, elements=each.numel(), dtype=gradients.DTYPES[each.dtype])
+        for name, each in parameters.items()
+    ]
+    return default_plan(shapes, job.hosts)
+
+
+def _with_no_sync(model: Model) -> Model:
+    # A partial of a module's function: the model stays picklable and copyable.
+    model.no_sync = functools.partial(no_sync, model)  # type: ignore[assignment]
+    return model
+
+
+def _keep_gradients_in_place(optimizer: torch.optim.Optimizer, session: Session) -> None:
+    """`zero_grad` zeroes whole buckets; gradients of parameters that are not communicated go as before."""
+    own = {id(parameter) for bucket in session.buckets for parameter in bucket.parameters}
+    before = optimizer.zero_grad
+
+    def zero_grad(set_to_none: bool = True) -> None:
+        others = [each for group in optimizer.param_groups for each in group["params"] if id(each) not in own]
+        if others:
+            before(set_to_none)
+        session.zero_grad()
+
+    optimizer.zero_grad = zero_grad  # type: ignore[method-assign]
+
+
+def _run_info(plan: Plan, session: Session, job: Job, cluster: Cluster | None) -> RunInfo:
+    return RunInfo(
+        world=job.world,
+        hosts=job.hosts,
+        script=" ".join(sys.argv),
+        started_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        plan=plan,
+        cluster=cluster,
+        programs=tuple(
+            LoadedProgram(program=program, label=f"bucket {index}", bucket=index, bytes=len(bucket.memory))
+            for index, (program, bucket) in enumerate(zip(session.programs, session.buckets, strict=True))
+        ),
+    )

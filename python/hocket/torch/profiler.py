@@ -1,0 +1,134 @@
+"""Profiling instead of communicating: what a training step of this model looks like, under the load of all ranks.
+
+Ranks run side by side without synchronising gradients, so that cores and caches are shared as in the job. After enough
+steps rank 0 writes the medians, averaged over ranks, and every rank ends its script.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from hocket.artefacts import files
+from hocket.artefacts.profile import Gradient, Profile
+from hocket.launch.rendezvous import Job
+from hocket.torch.gradients import DTYPES
+
+WARM_UP_STEPS = 2
+STEPS = 8
+
+
+class Profiler:
+    """Times of each step's parts, seconds since its forward began."""
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        parameters: dict[str, torch.nn.Parameter],
+        job: Job,
+        out: Path,
+    ) -> None:
+        """Hook forward, gradients and the optimizer."""
+        self.job = job
+        self._parameters = parameters
+        self._sparse: set[str] = set()
+        self._model_name = type(model).__name__
+        self._out = out
+        self._steps: list[dict[str, float]] = []
+        self._now: dict[str, float] = {}
+        self._began_s = 0.0
+        model.register_forward_pre_hook(self._on_forward)
+        model.register_forward_hook(self._on_forward_end)
+        names = {id(parameter): name for name, parameter in parameters.items()}
+        for module in model.modules():
+            owned = [names[id(each)] for each in module.parameters(recurse=False) if id(each) in names]
+            if owned:
+                module.register_forward_pre_hook(self._needed(owned))
+        for name, parameter in parameters.items():
+            parameter.register_post_accumulate_grad_hook(self._ready(name))
+        optimizer.register_step_pre_hook(lambda *_: self._mark("optimizer"))
+        optimizer.register_step_post_hook(self._on_step_end)
+        job.store.gather("profile/start", job.rank, job.world, None, job.settings.start_timeout_s)
+
+    def no_sync(self) -> contextlib.AbstractContextManager[None]:
+        """Nothing is synchronised while profiling."""
+        return contextlib.nullcontext()
+
+    def _mark(self, what: str) -> None:
+        self._now[what] = time.perf_counter() - self._began_s
+
+    def _on_forward(self, model: torch.nn.Module, _inputs: Any) -> None:
+        if not self._now and model.training:
+            self._began_s = time.perf_counter()
+            self._mark("begin")
+
+    def _on_forward_end(self, *_: Any) -> None:
+        self._mark("forward")
+
+    def _needed(self, names: list[str]) -> Any:
+        def hook(*_: Any) -> None:
+            for name in names:
+                if f"needed {name}" not in self._now:
+                    self._mark(f"needed {name}")
+
+        return hook
+
+    def _ready(self, name: str) -> Any:
+        def hook(parameter: torch.nn.Parameter) -> None:
+            self._mark(f"ready {name}")
+            self._mark("backward")
+            if parameter.grad is not None and parameter.grad.is_sparse:
+                self._sparse.add(name)
+
+        return hook
+
+    def _on_step_end(self, *_: Any) -> None:
+        self._mark("step")
+        self._steps.append(self._now)
+        self._now = {}
+        if len(self._steps) == WARM_UP_STEPS + STEPS:
+            self._finish()
+
+    def _finish(self) -> None:
+        measured = self._steps[WARM_UP_STEPS:]
+        keys = set.intersection(*(set(step) for step in measured))
+        mine = {key: statistics.median(step[key] for step in measured) for key in keys}
+        timeout_s = self.job.settings.timeout_s
+        everyone = self.job.store.gather("profile", self.job.rank, self.job.world, mine, timeout_s)
+        if self.job.rank == 0:
+            self._write(
+                {key: statistics.fmean(each[key] for each in everyone if key in each) for key in mine}
+            )
+        self.job.close()
+        raise SystemExit(0)
+
+    def _write(self, times_s: dict[str, float]) -> None:
+        forward_s, backward_s = times_s["forward"], times_s["backward"] - times_s["forward"]
+        gradients = tuple(
+            Gradient(
+                name=name,
+                shape=tuple(parameter.shape),
+                dtype=DTYPES[parameter.dtype],
+                # A parameter that no step used counts as ready when backward ends, which is when it is sent.
+                ready_s=times_s.get(f"ready {name}", times_s["backward"]),
+                needed_s=times_s.get(f"needed {name}", 0.0),
+                sparse=name in self._sparse,
+            )
+            for name, parameter in self._parameters.items()
+        )
+        profile = Profile(
+            model=self._model_name,
+            world=self.job.world,
+            steps=STEPS,
+            forward_s=forward_s,
+            backward_s=backward_s,
+            optimizer_s=times_s["step"] - times_s["optimizer"],
+            step_s=times_s["step"],
+            gradients=gradients,
+        )
+        files.write(self._out, profile)
