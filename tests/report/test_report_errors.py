@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner
-from synthetic import HEADER, Shape, write_trace
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from synthetic import HEADER, RECORD, Shape, write_trace
 
 from hocket.cli.report import command
 from hocket.errors import ArtefactError, UsageError
@@ -15,6 +18,7 @@ from hocket.report import build, numbers
 from hocket.report.material import load
 
 SMALL = Shape(steps=4)
+KINDS = (1, 2, 5, 6, 16, 32, 33, 34, 35, 36, 99)
 
 
 def test_truncated_records_are_used_and_said(tmp_path: Path) -> None:
@@ -31,6 +35,32 @@ def test_header_cut_off(tmp_path: Path) -> None:
     (write_trace(tmp_path, SMALL) / "rank-1.hktrace").write_bytes(b"HKTRACE1")
     assert "rank-1.hktrace ends within its header" in build(tmp_path).read_text()
     assert len(numbers(tmp_path)["breakdown"]) == SMALL.world - 1
+
+
+def test_mixed_runs_are_refused(tmp_path: Path) -> None:
+    """Ranks of two different runs would be drawn as if they had run together."""
+    write_trace(tmp_path, SMALL)
+    (tmp_path / "rank-1.hktrace").replace(tmp_path / "rank-0.hktrace")
+    with pytest.raises(ArtefactError, match="is of rank 1 of 4"):
+        build(tmp_path)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(
+        st.tuples(*[st.integers(0, 2**64 - 1)] * 4, *[st.integers(0, 2**32 - 1)] * 4, st.sampled_from(KINDS)),
+        max_size=30,
+    ),
+    st.integers(-(2**63), 2**63 - 1),
+)
+def test_senseless_records_do_no_harm(tmp_path: Path, fields: list[tuple[int, ...]], offset_ns: int) -> None:
+    """A damaged record, with times that run backwards or unknown programs, would hide the whole run."""
+    write_trace(tmp_path, Shape(steps=1, bucket_bytes=(64,)))
+    senseless = b"".join(RECORD.pack(*own, 0, 0, 0) for own in fields)
+    header = HEADER.pack(b"HKTRACE1", 1, 64, 0, SMALL.world, offset_ns, 0)
+    (tmp_path / "rank-0.hktrace").write_bytes(header + senseless)
+    assert build(tmp_path).stat().st_size > 10_000
+    msgspec.json.encode(numbers(tmp_path))
 
 
 def test_dropped_records_are_said(tmp_path: Path) -> None:
@@ -64,7 +94,7 @@ def test_newer_version_is_refused(tmp_path: Path, name: str) -> None:
         path.write_text(json.dumps({**json.loads(path.read_text()), "version": 99}))
     else:
         path.write_bytes(b"HKTRACE1" + (99).to_bytes(4, "little") + path.read_bytes()[12:])
-    with pytest.raises(ArtefactError, match=r"version 99.*newer"):
+    with pytest.raises(ArtefactError, match="version 99: this Hocket reads up to 1"):
         build(tmp_path)
 
 
@@ -89,7 +119,7 @@ def test_damaged_file_is_named(tmp_path: Path, name: str, content: bytes) -> Non
 
 def test_no_directory(tmp_path: Path) -> None:
     """A mistyped path would end in a stack trace."""
-    with pytest.raises(ArtefactError, match=r"nowhere.*is not a directory"):
+    with pytest.raises(ArtefactError, match="nowhere is not a directory"):
         build(tmp_path / "nowhere")
     with pytest.raises(ArtefactError, match=r"run\.json"):
         build(tmp_path)

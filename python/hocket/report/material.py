@@ -15,9 +15,10 @@ import numpy as np
 from msgspec import Struct, structs
 
 from hocket.artefacts.plan import Candidate
+from hocket.artefacts.trace import RUN_FILE, RunInfo, metrics_file
 from hocket.errors import ArtefactError
 from hocket.report.markup import NAME_CHARACTERS_MAX, clipped
-from hocket.report.records import RECORD, Records, RunInfo, read_records, read_run
+from hocket.report.records import RECORD, Records, read_records, read_run
 
 # Each rank has a file: more of them than this is a damaged number, not a job.
 WORLD_MAX = 65_536
@@ -118,12 +119,12 @@ def load(directory: Path) -> Material:
     """
     if not directory.is_dir():
         raise ArtefactError(
-            f"{directory}: is not a directory; give the one that `hocket run --trace DIR` wrote"
+            f"{directory} is not a directory\nhint: give the one that `hocket run --trace DIR` wrote"
         )
-    run = read_run(directory / "run.json")
+    run = read_run(directory / RUN_FILE)
     if not 1 <= run.world <= WORLD_MAX:
         raise ArtefactError(
-            f"{directory / 'run.json'}: a world of {run.world} ranks is not from 1 to {WORLD_MAX}"
+            f"{directory / RUN_FILE}: a world of {run.world} ranks is damaged: from 1 to {WORLD_MAX} can be"
         )
     notes: list[str] = []
     records: list[Records] = []
@@ -132,13 +133,13 @@ def load(directory: Path) -> Material:
     for rank in range(run.world):
         path = directory / f"rank-{rank}.hktrace"
         if path.exists():
-            own, said = read_records(path)
+            own, said = read_records(path, rank, run.world)
             records.append(own)
             notes += said
         else:
             records.append(np.empty(0, RECORD))
             missing.append(rank)
-        metrics.append(_metrics(directory / f"metrics-{rank}.jsonl", notes))
+        metrics.append(_metrics(metrics_file(directory, rank), notes))
     if missing:
         notes.append(f"No records of rank {', '.join(map(str, missing))}: rank-N.hktrace is missing.")
     return Material(
@@ -181,7 +182,7 @@ def _comparison(path: Path) -> Comparison | None:
         read = msgspec.json.decode(path.read_bytes(), type=Comparison)
     except (msgspec.DecodeError, UnicodeDecodeError, OSError) as error:
         raise ArtefactError(
-            f"{path}: is not a comparison: {error}; remove it or run the comparison again"
+            f"{path} is not a comparison: {error}\nhint: remove it, or run the comparison again"
         ) from None
     strategies = (structs.replace(s, label=clipped(s.label, NAME_CHARACTERS_MAX)) for s in read.strategies)
     metric_name = clipped(read.metric_name, NAME_CHARACTERS_MAX)

@@ -48,7 +48,7 @@ def build(trace_dir: str | Path, out_path: str | Path | None = None) -> Path:
         out.write_text(page, encoding="utf-8")
     except OSError as error:
         raise UsageError(
-            f"{out}: the report cannot be written: {error.strerror}; choose another file with -o"
+            f"{out} cannot be written: {error.strerror}\nhint: choose another file with -o"
         ) from None
     return out
 
@@ -73,9 +73,7 @@ def render(material: Material) -> Html:
         page = _page(material, _sections(material, spans_max))
         if len(page.encode()) <= PAGE_BYTES_MAX:
             return page
-    raise ArtefactError(
-        f"{material.directory}: its texts alone exceed the page's {PAGE_BYTES_MAX} bytes; shorten the names"
-    )
+    raise ArtefactError(f"{material.directory}: texts beyond {PAGE_BYTES_MAX} bytes\nhint: shorten its names")
 
 
 def _page(material: Material, sections: list[Section]) -> Html:

@@ -8,11 +8,8 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import numpy.typing as npt
-from msgspec import Struct
 
-from hocket.artefacts.cluster import Cluster
-from hocket.artefacts.plan import Plan
-from hocket.artefacts.profile import Profile
+from hocket.artefacts.trace import RUN_FILE, RunInfo
 from hocket.errors import ArtefactError
 
 VERSION = 1
@@ -37,66 +34,46 @@ RECORD = np.dtype(
 Records = npt.NDArray[np.void]
 
 
-class LoadedProgram(Struct, frozen=True, kw_only=True):
-    """A program of the run: its number, label and the bucket whose gradients it reduces (None: none)."""
-
-    program: int
-    label: str = ""
-    bucket: int | None = None
-    bytes: int = 0
-
-
-class RunInfo(Struct, frozen=True, kw_only=True):
-    """What was run: `hosts[rank]` is the host of each rank."""
-
-    version: int
-    world: int
-    hosts: tuple[str, ...]
-    script: str = ""
-    started_at: str = ""
-    plan: Plan | None = None
-    cluster: Cluster | None = None
-    profile: Profile | None = None
-    programs: tuple[LoadedProgram, ...] = ()
-
-
 def read_run(path: Path) -> RunInfo:
     """Raises ArtefactError: missing, not JSON, against the schema, or of a newer version."""
     try:
-        text = path.read_bytes()
+        tree = msgspec.json.decode(path.read_bytes())
+        if isinstance(tree, dict):
+            _check_version(path, tree.get("version"))
+        return msgspec.convert(tree, RunInfo)
     except OSError as error:
         raise ArtefactError(
-            f"{path}: cannot be read: {error.strerror}; give the directory that --trace wrote"
+            f"{path} cannot be read: {error.strerror}\nhint: give the directory that `--trace` named"
         ) from None
-    try:
-        version = msgspec.json.decode(text, type=dict[str, msgspec.Raw]).get("version", msgspec.Raw(b"null"))
-        if isinstance(number := msgspec.json.decode(version), int) and number > VERSION:
-            raise ArtefactError(
-                f"{path}: version {number} is newer than {VERSION}, which this Hocket reads; update Hocket"
-            )
-        return msgspec.json.decode(text, type=RunInfo)
+    except msgspec.ValidationError as error:
+        raise ArtefactError(f"{path} is not a run description: {error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ArtefactError(f"{path}: is not a run description: {error}") from None
+        raise ArtefactError(f"{path} is damaged or truncated: {error}") from None
 
 
-def read_records(path: Path) -> tuple[Records, list[str]]:
-    """Whole records of one rank, on the common clock, and a sentence for each thing that is not whole."""
+def read_records(path: Path, rank: int, world: int) -> tuple[Records, list[str]]:
+    """Whole records of one rank, on the clock of rank 0, and a sentence for each thing that is not whole.
+
+    Raises ArtefactError: not a trace, of a newer version, damaged, or of another run.
+    """
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise ArtefactError(f"{path}: cannot be read: {error.strerror}") from None
+        raise ArtefactError(f"{path} cannot be read: {error.strerror}") from None
     if len(content) < HEADER.size:
         return np.empty(0, RECORD), [f"{path.name} ends within its header: it has no records."]
-    magic, version, record_bytes, _rank, _world, offset_ns, dropped = HEADER.unpack_from(content)
+    magic, version, record_bytes, own_rank, own_world, offset_ns, dropped = HEADER.unpack_from(content)
     if magic != MAGIC:
-        raise ArtefactError(f"{path}: is not a Hocket trace: it begins with {magic!r}")
-    if version > VERSION:
-        raise ArtefactError(
-            f"{path}: version {version} is newer than {VERSION}, which this Hocket reads; update Hocket"
-        )
+        raise ArtefactError(f"{path} is not a Hocket trace: it begins with {magic!r}")
+    _check_version(path, version)
     if record_bytes != RECORD.itemsize:
         raise ArtefactError(
-            f"{path}: records of {record_bytes} bytes instead of {RECORD.itemsize}: the header is damaged"
+            f"{path} is damaged: records of {record_bytes} bytes instead of {RECORD.itemsize}"
+        )
+    if (own_rank, own_world) != (rank, world):
+        raise ArtefactError(
+            f"{path} is of rank {own_rank} of {own_world}, where {RUN_FILE} says rank {rank} of {world}\n"
+            "hint: the directory mixes two runs; trace into an empty one"
         )
     count, rest = divmod(len(content) - HEADER.size, RECORD.itemsize)
     notes = []
@@ -110,3 +87,11 @@ def read_records(path: Path) -> tuple[Records, list[str]]:
     for field in ("ready_ns", "start_ns", "end_ns"):
         records[field] += offset_ns
     return records, notes
+
+
+def _check_version(path: Path, version: object) -> None:
+    if isinstance(version, int) and version > VERSION:
+        raise ArtefactError(
+            f"{path} has version {version}: this Hocket reads up to {VERSION}\n"
+            "hint: use the Hocket that wrote it, or a newer one"
+        )
