@@ -1,75 +1,97 @@
-//! Conversions between element types, and elementwise functions in place.
+//! `dst = convert(src)`.
+//!
+//! Floats round to nearest even; integers keep their low bits. Bound by memory: reads the source, writes the
+//! destination, nothing else.
 
-use crate::convert::{BLOCK, from_f64, narrow, to_f64, widen};
-use crate::dispatch::dispatched;
-use crate::dtype::DType;
-use crate::reduce::check;
+use crate::dispatch::{self, Kernel, Step, Sweep};
+use crate::dtype::{DType, common_count};
+use crate::half_float::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16, f64_to_odd_f32};
+use crate::lanes::{BF16, F16, F32, Format, Lanes};
+use std::marker::PhantomData;
 
-/// `dst = convert(src)`: floats among each other, rounded to nearest even once; equal types are copied.
+/// Converts between floats, or between integers; equal types are copied.
 ///
 /// # Panics
-/// When the element counts differ, or an integer type is to become another one.
+/// When the slices differ in elements or hold part of one, or one type is a float and the other an integer: programs
+/// are checked for it.
+///
+/// ```
+/// use hocket_kernels::{DType, cast};
+/// let mut half = [0; 2];
+/// cast(DType::F16, &mut half, DType::F32, &1.0_f32.to_ne_bytes());
+/// assert_eq!(u16::from_ne_bytes(half), 0x3c00);
+/// ```
 pub fn cast(dst_dtype: DType, dst: &mut [u8], src_dtype: DType, src: &[u8]) {
-    check(dst_dtype, dst, src_dtype, src);
+    let elements = common_count(dst_dtype, dst, src_dtype, src);
     match (dst_dtype, src_dtype) {
         _ if dst_dtype == src_dtype => dst.copy_from_slice(src),
-        (DType::F32 | DType::F16 | DType::BF16, DType::F32 | DType::F16 | DType::BF16) => {
-            let mut values = [0.0; BLOCK];
-            let blocks = dst.chunks_mut(BLOCK * dst_dtype.bytes()).zip(src.chunks(BLOCK * src_dtype.bytes()));
-            for (dst, src) in blocks {
-                let elements = widen(src_dtype, src, &mut values);
-                narrow(dst_dtype, &values[..elements], dst);
-            }
-        }
-        _ => {
-            for (d, s) in dst.chunks_exact_mut(dst_dtype.bytes()).zip(src.chunks_exact(src_dtype.bytes())) {
-                from_f64(dst_dtype, to_f64(src_dtype, s), d);
+        (DType::F16, DType::F32) => lanes::<F16, F32>(dst, src, elements),
+        (DType::BF16, DType::F32) => lanes::<BF16, F32>(dst, src, elements),
+        (DType::F32, DType::F16) => lanes::<F32, F16>(dst, src, elements),
+        (DType::F32, DType::BF16) => lanes::<F32, BF16>(dst, src, elements),
+        (DType::F16, DType::BF16) => lanes::<F16, BF16>(dst, src, elements),
+        (DType::BF16, DType::F16) => lanes::<BF16, F16>(dst, src, elements),
+        (DType::F64, DType::F32) => each(dst, src, |value: f32| f64::from(value)),
+        (DType::F64, DType::F16) => each(dst, src, |bits: u16| f64::from(f16_to_f32(bits))),
+        (DType::F64, DType::BF16) => each(dst, src, |bits: u16| f64::from(bf16_to_f32(bits))),
+        (DType::F32, DType::F64) => each(dst, src, |value: f64| value as f32),
+        (DType::F16, DType::F64) => each(dst, src, |value: f64| f32_to_f16(f64_to_odd_f32(value))),
+        (DType::BF16, DType::F64) => each(dst, src, |value: f64| f32_to_bf16(f64_to_odd_f32(value))),
+        (DType::I64, DType::I32) => each(dst, src, |value: i32| i64::from(value)),
+        (DType::I64, DType::I8) => each(dst, src, |value: i8| i64::from(value)),
+        (DType::I64, DType::U8) => each(dst, src, |value: u8| i64::from(value)),
+        (DType::I32, DType::I64) => each(dst, src, |value: i64| value as i32),
+        (DType::I32, DType::I8) => each(dst, src, |value: i8| i32::from(value)),
+        (DType::I32, DType::U8) => each(dst, src, |value: u8| i32::from(value)),
+        (DType::I8 | DType::U8, DType::I64) => each(dst, src, |value: i64| value as u8),
+        (DType::I8 | DType::U8, DType::I32) => each(dst, src, |value: i32| value as u8),
+        (DType::I8, DType::U8) | (DType::U8, DType::I8) => dst.copy_from_slice(src),
+        _ => panic!("a cast of {src_dtype:?} to {dst_dtype:?}: only floats or only integers"),
+    }
+}
+
+struct Lanewise<D, S> {
+    dst: *mut u8,
+    src: *const u8,
+    formats: PhantomData<(D, S)>,
+}
+
+impl<D: Format, S: Format> Step for Lanewise<D, S> {
+    #[inline(always)]
+    unsafe fn at<L: Lanes>(&self, index: usize) {
+        // SAFETY: the caller's: CPU features, and elements up to `index + L::COUNT` in both slices.
+        unsafe { D::store(S::load::<L>(self.src.add(index * S::BYTES)), self.dst.add(index * D::BYTES)) }
+    }
+}
+
+fn lanes<D: Format, S: Format>(dst: &mut [u8], src: &[u8], elements: usize) {
+    let step = Lanewise::<D, S> { dst: dst.as_mut_ptr(), src: src.as_ptr(), formats: PhantomData };
+    dispatch::run(Sweep { elements, step });
+}
+
+struct Each<'a, D, S, F> {
+    dst: &'a mut [u8],
+    src: &'a [u8],
+    convert: F,
+    types: PhantomData<(D, S)>,
+}
+
+impl<D: Copy, S: Copy, F: Fn(S) -> D> Kernel for Each<'_, D, S, F> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<L: Lanes>(self) {
+        let sources = self.src.chunks_exact(size_of::<S>());
+        for (to, from) in self.dst.chunks_exact_mut(size_of::<D>()).zip(sources) {
+            // SAFETY: a chunk has the bytes of its type, all of whose bit patterns are numbers.
+            unsafe {
+                let value = from.as_ptr().cast::<S>().read_unaligned();
+                to.as_mut_ptr().cast::<D>().write_unaligned((self.convert)(value));
             }
         }
     }
 }
 
-/// `dst = factor · dst`, floats only; the factor is rounded to the type's arithmetic (f32 for 16-bit types) first.
-///
-/// # Panics
-/// When the type is no float or the bytes are no whole elements.
-pub fn scale(dtype: DType, dst: &mut [u8], factor: f64) {
-    match dtype {
-        DType::F32 => scale_f32(dst, factor as f32),
-        DType::F16 | DType::BF16 => {
-            let mut values = [0.0; BLOCK];
-            for block in dst.chunks_mut(BLOCK * 2) {
-                let elements = widen(dtype, block, &mut values);
-                values[..elements].iter_mut().for_each(|value| *value *= factor as f32);
-                narrow(dtype, &values[..elements], block);
-            }
-        }
-        _ => {
-            for element in dst.chunks_exact_mut(dtype.bytes()) {
-                from_f64(dtype, to_f64(dtype, element) * factor, element);
-            }
-        }
-    }
-}
-
-/// Rounds each element to the nearest value that `to` holds, in place.
-///
-/// # Panics
-/// When a type is no float.
-pub fn round(dtype: DType, dst: &mut [u8], to: DType) {
-    let mut narrow_block = [0u8; BLOCK * 8];
-    for block in dst.chunks_mut(BLOCK * dtype.bytes()) {
-        let narrowed = &mut narrow_block[..block.len() / dtype.bytes() * to.bytes()];
-        cast(to, narrowed, dtype, block);
-        cast(dtype, block, to, narrowed);
-    }
-}
-
-dispatched! {
-    fn scale_f32(dst: &mut [u8], factor: f32) {
-        let (elements, _) = dst.as_chunks_mut::<4>();
-        for element in elements {
-            *element = (f32::from_le_bytes(*element) * factor).to_le_bytes();
-        }
-    }
+fn each<D: Copy, S: Copy>(dst: &mut [u8], src: &[u8], convert: impl Fn(S) -> D) {
+    dispatch::run(Each { dst, src, convert, types: PhantomData });
 }

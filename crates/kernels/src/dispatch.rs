@@ -1,38 +1,150 @@
-//! Compiles one loop for several instruction sets and picks at run time.
+//! Which vector instructions this CPU has, and how a kernel is run with them.
+//!
+//! A kernel is generic code that is always inlined; each function below that names CPU features compiles its own copy.
 
-/// Defines `fn $name` whose body is compiled for AVX-512, AVX2 and the baseline; the best that the machine has is called.
-macro_rules! dispatched {
-    ($(#[$doc:meta])* $vis:vis fn $name:ident ( $($arg:ident : $type:ty),* $(,)? ) $body:block) => {
-        $(#[$doc])*
-        $vis fn $name($($arg: $type),*) {
-            #[inline(always)]
-            fn body($($arg: $type),*) $body
+use crate::lanes::Lanes;
+#[cfg(target_arch = "x86_64")]
+use crate::x86::{Avx2, Avx512};
+use std::sync::OnceLock;
 
-            #[cfg(target_arch = "x86_64")]
-            {
-                #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
-                fn avx512($($arg: $type),*) { body($($arg),*) }
-                #[target_feature(enable = "avx2,fma,f16c")]
-                fn avx2($($arg: $type),*) { body($($arg),*) }
-                if std::is_x86_feature_detected!("avx512bw")
-                    && std::is_x86_feature_detected!("avx512dq")
-                    && std::is_x86_feature_detected!("avx512vl")
-                    && std::is_x86_feature_detected!("f16c")
-                {
-                    // SAFETY: the machine has every feature that the function was compiled for.
-                    return unsafe { avx512($($arg),*) };
-                }
-                if std::is_x86_feature_detected!("avx2")
-                    && std::is_x86_feature_detected!("fma")
-                    && std::is_x86_feature_detected!("f16c")
-                {
-                    // SAFETY: as above.
-                    return unsafe { avx2($($arg),*) };
-                }
-            }
-            body($($arg),*);
-        }
-    };
+/// A set of vector instructions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// What every CPU of the target has.
+    Scalar,
+    /// AVX2 with the f16 conversions.
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    /// AVX-512 with the byte, word and 256-bit forms.
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+    /// Advanced SIMD, which every 64-bit ARM CPU has.
+    #[cfg(target_arch = "aarch64")]
+    Neon,
 }
 
-pub(crate) use dispatched;
+impl Level {
+    /// Every level that this CPU has, the best last.
+    pub fn available() -> Vec<Self> {
+        let mut levels = vec![Self::Scalar];
+        #[cfg(target_arch = "x86_64")]
+        {
+            let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("f16c");
+            if avx2 {
+                levels.push(Self::Avx2);
+            }
+            if avx2
+                && is_x86_feature_detected!("avx512f")
+                && is_x86_feature_detected!("avx512bw")
+                && is_x86_feature_detected!("avx512dq")
+                && is_x86_feature_detected!("avx512vl")
+            {
+                levels.push(Self::Avx512);
+            }
+        }
+        #[cfg(target_arch = "aarch64")]
+        levels.push(Self::Neon);
+        levels
+    }
+}
+
+/// The level that kernels run at: the best of the CPU.
+pub fn level() -> Level {
+    static BEST: OnceLock<Level> = OnceLock::new();
+    #[cfg(test)]
+    if let Some(forced) = FORCED.get() {
+        return forced;
+    }
+    *BEST.get_or_init(|| Level::available().pop().unwrap_or(Level::Scalar))
+}
+
+#[cfg(test)]
+thread_local! {
+    /// The level that a test holds this thread to.
+    pub static FORCED: std::cell::Cell<Option<Level>> = const { std::cell::Cell::new(None) };
+}
+
+/// Work that can be compiled for any level.
+pub trait Kernel {
+    /// What it finds; `()` where it writes.
+    type Output;
+
+    /// Does the work with vectors of type `L`. Must be `#[inline(always)]`.
+    ///
+    /// # Safety
+    /// The CPU has the features of `L`.
+    unsafe fn run<L: Lanes>(self) -> Self::Output;
+}
+
+/// Runs `kernel` with the best instructions there are.
+pub fn run<K: Kernel>(kernel: K) -> K::Output {
+    // SAFETY: `level` gives only what the CPU has.
+    unsafe {
+        match level() {
+            Level::Scalar => kernel.run::<f32>(),
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => run_avx2(kernel),
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => run_avx512(kernel),
+            #[cfg(target_arch = "aarch64")]
+            Level::Neon => kernel.run::<crate::neon::Neon>(),
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,f16c")]
+fn run_avx2<K: Kernel>(kernel: K) -> K::Output {
+    // SAFETY: the features are this function's own.
+    unsafe { kernel.run::<Avx2>() }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
+fn run_avx512<K: Kernel>(kernel: K) -> K::Output {
+    // SAFETY: the features are this function's own.
+    unsafe { kernel.run::<Avx512>() }
+}
+
+/// What is done to the elements at one place of a sweep.
+pub trait Step {
+    /// Does it to `L::COUNT` elements from `index` on. Must be `#[inline(always)]`.
+    ///
+    /// # Safety
+    /// The CPU has the features of `L`, and that many elements are there.
+    unsafe fn at<L: Lanes>(&self, index: usize);
+}
+
+/// `step` at `0..elements`: whole vectors, four to a turn, and the rest one by one.
+pub struct Sweep<S> {
+    /// How many.
+    pub elements: usize,
+    /// What to do to them.
+    pub step: S,
+}
+
+impl<S: Step> Kernel for Sweep<S> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<L: Lanes>(self) {
+        let mut index = 0;
+        // SAFETY: the caller's CPU features; each access ends at or before `elements`.
+        unsafe {
+            while self.elements - index >= 4 * L::COUNT {
+                for turn in 0..4 {
+                    self.step.at::<L>(index + turn * L::COUNT);
+                }
+                index += 4 * L::COUNT;
+            }
+            while self.elements - index >= L::COUNT {
+                self.step.at::<L>(index);
+                index += L::COUNT;
+            }
+            while index < self.elements {
+                self.step.at::<f32>(index);
+                index += 1;
+            }
+        }
+    }
+}

@@ -1,6 +1,6 @@
-//! Element types and reductions.
+//! What elements are and how two become one.
 
-/// Element type of a buffer.
+/// Element type of a slice of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the names are the definition")]
 pub enum DType {
@@ -15,6 +15,10 @@ pub enum DType {
 }
 
 impl DType {
+    /// Every element type, in the order of the enum.
+    pub const ALL: [Self; 8] =
+        [Self::F64, Self::F32, Self::F16, Self::BF16, Self::I64, Self::I32, Self::I8, Self::U8];
+
     /// Bytes of one element.
     pub const fn bytes(self) -> usize {
         match self {
@@ -24,13 +28,54 @@ impl DType {
             Self::I8 | Self::U8 => 1,
         }
     }
+
+    /// Whether elements are floating-point numbers.
+    pub const fn is_float(self) -> bool {
+        matches!(self, Self::F64 | Self::F32 | Self::F16 | Self::BF16)
+    }
+
+    /// Whether every value of this type is also one of `other`.
+    pub(crate) const fn fits(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::BF16, Self::F32)
+            | (Self::F16, Self::F32)
+            | (Self::F16 | Self::BF16 | Self::F32, Self::F64)
+            | (Self::I8 | Self::U8, Self::I32)
+            | (Self::I8 | Self::U8 | Self::I32, Self::I64) => true,
+            _ => self as u8 == other as u8,
+        }
+    }
 }
 
-/// How two elements become one. Integer sums wrap; floating minima and maxima follow IEEE 754 `minNum` and `maxNum`.
+/// How two elements become one. Integer sums wrap around. `Min` and `Max` give NaN when either is NaN, and order
+/// -0.0 below 0.0, so that all three are commutative. 16-bit floats are added in `f32` and rounded to nearest even.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the names are the definition")]
 pub enum ReduceOp {
     Sum,
     Min,
     Max,
+}
+
+/// Elements of type `dtype` in `bytes` bytes.
+///
+/// # Panics
+/// When they are not a whole number: the caller computed the slice.
+pub(crate) fn count(dtype: DType, bytes: usize) -> usize {
+    assert!(bytes.is_multiple_of(dtype.bytes()), "{bytes} bytes are no whole number of {dtype:?} elements");
+    bytes / dtype.bytes()
+}
+
+/// Elements in both of two slices.
+///
+/// # Panics
+/// When they differ.
+pub(crate) fn common_count(dst_dtype: DType, dst: &[u8], src_dtype: DType, src: &[u8]) -> usize {
+    let elements = count(dst_dtype, dst.len());
+    let given = count(src_dtype, src.len());
+    assert_eq!(
+        elements, given,
+        "destination has {elements} elements of {dst_dtype:?}, source {given} of {src_dtype:?}"
+    );
+    elements
 }

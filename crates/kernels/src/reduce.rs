@@ -1,113 +1,165 @@
-//! `dst = dst ⊕ src`, with a conversion on the way where the types differ.
+//! `dst = dst ⊕ convert(src)`.
 //!
-//! Budget: two reads and a write per element; 16-bit floats pass a block of f32 in the first-level cache.
+//! Bound by memory: a sum of f32 reads both and writes one; a source of 16 bits is widened in registers, so it costs
+//! half the reads. Several sources are taken block by block, so that the destination crosses memory once.
 
-use crate::convert::{BLOCK, from_f64, narrow, to_f64, widen};
-use crate::dispatch::dispatched;
-use crate::dtype::{DType, ReduceOp};
+use crate::cast::cast;
+use crate::dispatch::{self, Kernel, Step, Sweep};
+use crate::dtype::{DType, ReduceOp, common_count, count};
+use crate::element::Element;
+use crate::lanes::{BF16, F16, F32, Format, Lanes};
+use std::marker::PhantomData;
 
-/// `dst = dst ⊕ convert(src)`. `src_dtype` equals `dst_dtype`, or both are floats; 16-bit sums are taken in f32 and
-/// rounded once per element.
+/// Destination bytes that several sources are reduced into before the next: a third of a first-level cache.
+const BLOCK_BYTES: usize = 16 * 1024;
+
+/// Reduces `src` into `dst`. A source of another float type is first converted to that of `dst`.
 ///
 /// # Panics
-/// When the element counts differ, or the types cannot be combined.
+/// When the slices differ in elements or hold part of one, or the types differ and are not both floats: programs are
+/// checked for it.
+///
+/// ```
+/// use hocket_kernels::{DType, ReduceOp, reduce};
+/// let mut sum = 1.5_f32.to_ne_bytes();
+/// reduce(ReduceOp::Sum, DType::F32, &mut sum, DType::F16, &0x3c00_u16.to_ne_bytes());
+/// assert_eq!(f32::from_ne_bytes(sum), 2.5);
+/// ```
 pub fn reduce(op: ReduceOp, dst_dtype: DType, dst: &mut [u8], src_dtype: DType, src: &[u8]) {
-    check(dst_dtype, dst, src_dtype, src);
+    let elements = common_count(dst_dtype, dst, src_dtype, src);
     match (dst_dtype, src_dtype) {
-        (DType::F32, DType::F32) => reduce_f32(op, dst, src),
-        (DType::F64, DType::F64) => reduce_f64(op, dst, src),
-        (DType::I64, DType::I64) => reduce_i64(op, dst, src),
-        (DType::I32, DType::I32) => reduce_i32(op, dst, src),
-        (DType::I8, DType::I8) => reduce_i8(op, dst, src),
-        (DType::U8, DType::U8) => reduce_u8(op, dst, src),
-        (DType::F32 | DType::F16 | DType::BF16, DType::F32 | DType::F16 | DType::BF16) => {
-            reduce_converted(op, dst_dtype, dst, src_dtype, src);
-        }
-        _ => {
-            for (d, s) in dst.chunks_exact_mut(dst_dtype.bytes()).zip(src.chunks_exact(src_dtype.bytes())) {
-                from_f64(dst_dtype, combine(op, to_f64(dst_dtype, d), to_f64(src_dtype, s)), d);
-            }
-        }
+        (DType::F32, DType::F32) => lanes::<F32, F32>(op, dst, src, elements),
+        (DType::F32, DType::F16) => lanes::<F32, F16>(op, dst, src, elements),
+        (DType::F32, DType::BF16) => lanes::<F32, BF16>(op, dst, src, elements),
+        (DType::F16, DType::F16) => lanes::<F16, F16>(op, dst, src, elements),
+        (DType::BF16, DType::BF16) => lanes::<BF16, BF16>(op, dst, src, elements),
+        (DType::F64, DType::F64) => plain::<f64>(op, dst, src),
+        (DType::I64, DType::I64) => plain::<i64>(op, dst, src),
+        (DType::I32, DType::I32) => plain::<i32>(op, dst, src),
+        (DType::I8, DType::I8) => plain::<i8>(op, dst, src),
+        (DType::U8, DType::U8) => plain::<u8>(op, dst, src),
+        _ if dst_dtype.is_float() && src_dtype.is_float() => converted(op, dst_dtype, dst, src_dtype, src),
+        _ => panic!("a reduction of {src_dtype:?} into {dst_dtype:?}: only equal types or floats"),
     }
 }
 
-/// `dst = dst ⊕ srcs[0] ⊕ srcs[1] …` in that order, a cache-sized block at a time.
+/// Reduces all of `srcs` into `dst`, in their order: the same bits as one [`reduce`] after the other.
 ///
 /// # Panics
-/// As [`reduce`].
+/// When a source's length is not that of `dst`, or they hold part of an element.
 pub fn reduce_many(op: ReduceOp, dtype: DType, dst: &mut [u8], srcs: &[&[u8]]) {
-    const BLOCK_BYTES: usize = 64 * 1024;
+    count(dtype, dst.len());
+    for src in srcs {
+        assert_eq!(src.len(), dst.len(), "a source of another length than the destination");
+    }
     for (at, block) in dst.chunks_mut(BLOCK_BYTES).enumerate() {
+        let start = at * BLOCK_BYTES;
         for src in srcs {
-            reduce(op, dtype, block, dtype, &src[at * BLOCK_BYTES..][..block.len()]);
+            reduce(op, dtype, block, dtype, &src[start..start + block.len()]);
         }
     }
 }
 
-pub(crate) fn check(dst_dtype: DType, dst: &[u8], src_dtype: DType, src: &[u8]) {
-    let (d, s) = (dst_dtype.bytes(), src_dtype.bytes());
-    assert!(
-        dst.len().is_multiple_of(d) && src.len().is_multiple_of(s) && dst.len() / d == src.len() / s,
-        "{} bytes of {dst_dtype:?} and {} bytes of {src_dtype:?} are not the same elements",
-        dst.len(),
-        src.len()
-    );
+/// How two vectors become one.
+trait Combine {
+    /// # Safety
+    /// The CPU has the features of `L`.
+    unsafe fn lanes<L: Lanes>(one: L, two: L) -> L;
+    fn elements<E: Element>(one: E, two: E) -> E;
 }
 
-fn combine(op: ReduceOp, a: f64, b: f64) -> f64 {
-    match op {
-        ReduceOp::Sum => a + b,
-        ReduceOp::Min => a.min(b),
-        ReduceOp::Max => a.max(b),
-    }
-}
+macro_rules! combine {
+    ($name:ident, $method:ident) => {
+        struct $name;
 
-fn reduce_converted(op: ReduceOp, dst_dtype: DType, dst: &mut [u8], src_dtype: DType, src: &[u8]) {
-    let (mut left, mut right) = ([0.0; BLOCK], [0.0; BLOCK]);
-    let blocks = dst.chunks_mut(BLOCK * dst_dtype.bytes()).zip(src.chunks(BLOCK * src_dtype.bytes()));
-    for (dst, src) in blocks {
-        let elements = widen(src_dtype, src, &mut right);
-        widen(dst_dtype, dst, &mut left);
-        combine_f32(op, &mut left[..elements], &right[..elements]);
-        narrow(dst_dtype, &left[..elements], dst);
-    }
-}
+        impl Combine for $name {
+            #[inline(always)]
+            unsafe fn lanes<L: Lanes>(one: L, two: L) -> L {
+                // SAFETY: the caller's.
+                unsafe { one.$method(two) }
+            }
 
-dispatched! {
-    fn combine_f32(op: ReduceOp, left: &mut [f32], right: &[f32]) {
-        match op {
-            ReduceOp::Sum => left.iter_mut().zip(right).for_each(|(l, r)| *l += r),
-            ReduceOp::Min => left.iter_mut().zip(right).for_each(|(l, r)| *l = l.min(*r)),
-            ReduceOp::Max => left.iter_mut().zip(right).for_each(|(l, r)| *l = l.max(*r)),
-        }
-    }
-}
-
-macro_rules! same_type {
-    ($name:ident, $type:ty, $bytes:literal, $sum:expr) => {
-        dispatched! {
-            fn $name(op: ReduceOp, dst: &mut [u8], src: &[u8]) {
-                #[inline(always)]
-                fn each(dst: &mut [u8], src: &[u8], f: impl Fn($type, $type) -> $type) {
-                    let (dst, _) = dst.as_chunks_mut::<$bytes>();
-                    let (src, _) = src.as_chunks::<$bytes>();
-                    for (d, s) in dst.iter_mut().zip(src) {
-                        *d = f(<$type>::from_le_bytes(*d), <$type>::from_le_bytes(*s)).to_le_bytes();
-                    }
-                }
-                match op {
-                    ReduceOp::Sum => each(dst, src, $sum),
-                    ReduceOp::Min => each(dst, src, |a, b| a.min(b)),
-                    ReduceOp::Max => each(dst, src, |a, b| a.max(b)),
-                }
+            #[inline(always)]
+            fn elements<E: Element>(one: E, two: E) -> E {
+                one.$method(two)
             }
         }
     };
 }
 
-same_type!(reduce_f64, f64, 8, |a, b| a + b);
-same_type!(reduce_f32, f32, 4, |a, b| a + b);
-same_type!(reduce_i64, i64, 8, i64::wrapping_add);
-same_type!(reduce_i32, i32, 4, i32::wrapping_add);
-same_type!(reduce_i8, i8, 1, i8::wrapping_add);
-same_type!(reduce_u8, u8, 1, u8::wrapping_add);
+combine!(Sum, add);
+combine!(Min, min);
+combine!(Max, max);
+
+struct Lanewise<O, D, S> {
+    dst: *mut u8,
+    src: *const u8,
+    kinds: PhantomData<(O, D, S)>,
+}
+
+impl<O: Combine, D: Format, S: Format> Step for Lanewise<O, D, S> {
+    #[inline(always)]
+    unsafe fn at<L: Lanes>(&self, index: usize) {
+        // SAFETY: the caller's: CPU features, and elements up to `index + L::COUNT` in both slices.
+        unsafe {
+            let dst = self.dst.add(index * D::BYTES);
+            let src = S::load::<L>(self.src.add(index * S::BYTES));
+            D::store(O::lanes(D::load::<L>(dst), src), dst);
+        }
+    }
+}
+
+fn lanes<D: Format, S: Format>(op: ReduceOp, dst: &mut [u8], src: &[u8], elements: usize) {
+    fn with<O: Combine, D: Format, S: Format>(dst: &mut [u8], src: &[u8], elements: usize) {
+        let step = Lanewise::<O, D, S> { dst: dst.as_mut_ptr(), src: src.as_ptr(), kinds: PhantomData };
+        dispatch::run(Sweep { elements, step });
+    }
+    match op {
+        ReduceOp::Sum => with::<Sum, D, S>(dst, src, elements),
+        ReduceOp::Min => with::<Min, D, S>(dst, src, elements),
+        ReduceOp::Max => with::<Max, D, S>(dst, src, elements),
+    }
+}
+
+struct Plain<'a, O, E> {
+    dst: &'a mut [u8],
+    src: &'a [u8],
+    kinds: PhantomData<(O, E)>,
+}
+
+impl<O: Combine, E: Element> Kernel for Plain<'_, O, E> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<L: Lanes>(self) {
+        let sources = self.src.chunks_exact(size_of::<E>());
+        for (to, from) in self.dst.chunks_exact_mut(size_of::<E>()).zip(sources) {
+            let to = to.as_mut_ptr().cast::<E>();
+            // SAFETY: a chunk has the bytes of its type, all of whose bit patterns are numbers.
+            unsafe {
+                let value = from.as_ptr().cast::<E>().read_unaligned();
+                to.write_unaligned(O::elements(to.read_unaligned(), value));
+            }
+        }
+    }
+}
+
+fn plain<E: Element>(op: ReduceOp, dst: &mut [u8], src: &[u8]) {
+    match op {
+        ReduceOp::Sum => dispatch::run(Plain::<Sum, E> { dst, src, kinds: PhantomData }),
+        ReduceOp::Min => dispatch::run(Plain::<Min, E> { dst, src, kinds: PhantomData }),
+        ReduceOp::Max => dispatch::run(Plain::<Max, E> { dst, src, kinds: PhantomData }),
+    }
+}
+
+/// The pairs that are not worth a kernel of their own: converted a block at a time.
+fn converted(op: ReduceOp, dst_dtype: DType, dst: &mut [u8], src_dtype: DType, src: &[u8]) {
+    const BLOCK_ELEMENTS: usize = 512;
+    let mut block = [0; BLOCK_ELEMENTS * 8];
+    let sources = src.chunks(BLOCK_ELEMENTS * src_dtype.bytes());
+    for (to, from) in dst.chunks_mut(BLOCK_ELEMENTS * dst_dtype.bytes()).zip(sources) {
+        let block = &mut block[..to.len()];
+        cast(dst_dtype, block, src_dtype, from);
+        reduce(op, dst_dtype, to, dst_dtype, block);
+    }
+}

@@ -1,38 +1,70 @@
-//! Looks for values that no gradient should have.
+//! Looks for NaN and infinity. Reads the source once and stops at the block that has one.
 
-use crate::convert::to_f64;
-use crate::dtype::DType;
+use crate::dispatch::{self, Kernel};
+use crate::dtype::{DType, count};
+use crate::lanes::Lanes;
+use std::marker::PhantomData;
 
-/// Position of the first NaN or infinity; `None` for integers and for finite floats.
+/// Elements that are scanned without a branch.
+const BLOCK_ELEMENTS: usize = 1024;
+
+/// Position of the first element that is NaN or infinite; integers never are.
+///
+/// # Panics
+/// When `src` holds part of an element.
 pub fn first_non_finite(dtype: DType, src: &[u8]) -> Option<usize> {
-    const BLOCK_BYTES: usize = 16 * 1024;
-    if !matches!(dtype, DType::F64 | DType::F32 | DType::F16 | DType::BF16) {
-        return None;
+    count(dtype, src.len());
+    match dtype {
+        DType::F64 => dispatch::run(Scan::<u64, 0x7ff0_0000_0000_0000> { src, bits: PhantomData }),
+        DType::F32 => dispatch::run(Scan::<u32, 0x7f80_0000> { src, bits: PhantomData }),
+        DType::F16 => dispatch::run(Scan::<u16, 0x7c00> { src, bits: PhantomData }),
+        DType::BF16 => dispatch::run(Scan::<u16, 0x7f80> { src, bits: PhantomData }),
+        DType::I64 | DType::I32 | DType::I8 | DType::U8 => None,
     }
-    let finite = |element: &[u8]| to_f64(dtype, element).is_finite();
-    for (at, block) in src.chunks(BLOCK_BYTES).enumerate() {
-        // Whole blocks first, without branches; the position is looked up only where there is one.
-        if (dtype == DType::F32 && all_finite_f32(block))
-            || (dtype != DType::F32 && block.chunks_exact(dtype.bytes()).all(finite))
-        {
-            continue;
+}
+
+/// The bits of a float as a number that grows with its magnitude.
+trait Bits: Copy + Ord + Default + Into<u64> {
+    fn without_sign(self) -> Self;
+}
+
+macro_rules! bits {
+    ($unsigned:ident) => {
+        impl Bits for $unsigned {
+            #[inline(always)]
+            fn without_sign(self) -> Self {
+                self & ($unsigned::MAX >> 1)
+            }
         }
-        let within = block.chunks_exact(dtype.bytes()).position(|element| !finite(element))?;
-        return Some(at * BLOCK_BYTES / dtype.bytes() + within);
-    }
-    None
+    };
 }
 
-/// An exponent of all ones is NaN or infinity; the maximum over a block needs no branch.
-fn all_finite_f32(block: &[u8]) -> bool {
-    let mut largest = 0;
-    exponents(block, &mut largest);
-    largest < 0x7f80_0000
+bits!(u64);
+bits!(u32);
+bits!(u16);
+
+/// `INFINITY`: the bits of infinity, which no finite number reaches.
+struct Scan<'a, B, const INFINITY: u64> {
+    src: &'a [u8],
+    bits: PhantomData<B>,
 }
 
-crate::dispatch::dispatched! {
-    fn exponents(block: &[u8], largest: &mut u32) {
-        let (elements, _) = block.as_chunks::<4>();
-        *largest = elements.iter().fold(0, |most, bytes| most.max(u32::from_le_bytes(*bytes) & 0x7f80_0000));
+impl<B: Bits, const INFINITY: u64> Kernel for Scan<'_, B, INFINITY> {
+    type Output = Option<usize>;
+
+    #[inline(always)]
+    unsafe fn run<L: Lanes>(self) -> Option<usize> {
+        let magnitude = |element: &[u8]| {
+            // SAFETY: a chunk has the bytes of its type, all of whose bit patterns are numbers.
+            unsafe { element.as_ptr().cast::<B>().read_unaligned() }.without_sign()
+        };
+        for (at, block) in self.src.chunks(BLOCK_ELEMENTS * size_of::<B>()).enumerate() {
+            let elements = block.chunks_exact(size_of::<B>()).map(magnitude);
+            if elements.clone().fold(B::default(), Ord::max).into() >= INFINITY {
+                let within = elements.into_iter().position(|bits| bits.into() >= INFINITY);
+                return within.map(|within| at * BLOCK_ELEMENTS + within);
+            }
+        }
+        None
     }
 }

@@ -1,0 +1,308 @@
+//! Every level against the scalar definition, and the definition against independent ones.
+
+use crate::dispatch::{FORCED, Level};
+use crate::half_float::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
+use crate::{DType, ReduceOp, cast, copy_streaming, first_non_finite, reduce, reduce_many, round, scale};
+use proptest::prelude::*;
+
+const FLOATS: [DType; 4] = [DType::F64, DType::F32, DType::F16, DType::BF16];
+const OPS: [ReduceOp; 3] = [ReduceOp::Sum, ReduceOp::Min, ReduceOp::Max];
+
+/// `work` on `dst` placed `shift` bytes past alignment, at one level.
+fn at_level(level: Level, dst: &[u8], shift: usize, work: impl FnOnce(&mut [u8])) -> Vec<u8> {
+    let mut memory = vec![0xa5; shift + dst.len() + 64];
+    memory[shift..shift + dst.len()].copy_from_slice(dst);
+    FORCED.set(Some(level));
+    work(&mut memory[shift..shift + dst.len()]);
+    FORCED.set(None);
+    assert!(
+        memory[..shift].iter().chain(&memory[shift + dst.len()..]).all(|&byte| byte == 0xa5),
+        "wrote beyond its slice"
+    );
+    memory[shift..shift + dst.len()].to_vec()
+}
+
+fn is_nan(dtype: DType, element: &[u8]) -> bool {
+    match dtype {
+        DType::F64 => f64::from_ne_bytes(element.try_into().unwrap()).is_nan(),
+        DType::F32 => f32::from_ne_bytes(element.try_into().unwrap()).is_nan(),
+        DType::F16 => half::f16::from_ne_bytes(element.try_into().unwrap()).is_nan(),
+        DType::BF16 => half::bf16::from_ne_bytes(element.try_into().unwrap()).is_nan(),
+        _ => false,
+    }
+}
+
+/// Equal bits, or both NaN.
+fn assert_same(dtype: DType, got: &[u8], want: &[u8], what: &str) {
+    assert_eq!(got.len(), want.len());
+    let pairs = got.chunks(dtype.bytes()).zip(want.chunks(dtype.bytes()));
+    for (index, (got, want)) in pairs.enumerate() {
+        let same = got == want || is_nan(dtype, got) && is_nan(dtype, want);
+        assert!(same, "{what}: element {index} of {dtype:?} is {got:02x?} instead of {want:02x?}");
+    }
+}
+
+/// Bytes that are often special numbers: zero, subnormal, infinite, NaN, halfway between two neighbours.
+fn bytes(elements: usize, width: usize) -> impl Strategy<Value = Vec<u8>> {
+    let special = prop::sample::select(vec![
+        0_u64,
+        1,
+        0x8000,
+        0x7c00,
+        0xfc01,
+        0x7f80,
+        0x3c00_3c00,
+        0x7f80_0000,
+        0xff80_0001,
+        0x7f7f_8000,
+        0x0000_8000,
+        0x3380_0000,
+        0x3880_1000,
+        0x477f_f000,
+        0x477f_efff,
+        0x3f80_1000,
+        0x3f80_8000,
+        0x3f81_8000,
+        0x007f_ffff,
+        0x7ff0_0000_0000_0000,
+        0x7ff0_0000_0000_0001,
+        0x3ff0_0200_0000_0001,
+        0x3f0f_fc00_0000_0000,
+        0x47ef_ffff_ffff_ffff,
+        0x3690_0000_0000_0000,
+        u64::MAX,
+        1 << 63,
+        1 << 31,
+        1 << 15,
+    ]);
+    let element = prop_oneof![2 => any::<u64>(), 1 => special];
+    prop::collection::vec(element, elements).prop_map(move |values| {
+        values.iter().flat_map(|value| value.to_le_bytes()[..width].to_vec()).collect()
+    })
+}
+
+fn levels() -> Vec<Level> {
+    Level::available().split_off(1)
+}
+
+fn lengths() -> impl Strategy<Value = usize> {
+    prop_oneof![8 => 0..200_usize, 1 => 4000..5000_usize]
+}
+
+fn pair(types: &'static [DType]) -> impl Strategy<Value = (DType, DType, Vec<u8>, Vec<u8>, usize, usize)> {
+    let types = || prop::sample::select(types);
+    (types(), types(), lengths(), 0..9_usize, 0..9_usize).prop_flat_map(|(dst, src, elements, one, two)| {
+        (
+            Just(dst),
+            Just(src),
+            bytes(elements, dst.bytes()),
+            bytes(elements, src.bytes()),
+            Just(one),
+            Just(two),
+        )
+    })
+}
+
+/// `bytes` placed `shift` bytes past alignment.
+fn shifted(bytes: &[u8], shift: usize) -> Vec<u8> {
+    let mut memory = vec![0; shift];
+    memory.extend_from_slice(bytes);
+    memory
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    /// Broken: ranks with different CPUs would reduce the same gradients to different bits.
+    #[test]
+    fn reduce_is_the_same_at_every_level((dst_dtype, src_dtype, dst, src, one, two) in pair(&FLOATS)) {
+        let src = shifted(&src, two);
+        for op in OPS {
+            let work = |dst: &mut [u8]| reduce(op, dst_dtype, dst, src_dtype, &src[two..]);
+            let want = at_level(Level::Scalar, &dst, one, work);
+            for level in levels() {
+                let got = at_level(level, &dst, one, work);
+                assert_same(dst_dtype, &got, &want, &format!("{op:?} of {src_dtype:?} at {level:?}"));
+            }
+        }
+    }
+
+    /// Broken: integer counters would differ between ranks with different CPUs.
+    #[test]
+    fn reduce_of_integers_is_the_same_at_every_level(
+        (dtype, _, dst, _, one, two) in pair(&[DType::I64, DType::I32, DType::I8, DType::U8]),
+    ) {
+        let src: Vec<u8> = dst.iter().rev().copied().collect();
+        let src = shifted(&src, two);
+        for op in OPS {
+            let work = |dst: &mut [u8]| reduce(op, dtype, dst, dtype, &src[two..]);
+            let want = at_level(Level::Scalar, &dst, one, work);
+            for level in levels() {
+                prop_assert_eq!(&at_level(level, &dst, one, work), &want);
+            }
+        }
+    }
+
+    /// Broken: a codec would send other bits from one CPU than from another.
+    #[test]
+    fn cast_is_the_same_at_every_level((dst_dtype, src_dtype, dst, src, one, two) in pair(&FLOATS)) {
+        let src = shifted(&src, two);
+        let work = |dst: &mut [u8]| cast(dst_dtype, dst, src_dtype, &src[two..]);
+        let want = at_level(Level::Scalar, &dst, one, work);
+        for level in levels() {
+            let got = at_level(level, &dst, one, work);
+            assert_same(dst_dtype, &got, &want, &format!("cast of {src_dtype:?} at {level:?}"));
+        }
+    }
+
+    /// Broken: the sender's own copy would differ from what the codec sent, so replicas would drift apart.
+    #[test]
+    fn round_is_a_cast_there_and_back((dtype, to, dst, _, one, _) in pair(&FLOATS)) {
+        let mut there = vec![0; dst.len() / dtype.bytes() * to.bytes()];
+        let mut want = dst.clone();
+        cast(to, &mut there, dtype, &dst);
+        cast(dtype, &mut want, to, &there);
+        for level in Level::available() {
+            let got = at_level(level, &dst, one, |dst| round(dtype, dst, to));
+            assert_same(dtype, &got, &want, &format!("round to {to:?} at {level:?}"));
+        }
+    }
+
+    /// Broken: means would differ between ranks with different CPUs.
+    #[test]
+    fn scale_is_the_same_at_every_level((dtype, _, dst, _, one, _) in pair(&DType::ALL), factor in any::<f64>()) {
+        let want = at_level(Level::Scalar, &dst, one, |dst| scale(dtype, dst, factor));
+        for level in levels() {
+            let got = at_level(level, &dst, one, |dst| scale(dtype, dst, factor));
+            assert_same(dtype, &got, &want, &format!("scale at {level:?}"));
+        }
+    }
+
+    /// Broken: a NaN gradient would be missed, or blamed on the wrong parameter.
+    #[test]
+    fn first_non_finite_finds_the_first(
+        (dtype, elements) in (prop::sample::select(&FLOATS[..]), 1..3000_usize),
+        place in any::<prop::sample::Index>(), shift in 0..9_usize, infinite: bool,
+    ) {
+        let one = |value: f64| {
+            let mut element = vec![0; dtype.bytes()];
+            cast(dtype, &mut element, DType::F64, &value.to_ne_bytes());
+            element
+        };
+        let place = place.index(elements);
+        let mut src = vec![0; shift];
+        for index in 0..elements {
+            src.extend(one(if index < place { -3.0e38 / 1.0e34 } else if infinite { f64::NEG_INFINITY } else { f64::NAN }));
+        }
+        for level in Level::available() {
+            FORCED.set(Some(level));
+            let found = first_non_finite(dtype, &src[shift..]);
+            let none = first_non_finite(dtype, &src[shift..shift + place * dtype.bytes()]);
+            FORCED.set(None);
+            prop_assert_eq!((found, none), (Some(place), None));
+        }
+    }
+
+    /// Broken: reducing several neighbours at once would give other bits than one after the other.
+    #[test]
+    fn reduce_many_is_reduce_of_each((dtype, _, dst, src, _, _) in pair(&[DType::F32, DType::F16]), copies in 0..4_usize) {
+        let mut other = src.repeat(4);
+        other.resize(dst.len(), 0x3c);
+        let srcs: Vec<&[u8]> = (0..copies).map(|_| &other[..]).collect();
+        for op in OPS {
+            let (mut many, mut each) = (dst.clone(), dst.clone());
+            reduce_many(op, dtype, &mut many, &srcs);
+            for src in &srcs {
+                reduce(op, dtype, &mut each, dtype, src);
+            }
+            prop_assert_eq!(many, each);
+        }
+    }
+}
+
+/// Broken: gradients sent as f16 would be off for some values.
+#[test]
+fn every_f16_and_bf16_has_its_value() {
+    for bits in 0..=u16::MAX {
+        let (f16, bf16) = (half::f16::from_bits(bits), half::bf16::from_bits(bits));
+        assert!(f16_to_f32(bits) == f16.to_f32() || f16.is_nan() && f16_to_f32(bits).is_nan(), "{bits:04x}");
+        assert!(
+            bf16_to_f32(bits) == bf16.to_f32() || bf16.is_nan() && bf16_to_f32(bits).is_nan(),
+            "{bits:04x}"
+        );
+        assert!(
+            f16.is_nan() && is_nan(DType::F16, &f32_to_f16(f16.to_f32()).to_ne_bytes())
+                || f32_to_f16(f16.to_f32()) == bits
+        );
+    }
+}
+
+/// Broken: gradients would be rounded away from the nearest f16 or bf16.
+#[test]
+fn narrowing_agrees_with_an_independent_implementation() {
+    for step in 0..1_u32 << 22 {
+        let value = f32::from_bits(step.wrapping_mul(1021));
+        let (f16, bf16) = (half::f16::from_f32(value), half::bf16::from_f32(value));
+        assert!(f32_to_f16(value) == f16.to_bits() || value.is_nan() && f16.is_nan(), "{value:e}");
+        assert!(f32_to_bf16(value) == bf16.to_bits() || value.is_nan() && bf16.is_nan(), "{value:e}");
+    }
+}
+
+/// Broken: an f64 just above the middle of two f16 would be rounded down, through an f32 that hides it.
+#[test]
+fn f64_is_rounded_once() {
+    let (middle, above) = (1.0 + 2.0_f64.powi(-11), 1.0 + 2.0_f64.powi(-11) + 2.0_f64.powi(-40));
+    for (value, want) in
+        [(middle, 0x3c00_u16), (above, 0x3c01), (-above, 0xbc01), (1.0e300, 0x7c00), (1.0e-300, 0)]
+    {
+        let mut got = [0; 2];
+        cast(DType::F16, &mut got, DType::F64, &value.to_ne_bytes());
+        assert_eq!(u16::from_ne_bytes(got), want, "{value:e}");
+    }
+}
+
+/// Broken: minimum and maximum would hide a NaN, or depend on who sends first.
+#[test]
+fn minimum_and_maximum_are_commutative_and_keep_nan() {
+    let run = |op, one: f32, two: f32| {
+        let mut dst = one.to_ne_bytes();
+        reduce(op, DType::F32, &mut dst, DType::F32, &two.to_ne_bytes());
+        f32::from_ne_bytes(dst)
+    };
+    for (one, two) in [(0.0, -0.0), (-0.0, 0.0)] {
+        assert!(run(ReduceOp::Min, one, two).is_sign_negative());
+        assert!(run(ReduceOp::Max, one, two).is_sign_positive());
+    }
+    for op in [ReduceOp::Min, ReduceOp::Max] {
+        assert!(run(op, f32::NAN, 1.0).is_nan() && run(op, 1.0, f32::NAN).is_nan());
+    }
+    assert_eq!((run(ReduceOp::Min, 1.0, 2.0), run(ReduceOp::Max, 1.0, 2.0)), (1.0, 2.0));
+}
+
+/// Broken: buckets between ranks of one host would arrive with bytes missing or misplaced.
+#[test]
+fn copies_are_whole_at_any_length_and_alignment() {
+    let src: Vec<u8> = (0..=250).cycle().take(9 << 20).collect();
+    for (start, len) in [(0, 0), (1, 1), (3, 255), (5, 4097), (7, (8 << 20) + 13), (0, 8 << 20)] {
+        for shift in [0, 1, 31] {
+            let got = at_level(Level::available().pop().unwrap(), &vec![0; len], shift, |dst| {
+                copy_streaming(dst, &src[start..start + len]);
+            });
+            assert!(got == src[start..start + len], "{len} bytes from {start} to {shift}");
+        }
+    }
+}
+
+/// Broken: a program error would corrupt memory instead of being reported.
+#[test]
+fn lengths_that_differ_are_refused() {
+    let cases: [fn(); 4] = [
+        || reduce(ReduceOp::Sum, DType::F32, &mut [0; 8], DType::F32, &[0; 4]),
+        || cast(DType::F16, &mut [0; 8], DType::F32, &[0; 8]),
+        || scale(DType::F32, &mut [0; 7], 1.0),
+        || reduce_many(ReduceOp::Sum, DType::F32, &mut [0; 8], &[&[0; 8], &[0; 12]]),
+    ];
+    for case in cases {
+        assert!(std::panic::catch_unwind(case).is_err());
+    }
+}
