@@ -23,7 +23,7 @@ def section(material: Material) -> Section:
     compared = _compared(material)
     lines = compared or _logged(material)
     if not lines:
-        return absent(NAME, ALONE, "The script logged no losses in this run.")
+        return absent(NAME, ALONE, "The script logged no losses: `hk.log(model, loss=…)` after each step does.")
     series = [
         {
             "label": label,
