@@ -1,0 +1,75 @@
+"""`hocket`: finds the verb's module, runs its command, turns errors into a message and an exit code.
+
+Verbs are loaded when they are used: `hocket --help` imports none of them.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from hocket import __version__
+from hocket.errors import Error, UsageError
+
+FAILED = 1
+MISUSED = 2
+INTERRUPTED = 130
+HERE = Path(__file__).parent
+NO_VERBS = ("__init__", "main")
+
+
+class Verbs(click.Group):
+    """Each module beside this one that defines `command` is a verb."""
+
+    def list_commands(self, _context: click.Context) -> list[str]:
+        """Names of the modules, without loading them."""
+        return sorted(each.stem for each in HERE.glob("*.py") if each.stem not in NO_VERBS)
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        """The command of a module; None when there is no such verb."""
+        if name not in self.list_commands(context):
+            return None
+        command: click.Command = importlib.import_module(f"hocket.cli.{name}").command
+        return command
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        """The first line of each module's docstring says what its verb does."""
+        rows = []
+        for name in self.list_commands(context):
+            text = ast.get_docstring(ast.parse((HERE / f"{name}.py").read_text())) or ""
+            rows.append((name, text.partition(":")[2].strip().partition("\n")[0]))
+        with formatter.section("Verbs"):
+            formatter.write_dl(rows)
+
+
+@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="hocket")
+def hocket() -> None:
+    """Software-defined gradient communication for data-parallel deep learning.
+
+    Example: hocket run -n 4 train.py
+    """
+
+
+def main() -> None:
+    """Entry point: exit code 0, 1 for an error, 2 for wrong usage, 130 for Ctrl-C."""
+    try:
+        hocket(standalone_mode=False)
+    except click.exceptions.Exit as ended:
+        sys.exit(ended.exit_code)
+    except (click.exceptions.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        sys.exit(INTERRUPTED)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except Error as error:
+        if os.environ.get("HOCKET_DEBUG") == "1":
+            raise
+        click.echo(f"error: {error}", err=True)
+        sys.exit(MISUSED if isinstance(error, UsageError) else FAILED)

@@ -1,0 +1,10 @@
+"""An emulated cluster on this machine: a network namespace per host, a bridge per rack, rates on every link.
+
+Any program runs in it unmodified. Namespaces have no name in the file system: each is held by a process that dies with this
+one, so that nothing is left behind however it ends.
+"""
+
+from hocket.launch.testbed.bed import Testbed
+from hocket.launch.testbed.clusters import example_cluster
+
+__all__ = ["Testbed", "example_cluster"]

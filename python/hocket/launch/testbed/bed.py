@@ -1,0 +1,179 @@
+"""Brings an emulated cluster up and takes it down; what is wired how is in `wiring`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from hocket.artefacts.cluster import Cluster
+from hocket.errors import TestbedError, UsageError
+from hocket.launch.testbed import wiring
+
+START_TIMEOUT_S = 10.0
+STOP_TIMEOUT_S = 5.0
+TOOLS = ("ip", "tc", "unshare", "nsenter", "setpriv")
+
+
+class Testbed:
+    """The hosts of a cluster as network namespaces of this machine; use it as a context.
+
+    Works as root, and unprivileged where user namespaces are allowed. TestbedError says what is missing otherwise.
+
+    >>> with Testbed(example_cluster("two-racks")) as bed:  # doctest: +SKIP
+    ...     subprocess.run([*bed.command("node0"), "ping", "-c1", bed.address("node1")])
+    """
+
+    __test__ = False  # not a test class, whatever its name looks like to pytest
+
+    def __init__(self, cluster: Cluster) -> None:
+        """Nothing happens before `__enter__`."""
+        self.cluster = cluster
+        self._holders: list[subprocess.Popen[bytes]] = []
+        self._children: list[subprocess.Popen[Any]] = []
+        self._index = {host.name: index for index, host in enumerate(cluster.hosts)}
+        if len(self._index) != len(cluster.hosts):
+            raise UsageError("two hosts of the cluster have the same name")
+
+    def __enter__(self) -> Testbed:
+        """Bring it up."""
+        try:
+            self._up()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        """Take it down."""
+        self.close()
+
+    def address(self, host: str) -> str:
+        """IPv4 address of a host."""
+        return wiring.address(self._at(host))
+
+    def command(self, host: str, argv: Sequence[str] = ()) -> list[str]:
+        """The command that runs `argv` on a host."""
+        return [*self._enter(self._holders[1 + self._at(host)].pid), *argv]
+
+    def popen(self, host: str, argv: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
+        """Start `argv` on a host, as `subprocess.Popen` does; it ends with the testbed at the latest."""
+        environment = {**(options.pop("env", None) or os.environ), "HOCKET_HOST": host}
+        child = subprocess.Popen(self.command(host, argv), env=environment, start_new_session=True, **options)
+        self._children.append(child)
+        return child
+
+    def trunk_bytes(self) -> dict[str, tuple[int, int]]:
+        """By rack: bytes that left it and that came to it over its uplink, link headers included, so far."""
+        argv = [*self._enter(self._holders[0].pid), "cat", "/proc/net/dev"]
+        table = subprocess.run(
+            argv, check=True, capture_output=True, text=True, timeout=START_TIMEOUT_S
+        ).stdout
+        counters = {
+            name.strip(): row.split() for name, _, row in (line.partition(":") for line in table.splitlines())
+        }
+        bytes_of = {}
+        for index, rack in enumerate(wiring.rack_names(self.cluster)):
+            row = counters[wiring.trunk(index)]
+            bytes_of[rack] = (int(row[8]), int(row[0]))
+        return bytes_of
+
+    def close(self) -> None:
+        """End all that runs in it, then the namespaces with their links; idempotent."""
+        for child in self._children:
+            _kill(child)
+        for holder in reversed(self._holders):
+            holder.kill()
+            holder.wait(STOP_TIMEOUT_S)
+        self._children, self._holders = [], []
+
+    def _up(self) -> None:
+        missing = [tool for tool in TOOLS if shutil.which(tool) is None]
+        if missing:
+            raise TestbedError(
+                f"{', '.join(missing)}: not found\nhint: install the packages iproute2 and util-linux"
+            )
+        switch = (
+            ["unshare", "--net"] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user", "--net"]
+        )
+        self._hold(switch)
+        for _ in self.cluster.hosts:
+            self._hold(["unshare", "--net"] if os.geteuid() == 0 else [*self._user(), "unshare", "--net"])
+        pids = [holder.pid for holder in self._holders[1:]]
+        lines = wiring.wire(self.cluster, pids)
+        self._batch(self._holders[0].pid, "ip", lines.switch_ip)
+        self._batch(self._holders[0].pid, "tc", lines.switch_tc)
+        for pid, ip, tc in zip(pids, lines.hosts_ip, lines.hosts_tc, strict=True):
+            self._batch(pid, "ip", ip)
+            self._batch(pid, "tc", tc)
+
+    def _hold(self, unshare: list[str]) -> None:
+        """A process in a namespace of its own that does nothing and dies with this one."""
+        here = Path("/proc/self/ns/net").readlink()
+        argv = [*unshare, "setpriv", "--pdeathsig", "KILL", "sleep", "infinity"]
+        holder = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        self._holders.append(holder)
+        deadline_s = time.monotonic() + START_TIMEOUT_S
+        while time.monotonic() < deadline_s:
+            if holder.poll() is not None:
+                said = holder.stderr.read().decode().strip() if holder.stderr else ""
+                raise TestbedError(
+                    f"network namespaces are not allowed here: {said}\n"
+                    "hint: run as root, or allow unprivileged user namespaces"
+                )
+            try:
+                ready = Path(f"/proc/{holder.pid}/comm").read_text().strip() == "sleep"
+                if ready and Path(f"/proc/{holder.pid}/ns/net").readlink() != here:
+                    return
+            except OSError:
+                continue
+            time.sleep(0.002)
+        raise TestbedError(f"a namespace was not ready within {START_TIMEOUT_S:g} s")
+
+    def _user(self) -> list[str]:
+        return ["nsenter", "--target", str(self._holders[0].pid), "--user", "--preserve-credentials"]
+
+    def _enter(self, pid: int) -> list[str]:
+        user = [] if os.geteuid() == 0 else ["--user", "--preserve-credentials"]
+        return ["nsenter", "--target", str(pid), *user, "--net"]
+
+    def _batch(self, pid: int, tool: str, lines: Sequence[str]) -> None:
+        argv = [*self._enter(pid), tool, "-batch", "-"]
+        text = "\n".join(lines) + "\n"
+        try:
+            subprocess.run(
+                argv, input=text, text=True, check=True, capture_output=True, timeout=START_TIMEOUT_S
+            )
+        except subprocess.CalledProcessError as error:
+            raise TestbedError(f"`{tool}` refused to wire the testbed: {error.stderr.strip()}") from None
+        except subprocess.TimeoutExpired:
+            raise TestbedError(f"`{tool}` did not finish within {START_TIMEOUT_S:g} s") from None
+
+    def _at(self, host: str) -> int:
+        if host not in self._index:
+            raise UsageError(f"the cluster has no host `{host}`\nhint: it has {', '.join(self._index)}")
+        return self._index[host]
+
+
+def _kill(child: subprocess.Popen[Any]) -> None:
+    """The child's whole process group."""
+    if child.poll() is None:
+        try:
+            os.killpg(child.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return
+        child.wait(STOP_TIMEOUT_S)

@@ -1,0 +1,87 @@
+"""What a cluster looks like in commands of `ip` and `tc`: pure functions from a cluster to batches of lines.
+
+Links are veth pairs. A token bucket on each end shapes one direction: its burst lets whole segments of TCP's offload pass,
+its queue is bounded in time, so that a full link delays by that much and no more. (This kernel need not have netem.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hocket.artefacts.cluster import Cluster
+from hocket.errors import TestbedError
+
+SUBNET = "10.77"
+HOSTS_MAX = 250
+QUEUE_MS = 50
+"""What a full queue delays by: TCP fills a link with less, and more would only hide congestion."""
+
+BURST_BYTES_MIN = 128 * 1024
+"""Two of the largest segments that the stack hands down at once."""
+
+BURST_S = 1e-3
+"""At high rates the bucket must hold what passes between two ticks of the timer."""
+
+MTU = 1500
+
+
+@dataclass(frozen=True)
+class Wiring:
+    """`switch`: lines for the namespace of the bridges; `hosts[i]`: for host i's. Each run by `ip -batch` or `tc -batch`."""
+
+    switch_ip: tuple[str, ...]
+    switch_tc: tuple[str, ...]
+    hosts_ip: tuple[tuple[str, ...], ...]
+    hosts_tc: tuple[tuple[str, ...], ...]
+
+
+def address(index: int) -> str:
+    """IPv4 address of host `index`."""
+    return f"{SUBNET}.0.{index + 1}"
+
+
+def trunk(index: int) -> str:
+    """The interface of rack `index` that leads to the other racks."""
+    return f"trunk{index}"
+
+
+def wire(cluster: Cluster, pids: list[int]) -> Wiring:
+    """Commands for a cluster whose host `i` lives in the network namespace of process `pids[i]`."""
+    if len(cluster.hosts) > HOSTS_MAX:
+        raise TestbedError(f"{len(cluster.hosts)} hosts: a testbed has at most {HOSTS_MAX}")
+    names = rack_names(cluster)
+    uplinks = {rack.name: rack.uplink_bit_per_s for rack in cluster.racks}
+    switch_ip = ["link set lo up", "link add core type bridge", "link set core up"]
+    switch_tc = []
+    for index, name in enumerate(names):
+        switch_ip += [
+            f"link add rack{index} type bridge",
+            f"link set rack{index} up",
+            f"link add {trunk(index)} type veth peer name down{index}",
+            f"link set {trunk(index)} master rack{index} up",
+            f"link set down{index} master core up",
+        ]
+        rate = uplinks.get(name)
+        if rate is not None:
+            switch_tc += [shape(trunk(index), rate), shape(f"down{index}", rate)]
+    hosts_ip, hosts_tc = [], []
+    for index, host in enumerate(cluster.hosts):
+        switch_ip += [
+            f"link add host{index} type veth peer name eth0 netns {pids[index]}",
+            f"link set host{index} master rack{names.index(host.rack)} up",
+        ]
+        switch_tc.append(shape(f"host{index}", host.bandwidth_bit_per_s))
+        hosts_ip.append((f"addr add {address(index)}/16 dev eth0", "link set eth0 up", "link set lo up"))
+        hosts_tc.append((shape("eth0", host.bandwidth_bit_per_s),))
+    return Wiring(tuple(switch_ip), tuple(switch_tc), tuple(hosts_ip), tuple(hosts_tc))
+
+
+def rack_names(cluster: Cluster) -> list[str]:
+    """Racks in the order in which hosts name them."""
+    return list(dict.fromkeys(host.rack for host in cluster.hosts))
+
+
+def shape(interface: str, bit_per_s: float) -> str:
+    """The line that limits what leaves an interface."""
+    burst = max(BURST_BYTES_MIN, int(bit_per_s / 8 * BURST_S))
+    return f"qdisc add dev {interface} root tbf rate {int(bit_per_s)}bit burst {burst} latency {QUEUE_MS}ms"
