@@ -1,0 +1,63 @@
+# `make` lists the verbs. Set-up is a chain of stamps: each step runs when what it is made from has changed.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMPS := $(VENV)/.stamps
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+CONSTRAINTS := -c constraints.txt
+RUST := $(shell find crates -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
+export CARGO_TERM_COLOR ?= auto
+
+.PHONY: help setup demo test check fmt bench bless clean
+
+help: ## list the verbs
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+setup: $(STAMPS)/system $(STAMPS)/extension ## make .venv with hocket in it, and all that it needs
+
+demo: setup ## train on an emulated cluster with DDP and with Hocket, and compare
+	$(BIN)/hocket demo
+
+test: setup check ## every test: Rust, then Python
+	cargo test --workspace
+	$(BIN)/python -m pytest
+
+check: setup ## formatting, lints, types, layers
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+	$(BIN)/ruff format --check python tests examples
+	$(BIN)/ruff check python tests examples
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+fmt: setup ## format everything
+	cargo fmt --all
+	$(BIN)/ruff format python tests examples
+	$(BIN)/ruff check --fix python tests examples
+
+bench: setup ## benchmarks, in alternation with other libraries
+	$(BIN)/hocket bench all_reduce --against gloo
+	$(BIN)/hocket bench hook
+	$(BIN)/hocket bench trace
+
+clean: ## remove what set-up and builds made
+	rm -rf $(VENV) target python/hocket/*.so
+
+$(STAMPS)/venv: scripts/make-venv
+	scripts/make-venv $(PYTHON) $(VENV)
+	@mkdir -p $(STAMPS) && touch $@
+
+$(STAMPS)/system: scripts/system-packages $(STAMPS)/venv
+	scripts/system-packages
+	@touch $@
+
+$(STAMPS)/dependencies: pyproject.toml constraints.txt $(STAMPS)/venv
+	@echo "== Python packages (PyTorch alone is several GB; a few minutes on a fresh machine)"
+	$(BIN)/python scripts/requirements.py dev | xargs $(PIP) install --progress-bar on $(CONSTRAINTS)
+	@touch $@
+
+$(STAMPS)/extension: $(RUST) pyproject.toml $(STAMPS)/dependencies
+	@echo "== native extension, release mode"
+	VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --release
+	@touch $@

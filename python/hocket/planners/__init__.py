@@ -1,0 +1,1 @@
+"""Decides how gradients travel: one decision per file."""
