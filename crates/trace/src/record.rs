@@ -1,60 +1,68 @@
-//! A record and the file's header: fixed sizes, little-endian, so that a truncated file yields all whole records.
+//! What happened, when, how many bytes: one fixed-size record.
 
-/// First bytes of a file.
-pub const MAGIC: [u8; 8] = *b"HKTRACE1";
-/// Version of the layout.
-pub const VERSION: u32 = 1;
-/// Bytes of the header: magic, version, record bytes, rank, world, clock offset (i64), records dropped (u64), zeros.
-pub const HEADER_BYTES: usize = 64;
-/// Bytes of a record.
+/// Bytes of a record in the file.
 pub const RECORD_BYTES: usize = 64;
 
-/// What happened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names are those of ops and of a step's parts")]
+/// `peer` of a record that involves no other rank.
+pub const NO_PEER: u32 = u32::MAX;
+
+/// What a record is about. Below 16: an op of a program; 16: a program; 32 and above: a span of the training step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u16)]
 pub enum Kind {
-    #[default]
+    /// `dst = src`.
     Copy = 1,
+    /// `dst = convert(src)`.
     Cast = 2,
+    /// `dst = dst ⊕ src`.
     Reduce = 3,
+    /// `dst = kernel(dst)`.
     Apply = 4,
+    /// A message to a peer, from ready until its source may be written again.
     Send = 5,
+    /// A message from a peer, from posted until it has landed.
     Recv = 6,
+    /// A look at a buffer.
     Record = 7,
-    /// A whole program, from launch to completion.
+    /// A program from launch to its last op.
     Instance = 16,
+    /// A training step; its iteration is in `instance`, as for all kinds below.
     Step = 32,
+    /// The forward pass.
     Forward = 33,
+    /// The backward pass.
     Backward = 34,
+    /// The script waits for communication.
     Wait = 35,
+    /// The optimizer's update.
     Optimizer = 36,
 }
 
-/// One event of one rank. Times are nanoseconds of the rank's monotonic clock.
+/// One event of one rank. Times are `CLOCK_MONOTONIC` of its host, nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// When it could have started.
+    /// When nothing but a free thread or wire was missing.
     pub ready_ns: u64,
-    /// When it started.
+    /// When it began.
     pub start_ns: u64,
-    /// When it ended.
+    /// When it was done.
     pub end_ns: u64,
-    /// Bytes moved, on the wire for messages.
+    /// Bytes moved or computed.
     pub bytes: u64,
-    /// Program number.
+    /// The program's number.
     pub program: u32,
-    /// Launch count, or the iteration of a step's part.
+    /// Which launch of the program; the iteration for spans of the step.
     pub instance: u32,
-    /// Instruction.
+    /// Position in the rank's program.
     pub op: u32,
-    /// The other rank of a message; `u32::MAX`: none.
+    /// The other rank, or [`NO_PEER`].
     pub peer: u32,
-    /// What happened.
+    /// What it is about.
     pub kind: Kind,
 }
 
 impl Default for Record {
+    /// A step of nothing, at time zero, with no peer: to fill in what a record does not say.
     fn default() -> Self {
         Self {
             ready_ns: 0,
@@ -64,63 +72,52 @@ impl Default for Record {
             program: 0,
             instance: 0,
             op: 0,
-            peer: u32::MAX,
-            kind: Kind::default(),
+            peer: NO_PEER,
+            kind: Kind::Step,
         }
     }
 }
 
 impl Record {
-    /// The record's bytes: four u64, four u32, the kind as u16, zeros.
-    pub fn encode(&self) -> [u8; RECORD_BYTES] {
+    /// The file's form: the fields in their order, then two bytes of zeros (flags, none are defined yet), the native
+    /// thread that pushed it, and eight bytes of zeros.
+    pub fn to_bytes(&self, thread: u32) -> [u8; RECORD_BYTES] {
         let mut bytes = [0; RECORD_BYTES];
-        for (at, word) in [self.ready_ns, self.start_ns, self.end_ns, self.bytes].into_iter().enumerate() {
-            bytes[at * 8..at * 8 + 8].copy_from_slice(&word.to_le_bytes());
-        }
-        for (at, word) in [self.program, self.instance, self.op, self.peer].into_iter().enumerate() {
-            bytes[32 + at * 4..36 + at * 4].copy_from_slice(&word.to_le_bytes());
-        }
+        bytes[0..8].copy_from_slice(&self.ready_ns.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.start_ns.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.end_ns.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.bytes.to_le_bytes());
+        bytes[32..36].copy_from_slice(&self.program.to_le_bytes());
+        bytes[36..40].copy_from_slice(&self.instance.to_le_bytes());
+        bytes[40..44].copy_from_slice(&self.op.to_le_bytes());
+        bytes[44..48].copy_from_slice(&self.peer.to_le_bytes());
         bytes[48..50].copy_from_slice(&(self.kind as u16).to_le_bytes());
+        bytes[52..56].copy_from_slice(&thread.to_le_bytes());
         bytes
     }
-}
-
-/// The header's bytes.
-pub fn header(rank: u32, world: u32, clock_offset_ns: i64, dropped: u64) -> [u8; HEADER_BYTES] {
-    let mut bytes = [0; HEADER_BYTES];
-    bytes[..8].copy_from_slice(&MAGIC);
-    for (at, word) in [VERSION, RECORD_BYTES as u32, rank, world].into_iter().enumerate() {
-        bytes[8 + at * 4..12 + at * 4].copy_from_slice(&word.to_le_bytes());
-    }
-    bytes[24..32].copy_from_slice(&clock_offset_ns.to_le_bytes());
-    bytes[32..40].copy_from_slice(&dropped.to_le_bytes());
-    bytes
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A reader would take one field for another.
+    /// Broken: every reader of trace files would see fields in the wrong place.
     #[test]
     fn fields_lie_where_the_format_says() {
         let record = Record {
-            ready_ns: 1,
-            start_ns: 2,
-            end_ns: 3,
-            bytes: 4,
-            program: 5,
-            instance: 6,
-            op: 7,
-            peer: 8,
+            ready_ns: 0x0101_0101_0101_0101,
+            start_ns: 0x0202_0202_0202_0202,
+            end_ns: 0x0303_0303_0303_0303,
+            bytes: 0x0404_0404_0404_0404,
+            program: 0x0505_0505,
+            instance: 0x0606_0606,
+            op: 0x0707_0707,
+            peer: 0x0808_0808,
             kind: Kind::Optimizer,
         };
-        let bytes = record.encode();
-        assert_eq!((bytes[0], bytes[8], bytes[16], bytes[24]), (1, 2, 3, 4));
-        assert_eq!((bytes[32], bytes[36], bytes[40], bytes[44], bytes[48]), (5, 6, 7, 8, 36));
-        assert_eq!(
-            header(9, 10, -1, 11)[16..40],
-            [9, 0, 0, 0, 10, 0, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255, 11, 0, 0, 0, 0, 0, 0, 0]
-        );
+        let fields = [(1, 8), (2, 8), (3, 8), (4, 8), (5, 4), (6, 4), (7, 4), (8, 4)];
+        let mut want: Vec<u8> = fields.iter().flat_map(|&(value, count)| vec![value; count]).collect();
+        want.extend([36, 0, 0, 0, 9, 9, 9, 9, 0, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(record.to_bytes(0x0909_0909)[..], want);
     }
 }
