@@ -205,11 +205,28 @@ def test_traffic_counts_every_send(tmp_path: Path) -> None:
     """The bytes of a rank pair, or the share that crosses the trunk, would be wrong."""
     traffic = numbers(write_trace(tmp_path, SMALL))["traffic"]
     shares = sum(size // 4 for size in SMALL.bucket_bytes)
-    matrix = traffic["bytes_per_step"]
-    assert matrix[0][2] == pytest.approx(6 * shares)
-    assert matrix[2][1] == pytest.approx(3 * shares, rel=1e-5), "f16 across racks"
-    assert matrix[0][1] == matrix[1][0] == 0
-    assert traffic["between_racks_bytes_per_step"] == pytest.approx(matrix[2][1] + matrix[3][0])
+    sent = {(pair["source"], pair["destination"]): pair["bytes_per_step"] for pair in traffic["pairs"]}
+    assert set(sent) == {(0, 2), (2, 1), (1, 3), (3, 0)}, "the ring's links, each one way"
+    assert sent[0, 2] == pytest.approx(6 * shares)
+    assert sent[2, 1] == pytest.approx(3 * shares, rel=1e-5), "f16 across racks"
+    assert traffic["between_racks_bytes_per_step"] == pytest.approx(sent[2, 1] + sent[3, 0])
+
+
+def test_start_up_is_no_traffic_of_steps(tmp_path: Path) -> None:
+    """The parameters that are sent once, before the first step, would be counted in each step."""
+    path = write_trace(tmp_path, SMALL) / "rank-0.hktrace"
+    before = numbers(tmp_path)["traffic"]
+    path.write_bytes(path.read_bytes() + RECORD.pack(1, 1, 2, 10**9, 99, 0, 0, 1, 5, 0, 0, 0))
+    assert numbers(tmp_path)["traffic"] == before
+
+
+def test_choice_without_candidates_is_compared(tmp_path: Path) -> None:
+    """A plan that carries its prediction alone would never be held against the run."""
+    write_trace(tmp_path, SMALL, comparison=False)
+    rewrite_run(tmp_path, plan={**run_info(SMALL)["plan"], "candidates": []})
+    (row,) = numbers(tmp_path)["prediction"]
+    assert row["chosen"]
+    assert row["measured_step_s"] == pytest.approx(0.68, rel=0.05)
 
 
 def test_step_is_the_sum_of_its_phases(tmp_path: Path) -> None:
@@ -245,7 +262,7 @@ def test_bare_run(tmp_path: Path) -> None:
     page = page_of(tmp_path)
     assert "No records of rank 0, 1, 2, 3" in page.text
     for line in (
-        "logged no losses",
+        "No losses were logged",
         "No steps were recorded",
         "was not measured",
         "carried no plan",

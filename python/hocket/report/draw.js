@@ -37,7 +37,7 @@ const hocket = {
 
   time(us) {
     const [unit, scale] = Math.abs(us) >= 1e6 ? ["s", 1e6] : Math.abs(us) >= 1e3 ? ["ms", 1e3] : ["µs", 1];
-    return `${(us / scale).toPrecision(us === 0 ? 1 : 3).replace(/e.*/, "")} ${unit}`;
+    return `${+(us / scale).toPrecision(3)} ${unit}`;
   },
 
   size(bytes) {

@@ -22,7 +22,7 @@ def section(material: Material) -> Section:
     entries = {
         "Script": run.script,
         "Started": _date(run.started_at),
-        "World": f"{run.world} ranks on {len(hosts)} hosts",
+        "World": f"{_count(run.world, 'rank')} on {_count(len(hosts), 'host')}",
         "Hosts": ", ".join(hosts[:HOSTS_MAX]) + more,
         "Network measured": _date(run.cluster.measured_at if run.cluster else None),
         "Model": _model(material),
@@ -32,6 +32,10 @@ def section(material: Material) -> Section:
     items = [tag("div", tag("dt", name), tag("dd", value)) for name, value in entries.items() if value]
     numbers = {"script": run.script, "started_at": run.started_at, "world": run.world, "hosts": run.hosts}
     return Section("facts", "What exactly was run?", tag("dl", *items, class_="facts"), numbers=numbers)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _date(text: str | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from statistics import median
 from typing import Any
 
 from hocket.report import breakdown, quantity
@@ -85,15 +86,20 @@ def _alone(material: Material) -> tuple[Html, str, list[tuple[str, str, str]]]:
     where = f"{run.script or 'a script'} on {run.world} ranks"
     if not rows:
         return tag("span", "No steps were recorded"), where, []
-    middle = rows[len(rows) // 2]
-    title = tag("span", tag("strong", quantity.seconds(middle.step_s)), " a step")
+    title = tag("span", tag("strong", quantity.seconds(_middle(rows, "step_s"))), " a step")
     tiles = [
-        ("Forward", quantity.seconds(middle.forward_s), ""),
-        ("Backward", quantity.seconds(middle.backward_s), ""),
-        ("Waiting for the network", quantity.share(middle.wait_share), ""),
-        ("Optimizer", quantity.seconds(middle.optimizer_s), ""),
+        ("Forward", quantity.seconds(_middle(rows, "forward_s")), ""),
+        ("Backward", quantity.seconds(_middle(rows, "backward_s")), ""),
+        ("Waiting for the network", quantity.share(_middle(rows, "wait_share")), ""),
+        ("Optimizer", quantity.seconds(_middle(rows, "optimizer_s")), ""),
     ]
     return title, where, tiles
+
+
+def _middle(rows: list[breakdown.StepTimes], name: str) -> float | None:
+    """The median over ranks of one of their medians over steps."""
+    known = [value for row in rows if (value := getattr(row, name)) is not None]
+    return median(known) if known else None
 
 
 def _pair(comparison: Comparison | None) -> tuple[Strategy, Strategy] | None:

@@ -23,7 +23,7 @@ def section(material: Material) -> Section:
     compared = _compared(material)
     lines = compared or _logged(material)
     if not lines:
-        return absent(NAME, ALONE, "The script logged no losses: `hk.log(model, loss=…)` after each step does.")
+        return absent(NAME, ALONE, "No losses were logged: `hk.log(model, loss=…)` logs one.")
     series = [
         {
             "label": label,

@@ -4,7 +4,7 @@
 (() => {
   const series = hocket.data("learning-data");
   if (!series) return;
-  const LEFT = 44, RIGHT = 12, TOP = 12, BOTTOM = 36;
+  const RIGHT = 12, TOP = 12, BOTTOM = 36;
 
   function element(name, attributes, text) {
     const made = document.createElementNS("http://www.w3.org/2000/svg", name);
@@ -31,6 +31,8 @@
     const x = { low: 0, high: xMost || 1 }, y = { low: yLeast - pad, high: yMost + pad };
     const tip = document.createElement("div");
     tip.className = "tip";
+    const yTicks = hocket.ticks(y.low, y.high, 5);
+    const LEFT = 16 + 7 * Math.max(...yTicks.map((t) => String(t).length));
     let svg, marks, width, height;
     const px = (value) => LEFT + ((value - x.low) / (x.high - x.low)) * (width - LEFT - RIGHT);
     const py = (value) => TOP + ((y.high - value) / (y.high - y.low)) * (height - TOP - BOTTOM);
@@ -38,7 +40,7 @@
     function draw() {
       [width, height] = [host.clientWidth, host.clientHeight];
       svg = element("svg", { role: "img", tabindex: 0, "aria-label": describe() });
-      for (const t of hocket.ticks(y.low, y.high, 5)) {
+      for (const t of yTicks) {
         svg.append(element("line", { class: "grid", x1: LEFT, x2: width - RIGHT, y1: py(t), y2: py(t) }));
         svg.append(element("text", { x: LEFT - 8, y: py(t) + 4, "text-anchor": "end" }, String(t)));
       }

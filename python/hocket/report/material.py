@@ -20,8 +20,8 @@ from hocket.errors import ArtefactError
 from hocket.report.markup import NAME_CHARACTERS_MAX, clipped
 from hocket.report.records import RECORD, Records, read_records, read_run
 
-# Each rank has a file: more of them than this is a damaged number, not a job.
-WORLD_MAX = 65_536
+# Of ranks: their pairs' traffic takes 134 MB then; beyond it a single page answers nothing.
+WORLD_MAX = 4_096
 SEND, INSTANCE = 5, 16
 STEP, FORWARD, BACKWARD, WAIT, OPTIMIZER = 32, 33, 34, 35, 36
 
@@ -104,8 +104,11 @@ class Material:
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:
-        """The planner's candidates, with measured times where a comparison measured them."""
-        planned = self.run.plan.candidates if self.run.plan else ()
+        """The planner's candidates, or its choice alone, with measured times where a comparison has them."""
+        plan = self.run.plan
+        planned = plan.candidates if plan else ()
+        if plan and not planned and plan.predicted_step_s > 0:
+            planned = (Candidate(label=plan.label, predicted_step_s=plan.predicted_step_s),)
         compared = self.comparison.candidates if self.comparison else ()
         merged = {candidate.label: candidate for candidate in planned}
         merged.update((candidate.label, candidate) for candidate in compared)
@@ -124,7 +127,7 @@ def load(directory: Path) -> Material:
     run = read_run(directory / RUN_FILE)
     if not 1 <= run.world <= WORLD_MAX:
         raise ArtefactError(
-            f"{directory / RUN_FILE}: a world of {run.world} ranks is damaged: from 1 to {WORLD_MAX} can be"
+            f"{directory / RUN_FILE}: a world of {run.world} ranks: a report shows 1 to {WORLD_MAX}"
         )
     notes: list[str] = []
     records: list[Records] = []

@@ -60,8 +60,9 @@ def _path(material: Material, plan: Plan) -> Html:
         place = tag("small", rack, class_=f"rack r{rack_number(rack, racks)}") if rack else ""
         items.append(tag("li", f"{material.host(rank)} ", tag("small", f"rank {rank}"), place))
     more = tag("li", f"and {len(plan.order) - RANKS_MAX} more") if len(plan.order) > RANKS_MAX else ""
-    closes = "path ring" if any(b.synchroniser.algorithm == "ring" for b in plan.buckets) else "path"
-    return tag("ol", *items, more, class_=closes, aria_label="Rank order")
+    algorithms = {bucket.synchroniser.algorithm for bucket in plan.buckets}
+    arrows = " ring" if "ring" in algorithms else " line" if "two_level" in algorithms else ""
+    return tag("ol", *items, more, class_=f"path{arrows}", aria_label="Rank order")
 
 
 def _words(plan: Plan) -> str:
@@ -82,7 +83,9 @@ def _words(plan: Plan) -> str:
         words += " Values travel as they are, uncompressed."
     chunks = sorted({bucket.synchroniser.chunk_bytes for bucket in plan.buckets})
     words += f" Transfers are pipelined in chunks of {' or '.join(map(quantity.block, chunks[:4]))}."
-    return f"{words} Predicted: {quantity.seconds(plan.predicted_step_s)} a step."
+    if plan.predicted_step_s > 0:
+        words += f" Predicted: {quantity.seconds(plan.predicted_step_s)} a step."
+    return words
 
 
 def _algorithm(bucket: Bucket) -> str:

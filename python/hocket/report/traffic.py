@@ -8,7 +8,7 @@ import numpy.typing as npt
 from hocket.report import quantity
 from hocket.report.markup import joined, tag
 from hocket.report.material import INSTANCE, SEND, STEP, Material
-from hocket.report.matrix import heat_map
+from hocket.report.matrix import SIDE_MAX, heat_map
 from hocket.report.section import Section, absent
 
 NAME, QUESTION = "traffic", "Who sends how much to whom?"
@@ -21,29 +21,35 @@ def section(material: Material) -> Section:
     if not total.any() or not steps:
         return absent(NAME, QUESTION, "No sends were recorded in this trace.")
     per_step = total / steps
-    world = material.run.world
-    racks = [material.rack(rank) for rank in range(world)]
-    names = [f"{rank} · {material.host(rank)}" for rank in range(world)]
-    crossing = sum(float(per_step[a, b]) for a in range(world) for b in range(world) if racks[a] != racks[b])
+    racks = [material.rack(rank) for rank in range(material.run.world)]
+    names = [f"{rank} · {material.host(rank)}" for rank in range(material.run.world)]
+    numbered = np.unique([rack or "" for rack in racks], return_inverse=True)[1]
+    crossing = float(per_step[numbered[:, None] != numbered[None, :]].sum())
     words = f"{quantity.size(float(per_step.sum()))} are sent per step"
     if len(set(racks)) > 1:
         words += (
             f", of which {quantity.size(crossing)} ({quantity.share(crossing / per_step.sum())}) leave a rack"
         )
-    matrix = heat_map(
-        per_step.tolist(), names, racks, caption="Bytes per step, sender in rows", show=_size_or_blank
-    )
-    numbers = {"steps": steps, "bytes_per_step": per_step.tolist(), "between_racks_bytes_per_step": crossing}
+    shown = per_step[:SIDE_MAX, :SIDE_MAX].tolist()
+    matrix = heat_map(shown, names, racks, caption="Bytes per step, sender in rows", show=_size_or_blank)
+    pairs = [
+        {"source": int(a), "destination": int(b), "bytes_per_step": float(per_step[a, b])}
+        for a, b in np.argwhere(per_step)
+    ]
+    numbers = {"steps": steps, "between_racks_bytes_per_step": crossing, "pairs": pairs}
     return Section(NAME, QUESTION, joined((tag("p", f"{words}."), matrix)), numbers=numbers)
 
 
 def sent_bytes(material: Material) -> npt.NDArray[np.float64]:
-    """[sender, receiver], payload bytes of the whole trace."""
+    """[sender, receiver], payload bytes of all steps; what is sent once, before them, is not of a step."""
     world = material.run.world
+    stepwise = [program.program for program in material.run.programs]
     total = np.zeros((world, world))
     for rank in material.ranks:
         sends = material.of_kind(rank, SEND)
         sends = sends[sends["peer"] < world]
+        if stepwise:
+            sends = sends[np.isin(sends["program"], stepwise)]
         total[rank] = np.bincount(sends["peer"], sends["bytes"], minlength=world)
     return total
 
