@@ -1,0 +1,30 @@
+"""What a rank of the demo's training tells the comparison: events while it runs, a result at its end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from msgspec import Struct
+
+
+class Event(Struct, frozen=True, kw_only=True):
+    """`step` steps are done, and `what` comes now."""
+
+    what: str
+    step: int
+    loss: float | None = None
+
+
+class RankResult(Struct, frozen=True, kw_only=True):
+    """`times_s[i]`: from the start of training to the end of step i; `losses[i]`: of this rank's batch."""
+
+    rank: int
+    times_s: list[float]
+    losses: list[float]
+    score_total: float
+    score_count: int
+
+
+def rank_file(directory: Path, rank: int) -> Path:
+    """Where a rank's result goes."""
+    return directory / f"rank-{rank}.json"
