@@ -1,0 +1,1 @@
+"""Benchmarks: each compares in alternation within one run and reports medians, spread and ratios, never bare times."""

@@ -1,0 +1,35 @@
+"""What writing a trace adds to a step: the same step with a traced engine and with an untraced one, in turns.
+
+A step computes for some milliseconds, then all-reduces four buckets, as a small model does.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hocket.errors import Error
+from hocket.launch.processes import ProcessSpec
+from hocket.launch.run import launch
+
+
+def measure(*, world: int, rounds: int) -> dict[str, Any]:
+    """Median step times with the trace `off` and `on`, seconds, and the `ratio` on / off."""
+    with tempfile.TemporaryDirectory(prefix="hocket-bench-") as directory:
+        argv = [
+            sys.executable,
+            "-m",
+            "hocket.bench.trace_rank",
+            "--rounds",
+            str(rounds),
+            "--directory",
+            directory,
+        ]
+        outcome = launch([ProcessSpec(argv=argv)] * world)
+        if outcome.failures:
+            raise Error(f"the benchmark failed: {outcome.failures[0]}")
+        result: dict[str, Any] = json.loads((Path(directory) / "result.json").read_text())
+    return result
