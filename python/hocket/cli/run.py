@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shlex
 import socket
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -62,28 +64,32 @@ def command(
     """Run SCRIPT as the ranks of one job; its options come after it."""
     if not as_module and not Path(script).is_file():
         raise UsageError(f"script {script} does not exist")
-    settings = Settings(
-        plan=_absolute(plan, must_exist=True),
-        cluster=_absolute(cluster, must_exist=True),
-        trace=_absolute(trace, must_exist=False),
-        threads=threads or Settings.threads,
-        timeout_s=timeout_s or Settings.timeout_s,
-    )
+    given: dict[str, Any] = {
+        "plan": _absolute(plan, must_exist=True),
+        "cluster": _absolute(cluster, must_exist=True),
+        "trace": _absolute(trace, must_exist=False),
+        "threads": threads,
+        "timeout_s": timeout_s,
+    }
+    given = {name: value for name, value in given.items() if value is not None}
+    settings = dataclasses.replace(Settings.from_environment(), **given)
     argv = [interpreter, *(["-m"] if as_module else []), script, *arguments]
     if hosts is None:
         processes = [ProcessSpec(argv=argv)] * (world or 1)
     else:
         names = hosts_file.place(hosts_file.read(hosts), world)
         reach = shlex.split(ssh)
-        processes = [ProcessSpec(argv=argv, host=name, prefix=[*reach, name], remote=True) for name in names]
+        threads_set = {name: os.environ[name] for name in ("OMP_NUM_THREADS",) if name in os.environ}
+        processes = [
+            ProcessSpec(argv=argv, host=name, prefix=[*reach, name], remote=True, environment=threads_set)
+            for name in names
+        ]
         store = store or _address_for(names)
     if store and ":" not in store:
         store = addresses.join(store, 0)
     _say_threads(processes)
     try:
-        outcome = launch(
-            processes, settings=settings, store=store, quiet_others=quiet_others, colour=sys.stderr.isatty()
-        )
+        outcome = launch(processes, settings=settings, store=store, quiet_others=quiet_others)
     except KeyboardInterrupt:
         sys.exit(130)
     for failure in outcome.failures[:1]:

@@ -20,6 +20,10 @@ SIOCGIFADDR = 0x8915
 """Linux: the IPv4 address of an interface."""
 
 
+class UnknownNameError(RendezvousError):
+    """A host name means nothing here, so far."""
+
+
 def split(address: str, *, variable: str = "address") -> tuple[str, int]:
     """`HOST:PORT` or `[V6]:PORT` as host and port; UsageError names `variable`.
 
@@ -60,13 +64,12 @@ def is_loopback(host: str) -> bool:
 
 
 def resolve(host: str, port: int) -> list[tuple[int, tuple[str, int]]]:
-    """(family, socket address) candidates in the resolver's order; RendezvousError when the name is
-    unknown."""
+    """(family, socket address) candidates in the resolver's order; UnknownNameError when there are none."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not a host name"
-        raise RendezvousError(
+        raise UnknownNameError(
             f"the name `{host}` is not known on {socket.gethostname()}: {reason}\n"
             "hint: give an address instead, in HOCKET_STORE or MASTER_ADDR"
         ) from None
@@ -77,7 +80,7 @@ def towards(host: str) -> str | None:
     """The local address that packets to `host` would leave from; None without a route. Sends nothing."""
     try:
         candidates = resolve(host, 9)
-    except RendezvousError:
+    except UnknownNameError:
         return None
     for family, where in candidates:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
@@ -110,8 +113,7 @@ def of_interface(interface: str) -> str:
 
 
 def _v6_of(interface: str) -> str | None:
-    """First global IPv6 address; the columns are address, index, prefix length, scope (0: global), flags,
-    name."""
+    """First global IPv6 address. Columns: address, index, prefix length, scope (0: global), flags, name."""
     table = Path("/proc/net/if_inet6")
     for line in table.read_text().splitlines() if table.exists() else []:
         packed, _, _, scope, _, name = line.split()

@@ -1,5 +1,4 @@
-"""How far this host's monotonic clock is from another's, as NTP does it (RFC 5905, section 8): ask, and halve
-the trip."""
+"""How far this host's monotonic clock is from another's, as NTP finds it (RFC 5905, section 8)."""
 
 from __future__ import annotations
 
@@ -19,8 +18,7 @@ class Offset(NamedTuple):
 
 
 def offset_to_store(store: Store) -> Offset:
-    """From the fastest of PINGS round trips: queues only ever add time, and half the trip bounds what they
-    can hide."""
+    """From the fastest of PINGS round trips: queues only add time, and half the trip bounds what they hide."""
     return min((_ping(store) for _ in range(PINGS)), key=lambda offset: offset.error_ns)
 
 

@@ -11,7 +11,6 @@ all ranks) where that matters.
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -40,8 +39,7 @@ class Meeting:
 
 @dataclass(frozen=True, kw_only=True)
 class Identity:
-    """This process in its job. `job` is the same text on all ranks; `local_rank` and `local_world` as far as
-    said."""
+    """This process in its job. `job` is alike on all ranks; `local_*` as far as the launcher says."""
 
     launcher: str
     rank: int
@@ -66,8 +64,7 @@ class _Source:
     local_world: str | None
     job: tuple[str, ...]
     world_means_rank: bool = True
-    """Whether a world size without a rank is half a setting; SLURM sets it for the allocation's own shell,
-    too."""
+    """Whether a world size without a rank is half a setting; SLURM gives it to the allocation's shell, too."""
 
 
 SOURCES = (
@@ -126,8 +123,8 @@ def identify(environment: Mapping[str, str], *, parent: int | None = None) -> Id
         UsageError: a variable does not parse, or contradicts another one.
         RendezvousError: variables are missing that say who this is or where to meet.
 
-    >>> identify({"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT":
-    "29500"}).meeting.address '10.0.0.1:29501'
+    >>> identify({"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "node0", "MASTER_PORT": "29500"}).world
+    2
     """
     environment = {name: value for name, value in environment.items() if value != ""}
     source = _source(environment)
@@ -209,7 +206,7 @@ def _count(environment: Mapping[str, str], name: str) -> int:
 def _job(environment: Mapping[str, str], source: _Source | None, parent: int | None) -> str:
     """A text that all ranks of the job share and other jobs, most likely, do not."""
     if source is None:
-        return f"alone:{os.getpid()}"
+        return "alone"
     step = [environment[name] for name in ("SLURM_JOB_ID", "SLURM_STEP_ID") if name in environment]
     named = [environment[name] for name in source.job if name in environment]
     meeting = [environment[name] for name in ("MASTER_ADDR", "MASTER_PORT") if name in environment]

@@ -28,6 +28,12 @@ class HandshakeError(RendezvousError):
     """The other side is no store or client of this job."""
 
 
+def check_magic(message: bytes) -> None:
+    """HandshakeError when the first bytes that came, however few, cannot begin a message."""
+    if not MAGIC.startswith(message[: len(MAGIC)]):
+        raise HandshakeError("it does not speak the protocol of Hocket's store, or another version of it")
+
+
 class Connector:
     """The client's side."""
 
@@ -68,8 +74,7 @@ class Acceptor:
 
 
 def _nonce(message: bytes) -> bytes:
-    if message[: len(MAGIC)] != MAGIC:
-        raise HandshakeError("it does not speak the protocol of Hocket's store, or another version of it")
+    check_magic(message)
     return message[len(MAGIC) : HELLO_BYTES]
 
 

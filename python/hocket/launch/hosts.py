@@ -1,5 +1,4 @@
-"""The hosts file of `hocket run --hosts`: a host a line, `NAME [slots=N]`, `#` begins a comment; and ranks
-placed on it."""
+"""The hosts file of `hocket run --hosts`, `NAME [slots=N]` a line, `#` begins a comment; ranks placed on it."""
 
 from __future__ import annotations
 

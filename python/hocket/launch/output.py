@@ -1,8 +1,9 @@
-"""What ranks print, as the launcher shows it: whole lines, each after `[rank]`; the last ones kept for the
-final word."""
+"""What ranks print, as the launcher shows it: whole lines after `[rank]`; the last are kept for the end."""
 
 from __future__ import annotations
 
+import os
+import sys
 from collections import deque
 from typing import BinaryIO
 
@@ -41,6 +42,22 @@ class Channel:
         if lines and self._target is not None:
             self._target.write(b"".join(self._prefix + line + b"\n" for line in lines))
             self._target.flush()
+
+
+def channels(
+    rank: int, world: int, out: BinaryIO | None, err: BinaryIO | None, *, quiet_others: bool
+) -> tuple[Channel, Channel]:
+    """For a rank's output and errors; None: this process's own. `quiet_others`: rank 0's alone, as they are."""
+    if quiet_others and rank != 0:
+        return Channel(None, b""), Channel(None, b"")
+    plain = quiet_others or world == 1
+    out, err = out or sys.stdout.buffer, err or sys.stderr.buffer
+    return _channel(out, rank, world, plain), _channel(err, rank, world, plain)
+
+
+def _channel(target: BinaryIO, rank: int, world: int, plain: bool) -> Channel:
+    colour = target.isatty() and "NO_COLOR" not in os.environ
+    return Channel(target, b"" if plain else prefix(rank, world, colour=colour))
 
 
 def prefix(rank: int, world: int, *, colour: bool) -> bytes:

@@ -1,5 +1,4 @@
-"""Rank processes as the launcher holds them: each behind a leash, its output flowing, ended in steps when it
-must be."""
+"""Rank processes as the launcher holds them: each behind a leash, its output flowing."""
 
 from __future__ import annotations
 
@@ -28,9 +27,10 @@ BOOTSTRAP = (
 )
 SIGNALLED = 128
 SILENCE_S = 30.0
-"""A remote rank ends when nothing came from the launcher for so long: its connection is gone, though nobody
-said so."""
+"""A remote rank ends when the launcher was silent for so long: the connection broke without a word."""
 SIGN_OF_LIFE_S = 5.0
+LET_GO_S = 10.0
+"""For leashes to end their ranks; above leash.GRACE_S twice."""
 READ_BYTES = 1 << 16
 
 
@@ -125,23 +125,39 @@ class Process:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._leash.pid, signal.SIGKILL)
 
-    def close(self) -> None:
-        """Let go of its pipes, and of the leash if it still runs."""
-        if self._leash.poll() is None:
+    def let_go(self) -> None:
+        """Close the leash's input, whereupon it ends the rank."""
+        assert self._leash.stdin is not None  # noqa: S101
+        with contextlib.suppress(OSError):
+            self._leash.stdin.close()
+
+    def close(self, timeout_s: float) -> None:
+        """After `let_go`: wait so long, then end the leash itself, and let go of its output."""
+        try:
+            self._leash.wait(timeout_s)
+        except subprocess.TimeoutExpired:
             self.kill()
-        self._leash.wait()
-        for stream in (self._leash.stdin, self._leash.stdout, self._leash.stderr):
-            if stream is not None:
-                with contextlib.suppress(OSError):
-                    stream.close()
+            self._leash.wait()
+        for stream, _ in self.streams:
+            stream.close()
 
     def _say(self, data: bytes) -> None:
-        assert self._leash.stdin is not None  # noqa: S101
+        if self._leash.stdin is None or self._leash.stdin.closed:
+            return
         self._said_s = time.monotonic()
         view = memoryview(data)
         with contextlib.suppress(OSError):  # it has ended; `code` tells how
             while view:
                 view = view[self._leash.stdin.write(view) or 0 :]
+
+
+def end_all(processes: Sequence[Process]) -> None:
+    """Leave no process, whatever happened before; those that have ended cost nothing."""
+    for process in processes:
+        process.let_go()
+    deadline_s = time.monotonic() + LET_GO_S
+    for process in processes:
+        process.close(max(0.0, deadline_s - time.monotonic()))
 
 
 class Flow:

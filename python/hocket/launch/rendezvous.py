@@ -8,6 +8,7 @@ publish an address there.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import secrets
 import socket
@@ -25,13 +26,14 @@ from hocket.launch import clock
 from hocket.launch.environment import Identity, identify
 from hocket.launch.host import Host
 from hocket.launch.server import Server
-from hocket.launch.store import PATIENCE_S, Store
+from hocket.launch.store import Store
 from hocket.settings import Settings
 
 Publish = Callable[[str | None, float], str]
 """`publish(address, timeout_s)`: rank 0 gives the store's port's address, all get it; by way of the
 launcher's own store."""
 
+SECRET_BYTES = 32
 LINGER_S = 5.0
 """How long rank 0 keeps its store for ranks that have not left yet."""
 
@@ -128,7 +130,8 @@ class Job:
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         """Leave, saying why if it is for an error."""
-        self.close(None if error is None else f"{type(error).__name__}: {error}")
+        in_order = error is None or (isinstance(error, SystemExit) and not error.code)
+        self.close(None if in_order else f"{type(error).__name__}: {error}")
 
 
 def join(
@@ -156,6 +159,8 @@ def join(
     environment = os.environ if environment is None else environment
     settings = settings or Settings.from_environment(environment)
     me = identify({**environment, **settings.to_environment()}, parent=os.getppid())
+    if me.world == 1 and settings.secret is None:
+        me = dataclasses.replace(me, secret=secrets.token_bytes(SECRET_BYTES))
     host = Host.here(settings.host)
     deadline_s = time.monotonic() + settings.start_timeout_s
     with contextlib.ExitStack() as undo:
@@ -168,9 +173,7 @@ def join(
             rank=me.rank,
             who=f"rank {me.rank} on {host.name} (process {os.getpid()})",
             timeout_s=settings.start_timeout_s,
-            patience_s=PATIENCE_S
-            if me.meeting.served or me.meeting.address is None
-            else settings.start_timeout_s,
+            patience_s=None if me.meeting.served or me.meeting.address is None else settings.start_timeout_s,
         )
         undo.callback(store.leave)
         try:
@@ -271,8 +274,7 @@ def _agree(members: Sequence[Member]) -> None:
 
 
 def _bind(rank: int, members: Sequence[Member]) -> str:
-    """Loopback when all are here; else the address that leads to the store, or, when that is loopback, to a
-    peer."""
+    """Loopback when all are here; else the address that leads to the store, or if that is loopback, to a peer."""
     mine = members[rank]
     if all(member.place == mine.place for member in members):
         return addresses.LOOPBACK

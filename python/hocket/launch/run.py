@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import secrets
 import signal
-import sys
 import threading
 import time
 from collections import Counter
@@ -20,8 +19,8 @@ from typing import BinaryIO
 
 from hocket.errors import UsageError
 from hocket.launch import address as addresses
-from hocket.launch.output import Channel, prefix
-from hocket.launch.processes import SIGNALLED, Flow, Process, ProcessSpec
+from hocket.launch import output
+from hocket.launch.processes import SIGNALLED, Flow, Process, ProcessSpec, end_all
 from hocket.launch.server import Server
 from hocket.settings import Settings
 
@@ -74,18 +73,16 @@ def launch(
     quiet_others: bool = False,
     out: BinaryIO | None = None,
     err: BinaryIO | None = None,
-    colour: bool = False,
 ) -> Outcome:
     """Start one process a rank, by rank, and wait for all.
 
     Args:
         processes: what to start.
-        settings: given to every rank, besides its identity.
+        settings: given to every rank, besides its identity; default: from the environment.
         store: `HOST:PORT` of the store as ranks reach it; default: loopback, a free port.
         serve: whether the launcher serves the store there, or rank 0.
         quiet_others: show the output of rank 0 alone, as it is.
         out, err: where output goes; default: this process's own.
-        colour: mark ranks by colours.
 
     Raises:
         RendezvousError: the store's address is taken, or a command cannot be started.
@@ -109,12 +106,13 @@ def launch(
             raise UsageError("when rank 0 serves the store, `store` must say where")
         signals = stack.enter_context(_signals())
         environments = _environments(
-            processes, settings or Settings(), store=store, served=serve, secret=secret
+            processes, settings or Settings.from_environment(), store=store, served=serve, secret=secret
         )
         machines = Counter(_machine(spec) for spec in processes)
         running: list[Process] = []
+        stack.callback(end_all, running)
         for rank, spec in enumerate(processes):
-            channels = _channels(rank, len(processes), out, err, quiet_others=quiet_others, colour=colour)
+            channels = output.channels(rank, len(processes), out, err, quiet_others=quiet_others)
             process = Process(
                 rank,
                 spec,
@@ -123,7 +121,6 @@ def launch(
                 out=channels[0],
                 err=channels[1],
             )
-            stack.callback(process.close)
             running.append(process)
         failures = _Watch(running, signals).until_the_end()
     if signals:
@@ -195,15 +192,6 @@ def _failure(process: Process) -> Failure:
     return Failure(rank=process.rank, host=host, code=process.code or 0, last_lines=lines)
 
 
-def _channels(
-    rank: int, world: int, out: BinaryIO | None, err: BinaryIO | None, *, quiet_others: bool, colour: bool
-) -> tuple[Channel, Channel]:
-    before = b"" if quiet_others or world == 1 else prefix(rank, world, colour=colour)
-    if quiet_others and rank != 0:
-        return Channel(None, before), Channel(None, before)
-    return Channel(out or sys.stdout.buffer, before), Channel(err or sys.stderr.buffer, before)
-
-
 def _machine(spec: ProcessSpec) -> str | None:
     """Ranks behind a local prefix share this machine's cores, whatever their hosts are called."""
     return spec.host if spec.remote else None
@@ -224,11 +212,13 @@ def _environments(
             local_world=counts[host],
             host=host,
             store=store,
-            store_served=served,
             secret=secret,
         ).to_environment()
         seen[host] += 1
-        environments.append({"PYTHONUNBUFFERED": "1", **settings.to_environment(), **identity})
+        served_by_launcher = {"HOCKET_STORE_SERVED": str(int(served))}
+        environments.append(
+            {"PYTHONUNBUFFERED": "1", **settings.to_environment(), **identity, **served_by_launcher}
+        )
     return environments
 
 

@@ -20,14 +20,13 @@ import msgspec
 from hocket.errors import RendezvousError
 from hocket.launch import address as addresses
 from hocket.launch import frames, handshake
-from hocket.launch.handshake import Acceptor, HandshakeError
+from hocket.launch.handshake import Acceptor
 from hocket.launch.ledger import Ledger
 from hocket.launch.messages import read_request
 
 HANDSHAKE_TIMEOUT_S = 5.0
 STRANGERS_MAX = 256
-"""Unproven connections. A proof takes two round trips, so honest ranks are gone before strangers fill
-this."""
+"""Unproven connections. A proof takes two round trips: honest ranks are through before strangers fill this."""
 CLIENTS_MAX = 1 << 14
 STRANGERS_LOGGED_MAX = 20
 UNSENT_BYTES_MAX = 4 * frames.FRAME_BYTES_MAX
@@ -195,10 +194,7 @@ class Server:
     def _handshake(self, connection: _Connection) -> None:
         held = connection.held
         if not connection.expects_proof:
-            if not handshake.MAGIC.startswith(held[: len(handshake.MAGIC)]):
-                raise HandshakeError(
-                    "it does not speak the protocol of Hocket's store, or another version of it"
-                )
+            handshake.check_magic(bytes(held))
             if len(held) < handshake.HELLO_BYTES:
                 return
             hello = bytes(held[: handshake.HELLO_BYTES])

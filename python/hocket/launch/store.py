@@ -60,13 +60,13 @@ class Store:
         rank: int | None,
         who: str,
         timeout_s: float,
-        patience_s: float = PATIENCE_S,
+        patience_s: float | None = None,
     ) -> None:
         """Connect, prove the secret, say hello."""
         self.address = address
         self._lock = threading.Lock()
         self._frames = frames.Frames()
-        self._socket: socket.socket | None = _connect(address, secret, timeout_s, min(patience_s, timeout_s))
+        self._socket: socket.socket | None = _connect(address, secret, timeout_s, patience_s)
         self.local_address: str = self._socket.getsockname()[0]
         self._ask(Hello(rank=rank, who=who))
 
@@ -104,18 +104,27 @@ class Store:
         """Leave and close; with a reason, everyone who waits is told it. Idempotent, never raises."""
         try:
             if self._socket is not None:
-                self._ask(Leave(reason=reason), answer_timeout_s=LEAVE_TIMEOUT_S)
+                self._ask(Leave(reason=reason))
         except RendezvousError:
             pass  # the store is gone, so there is nobody to tell
         finally:
             self._close()
 
-    def _ask(self, request: Request, wait_s: float = 0.0, answer_timeout_s: float = ANSWER_TIMEOUT_S) -> Any:
+    def __enter__(self) -> Store:
+        """Itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Leave."""
+        self.leave()
+
+    def _ask(self, request: Request, wait_s: float = 0.0) -> Any:
         with self._lock:
             if self._socket is None:
                 raise RendezvousError(f"the connection to the store at {self.address} is closed")
             try:
-                payload = self._exchange(self._socket, request, time.monotonic() + wait_s + answer_timeout_s)
+                limit_s = LEAVE_TIMEOUT_S if isinstance(request, Leave) else wait_s + ANSWER_TIMEOUT_S
+                payload = self._exchange(self._socket, request, time.monotonic() + limit_s)
                 answer = read_answer(payload)
             except TimeoutError:
                 self._close()
@@ -166,9 +175,8 @@ def _remaining_s(deadline_s: float) -> float:
     return remaining_s
 
 
-def _connect(address: str, secret: bytes, timeout_s: float, patience_s: float) -> socket.socket:
-    """Try until somebody listens; `patience_s` for a listener that comes later, PATIENCE_S for anything
-    else."""
+def _connect(address: str, secret: bytes, timeout_s: float, patience_s: float | None) -> socket.socket:
+    """Try until somebody listens; `patience_s` for a listener that comes later, else PATIENCE_S."""
     host, port = addresses.split(address)
     began_s = time.monotonic()
     pause_s = RETRY_S
@@ -176,33 +184,23 @@ def _connect(address: str, secret: bytes, timeout_s: float, patience_s: float) -
         left_s = timeout_s - (time.monotonic() - began_s)
         try:
             return _attempt(host, port, secret, max(left_s, RETRY_S))
-        except (OSError, _NameUnknownError) as error:
+        except (OSError, addresses.UnknownNameError) as error:
             waited_s = time.monotonic() - began_s
             refused = isinstance(error, ConnectionRefusedError)
-            if waited_s + pause_s > (patience_s if refused else min(PATIENCE_S, timeout_s)):
+            if waited_s + pause_s > min(timeout_s, (patience_s if refused else None) or PATIENCE_S):
                 raise _unreachable(address, error, waited_s) from None
         time.sleep(pause_s)
         pause_s = min(2 * pause_s, RETRY_S_MAX)
 
 
-class _NameUnknownError(RendezvousError):
-    """The name in the address is not known here, so far."""
-
-
 def _attempt(host: str, port: int, secret: bytes, timeout_s: float) -> socket.socket:
-    try:
-        candidates = addresses.resolve(host, port)
-    except RendezvousError as error:
-        raise _NameUnknownError(str(error)) from None
     last: OSError | None = None
-    for family, where in candidates:
+    for family, where in addresses.resolve(host, port):
         connection = socket.socket(family, socket.SOCK_STREAM)
         try:
             connection.settimeout(min(timeout_s, PATIENCE_S))
             connection.connect(where)
-            if (
-                connection.getsockname() == connection.getpeername()
-            ):  # a free local port can connect to itself
+            if connection.getsockname() == connection.getpeername():  # a free port can connect to itself
                 raise ConnectionRefusedError("Connection refused")
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             _prove(connection, secret, addresses.join(host, port))
@@ -223,13 +221,13 @@ def _prove(connection: socket.socket, secret: bytes, address: str) -> None:
     deadline_s = time.monotonic() + HANDSHAKE_TIMEOUT_S
     try:
         connection.sendall(connector.hello())
-        challenge = _receive(connection, handshake.CHALLENGE_BYTES, deadline_s)
+        magic = _receive(connection, len(handshake.MAGIC), deadline_s)
+        handshake.check_magic(magic)
+        challenge = magic + _receive(connection, handshake.CHALLENGE_BYTES - len(magic), deadline_s)
         connection.sendall(connector.handle_challenge(challenge))
         _receive(connection, len(handshake.WELCOME), deadline_s)
     except TimeoutError:
         reason = f"it did not answer within {HANDSHAKE_TIMEOUT_S:g} s"
-    except EOFError:
-        reason = "it closed the connection: it is not Hocket's, or its secret is another one"
     except handshake.HandshakeError as error:
         reason = str(error)
     else:
@@ -247,14 +245,14 @@ def _receive(connection: socket.socket, size: int, deadline_s: float) -> bytes:
         connection.settimeout(_remaining_s(deadline_s))
         more = connection.recv(size - len(data))
         if not more:
-            raise EOFError
+            raise ConnectionAbortedError("it closes connections without an answer")
         data += more
     return data
 
 
 def _unreachable(address: str, error: Exception, waited_s: float) -> RendezvousError:
-    if isinstance(error, _NameUnknownError):
-        return RendezvousError(str(error))
+    if isinstance(error, addresses.UnknownNameError):
+        return error
     if isinstance(error, ConnectionRefusedError):
         what = f"nobody listens at {address} (tried for {waited_s:.0f} s)"
         hint = "see whether rank 0, or the launcher, was started and what it printed"

@@ -1,0 +1,228 @@
+"""What the store answers, to whom and when: without sockets, threads or a clock."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Raw
+
+from hocket.launch import ledger as ledgers
+from hocket.launch.frames import FrameError
+from hocket.launch.ledger import Ledger
+from hocket.launch.messages import Add, Done, Failed, Gather, Get, Hello, Leave, Ping, Set
+
+S = 1_000_000_000
+
+
+class Room:
+    """A ledger with ranks in it; client number = rank."""
+
+    def __init__(self, ranks=0):
+        self.ledger = Ledger()
+        for rank in range(ranks):
+            assert self.ask(rank, Hello(rank=rank, who=f"rank {rank} on host{rank}")) == {rank: None}
+
+    def ask(self, client, request, now_ns=0):
+        self.ledger.handle(client, request, now_ns)
+        return self.answers()
+
+    def answers(self):
+        return {
+            client: msgspec.json.decode(answer.value) if isinstance(answer, Done) else answer
+            for client, answer in self.ledger.poll()
+        }
+
+    def gather(self, rank, world, value=None, timeout_s=10.0, now_ns=0):
+        value = Raw(msgspec.json.encode(value))
+        return self.ask(
+            rank, Gather(name="g", rank=rank, world=world, value=value, timeout_s=timeout_s), now_ns
+        )
+
+
+@given(st.permutations(range(6)))
+def test_a_gather_gives_everyone_all_values_by_rank(arrival):
+    """Ranks would get each other's addresses mixed up."""
+    room, got = Room(6), {}
+    for rank in arrival:
+        got |= room.gather(rank, 6, f"v{rank}")
+    assert got == {rank: [f"v{each}" for each in range(6)] for rank in range(6)}
+
+
+def test_a_gather_can_be_repeated_under_its_name():
+    """The second barrier of a job would return at once with the first one's values."""
+    room = Room(2)
+    for turn in range(3):
+        assert room.gather(0, 2, turn) == {}
+        assert room.gather(1, 2, -turn) == {0: [turn, -turn], 1: [turn, -turn]}
+
+
+def test_a_time_out_names_the_missing_ranks_to_all_who_wait():
+    """Nobody would know which machine to look at."""
+    room = Room(4)
+    room.gather(0, 4, timeout_s=2)
+    room.gather(2, 4, timeout_s=9)
+    assert room.ledger.deadline_ns() == 2 * S
+    room.ledger.expire(2 * S - 1)
+    assert room.answers() == {}
+    room.ledger.expire(2 * S)
+    answers = room.answers()
+    assert set(answers) == {0, 2}
+    assert all("ranks 1, 3 of 4 did not come" in answer.message for answer in answers.values())
+    assert room.ledger.deadline_ns() is None
+
+
+def test_the_missing_of_a_large_world_are_counted_not_listed():
+    """The error message of a large job would fill the screen."""
+    room = Room(1)
+    room.gather(0, 1000, timeout_s=1)
+    room.ledger.expire(S)
+    assert "and 987 more of 1000" in room.answers()[0].message
+
+
+def test_disagreeing_world_sizes_are_told_to_everyone():
+    """Ranks of a job that was started inconsistently would wait for ranks that do not exist."""
+    room = Room(4)
+    room.gather(0, 4)
+    room.gather(1, 4)
+    answers = room.gather(3, 8)
+    assert set(answers) == {0, 1, 3}
+    for answer in answers.values():
+        assert "rank 3 on host3 was started with world size 8, rank 0 on host0 with 4" in answer.message
+
+
+def test_a_latecomer_with_another_world_size_does_not_disturb():
+    """A stray process would break a job that runs."""
+    room = Room(3)
+    room.gather(0, 2)
+    room.gather(1, 2)
+    assert set(room.gather(2, 3)) == {2}
+    room.gather(0, 2)
+    assert set(room.gather(1, 2)) == {0, 1}
+
+
+def test_two_processes_with_one_rank_are_told_to_everyone_while_ranks_meet():
+    """A job with rank 1 twice and rank 2 never would wait for rank 2 in vain."""
+    room = Room(2)
+    room.gather(0, 3)
+    answers = room.ask(9, Hello(rank=1, who="rank 1 on host9"))
+    assert set(answers) == {0, 9}
+    assert all("rank 1 on host1, and rank 1 on host9" in answer.message for answer in answers.values())
+    assert "two processes" in room.gather(1, 3)[1].message
+
+
+def test_a_rank_that_dies_ends_all_waits_now_and_later():
+    """The others would wait until the time-out for a rank that is dead."""
+    room = Room(3)
+    room.gather(0, 3)
+    room.ledger.disconnect(2)
+    assert "rank 2 on host2 ended" in room.answers()[0].message
+    assert "rank 2 on host2 ended" in room.gather(1, 3)[1].message
+    assert "rank 2 on host2 ended" in room.ask(1, Get(key="k", timeout_s=9))[1].message
+
+
+def test_a_reason_to_give_up_reaches_everyone():
+    """Only one rank would say that the models differ; the others would time out."""
+    room = Room(2)
+    room.ask(0, Get(key="plan", timeout_s=9))
+    answers = room.ask(1, Leave(reason="layer.weight has shape 3 here"))
+    assert answers[0].message == "rank 1 on host1 gave up: layer.weight has shape 3 here"
+    assert answers[1] is None
+
+
+def test_waiting_for_a_rank_that_left_in_order_ends_at_once():
+    """A rank that does one step more than the others would hang in its last barrier."""
+    room = Room(2)
+    room.ask(1, Leave(reason=None))
+    assert "rank 1 on host1 has left" in room.gather(0, 2)[0].message
+
+
+def test_a_rank_that_comes_back_is_waited_for_again():
+    """A restarted rank could never join again."""
+    room = Room(2)
+    room.ledger.disconnect(1)
+    room.ask(7, Hello(rank=1, who="rank 1 again"))
+    assert room.gather(0, 2) == {}
+
+
+def test_get_waits_for_set_and_names_the_key():
+    """A value that rank 0 publishes after the others asked for it would never reach them."""
+    room = Room(2)
+    assert room.ask(0, Get(key="plan", timeout_s=5)) == {}
+    assert room.ask(1, Set(key="plan", value=Raw(b'{"a": 1}'))) == {1: None, 0: {"a": 1}}
+    room.ask(0, Get(key="loss/3", timeout_s=5))
+    room.ledger.expire(5 * S)
+    assert "`loss/3` of rank 3" in room.answers()[0].message
+
+
+def test_counters_count():
+    """Ranks that draw numbers from a counter would draw the same one."""
+    room = Room(1)
+    assert [room.ask(0, Add(key="n", n=2))[0] for _ in range(3)] == [2, 4, 6]
+    room.ask(0, Set(key="text", value=Raw(b'"x"')))
+    assert "no counter" in room.ask(0, Add(key="text", n=1))[0].message
+
+
+def test_ping_gives_the_clock():
+    """Traces of several hosts would not line up."""
+    room = Room(1)
+    assert room.ask(0, Ping(), 1234) == {0: 1234}
+
+
+@pytest.mark.parametrize(("limit", "at"), [("KEYS_MAX", 2), ("STORED_BYTES_MAX", 25)])
+def test_the_store_is_bounded_and_says_which_limit(monkeypatch, limit, at):
+    """A loop that sets keys would eat the launcher's memory."""
+    monkeypatch.setattr(ledgers, limit, at)
+    room = Room(1)
+    value = Raw(b'"0123456789"')
+    assert room.ask(0, Set(key="a", value=value)) == {0: None}
+    assert room.ask(0, Set(key="b", value=value)) == {0: None}
+    assert limit in room.ask(0, Set(key="c", value=value))[0].message
+    assert room.ask(0, Set(key="a", value=value)) == {0: None}
+
+
+requests = st.one_of(
+    st.builds(Hello, rank=st.none() | st.integers(0, 3), who=st.just("w")),
+    st.builds(Set, key=st.sampled_from("ab"), value=st.just(Raw(b"1"))),
+    st.builds(Get, key=st.sampled_from("ab"), timeout_s=st.sampled_from([0.0, 1.0])),
+    st.builds(Add, key=st.sampled_from("ab"), n=st.integers(-3, 3)),
+    st.builds(
+        Gather,
+        name=st.sampled_from("gh"),
+        rank=st.integers(0, 3),
+        world=st.integers(1, 4),
+        value=st.just(Raw(b"1")),
+        timeout_s=st.sampled_from([0.0, 1.0]),
+    ),
+    st.just(Ping()),
+    st.builds(Leave, reason=st.none() | st.just("r")),
+)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 4), requests | st.sampled_from(["disconnect", "expire"])), max_size=60)
+)
+def test_whatever_clients_do_each_request_gets_one_answer(script):
+    """A confused client would end the store's thread, or leave another rank without an answer."""
+    ledger, owed, now_ns = Ledger(), dict.fromkeys(range(5), 0), 0
+    for client, request in script:
+        now_ns += S // 2
+        if request == "expire":
+            ledger.expire(now_ns)
+        elif request == "disconnect":
+            ledger.disconnect(client)
+            owed[client] = 0
+        else:
+            try:
+                ledger.handle(client, request, now_ns)
+                owed[client] += 1
+            except FrameError:
+                ledger.disconnect(client)
+                owed[client] = 0
+        for answered, answer in ledger.poll():
+            assert isinstance(answer, Done | Failed)
+            owed[answered] -= 1
+        assert all(0 <= count <= 1 for count in owed.values())
+    ledger.expire(now_ns + 2 * S)
+    for answered, _ in ledger.poll():
+        owed[answered] -= 1
+    assert not any(owed.values())
