@@ -37,8 +37,7 @@ impl DType {
     /// Whether every value of this type is also one of `other`.
     pub(crate) const fn fits(self, other: Self) -> bool {
         match (self, other) {
-            (Self::BF16, Self::F32)
-            | (Self::F16, Self::F32)
+            (Self::F16 | Self::BF16, Self::F32)
             | (Self::F16 | Self::BF16 | Self::F32, Self::F64)
             | (Self::I8 | Self::U8, Self::I32)
             | (Self::I8 | Self::U8 | Self::I32, Self::I64) => true,

@@ -65,10 +65,12 @@ pub fn f32_to_bf16(value: f32) -> u16 {
 #[inline(always)]
 pub fn f64_to_odd_f32(value: f64) -> f32 {
     let nearest = value as f32;
-    let back = f64::from(nearest);
-    if back == value || value.is_nan() {
-        return nearest;
+    let (exact, got) = (value.abs(), f64::from(nearest).abs());
+    if got > exact {
+        f32::from_bits((nearest.to_bits() - 1) | 1)
+    } else if got < exact {
+        f32::from_bits(nearest.to_bits() | 1)
+    } else {
+        nearest
     }
-    let toward_zero = nearest.to_bits() - u32::from(back.abs() > value.abs());
-    f32::from_bits(toward_zero | 1)
 }

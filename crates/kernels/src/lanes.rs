@@ -8,7 +8,6 @@ use crate::half_float::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 ///
 /// All functions are unsafe for the same two reasons: the CPU must have the features of the implementation, and
 /// pointers must be good for `COUNT` elements of the named type (at any alignment).
-#[expect(clippy::missing_safety_doc, reason = "said once, above")]
 pub trait Lanes: Copy {
     /// Values in the vector.
     const COUNT: usize;
@@ -108,7 +107,6 @@ impl Lanes for f32 {
 /// How a vector's values lie in memory.
 ///
 /// The functions are unsafe as those of [`Lanes`].
-#[expect(clippy::missing_safety_doc, reason = "said once, above")]
 pub trait Format {
     /// Bytes of one value.
     const BYTES: usize;

@@ -282,8 +282,8 @@ fn minimum_and_maximum_are_commutative_and_keep_nan() {
 /// Broken: buckets between ranks of one host would arrive with bytes missing or misplaced.
 #[test]
 fn copies_are_whole_at_any_length_and_alignment() {
-    let src: Vec<u8> = (0..=250).cycle().take(9 << 20).collect();
-    for (start, len) in [(0, 0), (1, 1), (3, 255), (5, 4097), (7, (8 << 20) + 13), (0, 8 << 20)] {
+    let src: Vec<u8> = (0..=250).cycle().take(2 << 20).collect();
+    for (start, len) in [(0, 0), (1, 1), (3, 255), (5, 4097), (7, (1 << 20) + 13), (0, 1 << 20)] {
         for shift in [0, 1, 31] {
             let got = at_level(Level::available().pop().unwrap(), &vec![0; len], shift, |dst| {
                 copy_streaming(dst, &src[start..start + len]);

@@ -2,7 +2,7 @@
 
 use crate::lanes::Lanes;
 use std::arch::x86_64::{
-    __m128i, __m256, __m256i, _CMP_UNORD_Q, _MM_FROUND_TO_NEAREST_INT, _mm_loadu_si128, _mm_storeu_si128,
+    __m256, __m256i, _CMP_UNORD_Q, _MM_FROUND_TO_NEAREST_INT, _mm_loadu_si128, _mm_storeu_si128,
     _mm256_add_epi32, _mm256_add_ps, _mm256_and_ps, _mm256_and_si256, _mm256_blendv_ps, _mm256_castps_si256,
     _mm256_castsi256_ps, _mm256_castsi256_si128, _mm256_cmp_ps, _mm256_cvtepu16_epi32, _mm256_cvtph_ps,
     _mm256_cvtps_ph, _mm256_loadu_ps, _mm256_max_ps, _mm256_min_ps, _mm256_mul_ps, _mm256_or_ps,
@@ -68,9 +68,7 @@ impl Lanes for Avx2 {
 
     #[inline(always)]
     unsafe fn store_f16(self, to: *mut u8) {
-        unsafe {
-            _mm_storeu_si128(to.cast::<__m128i>(), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(self.0))
-        }
+        unsafe { _mm_storeu_si128(to.cast(), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(self.0)) }
     }
 
     #[inline(always)]
@@ -79,7 +77,7 @@ impl Lanes for Avx2 {
             let wide = to_bf16(self.0);
             // Packing works within each half of the register; the permutation joins the two packed halves.
             let packed = _mm256_permute4x64_epi64::<0b1000>(_mm256_packus_epi32(wide, wide));
-            _mm_storeu_si128(to.cast::<__m128i>(), _mm256_castsi256_si128(packed));
+            _mm_storeu_si128(to.cast(), _mm256_castsi256_si128(packed));
         }
     }
 

@@ -4,7 +4,7 @@
 
 use crate::lanes::Lanes;
 use std::arch::x86_64::{
-    __m256i, __m512, __m512i, _CMP_UNORD_Q, _MM_FROUND_NO_EXC, _MM_FROUND_TO_NEAREST_INT, _mm256_loadu_si256,
+    __m512, __m512i, _CMP_UNORD_Q, _MM_FROUND_NO_EXC, _MM_FROUND_TO_NEAREST_INT, _mm256_loadu_si256,
     _mm256_storeu_si256, _mm512_add_epi32, _mm512_add_ps, _mm512_and_ps, _mm512_and_si512,
     _mm512_castps_si512, _mm512_castsi512_ps, _mm512_cmp_ps_mask, _mm512_cvtepi32_epi16,
     _mm512_cvtepu16_epi32, _mm512_cvtph_ps, _mm512_cvtps_ph, _mm512_loadu_ps, _mm512_mask_blend_epi32,
@@ -70,12 +70,12 @@ impl Lanes for Avx512 {
 
     #[inline(always)]
     unsafe fn store_f16(self, to: *mut u8) {
-        unsafe { _mm256_storeu_si256(to.cast::<__m256i>(), _mm512_cvtps_ph::<NEAREST_EVEN>(self.0)) }
+        unsafe { _mm256_storeu_si256(to.cast(), _mm512_cvtps_ph::<NEAREST_EVEN>(self.0)) }
     }
 
     #[inline(always)]
     unsafe fn store_bf16(self, to: *mut u8) {
-        unsafe { _mm256_storeu_si256(to.cast::<__m256i>(), _mm512_cvtepi32_epi16(to_bf16(self.0))) }
+        unsafe { _mm256_storeu_si256(to.cast(), _mm512_cvtepi32_epi16(to_bf16(self.0))) }
     }
 
     #[inline(always)]

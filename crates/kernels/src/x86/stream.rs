@@ -1,6 +1,6 @@
 //! Copies past the caches: stores that do not first read the line that they overwrite.
 
-use std::arch::x86_64::{__m256i, _mm_sfence, _mm256_loadu_si256, _mm256_stream_si256};
+use std::arch::x86_64::{_mm_sfence, _mm256_loadu_si256, _mm256_stream_si256};
 
 const VECTOR_BYTES: usize = 32;
 
@@ -18,12 +18,13 @@ pub fn copy(dst: &mut [u8], src: &[u8]) {
     let mut to = dst_rest.chunks_exact_mut(4 * VECTOR_BYTES);
     let mut from = src_rest.chunks_exact(4 * VECTOR_BYTES);
     for (to, from) in to.by_ref().zip(from.by_ref()) {
-        let (to, from) = (to.as_mut_ptr().cast::<__m256i>(), from.as_ptr().cast::<__m256i>());
-        // SAFETY: four vectors lie in each chunk, and those of the destination are aligned by `head`.
-        unsafe {
-            let values: [__m256i; 4] = std::array::from_fn(|turn| _mm256_loadu_si256(from.add(turn)));
-            for (turn, value) in values.into_iter().enumerate() {
-                _mm256_stream_si256(to.add(turn), value);
+        for at in (0..4 * VECTOR_BYTES).step_by(VECTOR_BYTES) {
+            // SAFETY: four vectors lie in each chunk, and those of the destination are aligned by `head`.
+            unsafe {
+                _mm256_stream_si256(
+                    to.as_mut_ptr().add(at).cast(),
+                    _mm256_loadu_si256(from.as_ptr().add(at).cast()),
+                )
             }
         }
     }
