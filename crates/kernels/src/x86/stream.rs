@@ -21,10 +21,8 @@ pub fn copy(dst: &mut [u8], src: &[u8]) {
         for at in (0..4 * VECTOR_BYTES).step_by(VECTOR_BYTES) {
             // SAFETY: four vectors lie in each chunk, and those of the destination are aligned by `head`.
             unsafe {
-                _mm256_stream_si256(
-                    to.as_mut_ptr().add(at).cast(),
-                    _mm256_loadu_si256(from.as_ptr().add(at).cast()),
-                )
+                let value = _mm256_loadu_si256(from.as_ptr().add(at).cast());
+                _mm256_stream_si256(to.as_mut_ptr().add(at).cast(), value);
             }
         }
     }
