@@ -140,7 +140,8 @@ impl Connection {
             return;
         }
         let peer = core.peer(self.rank);
-        if !peer.has_left() {
+        // Once we leave ourselves, a peer that leaves without a word to us owes none.
+        if !peer.has_left() && !core.closing.load(Ordering::Acquire) {
             core.fail(&format!("{} {error}", peer.name()));
         }
     }

@@ -16,12 +16,12 @@ from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.trace import LoadedProgram, RunInfo, write_run
 from hocket.errors import UsageError
-from hocket.launch.rendezvous import Job, join
+from hocket.launch.rendezvous import Job
 from hocket.planners.default import Shape, default_plan
 from hocket.settings import Settings
 from hocket.torch import gradients
+from hocket.torch.process import Process, joined
 from hocket.torch.profiler import Profiler
-from hocket.torch.rendezvous import publish
 from hocket.torch.replicate import replicate
 from hocket.torch.session import Session
 from hocket.torch.spans import Spans
@@ -59,35 +59,26 @@ def distribute(
         raise UsageError("the model is distributed already\nhint: call `distribute` once, before the loop")
     parameters = gradients.trained(model)
     settings = settings or Settings.from_environment()
-    job = join(settings, publish=publish)
+    process = joined(settings)
+    job = process.job
     try:
         gradients.agree(model, job)
         if settings.profile_out is not None:
             _sessions[model] = Profiler(model, optimizer, parameters, job, Path(settings.profile_out))
             return _with_no_sync(model), optimizer
-        cluster = None if settings.cluster is None else files.read(Path(settings.cluster), Cluster)
         plan = plan or _plan(settings, parameters, job)
         if plan.world != job.world:
             raise UsageError(
                 f"the plan is for {plan.world} ranks, the job has {job.world}\nhint: make a new plan"
             )
-        engine = job.engine()
+        replicate(model, optimizer, job, process.engine)
+        session = Session(parameters, plan, job, process.engine, _spans(model, optimizer, process, settings))
     except BaseException as error:
-        job.close(f"{type(error).__name__}: {error}")
+        process.abort(f"{type(error).__name__}: {error}")
         raise
-    try:
-        replicate(model, optimizer, job, engine)
-        spans = None
-        if settings.trace is not None:
-            spans = Spans(model, optimizer, engine, Path(settings.trace), job.rank)
-        session = Session(parameters, plan, job, engine, spans)
-    except BaseException as error:
-        engine.abort(f"{type(error).__name__}: {error}")
-        engine.close()
-        job.close(f"{type(error).__name__}: {error}")
-        raise
-    if settings.trace is not None and job.rank == 0:
-        write_run(Path(settings.trace), _run_info(plan, session, job, cluster))
+    if session.spans is not None and job.rank == 0:
+        cluster = None if settings.cluster is None else files.read(Path(settings.cluster), Cluster)
+        write_run(Path(session.spans.directory), _run_info(plan, session, job, cluster))
     _sessions[model] = session
     _keep_gradients_in_place(optimizer, session)
     return _with_no_sync(model), optimizer
@@ -122,6 +113,15 @@ def _session(model: torch.nn.Module) -> Session | Profiler:
             "the model is not distributed\nhint: model, optimizer = hk.distribute(model, optimizer)"
         )
     return session
+
+
+def _spans(
+    model: torch.nn.Module, optimizer: torch.optim.Optimizer, process: Process, settings: Settings
+) -> Spans | None:
+    """A trace is of one model: the first one that the process distributes."""
+    if settings.trace is None or any(isinstance(each, Session) and each.spans for each in _sessions.values()):
+        return None
+    return Spans(model, optimizer, process.engine, Path(settings.trace), process.job.rank)
 
 
 def _plan(settings: Settings, parameters: dict[str, torch.nn.Parameter], job: Job) -> Plan:

@@ -6,14 +6,9 @@ one wait at its end; launching, moving and reducing buckets is native and needs 
 
 from __future__ import annotations
 
-import atexit
 import contextlib
-import os
-import sys
 import warnings
 from collections.abc import Iterator
-from types import TracebackType
-from typing import Any
 
 import torch
 from hocket import _native
@@ -53,16 +48,11 @@ class Session:
         )
         self.iteration = 0
         self._warned = False
-        self._owner = os.getpid()
-        self._closed = False
         for index, bucket in enumerate(self.buckets):
             bucket.zero()
             for position, (parameter, view) in enumerate(zip(bucket.parameters, bucket.views, strict=True)):
                 hook = self.readiness.hook(index, position, view)
                 parameter.register_post_accumulate_grad_hook(hook)
-        self._excepthook = sys.excepthook
-        sys.excepthook = self._on_exception
-        atexit.register(self.close)
 
     def zero_grad(self) -> None:
         """All gradients zero, in their buckets."""
@@ -78,16 +68,6 @@ class Session:
             yield
         finally:
             self.readiness.enabled = before
-
-    def close(self) -> None:
-        """Leave the job; idempotent. A forked child leaves its parent's job alone."""
-        if self._closed or os.getpid() != self._owner:
-            return
-        self._closed = True
-        self.engine.close()
-        if self.spans is not None:
-            self.spans.close()
-        self.job.close()
 
     def _on_first(self) -> None:
         # The same call as DistributedDataParallel's own; there is no public one.
@@ -149,11 +129,3 @@ class Session:
                 )
                 self._warned = True
                 return
-
-    def _on_exception(
-        self, kind: type[BaseException], error: BaseException, trace: TracebackType | None
-    ) -> Any:
-        """An exception that ends this process: peers are told why before their waits run out."""
-        if not self._closed and os.getpid() == self._owner:
-            self.engine.abort(f"{kind.__name__}: {error}" if str(error) else kind.__name__)
-        return self._excepthook(kind, error, trace)

@@ -24,6 +24,7 @@ class Spans:
         rank: int,
     ) -> None:
         """Hook the model's forward and the optimizer's step."""
+        self.directory = directory
         self._engine = engine
         self._iteration = 0
         self._step_ns = self._forward_ns = self._backward_ns = self._optimizer_ns = 0
@@ -45,10 +46,6 @@ class Spans:
             json.dumps({"time_s": round(time.monotonic() - self._began_s, 6), **values}) + "\n"
         )
         self._metrics.flush()
-
-    def close(self) -> None:
-        """Close the file of metrics."""
-        self._metrics.close()
 
     def _on_forward(self, _model: torch.nn.Module, _inputs: Any) -> None:
         self._forward_ns = _native.now_ns()

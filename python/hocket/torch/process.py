@@ -1,0 +1,75 @@
+"""This process's place in the job: it joins once, has one engine, and leaves when Python ends; models come and go.
+
+Ends well or with a reason: an exception that nobody catches is told to the peers, whose waits would otherwise name only a
+closed connection. A forked child (a data loader's worker) leaves its parent's job alone.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from types import TracebackType
+from typing import Any
+
+from hocket import _native
+from hocket.launch.rendezvous import Job, join
+from hocket.settings import Settings
+from hocket.torch.rendezvous import publish
+
+
+class Process:
+    """A joined job and, once a model needs it, the engine."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Join; every rank must."""
+        self.job: Job = join(settings, publish=publish)
+        self._engine: _native.Engine | None = None
+        self._owner = os.getpid()
+        self._excepthook = sys.excepthook
+        sys.excepthook = self._on_exception
+        atexit.register(self.close)
+
+    @property
+    def engine(self) -> _native.Engine:
+        """Connected to all ranks; the first use connects, on every rank."""
+        if self._engine is None:
+            self._engine = self.job.engine()
+        return self._engine
+
+    @property
+    def mine(self) -> bool:
+        """Whether this is not a forked child of the process that joined."""
+        return os.getpid() == self._owner
+
+    def abort(self, reason: str) -> None:
+        """Tell all ranks why this one gives up."""
+        if self._engine is not None:
+            self._engine.abort(reason)
+        self.job.close(reason)
+
+    def close(self) -> None:
+        """Leave in order; idempotent."""
+        if self.mine:
+            atexit.unregister(self.close)
+            if self._engine is not None:
+                self._engine.close()
+            self.job.close()
+
+    def _on_exception(
+        self, kind: type[BaseException], error: BaseException, trace: TracebackType | None
+    ) -> Any:
+        if self.mine:
+            self.abort(f"{kind.__name__}: {error}" if str(error) else kind.__name__)
+        return self._excepthook(kind, error, trace)
+
+
+_joined: Process | None = None
+
+
+def joined(settings: Settings) -> Process:
+    """The process's place; joins on first use, and in a forked child again."""
+    global _joined  # noqa: PLW0603  # a process has one place in one job, whatever models it trains
+    if _joined is None or not _joined.mine:
+        _joined = Process(settings)
+    return _joined

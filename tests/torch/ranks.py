@@ -1,0 +1,66 @@
+"""Runs a function of a test module as the ranks of a job: real processes, real sockets, the launcher as users have it."""
+
+import io
+import json
+import socket
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hocket.launch.processes import ProcessSpec
+from hocket.launch.run import Outcome, launch
+from hocket.settings import Settings
+
+HERE = Path(__file__).parent
+
+
+@dataclass
+class Ended:
+    """How a job ended: its outcome, all output, and what each rank returned (None: it did not get there)."""
+
+    outcome: Outcome
+    output: str
+    returned: list[Any]
+
+
+def run(
+    function: str, world: int, directory: Path, *arguments: str, settings: Settings | None = None
+) -> Ended:
+    """`function` is `module:name`, called with `arguments` on each of `world` ranks; what it returns must be JSON."""
+    argv = [sys.executable, str(HERE / "ranks.py"), str(directory), function, *arguments]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        environment = {
+            "GLOO_PORT": str(free.getsockname()[1]),
+            "PYTHONPATH": str(HERE),
+            "OMP_NUM_THREADS": "1",
+        }
+    out = io.BytesIO()
+    specs = [ProcessSpec(argv=argv, environment=environment)] * world
+    outcome = launch(specs, settings=settings or Settings(timeout_s=30, start_timeout_s=30), out=out, err=out)
+    files = [directory / f"{rank}.json" for rank in range(world)]
+    returned = [json.loads(each.read_text()) if each.exists() else None for each in files]
+    return Ended(outcome, out.getvalue().decode(), returned)
+
+
+def main() -> None:
+    """One rank."""
+    import importlib
+    import os
+
+    import torch
+
+    torch.set_num_threads(1)
+    directory, function, *arguments = sys.argv[1:]
+    module, _, name = function.partition(":")
+    result = getattr(importlib.import_module(module), name)(*arguments)
+    if torch.distributed.is_initialized():
+        # A rank of Gloo that ends while another still talks takes that one down.
+        torch.distributed.barrier()
+        torch.distributed.destroy_process_group()
+    (Path(directory) / f"{os.environ['HOCKET_RANK']}.json").write_text(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""Training with Hocket against training with DistributedDataParallel on Gloo, and what happens when ranks fail."""
+
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import ranks
+
+from hocket.settings import Settings
+
+
+def both(tmp_path, script, *arguments, world=3):
+    ended = {}
+    for kind in ("ddp", "hocket"):
+        directory = tmp_path / kind
+        directory.mkdir()
+        ended[kind] = ranks.run(f"scripts:{script}", world, directory, kind, *arguments)
+        assert ended[kind].outcome.code == 0, ended[kind].output
+    return ended["ddp"].returned, ended["hocket"].returned
+
+
+def assert_equal_within(expected, found, relative):
+    """Norm of the difference over the norm, per parameter."""
+    for ours, theirs in zip(found, expected, strict=True):
+        difference = np.linalg.norm(np.subtract(ours, theirs)) / np.linalg.norm(theirs)
+        assert difference < relative
+
+
+@pytest.mark.parametrize(("optimizer", "clip"), [("sgd", "none"), ("sgd", "clip"), ("adam", "none")])
+def test_fifty_steps_end_where_ddp_ends(tmp_path, optimizer, clip):
+    """A user who replaces DDP would train another model."""
+    ddp, hocket = both(tmp_path, "train", optimizer, clip)
+    assert all(each == hocket[0] for each in hocket), "replicas differ"
+    assert_equal_within(ddp[0], hocket[0], 1e-5)
+
+
+def test_accumulation_without_communication(tmp_path):
+    """`no_sync` would lose or double gradients."""
+    ddp, hocket = both(tmp_path, "accumulate")
+    assert_equal_within(ddp[0], hocket[0], 1e-5)
+
+
+def test_grad_scaler(tmp_path):
+    """Mixed precision would see unreduced or wrongly scaled gradients."""
+    ddp, hocket = both(tmp_path, "scaled")
+    assert_equal_within(ddp[0], hocket[0], 1e-5)
+
+
+def test_unused_parameters(tmp_path):
+    """A parameter that only some ranks use would keep stale gradients, or weight decay would move one that none uses."""
+    ended = ranks.run("scripts:unused", 2, tmp_path)
+    assert ended.outcome.code == 0, ended.output
+    first, second = ended.returned
+    assert first == second
+    (some, _), (nobody, _), (dropped, out) = first
+    assert some > 0
+    assert nobody is None
+    assert dropped is None
+    assert out > 0
+
+
+def test_resume_goes_on_as_if_nothing_happened(tmp_path):
+    """A job that is restarted from rank 0's checkpoint would diverge, or its files would not load elsewhere."""
+    ended = ranks.run("scripts:resume", 2, tmp_path, str(tmp_path / "saved.pt"))
+    assert ended.outcome.code == 0, ended.output
+    assert ended.returned == [[True, True]] * 2
+
+
+def test_models_that_differ_are_named(tmp_path):
+    """Ranks would hang or average unrelated numbers."""
+    began_s = time.monotonic()
+    ended = ranks.run("scripts:differ", 2, tmp_path)
+    assert ended.outcome.code != 0
+    assert ended.output.count("`0.weight` is [9, 4] of f32 on rank 0 and [8, 4] of f32 on rank 1") >= 2
+    assert time.monotonic() - began_s < 20
+
+
+@pytest.mark.parametrize(
+    ("how", "named"), [("kill", "rank 1 "), ("raise", "gave up: ValueError: the data is rotten")]
+)
+def test_a_rank_that_dies_is_named_by_the_others(tmp_path, how, named):
+    """The others would wait for a dead rank without saying for whom."""
+    ended = ranks.run("scripts:die", 3, tmp_path, how)
+    assert {failure.rank for failure in ended.outcome.failures} == {0, 1, 2}
+    for rank in (0, 2):
+        lines = [line for line in ended.output.splitlines() if line.startswith(f"[{rank}]")]
+        assert any("PeerError" in line and "rank 1 " in line and named in line for line in lines), (
+            ended.output
+        )
+
+
+def test_nan_is_reported_once_with_its_parameter(tmp_path):
+    """A diverging run would go on silently, or flood the log."""
+    ended = ranks.run("scripts:poison", 2, tmp_path)
+    assert ended.outcome.code == 0, ended.output
+    healthy, poisoned = ended.returned
+    assert len(poisoned) == 1
+    assert "rank 1" in poisoned[0]
+    assert "NaN" in poisoned[0]
+    assert any(f"`{name}" in poisoned[0] for name in ("embed", "conv", "norm", "out"))
+    assert healthy == []
+
+
+def test_collectives_complete_while_the_gil_is_held(tmp_path, monkeypatch):
+    """A data loader or a user's C code that holds the GIL would stop communication."""
+    from hocket.report.records import read_records
+
+    monkeypatch.setenv("TRACE", str(tmp_path))
+    ended = ranks.run("scripts:hold_the_gil", 2, tmp_path)
+    assert ended.outcome.code == 0, ended.output
+    for rank, (_, held_until_ns, _) in enumerate(ended.returned):
+        records, _ = read_records(Path(tmp_path) / f"rank-{rank}.hktrace", rank, 2)
+        done = records[records["kind"] == 16]["end_ns"]
+        assert len(done) == 1
+        assert done[0] < held_until_ns
+
+
+def test_a_wait_ends_and_names_the_late_rank(tmp_path):
+    """A stuck rank would stop the job without a word."""
+    ended = ranks.run("scripts:sleepy", 2, tmp_path, settings=Settings(timeout_s=1, start_timeout_s=30))
+    lines = [line for line in ended.output.splitlines() if line.startswith("[1]")]
+    assert any("PeerError" in line and "waits for rank 0" in line for line in lines), ended.output
