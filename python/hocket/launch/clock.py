@@ -18,7 +18,7 @@ class Offset(NamedTuple):
 
 
 def offset_to_store(store: Store) -> Offset:
-    """From the fastest of PINGS round trips: queues only add time, and half the trip bounds what they hide."""
+    """From the fastest of PINGS round trips: queues only add time, half the trip bounds what they hide."""
     return min((_ping(store) for _ in range(PINGS)), key=lambda offset: offset.error_ns)
 
 

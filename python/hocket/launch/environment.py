@@ -64,7 +64,7 @@ class _Source:
     local_world: str | None
     job: tuple[str, ...]
     world_means_rank: bool = True
-    """Whether a world size without a rank is half a setting; SLURM gives it to the allocation's shell, too."""
+    """Whether a world size without a rank is an error; SLURM gives it to the allocation's shell, too."""
 
 
 SOURCES = (

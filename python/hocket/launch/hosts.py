@@ -1,4 +1,4 @@
-"""The hosts file of `hocket run --hosts`, `NAME [slots=N]` a line, `#` begins a comment; ranks placed on it."""
+"""The hosts file of `hocket run --hosts`: `NAME [slots=N]` a line, `#` begins a comment."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def _become(order: dict[str, Any], parent: int) -> None:
         os.chdir(order["directory"])
         os.execvpe(order["argv"][0], order["argv"], environment)  # noqa: S606
     except OSError as error:
-        where = error.filename or order["argv"][0]
+        where = order["directory"] if error.filename == order["directory"] else order["argv"][0]
         os.write(2, f"hocket: {where} cannot be used on {os.uname().nodename}: {error.strerror}\n".encode())
     finally:
         os._exit(CANNOT_START)

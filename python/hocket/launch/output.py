@@ -47,7 +47,7 @@ class Channel:
 def channels(
     rank: int, world: int, out: BinaryIO | None, err: BinaryIO | None, *, quiet_others: bool
 ) -> tuple[Channel, Channel]:
-    """For a rank's output and errors; None: this process's own. `quiet_others`: rank 0's alone, as they are."""
+    """For a rank's output and errors; None: our own. `quiet_others`: rank 0's alone, as they are."""
     if quiet_others and rank != 0:
         return Channel(None, b""), Channel(None, b"")
     plain = quiet_others or world == 1

@@ -274,7 +274,7 @@ def _agree(members: Sequence[Member]) -> None:
 
 
 def _bind(rank: int, members: Sequence[Member]) -> str:
-    """Loopback when all are here; else the address that leads to the store, or if that is loopback, to a peer."""
+    """Loopback when all are here; else the address that leads to the store, or failing that to a peer."""
     mine = members[rank]
     if all(member.place == mine.place for member in members):
         return addresses.LOOPBACK

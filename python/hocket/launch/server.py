@@ -26,7 +26,7 @@ from hocket.launch.messages import read_request
 
 HANDSHAKE_TIMEOUT_S = 5.0
 STRANGERS_MAX = 256
-"""Unproven connections. A proof takes two round trips: honest ranks are through before strangers fill this."""
+"""Unproven connections. A proof takes two round trips: honest ranks are through before this is full."""
 CLIENTS_MAX = 1 << 14
 STRANGERS_LOGGED_MAX = 20
 UNSENT_BYTES_MAX = 4 * frames.FRAME_BYTES_MAX

@@ -228,6 +228,8 @@ def _prove(connection: socket.socket, secret: bytes, address: str) -> None:
         _receive(connection, len(handshake.WELCOME), deadline_s)
     except TimeoutError:
         reason = f"it did not answer within {HANDSHAKE_TIMEOUT_S:g} s"
+    except ConnectionError:  # worth another try: a store under siege by strangers drops connections, too
+        raise ConnectionAbortedError("it closes connections without an answer") from None
     except handshake.HandshakeError as error:
         reason = str(error)
     else:
@@ -245,7 +247,7 @@ def _receive(connection: socket.socket, size: int, deadline_s: float) -> bytes:
         connection.settimeout(_remaining_s(deadline_s))
         more = connection.recv(size - len(data))
         if not more:
-            raise ConnectionAbortedError("it closes connections without an answer")
+            raise ConnectionAbortedError
         data += more
     return data
 

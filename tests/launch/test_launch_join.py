@@ -1,0 +1,228 @@
+"""Ranks as real processes find each other, or each says why not."""
+
+import contextlib
+import json
+import os
+import socket
+import sys
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from processes import finish, start, write
+
+from hocket.errors import RendezvousError
+from hocket.launch import clock, rendezvous
+from hocket.launch.rendezvous import Member, join
+
+RANK = """
+import json, os, sys
+from hocket.errors import Error
+from hocket.launch import rendezvous
+rendezvous.__version__ = os.environ.get("FAKE_VERSION", rendezvous.__version__)
+try:
+    job = rendezvous.join()
+except Error as error:
+    sys.exit(f"REFUSED {error}")
+with job:
+    print(json.dumps([job.rank, job.world, job.local_rank, job.local_world, job.hosts, job.bind, job.name]))
+"""
+
+
+@pytest.fixture
+def script(tmp_path):
+    return write(tmp_path, RANK)
+
+
+@pytest.fixture
+def port():
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))
+        return reserved.getsockname()[1]
+
+
+def run(script, environments, **common):
+    ranks = [start([sys.executable, script], **common, **each) for each in environments]
+    return [finish(each) for each in ranks]
+
+
+def by_hand(rank, world, port, **more):
+    return {
+        "HOCKET_RANK": str(rank),
+        "HOCKET_WORLD": str(world),
+        "HOCKET_STORE": f"127.0.0.1:{port}",
+        "HOCKET_START_TIMEOUT_S": "20",
+        **more,
+    }
+
+
+def test_ranks_started_by_hand_form_a_job(script, port):
+    """A job could not be started without our launcher."""
+    results = run(script, [by_hand(rank, 3, port) for rank in range(3)])
+    assert [code for code, _, _ in results] == [0, 0, 0], results
+    jobs = [json.loads(out) for _, out, _ in results]
+    host = socket.gethostname()
+    assert [job[:6] for job in jobs] == [[rank, 3, rank, 3, [host] * 3, "127.0.0.1"] for rank in range(3)]
+    assert len({job[6] for job in jobs}) == 1
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"rank": "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_SIZE": "2"},
+        {"rank": "PMI_RANK", "PMI_SIZE": "2", "MPI_LOCALNRANKS": "2"},
+        {
+            "rank": "SLURM_PROCID",
+            "SLURM_NTASKS": "2",
+            "SLURM_JOB_NODELIST": "localhost",
+            "SLURM_JOB_ID": "job",
+        },
+    ],
+)
+def test_ranks_of_other_launchers_form_a_job(script, variables):
+    """`mpirun` and `srun` would start jobs whose ranks never meet."""
+    own = f"{os.getpid()}-{time.monotonic_ns()}"  # another job's port than that of a test run beside this one
+    common = {name: value for name, value in variables.items() if name != "rank"}
+    common |= (
+        {"PMIX_NAMESPACE": own, "SLURM_STEP_ID": own}
+        if variables["rank"] != "SLURM_PROCID"
+        else {"SLURM_STEP_ID": own}
+    )
+    results = run(script, [{variables["rank"]: str(rank)} for rank in range(2)], **common)
+    assert [code for code, _, _ in results] == [0, 0], results
+
+
+def test_ranks_of_torchrun_form_a_job(tmp_path):
+    """`torchrun train.py` would collide with torchrun's own store, or never meet."""
+    pytest.importorskip("torch")
+    script = write(
+        tmp_path,
+        RANK.replace("join()", "join(publish=publish)").replace(
+            "import json", "from hocket.torch.rendezvous import publish\nimport json", 1
+        ),
+    )
+    code, out, err = finish(
+        start([sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", script]), 60
+    )
+    assert code == 0, err
+    assert sorted(json.loads(line)[0] for line in out.replace("][", "]\n[").splitlines()) == [0, 1]
+
+
+def test_a_world_size_mismatch_is_told_on_every_rank(script, port):
+    """Ranks of an inconsistent job would wait for each other until the time-out."""
+    results = run(script, [by_hand(rank, 8 if rank == 3 else 4, port) for rank in range(4)])
+    assert all(code == 1 and "REFUSED" in err for code, _, err in results), results
+    assert all("was started with world size" in err and "rank 3 on" in err for _, _, err in results), results
+
+
+def test_a_rank_that_exists_twice_is_told_on_every_rank(script, port):
+    """A job with rank 1 twice would wait for the missing rank until the time-out."""
+    results = run(script, [by_hand(rank, 3, port) for rank in (0, 1, 1)])
+    assert all(code == 1 and "two processes are rank 1" in err for code, _, err in results), results
+
+
+def test_another_version_is_told_on_every_rank(script, port):
+    """Ranks with different wire formats would fail in odd ways much later."""
+    results = run(script, [by_hand(0, 2, port), by_hand(1, 2, port, FAKE_VERSION="9.9")])
+    assert all(code == 1 and "rank 1 on" in err and "runs Hocket 9.9" in err for code, _, err in results), (
+        results
+    )
+
+
+def test_a_missing_rank_is_named(script, port):
+    """Nobody would know which machine to look at."""
+    late = {"HOCKET_START_TIMEOUT_S": "1.5"}
+    results = run(script, [by_hand(rank, 4, port, **late) for rank in (0, 2)])
+    assert all("ranks 1, 3 of 4 did not come" in err for _, _, err in results), results
+
+
+def test_a_taken_address_is_told(script, port):
+    """Rank 0 would fail with a bare errno and the others hang."""
+    with socket.create_server(("127.0.0.1", port)) as other:
+
+        def hang_up():
+            with contextlib.suppress(OSError):
+                while True:
+                    other.accept()[0].close()
+
+        hanging_up = threading.Thread(target=hang_up)
+        hanging_up.start()
+        results = run(script, [by_hand(0, 2, port), by_hand(1, 2, port, HOCKET_START_TIMEOUT_S="1")])
+        other.shutdown(socket.SHUT_RDWR)
+        hanging_up.join(10)
+    assert "the store cannot listen" in results[0][2]
+    assert "127.0.0.1" in results[1][2]
+    assert all(code == 1 and "hint: " in err for code, _, err in results), results
+
+
+def test_a_launcher_that_is_gone_is_told_soon(script, port):
+    """Ranks that outlive their launcher would wait a minute for its store."""
+    ((code, _, err),) = run(script, [by_hand(1, 2, port, HOCKET_STORE_SERVED="1")])
+    assert code == 1
+    assert f"nobody listens at 127.0.0.1:{port}" in err
+
+
+def test_a_lone_process_is_a_job_of_one():
+    """`python train.py` would not work without a launcher."""
+    before = threading.active_count()
+    with join(environment={}) as job:
+        assert (job.rank, job.world, job.local_rank, job.local_world, job.bind) == (0, 1, 0, 1, "127.0.0.1")
+        assert job.store.gather("x", 0, 1, "y", 1) == ["y"]
+        job.engine().close()
+    assert threading.active_count() == before
+
+
+def test_torchrun_without_a_way_to_publish_says_what_to_do():
+    """A script that joins by itself under torchrun would collide with torchrun's store."""
+    environment = {
+        "RANK": "0",
+        "WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "9",
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+    }
+    with pytest.raises(RendezvousError, match=r"hint: join through hocket\.torch"):
+        join(environment=environment)
+
+
+def member(place, address, name="h"):
+    return Member(host=name, place=place, clock="c", process=1, version="1", address=address, session="s")
+
+
+def test_the_wire_binds_where_others_reach_it(monkeypatch):
+    """Ranks would listen on loopback while their peers are on other machines."""
+    monkeypatch.setattr(rendezvous.addresses, "towards", {"10.0.0.2": "10.0.0.1", "10.0.0.3": None}.get)
+    alone = [member("a", "10.0.0.1"), member("a", "10.0.0.1")]
+    assert rendezvous._bind(1, alone) == "127.0.0.1"
+    spread = [member("a", "127.0.0.1"), member("b", "10.0.0.2")]
+    assert rendezvous._bind(0, spread) == "10.0.0.1"
+    assert rendezvous._bind(1, spread) == "10.0.0.2"
+    with pytest.raises(RendezvousError, match="hint: set HOCKET_INTERFACE"):
+        rendezvous._bind(0, [member("a", "127.0.0.1"), member("b", "10.0.0.3")])
+
+
+@given(
+    st.integers(-(10**15), 10**15),
+    st.lists(
+        st.tuples(st.integers(0, 10**9), st.integers(0, 10**9)), min_size=clock.PINGS, max_size=clock.PINGS
+    ),
+)
+def test_the_clock_s_error_bound_holds_however_lopsided_the_network(offset_ns, trips):
+    """Traces of two hosts would be off by more than the report says."""
+    now = SimpleNamespace(ns=0)
+    there, back = [trip[0] for trip in trips], [trip[1] for trip in trips]
+
+    def ask():
+        now.ns += there.pop()
+        answer = now.ns + offset_ns
+        now.ns += back.pop()
+        return answer
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(clock, "time", SimpleNamespace(monotonic_ns=lambda: now.ns))
+        found = clock.offset_to_store(SimpleNamespace(clock_ns=ask))
+    assert abs(found.ns - offset_ns) <= found.error_ns
+    assert found.error_ns == min((out + home + 1) // 2 for out, home in trips)
