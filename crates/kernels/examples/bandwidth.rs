@@ -43,7 +43,7 @@ const CASES: &[Case] = &[
     case("f64 += f64", 4, 4, 12, |dst, src| reduce(ReduceOp::Sum, DType::F64, dst, DType::F64, src)),
     case("i32 += i32", 4, 4, 12, |dst, src| reduce(ReduceOp::Sum, DType::I32, dst, DType::I32, src)),
     case("f32 += 3 × f32", 4, 4, 20, |dst, src| {
-        reduce_many(ReduceOp::Sum, DType::F32, dst, &[src, src, src])
+        reduce_many(ReduceOp::Sum, DType::F32, dst, &[src, src, src]);
     }),
     case("f16 = f32", 2, 4, 6, |dst, src| cast(DType::F16, dst, DType::F32, src)),
     case("bf16 = f32", 2, 4, 6, |dst, src| cast(DType::BF16, dst, DType::F32, src)),
@@ -86,7 +86,7 @@ fn measure(case: &Case, size_bytes: usize) -> (f64, f64) {
     let mut shares = Vec::new();
     for _ in 0..TURNS {
         let own = rate(turns, size_bytes * case.moved_quarters / 4, || {
-            (case.run)(black_box(&mut dst), black_box(&src))
+            (case.run)(black_box(&mut dst), black_box(&src));
         });
         let copy =
             rate(turns, 2 * size_bytes, || black_box(&mut copy_dst).copy_from_slice(black_box(&copy_src)));
