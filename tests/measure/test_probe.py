@@ -11,11 +11,11 @@ from room import Room, Seat
 from hocket.artefacts.cluster import Cluster
 from hocket.errors import PeerError, UsageError
 from hocket.measure import transfer
-from hocket.measure.network import probe
-from hocket.measure.transfer import TOKEN_BYTES, Durations, Peer, Station
+from hocket.measure.network import Durations, probe
+from hocket.measure.transfer import TOKEN_BYTES, Peer, Station
 from hocket.planners import search
 
-BRIEF = Durations(pings_s=0.01, transfer_s=0.05, crowded_s=0.05)
+BRIEF = Durations(pings_s=0.01, window_s=0.01, transfer_s=0.05, crowded_s=0.05)
 """Loopback needs no long transfers; what is tested is who talks to whom."""
 
 
@@ -107,7 +107,7 @@ def test_a_peer_that_stops_in_the_middle_is_named() -> None:
     sender = threading.Thread(target=lambda: a.open([1], [], 0).close())
     sender.start()
     with b.open([], [0], 0) as links, pytest.raises(PeerError, match="with host a failed"):
-        links.receive_bit_per_s(0.05)
+        links.receive_bit_per_s(0.05, window_s=None)
     sender.join()
     a.close()
     b.close()

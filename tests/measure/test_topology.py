@@ -47,8 +47,18 @@ def test_shared_trunk_is_the_sum_of_its_flows_and_contention_is_taken_out() -> N
     alone = {(0, 1): 96e6, (1, 0): 96e6}
     at_once = [{(0, 1): 60e6, (2, 3): 34e6, (1, 0): 50e6, (3, 2): 45e6}]
     trunks, rates = settle_rates(measured, racks, alone, at_once)
-    assert trunks == [94e6, 94e6]
+    assert trunks == [96e6, 96e6]  # one flow alone filled it
     assert rates[0][1] == rates[2][3] == rates[1][2] == 96e6
+
+
+def test_a_trunk_faster_than_its_hosts_is_the_sum_of_their_flows() -> None:
+    """Broken: an oversubscribed trunk would be planned at the rate of one host's link."""
+    racks = ((0, 1, 2), (3, 4, 5))
+    measured = matrix([0, 0, 0, 1, 1, 1], 1e9, 5e8)
+    alone = {(0, 3): 1e9, (3, 0): 1e9}
+    at_once = [dict.fromkeys(zip((0, 1, 2, 3, 4, 5), (3, 4, 5, 0, 1, 2), strict=True), 500000000.0)]
+    trunks, _ = settle_rates(measured, racks, alone, at_once)
+    assert trunks == [1.5e9, 1.5e9]
 
 
 def test_paths_that_are_slow_one_by_one_are_no_shared_trunk() -> None:

@@ -21,13 +21,18 @@ AGENT = (sys.executable, "-m", "hocket.measure.agent")
 
 
 def probe_hosts(
-    processes: Sequence[ProcessSpec], *, store: str | None = None, progress: Progress | None = None
+    processes: Sequence[ProcessSpec],
+    *,
+    store: str | None = None,
+    serve: bool = True,
+    progress: Progress | None = None,
 ) -> Cluster:
     """Measure the network between hosts; each of `processes` runs `AGENT` on one.
 
     Args:
         processes: as for `hocket.launch.run.launch`. Several on one host count as its slots.
-        store: `HOST:PORT` by which all hosts reach this one; default: loopback, for namespaces that share it.
+        store: `HOST:PORT` where all hosts meet; default: loopback.
+        serve: whether this process is there, or rank 0 (on a testbed, whose network does not lead here).
         progress: called with steps done, steps in all and what is measured.
 
     Raises:
@@ -38,7 +43,7 @@ def probe_hosts(
     [2]
     """
     events = _Events(progress)
-    outcome = run.launch(processes, store=store, quiet_others=True, out=events, err=io.BytesIO())
+    outcome = run.launch(processes, store=store, serve=serve, quiet_others=True, out=events, err=io.BytesIO())
     if outcome.failures:
         raise PeerError(f"the probe failed: {outcome.failures[0]}")
     if events.cluster is None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
@@ -23,8 +24,23 @@ import msgspec
 from hocket.artefacts.cluster import Cluster, Host, Rack
 from hocket.errors import UsageError
 from hocket.measure.rounds import crossing, tournament, within
-from hocket.measure.topology import find_racks, host_rates, settle_rates, slow_flows
-from hocket.measure.transfer import TOKEN_BYTES, Durations, Links, Peer, Station
+from hocket.measure.topology import fastest_pair, find_racks, host_rates, settle_rates, slow_flows
+from hocket.measure.transfer import TOKEN_BYTES, Links, Peer, Station
+
+
+@dataclass(frozen=True, kw_only=True)
+class Durations:
+    """How long measurements take, seconds.
+
+    `transfer_s` at most, but a transfer is over when two of its windows agree. `crowded_s`: several flows on
+    one link, of which one that loses all of its packets waits 0.2 s for its timer.
+    """
+
+    pings_s: float = 0.12
+    window_s: float = 0.1
+    transfer_s: float = 1.2
+    crowded_s: float = 0.9
+
 
 DURATIONS = Durations()
 
@@ -39,6 +55,9 @@ COPY_BYTES = 32 << 20
 """Well above caches, so that the rate within a host is that of its memory."""
 
 COPY_S = 0.1
+
+WINDOWS = 4
+"""Windows of an undisturbed transfer, about."""
 
 STEP_OVERHEAD_S = 0.05
 """Of a step beside its measurement: connections, and the hosts' agreement that all are there."""
@@ -101,7 +120,7 @@ def estimate_s(hosts: int, racks: int = 2, durations: Durations = DURATIONS) -> 
     crowded = CROSSING_ROUNDS if racks > 1 else 0
     plain = steps - pings - crowded
     each = durations
-    measuring_s = pings * each.pings_s + plain * each.transfer_s + crowded * each.crowded_s
+    measuring_s = pings * each.pings_s + plain * WINDOWS * each.window_s + crowded * each.crowded_s
     return measuring_s + steps * STEP_OVERHEAD_S
 
 
@@ -152,7 +171,7 @@ class _Probe:
         self._steps = self._step // 2 + _steps_between(len(racks))
         self._tell("flows within racks")
         duplex = self._rates(within(racks))
-        alone = self._alone(racks)
+        alone = self._alone(racks, rates)
         turns = CROSSING_ROUNDS if len(racks) > 1 else 0
         at_once = [self._crossing(racks, turn) for turn in range(turns)]
         trunks, settled = settle_rates(rates, racks, alone, at_once)
@@ -168,11 +187,11 @@ class _Probe:
             again = self._rates([(source, destination)])[source, destination]
             rates[source][destination] = max(rates[source][destination], again)
 
-    def _alone(self, racks: tuple[tuple[int, ...], ...]) -> dict[Flow, float]:
-        """The first hosts of any two racks, no other flow between racks of the same name at the time."""
+    def _alone(self, racks: tuple[tuple[int, ...], ...], rates: list[list[float]]) -> dict[Flow, float]:
+        """The fastest pair of any two racks, while no other flow enters or leaves these racks."""
         alone: dict[Flow, float] = {}
         for pairs in tournament(len(racks)):
-            flows = tuple((racks[a][0], racks[b][0]) for a, b in pairs)
+            flows = tuple(fastest_pair(rates, racks[a], racks[b]) for a, b in pairs)
             self._tell("one flow between racks")
             alone |= self._rates(flows)
             alone |= self._rates(tuple((b, a) for a, b in flows))
@@ -180,7 +199,7 @@ class _Probe:
 
     def _crossing(self, racks: tuple[tuple[int, ...], ...], turn: int) -> dict[Flow, float]:
         self._tell("flows between racks at once")
-        return self._rates(crossing(racks, turn), self._durations.crowded_s)
+        return self._rates(crossing(racks, turn), crowded=True)
 
     def _latencies(self, pairs: Sequence[Flow]) -> dict[Flow, float]:
         """Round trips of these pairs at once, seconds."""
@@ -189,11 +208,13 @@ class _Probe:
             found = links.round_trip_s(self._durations.pings_s)
         return self._share({(self._ranks.rank, other): round_trip_s for other, round_trip_s in found.items()})
 
-    def _rates(self, flows: Sequence[Flow], duration_s: float | None = None) -> dict[Flow, float]:
+    def _rates(self, flows: Sequence[Flow], *, crowded: bool = False) -> dict[Flow, float]:
         """Rates of these flows at once, bit/s."""
+        times = self._durations
+        duration_s, window_s = (times.crowded_s, None) if crowded else (times.transfer_s, times.window_s)
         with self._open(flows) as links:
             self._share({})
-            found = links.receive_bit_per_s(duration_s or self._durations.transfer_s)
+            found = links.receive_bit_per_s(duration_s, window_s=window_s)
         return self._share({(other, self._ranks.rank): rate for other, rate in found.items()})
 
     def _open(self, flows: Sequence[Flow]) -> Links:

@@ -32,6 +32,10 @@ SHARED_BELOW = 0.8
 """A trunk is shared when flows at once carry less than this part of what they carry one at a time."""
 
 
+FILLED_BY_ONE = 1.15
+"""Flows at once that carry less than this many times one alone do not show that the trunk has more."""
+
+
 def find_racks(bandwidth_bit_per_s: Matrix, latency_s: Matrix) -> tuple[tuple[int, ...], ...]:
     """Hosts of each rack, ascending; racks by their first host.
 
@@ -60,7 +64,7 @@ def settle_rates(
 
     `rates` are from a tournament, where pairs that crossed a trunk in the same round took from each other;
     `alone` has one flow for each pair of racks that ran alone. Where the trunk turns out to be shared, its
-    pairs get that flow's rate, within the hosts' own, unless theirs was higher.
+    pairs get that flow's rate, within what the two hosts' links carry.
     """
     likely = _without_contention(rates, racks, alone)
     trunks = [_trunk(rack, likely, at_once) for rack in racks]
@@ -91,6 +95,18 @@ def slow_flows(rates: Matrix) -> list[tuple[int, int]]:
     )
 
 
+def fastest_pair(rates: Matrix, first: Sequence[int], second: Sequence[int]) -> tuple[int, int]:
+    """The hosts of two racks between whom most flows, in the direction that is slower.
+
+    >>> fastest_pair([[0, 0, 5, 9], [0, 0, 7, 9], [9, 9, 0, 0], [1, 2, 0, 0]], (0, 1), (2, 3))
+    (1, 2)
+    """
+    return max(
+        ((i, j) for i in first for j in second),
+        key=lambda pair: min(rates[pair[0]][pair[1]], rates[pair[1]][pair[0]]),
+    )
+
+
 def host_rates(alone: Matrix, duplex: Flows) -> list[float]:
     """Rate of every host's own link, each direction: its fastest flow, less what sending and receiving at
     once takes from both, as the flows of `duplex` show."""
@@ -108,14 +124,14 @@ def _without_contention(rates: Matrix, racks: Racks, alone: Flows) -> list[list[
     for (source, destination), rate in alone.items():
         for i in place[source]:
             for j in place[destination]:
-                within_links = min(rate, _fastest_out(rates, i), _fastest_in(rates, j))
-                likely[i][j] = max(rates[i][j], within_links)
+                likely[i][j] = min(rate, _fastest_out(rates, i), _fastest_in(rates, j))
     return likely
 
 
 def _trunk(rack: tuple[int, ...], alone: Matrix, at_once: Sequence[Flows]) -> float | None:
     """The most that crossed the rack's boundary, in the direction that carried less; None when flows at once
-    lost nothing to one another in any round."""
+    lost nothing to one another in any round. Where one flow alone came near it, that one filled the trunk,
+    and its undisturbed rate is the better measurement."""
     best = []
     for out in (True, False):
         rounds = [
@@ -126,7 +142,9 @@ def _trunk(rack: tuple[int, ...], alone: Matrix, at_once: Sequence[Flows]) -> fl
         if any(sum(flows.values()) >= SHARED_BELOW * _expected(flows, alone) for flows in busy):
             return None
         if busy:
-            best.append(max(sum(flows.values()) for flows in busy))
+            together = max(sum(flows.values()) for flows in busy)
+            single = max(alone[i][j] for flows in busy for i, j in flows)
+            best.append(single if together < FILLED_BY_ONE * single else together)
     return min(best, default=None)
 
 

@@ -2,8 +2,8 @@
 
 A `Station` listens on one port; every connection opens with a greeting that carries the job's token, so a
 stranger's is closed and forgotten. It contacts no address but those of the peers it was given. Rates are
-taken where bytes arrive, over the later part of a transfer: the start (slow start, the burst of a token
-bucket) is discarded. The receiver ends a transfer by closing, so it is over in time however slow the link.
+taken where bytes arrive, by a `Meter`. The receiver ends a transfer by closing, so it is over in time however
+slow the link.
 """
 
 from __future__ import annotations
@@ -17,9 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from hocket.errors import PeerError
-
-DISCARDED_PART = 0.4
-"""Part of a transfer that does not count: slow start to 10 Gbit/s at 1 ms takes ten round trips."""
+from hocket.measure.meter import Meter
 
 SILENCE_S = 5.0
 """A peer from which nothing comes for so long is reported."""
@@ -37,19 +35,6 @@ _GREETING = struct.Struct(f"!8s{TOKEN_BYTES}sII")
 _MAGIC = b"hktprobe"
 _PIECE_BYTES = 1 << 18
 _PING_BYTES = 8
-
-
-@dataclass(frozen=True, kw_only=True)
-class Durations:
-    """How long measurements take, seconds.
-
-    `transfer_s`: room for ten round trips over a slow trunk's queue after the discarded part. `crowded_s`:
-    several flows on one link: one that loses a whole window waits 0.2 s for its timer.
-    """
-
-    pings_s: float = 0.12
-    transfer_s: float = 0.45
-    crowded_s: float = 0.9
 
 
 @dataclass(frozen=True)
@@ -183,10 +168,14 @@ class Links:
                 echo.result()
         return found
 
-    def receive_bit_per_s(self, duration_s: float) -> dict[int, float]:
-        """Send to those connected to and receive from the others, at once; rate from each of the latter."""
+    def receive_bit_per_s(self, duration_s: float, *, window_s: float | None) -> dict[int, float]:
+        """Send to those connected to and receive from the others, at once; rate from each of the latter, as
+        `Meter` finds it."""
         with ThreadPoolExecutor(max(1, len(self.into) + len(self.out))) as pool:
-            receivers = {source: pool.submit(self._receive, source, duration_s) for source in self.into}
+            receivers = {
+                source: pool.submit(self._receive, source, Meter(duration_s, window_s))
+                for source in self.into
+            }
             senders = [pool.submit(self._send, destination, duration_s) for destination in self.out]
             found = {source: receiver.result() for source, receiver in receivers.items()}
             for sender in senders:
@@ -230,29 +219,21 @@ class Links:
         except OSError:
             return
 
-    def _receive(self, source: int, duration_s: float) -> float:
+    def _receive(self, source: int, meter: Meter) -> float:
         link = self.into[source]
         link.settimeout(SILENCE_S)
         room = bytearray(_PIECE_BYTES)
-        received = 0
-        counted_from: tuple[float, int] | None = None
-        start: float | None = None
         try:
-            while True:
+            while meter.bit_per_s is None:
                 count = link.recv_into(room)
-                now = time.perf_counter()
                 if count == 0:
                     raise EOFError("it closed the connection")
-                received += count
-                start = now if start is None else start
-                if counted_from is None and now - start >= DISCARDED_PART * duration_s:
-                    counted_from = (now, received)
-                elif counted_from is not None and now - start >= duration_s:
-                    return (received - counted_from[1]) * 8 / (now - counted_from[0])
+                meter.add(time.perf_counter(), count)
         except (OSError, EOFError) as error:
             raise self._silent(source, error) from None
         finally:
             link.close()
+        return meter.bit_per_s
 
     def _silent(self, peer: int, error: Exception) -> PeerError:
         reason = f"nothing for {SILENCE_S:.0f} s" if isinstance(error, TimeoutError) else str(error)
