@@ -1,0 +1,199 @@
+"""`hocket demo`: train a real model on an emulated cluster, with DDP and with Hocket, and compare."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import signal
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import click
+import msgspec
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from hocket import __version__
+from hocket.artefacts import files
+from hocket.artefacts.cluster import Cluster
+from hocket.demo.bed import Bed, open_bed
+from hocket.demo.catalogue import MODELS, WARM_UP_STEPS
+from hocket.demo.compare import Compared, Wanted, clear, compare, describe
+from hocket.demo.comparison import Comparison, speedup
+from hocket.demo.screen import Screen
+from hocket.errors import UsageError
+from hocket.launch.testbed import example_cluster
+from hocket.report import build, quantity
+
+CLUSTER = "two-racks"
+REPORT, NUMBERS = "report.html", "demo.json"
+PATH = click.Path(path_type=Path)
+SIGNALLED = 128
+
+
+@click.command("demo")
+@click.option(
+    "--model",
+    type=click.Choice(list(MODELS)),
+    default="transformer",
+    show_default=True,
+    help="What to train.",
+)
+@click.option(
+    "--steps", type=click.IntRange(WARM_UP_STEPS + 1), help="Steps with each strategy; default: the model's."
+)
+@click.option(
+    "--seeds", type=click.IntRange(1), default=1, show_default=True, help="Trainings with each strategy."
+)
+@click.option("--all-candidates", is_flag=True, help="Measure every plan that was considered, some minutes.")
+@click.option("--cluster", "cluster_path", type=PATH, help="Cluster file to emulate; default: two racks.")
+@click.option(
+    "--output", type=PATH, default="hocket-demo", show_default=True, help="Folder of report and artefacts."
+)
+@click.option("--json", "json_path", type=PATH, help="Also write all numbers here.")
+def command(
+    *,
+    model: str,
+    steps: int | None,
+    seeds: int,
+    all_candidates: bool,
+    cluster_path: Path | None,
+    output: Path,
+    json_path: Path | None,
+) -> None:
+    """Compare DDP, DDP in f16 and Hocket on a cluster that is emulated on this machine.
+
+    Example: hocket demo --model digits
+    """
+    cluster = files.read(cluster_path, Cluster) if cluster_path else example_cluster(CLUSTER)
+    if any(host.slots != 1 for host in cluster.hosts) or len(cluster.hosts) < 2:
+        raise UsageError("the demo trains one rank on each of at least two hosts: all `slots` must be 1")
+    if json_path is not None and not json_path.absolute().parent.is_dir():
+        raise UsageError(f"{json_path} cannot be written: {json_path.absolute().parent} does not exist")
+    wanted = Wanted(
+        model=model,
+        steps=steps or MODELS[model].steps,
+        seeds=seeds,
+        all_candidates=all_candidates,
+        output=output,
+    )
+    clear(output, also=(REPORT, NUMBERS))
+    signal.signal(signal.SIGTERM, _leave)
+    signal.signal(signal.SIGHUP, _leave)
+    console = Console()
+    with Screen(console) as screen:
+        screen.say(f"{MODELS[model].label}: {wanted.steps} steps with each strategy")
+        with open_bed(cluster) as bed:
+            screen.say(f"{describe(cluster)}, as {bed.title}\n")
+            compared = compare(bed, wanted, screen)
+            numbers = _numbers(compared, wanted, bed, screen.elapsed_s)
+        report = build(compared.trace, output / REPORT)
+    for path in filter(None, (output / NUMBERS, json_path)):
+        path.write_bytes(msgspec.json.format(msgspec.json.encode(numbers), indent=2) + b"\n")
+    _print(console, compared, wanted)
+    minutes, seconds = divmod(round(screen.elapsed_s), 60)
+    console.print(f"\nDone in {minutes}:{seconds:02d} min. Report: {report}", highlight=False, soft_wrap=True)
+
+
+def _leave(number: int, _frame: FrameType | None) -> None:
+    """End as after Ctrl-C, whatever asked for it: contexts take the testbed down."""
+    sys.exit(SIGNALLED + number)
+
+
+def _print(console: Console, compared: Compared, wanted: Wanted) -> None:
+    comparison = compared.comparison
+    console.print()
+    console.print(_table(comparison, wanted))
+    console.print(
+        f"Waiting: what of a step is beyond the {quantity.seconds(compared.compute_s)} that it computes, as "
+        f"profiled, the same for all. Times are medians, without the first {WARM_UP_STEPS} steps.",
+        highlight=False,
+    )
+    console.print(f"The plan: {comparison.plan_reason}", highlight=False)
+    if compared.quality is not None:
+        console.print(_candidates(comparison, compared.plan.label))
+        console.print(_verdict(compared), highlight=False)
+
+
+def _table(comparison: Comparison, wanted: Wanted) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("")
+    titles = ("steps/s", "step", f"{quantity.TIMES} DDP", "waiting", "trunk\nbytes/step")
+    for title in (*titles, f"loss after\n{wanted.steps} steps", f"held-out\n{comparison.metric_name}"):
+        table.add_column(title, justify="right", no_wrap=True)
+    for each in comparison.strategies:
+        spread = "" if each.metric_std is None else f" ± {quantity.digits(each.metric_std, 2)}"
+        table.add_row(
+            each.label,
+            quantity.digits(each.steps_per_s),
+            quantity.seconds(each.step_s),
+            quantity.digits(speedup(each, comparison.strategies[0])),
+            quantity.share(each.wait_share),
+            quantity.size(each.trunk_bytes_per_step),
+            quantity.digits(each.loss, 4),
+            quantity.digits(each.metric, 4) + spread,
+        )
+    return table
+
+
+def _candidates(comparison: Comparison, chosen: str) -> Table:
+    table = Table("candidate", "predicted", "measured", "error", "")
+    for each in sorted(comparison.candidates, key=lambda each: each.measured_step_s or 0.0):
+        measured_s = each.measured_step_s or 0.0
+        table.add_row(
+            each.label,
+            quantity.seconds(each.predicted_step_s),
+            quantity.seconds(measured_s),
+            f"{100 * (each.predicted_step_s / measured_s - 1):+.1f} %",
+            "chosen" if each.label == chosen else "",
+        )
+    return table
+
+
+def _verdict(compared: Compared) -> str:
+    found = compared.quality
+    if found is None:
+        return ""
+    return (
+        f"The chosen plan, {found.chosen}, is {100 * found.regret:.1f} % slower than the fastest measured, "
+        f"{found.fastest}; median prediction error over {found.measured} candidates: "
+        f"{100 * found.prediction_error_median:.1f} %."
+    )
+
+
+def _numbers(compared: Compared, wanted: Wanted, bed: Bed, elapsed_s: float) -> dict[str, Any]:
+    """All that was found, with what one must know to repeat it."""
+    first = compared.comparison.strategies[0]
+    return {
+        "version": 1,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": _machine(),
+        "bed": bed.title,
+        "steps": wanted.steps,
+        "warm_up_steps": WARM_UP_STEPS,
+        "seeds": wanted.seeds,
+        "compute_s": compared.compute_s,
+        "elapsed_s": elapsed_s,
+        "speedup": {each.name: speedup(each, first) for each in compared.comparison.strategies},
+        "comparison": msgspec.to_builtins(compared.comparison),
+        "cluster_given": msgspec.to_builtins(bed.cluster),
+        "cluster_measured": msgspec.to_builtins(compared.cluster),
+        "plan": msgspec.to_builtins(compared.plan),
+        "quality": msgspec.to_builtins(compared.quality),
+    }
+
+
+def _machine() -> dict[str, Any]:
+    return {
+        "cores": len(os.sched_getaffinity(0)),
+        "architecture": platform.machine(),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "torch": importlib.metadata.version("torch"),
+        "hocket": __version__,
+    }

@@ -1,0 +1,80 @@
+"""What the demo shows while it runs: a line for every phase that is done, a progress bar for the one that
+runs."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+
+class Phase:
+    """One phase on the screen."""
+
+    def __init__(self, progress: Progress, task: TaskID) -> None:
+        """Nothing is done yet."""
+        self.result = ""
+        self._progress = progress
+        self._task = task
+
+    def advance(self, done: int, what: str, total: int | None = None) -> None:
+        """`done` of the phase's steps are done, `what` comes now; `total` when it has become known."""
+        self._progress.update(self._task, completed=done, total=total, what=what)
+
+    def finish(self, result: str) -> None:
+        """What came of the phase, for its line."""
+        self.result = result
+
+
+class Screen:
+    """Use it as a context; every phase of the demo is a context of it."""
+
+    def __init__(self, console: Console) -> None:
+        """Nothing is shown before `__enter__`."""
+        self.console = console
+        self._began_s = time.monotonic()
+        columns = (
+            TextColumn("  {task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[what]}"),
+        )
+        self._progress = Progress(*columns, console=console, transient=True)
+
+    @property
+    def elapsed_s(self) -> float:
+        """Since the screen was made."""
+        return time.monotonic() - self._began_s
+
+    def __enter__(self) -> Screen:
+        """Begin to show."""
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        """The bar goes, the lines stay."""
+        self._progress.stop()
+
+    def say(self, text: str) -> None:
+        """A line."""
+        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    @contextlib.contextmanager
+    def phase(self, title: str, total: int | None = None) -> Iterator[Phase]:
+        """A phase of `total` steps; its line, with the time since the start, appears when it has ended
+        well."""
+        task = self._progress.add_task(title, total=total, what="starting")
+        try:
+            phase = Phase(self._progress, task)
+            yield phase
+        finally:
+            self._progress.remove_task(task)
+        minutes, seconds = divmod(int(self.elapsed_s), 60)
+        self.say(f"{minutes:2d}:{seconds:02d}  {title}" + (f": {phase.result}" if phase.result else ""))

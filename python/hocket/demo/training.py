@@ -1,0 +1,151 @@
+"""One training in a bed: real processes, one a host, watched from outside; what they measured comes back.
+
+The trunk's counters are read when rank 0 says that the warm-up and the last step have ended, so that what is
+counted is training: neither meeting nor the first copy of the model is in it.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from hocket.demo.bed import Bed
+from hocket.demo.catalogue import WARM_UP_STEPS
+from hocket.demo.events import Event, RankResult, rank_file
+from hocket.errors import ArtefactError, PeerError
+from hocket.launch import address as addresses
+from hocket.launch.processes import ProcessSpec
+from hocket.launch.run import launch
+from hocket.settings import Settings
+
+TRAIN = (sys.executable, "-m", "hocket.demo.train")
+START_S_MAX = 120.0
+STEP_S_MAX = 30.0
+"""Ranks end themselves, saying where they were, when starting or a mean step takes longer than this."""
+
+OnEvent = Callable[[Event], None]
+
+
+class Training(Struct, frozen=True, kw_only=True):
+    """What is trained, and how. The paths are for `hocket` alone."""
+
+    strategy: str
+    model: str
+    steps: int
+    seed: int = 0
+    plan: Path | None = None
+    cluster: Path | None = None
+    trace: Path | None = None
+    profile_out: Path | None = None
+
+
+class Trained(Struct, frozen=True, kw_only=True):
+    """What came of it: `ranks` by rank, and what crossed the trunk in a step after the warm-up."""
+
+    training: Training
+    ranks: tuple[RankResult, ...]
+    trunk_bytes_per_step: float
+
+
+def train(bed: Bed, training: Training, directory: Path, on_event: OnEvent) -> Trained:
+    """Train, one rank on each host of the bed; results of ranks are written to `directory`.
+
+    Raises PeerError with the last words of the rank that failed first.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    watch = _Watch(bed, on_event, marks=(WARM_UP_STEPS, training.steps))
+    _launch(bed, training, directory, watch)
+    if len(watch.trunk_bytes) != len(watch.marks):
+        raise PeerError(f"training with {training.strategy}: rank 0 did not tell that its steps had ended")
+    before, after = watch.trunk_bytes
+    return Trained(
+        training=training,
+        ranks=tuple(_read(rank_file(directory, rank)) for rank in range(len(bed.cluster.hosts))),
+        trunk_bytes_per_step=(after - before) / (training.steps - WARM_UP_STEPS),
+    )
+
+
+def profile(bed: Bed, training: Training, directory: Path, on_event: OnEvent) -> None:
+    """Have every rank profile itself; `training.profile_out` is written and nothing else comes of it."""
+    _launch(bed, training, directory, _Watch(bed, on_event, marks=()))
+
+
+def _launch(bed: Bed, training: Training, directory: Path, watch: _Watch) -> None:
+    hosts = [host.name for host in bed.cluster.hosts]
+    deadline_s = START_S_MAX + STEP_S_MAX * training.steps
+    argv = [*TRAIN, "--strategy", training.strategy, "--model", training.model]
+    argv += ["--steps", str(training.steps), "--seed", str(training.seed)]
+    argv += ["--out", str(directory), "--deadline-s", str(deadline_s)]
+    meeting = bed.address(hosts[0])
+    environment = {
+        **bed.environment,
+        "WORLD_SIZE": str(len(hosts)),
+        "MASTER_ADDR": meeting,
+        "MASTER_PORT": str(bed.port()),
+    }
+    outcome = launch(
+        [
+            ProcessSpec(
+                argv=argv, host=host, prefix=bed.command(host), environment={**environment, "RANK": str(rank)}
+            )
+            for rank, host in enumerate(hosts)
+        ],
+        settings=_settings(training),
+        store=addresses.join(meeting, bed.port()),
+        serve=False,
+        quiet_others=True,
+        out=watch,
+        err=io.BytesIO(),
+    )
+    if outcome.failures:
+        raise PeerError(f"training with {training.strategy} failed: {outcome.failures[0]}")
+
+
+def _settings(training: Training) -> Settings:
+    def text(path: Path | None) -> str | None:
+        return None if path is None else str(path.absolute())
+
+    return Settings(
+        plan=text(training.plan),
+        cluster=text(training.cluster),
+        trace=text(training.trace),
+        profile_out=text(training.profile_out),
+        timeout_s=STEP_S_MAX,
+        start_timeout_s=START_S_MAX / 2,
+    )
+
+
+def _read(path: Path) -> RankResult:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=RankResult)
+    except (OSError, msgspec.DecodeError) as error:
+        raise ArtefactError(f"{path} is not the result of a rank: {error}") from None
+
+
+class _Watch(io.BytesIO):
+    """Takes the lines that rank 0 prints; those that are no events, such as a library's warnings, are left
+    out."""
+
+    def __init__(self, bed: Bed, on_event: OnEvent, marks: tuple[int, ...]) -> None:
+        super().__init__()
+        self.marks = marks
+        self.trunk_bytes: list[int] = []
+        self._bed = bed
+        self._on_event = on_event
+
+    def write(self, lines: bytes) -> int:  # type: ignore[override]  # the launcher writes bytes
+        for line in lines.splitlines():
+            with suppress(msgspec.DecodeError):
+                self._take(msgspec.json.decode(line, type=Event))
+        return len(lines)
+
+    def _take(self, event: Event) -> None:
+        if event.what == "training" and event.step in self.marks:
+            self.trunk_bytes.append(self._bed.trunk_bytes())
+        self._on_event(event)
