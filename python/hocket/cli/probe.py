@@ -88,7 +88,8 @@ def _probe(processes: Sequence[ProcessSpec], store: str | None) -> Cluster:
     """With a progress bar on standard error."""
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True)) as bar:
-        about = f"{len(processes)} hosts, about {estimate_s(len(processes)):.0f} s"
+        count = len(processes)
+        about = f"{count} host{'s' if count > 1 else ''}, about {estimate_s(count):.0f} s"
         task = bar.add_task(about, total=None)
 
         def progress(done: int, total: int, what: str) -> None:

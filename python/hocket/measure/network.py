@@ -56,7 +56,7 @@ COPY_BYTES = 32 << 20
 
 COPY_S = 0.1
 
-WINDOWS = 4
+WINDOWS = 5
 """Windows of an undisturbed transfer, about."""
 
 STEP_OVERHEAD_S = 0.05
@@ -115,6 +115,7 @@ def probe(
 
 def estimate_s(hosts: int, racks: int = 2, durations: Durations = DURATIONS) -> float:
     """About how long a probe takes, seconds."""
+    racks = min(hosts, racks)
     steps = _steps(hosts, racks)
     pings = len(tournament(hosts))
     crowded = CROSSING_ROUNDS if racks > 1 else 0
