@@ -1,8 +1,18 @@
-"""What a run leaves behind: a directory with `run.json`, `rank-N.hktrace` (events) and `metrics-N.jsonl` (what was logged)."""
+"""What a run leaves behind: a directory with `run.json`, `rank-N.hktrace` and `metrics-N.jsonl`.
+
+Record files are written by the executors (`crates/trace`): 64 bytes of header, then 64 bytes a record,
+little-endian. A file that a crash cut off is read as far as it goes. NumPy is loaded when records are read.
+"""
 
 from __future__ import annotations
 
+import json
+import os
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
@@ -10,8 +20,63 @@ from msgspec import Struct
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.profile import Profile
+from hocket.errors import ArtefactError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Records = npt.NDArray[np.void]
 
 RUN_FILE = "run.json"
+RUN_VERSION = 1
+"""The newest version of `run.json` that is understood."""
+
+RECORDS_VERSION = 1
+"""The newest version of record files that is understood."""
+
+MAGIC = b"HKTRACE1"
+NO_PEER = 0xFFFF_FFFF
+"""`peer` of a record that involves no other rank."""
+
+HEADER = struct.Struct("<8sIIIIqQ24x")
+"""Magic, version, bytes of a record, rank, world, nanoseconds to add for rank 0's clock, records dropped."""
+
+FIELDS = (
+    ("ready_ns", "<i8"),
+    ("start_ns", "<i8"),
+    ("end_ns", "<i8"),
+    ("bytes", "<u8"),
+    ("program", "<u4"),
+    ("instance", "<u4"),
+    ("op", "<u4"),
+    ("peer", "<u4"),
+    ("kind", "<u2"),
+    ("flags", "<u2"),
+    ("thread", "<u4"),
+    ("reserved", "<u8"),
+)
+"""A record, as NumPy names and types."""
+
+RECORD_BYTES = 64
+
+
+class Kind(IntEnum):
+    """What a record is about: an op, a program from launch to completion, or a part of the training step."""
+
+    COPY = 1
+    CAST = 2
+    REDUCE = 3
+    APPLY = 4
+    SEND = 5
+    RECV = 6
+    RECORD = 7
+    INSTANCE = 16
+    STEP = 32
+    FORWARD = 33
+    BACKWARD = 34
+    WAIT = 35
+    OPTIMIZER = 36
 
 
 class LoadedProgram(Struct, frozen=True, kw_only=True):
@@ -26,7 +91,7 @@ class LoadedProgram(Struct, frozen=True, kw_only=True):
 class RunInfo(Struct, frozen=True, kw_only=True):
     """What was run: `hosts[rank]` is the host of each rank."""
 
-    version: int = 1
+    version: int = RUN_VERSION
     world: int
     hosts: tuple[str, ...]
     script: str = ""
@@ -37,12 +102,198 @@ class RunInfo(Struct, frozen=True, kw_only=True):
     programs: tuple[LoadedProgram, ...] = ()
 
 
+@dataclass(frozen=True)
+class RankRecords:
+    """What one rank recorded, and what is not whole about it."""
+
+    records: Records
+    missing: bool = False
+    """The rank left no file."""
+    truncated: bool = False
+    """The file ends within its header or a record; what is whole is in `records`."""
+    dropped: int = 0
+    """Records that came faster than they could be written, and are not there."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A trace directory. `run.json` is read; the ranks' files are read when they are asked for."""
+
+    directory: Path
+    run: RunInfo
+
+    def records(self, rank: int) -> Records:
+        """The rank's records, as they ended: an array of `FIELDS`, times in nanoseconds on rank 0's clock.
+
+        Raises ArtefactError as `rank_records`.
+
+        Example: `send_bytes = records["bytes"][records["kind"] == Kind.SEND].sum()`
+        """
+        return self.rank_records(rank).records
+
+    def rank_records(self, rank: int) -> RankRecords:
+        """The rank's records, and whether they are all.
+
+        Raises ArtefactError: the file cannot be read, is none of ours, of a newer version, or of another run.
+        """
+        return _read_records(records_file(self.directory, rank), rank, self.run.world)
+
+    def metrics(self, rank: int) -> tuple[dict[str, Any], ...]:
+        """What the rank's script logged, in order; empty when it logged nothing.
+
+        A last line that was cut off is left out. Raises ArtefactError when another is no JSON object.
+        """
+        return _read_metrics(metrics_file(self.directory, rank))
+
+
+def read(directory: Path) -> Trace:
+    """The trace in a directory.
+
+    Raises ArtefactError: there is none, or `run.json` is truncated, of a newer version or no run description.
+
+    Example: `for rank in range((trace := read(Path("out"))).run.world): print(len(trace.records(rank)))`
+    """
+    path = directory / RUN_FILE
+    try:
+        tree = msgspec.json.decode(path.read_bytes())
+    except OSError as error:
+        raise ArtefactError(
+            f"{path} cannot be read: {error.strerror}\nhint: give the directory that `--trace` named"
+        ) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ArtefactError(
+            f"{path} is damaged or truncated: {error}\nhint: run again with `--trace` to an empty directory"
+        ) from None
+    if isinstance(tree, dict):
+        _check_version(path, tree.get("version"), RUN_VERSION)
+    try:
+        run = msgspec.convert(tree, RunInfo)
+    except msgspec.ValidationError as error:
+        raise ArtefactError(f"{path} is not a run description: {error}") from None
+    if run.world < 1 or len(run.hosts) != run.world:
+        raise ArtefactError(f"{path} names {len(run.hosts)} hosts for a world of {run.world} ranks")
+    return Trace(directory, run)
+
+
 def write_run(directory: Path, info: RunInfo) -> None:
-    """Write `run.json`; the directory is made if missing."""
-    directory.mkdir(parents=True, exist_ok=True)
-    (directory / RUN_FILE).write_bytes(msgspec.json.format(msgspec.json.encode(info), indent=2) + b"\n")
+    """Write `run.json`, replacing one that is there; the directory is made if missing.
+
+    Raises ArtefactError when it cannot be written.
+    """
+    path = directory / RUN_FILE
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        partial.write_bytes(msgspec.json.format(msgspec.json.encode(info), indent=2) + b"\n")
+        partial.replace(path)
+    except OSError as error:
+        raise ArtefactError(f"{path} cannot be written: {error.strerror}") from None
+
+
+def append_metrics(directory: Path, rank: int, values: dict[str, Any]) -> None:
+    """Add what a rank logged in a step. Raises ArtefactError when it cannot be written."""
+    path = metrics_file(directory, rank)
+    try:
+        with path.open("ab") as file:
+            file.write(msgspec.json.encode(values) + b"\n")
+    except OSError as error:
+        raise ArtefactError(f"{path} cannot be written: {error.strerror}") from None
+
+
+def records_file(directory: Path, rank: int) -> Path:
+    """Where a rank's events go."""
+    return directory / f"rank-{rank}.hktrace"
 
 
 def metrics_file(directory: Path, rank: int) -> Path:
     """Where a rank's logged values go, one JSON object a line."""
     return directory / f"metrics-{rank}.jsonl"
+
+
+def kind_name(kind: int) -> str:
+    """The name of a record's kind, as shown to people; kinds that are not known have a number."""
+    try:
+        return Kind(kind).name.lower()
+    except ValueError:
+        return f"kind {kind}"
+
+
+def _read_records(path: Path, rank: int, world: int) -> RankRecords:
+    import numpy as np  # noqa: PLC0415  # writers of traces do not need it
+
+    none: Records = np.empty(0, list(FIELDS))
+    try:
+        with path.open("rb") as file:
+            header = file.read(HEADER.size)
+            offset_ns, dropped = 0, 0
+            if len(header) == HEADER.size:
+                offset_ns, dropped = _check_header(path, header, rank, world)
+            elif not MAGIC.startswith(header[: len(MAGIC)]):
+                raise _not_a_trace(path, header)
+            rest_bytes = path.stat().st_size - HEADER.size
+            if rest_bytes < 0:
+                return RankRecords(none, truncated=True)
+            count, part_bytes = divmod(rest_bytes, RECORD_BYTES)
+            records = np.fromfile(file, list(FIELDS), count)
+    except FileNotFoundError:
+        return RankRecords(none, missing=True)
+    except OSError as error:
+        raise ArtefactError(f"{path} cannot be read: {error.strerror}") from None
+    for field in ("ready_ns", "start_ns", "end_ns"):
+        records[field] += offset_ns
+    return RankRecords(records, truncated=part_bytes > 0, dropped=dropped)
+
+
+def _check_header(path: Path, header: bytes, rank: int, world: int) -> tuple[int, int]:
+    """The clock's offset in nanoseconds, and the count of dropped records."""
+    magic, version, record_bytes, own_rank, own_world, offset_ns, dropped = HEADER.unpack(header)
+    if magic != MAGIC:
+        raise _not_a_trace(path, header)
+    _check_version(path, version, RECORDS_VERSION)
+    if version < 1 or record_bytes != RECORD_BYTES:
+        raise ArtefactError(
+            f"{path} is damaged: version {version}, {record_bytes} bytes a record instead of {RECORD_BYTES}\n"
+            "hint: run again with `--trace` to an empty directory"
+        )
+    if (own_rank, own_world) != (rank, world):
+        raise ArtefactError(
+            f"{path} is of rank {own_rank} of {own_world}, where {RUN_FILE} says rank {rank} of {world}\n"
+            "hint: the directory mixes two runs; trace into an empty one"
+        )
+    return offset_ns, dropped
+
+
+def _not_a_trace(path: Path, header: bytes) -> ArtefactError:
+    return ArtefactError(f"{path} is not a Hocket trace: it begins with {header[: len(MAGIC)]!r}")
+
+
+def _check_version(path: Path, version: object, newest: int) -> None:
+    if isinstance(version, int) and version > newest:
+        raise ArtefactError(
+            f"{path} has version {version}: this Hocket reads up to {newest}\n"
+            "hint: use the Hocket that wrote it, or a newer one"
+        )
+
+
+def _read_metrics(path: Path) -> tuple[dict[str, Any], ...]:
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except FileNotFoundError:
+        return ()
+    except OSError as error:
+        raise ArtefactError(f"{path} cannot be read: {error.strerror}") from None
+    rows = []
+    for number, line in enumerate(lines, 1):
+        try:
+            row = json.loads(
+                line
+            )  # NaN is what scripts log when training diverges; it is no JSON, but read here
+        except (ValueError, RecursionError):
+            row = None
+        if isinstance(row, dict):
+            rows.append(row)
+        elif number < len(lines):
+            raise ArtefactError(
+                f"{path}: line {number} is not a JSON object\nhint: remove the line to read the others"
+            )
+    return tuple(rows)

@@ -1,0 +1,169 @@
+"""`hocket trace`: what a run recorded, in numbers, or as a file for another tool."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import click
+import msgspec
+from msgspec import Struct
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from hocket.artefacts import trace as artefact
+from hocket.artefacts.trace import Kind, Trace, kind_name
+
+FORMATS = ("chrome",)
+"""Modules of `hocket.formats` that write traces."""
+
+
+class KindTotal(Struct, frozen=True, kw_only=True):
+    """All records of one kind, of all ranks. Times of concurrent records add up."""
+
+    kind: str
+    count: int
+    bytes: int
+    time_s: float
+
+
+class RankTotal(Struct, frozen=True, kw_only=True):
+    """One rank. `step_s` is the median; None without steps."""
+
+    rank: int
+    host: str
+    records: int
+    steps: int
+    step_s: float | None
+    missing: bool
+    truncated: bool
+    dropped: int
+
+
+class Summary(Struct, frozen=True, kw_only=True):
+    """A trace in numbers. `step_s` is the median over the steps of all ranks; None without steps."""
+
+    script: str
+    started_at: str
+    world: int
+    records: int
+    step_s: float | None
+    kinds: tuple[KindTotal, ...]
+    ranks: tuple[RankTotal, ...]
+
+
+@click.group("trace")
+def command() -> None:
+    """Look at a trace directory, or convert it.
+
+    Example: hocket trace show out
+    """
+
+
+@command.command("export")
+@click.argument("directory", type=click.Path(path_type=Path))
+@click.option("--to", "form", type=click.Choice(FORMATS), required=True, help="The format to write.")
+@click.argument("output", type=click.Path(path_type=Path))
+def export(*, directory: Path, form: str, output: Path) -> None:
+    """Write the trace in DIRECTORY to OUTPUT; `chrome` opens in ui.perfetto.dev and chrome://tracing.
+
+    Example: hocket trace export out --to chrome out.json
+    """
+    slices = importlib.import_module(f"hocket.formats.{form}").write(artefact.read(directory), output)
+    click.echo(f"Wrote {slices} slices to {output}")
+
+
+@command.command("show")
+@click.argument("directory", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print the numbers as JSON.")
+def show(*, directory: Path, as_json: bool) -> None:
+    """Count what DIRECTORY holds: records, bytes and time of each kind, the median step of each rank."""
+    summary = summarise(artefact.read(directory))
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(summary), indent=2))
+    else:
+        _print(summary)
+
+
+def summarise(trace: Trace) -> Summary:
+    """The numbers of a trace. Raises ArtefactError when a rank's file cannot be read."""
+    import numpy as np  # noqa: PLC0415  # loads only when the verb runs
+
+    ranks = []
+    step_times_s = []
+    counts: dict[int, tuple[int, int, float]] = {}
+    for rank, host in enumerate(trace.run.hosts):
+        own = trace.rank_records(rank)
+        spans_s = (own.records["end_ns"] - own.records["start_ns"]) / 1e9
+        for kind in np.unique(own.records["kind"]).tolist():
+            chosen = own.records["kind"] == kind
+            count, moved, time_s = counts.get(kind, (0, 0, 0.0))
+            moved += sum(own.records["bytes"][chosen].tolist())
+            counts[kind] = count + int(chosen.sum()), moved, time_s + float(spans_s[chosen].sum())
+        steps_s = spans_s[own.records["kind"] == Kind.STEP]
+        step_times_s.append(steps_s)
+        ranks.append(
+            RankTotal(
+                rank=rank,
+                host=host,
+                records=len(own.records),
+                steps=len(steps_s),
+                step_s=float(np.median(steps_s)) if len(steps_s) else None,
+                missing=own.missing,
+                truncated=own.truncated,
+                dropped=own.dropped,
+            )
+        )
+    all_steps_s = np.concatenate(step_times_s)
+    return Summary(
+        script=trace.run.script,
+        started_at=trace.run.started_at,
+        world=trace.run.world,
+        records=sum(rank.records for rank in ranks),
+        step_s=float(np.median(all_steps_s)) if len(all_steps_s) else None,
+        kinds=tuple(
+            KindTotal(kind=kind_name(kind), count=count, bytes=moved, time_s=time_s)
+            for kind, (count, moved, time_s) in sorted(counts.items())
+        ),
+        ranks=tuple(ranks),
+    )
+
+
+def _print(summary: Summary) -> None:
+    console = Console()
+    started = f", started {summary.started_at}" if summary.started_at else ""
+    console.print(
+        f"{summary.script or 'a run'}: {summary.world} ranks{started}", highlight=False, markup=False
+    )
+    kinds = Table("kind", "records", "bytes", "time, all ranks", title="What was recorded")
+    for each in summary.kinds:
+        kinds.add_row(each.kind, f"{each.count:,}", f"{each.bytes:,}", f"{each.time_s:.3f} s")
+    console.print(kinds)
+    ranks = Table("rank", "host", "records", "steps", "median step", "", title="Ranks")
+    for rank in summary.ranks:
+        ranks.add_row(
+            str(rank.rank),
+            escape(rank.host),
+            f"{rank.records:,}",
+            str(rank.steps),
+            _milliseconds(rank.step_s),
+            _not_whole(rank),
+        )
+    ranks.add_row("all", "", f"{summary.records:,}", "", _milliseconds(summary.step_s), "")
+    console.print(ranks)
+
+
+def _milliseconds(time_s: float | None) -> str:
+    return "" if time_s is None else f"{time_s * 1e3:.2f} ms"
+
+
+def _not_whole(rank: RankTotal) -> str:
+    said = []
+    if rank.missing:
+        said.append("no file")
+    if rank.truncated:
+        said.append("truncated: whole records counted")
+    if rank.dropped:
+        said.append(f"{rank.dropped:,} records dropped")
+    return ", ".join(said)
