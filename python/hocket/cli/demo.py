@@ -14,7 +14,6 @@ from typing import Any
 
 import click
 import msgspec
-from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -121,17 +120,23 @@ def _print(console: Console, compared: Compared, wanted: Wanted) -> None:
 
 
 def _table(comparison: Comparison, wanted: Wanted) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("")
-    titles = ("steps/s", "step", f"{quantity.TIMES} DDP", "waiting", "trunk\nbytes/step")
-    for title in (*titles, f"loss after\n{wanted.steps} steps", f"held-out\n{comparison.metric_name}"):
+    """Fits 80 columns."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("\nstrategy", no_wrap=True)
+    titles = (
+        "\nsteps/s",
+        f"\n{quantity.TIMES} DDP",
+        "\nwaiting",
+        "trunk,\na step",
+        f"loss,\n{wanted.steps} steps",
+    )
+    for title in (*titles, f"held-out\n{comparison.metric_name}"):
         table.add_column(title, justify="right", no_wrap=True)
     for each in comparison.strategies:
         spread = "" if each.metric_std is None else f" ± {quantity.digits(each.metric_std, 2)}"
         table.add_row(
             each.label,
             quantity.digits(each.steps_per_s),
-            quantity.seconds(each.step_s),
             quantity.digits(speedup(each, comparison.strategies[0])),
             quantity.share(each.wait_share),
             quantity.size(each.trunk_bytes_per_step),
@@ -142,7 +147,7 @@ def _table(comparison: Comparison, wanted: Wanted) -> Table:
 
 
 def _candidates(comparison: Comparison, chosen: str) -> Table:
-    table = Table("candidate", "predicted", "measured", "error", "")
+    table = Table("candidate", "predicted", "measured", "error", "", box=None, padding=(0, 2, 0, 0))
     for each in sorted(comparison.candidates, key=lambda each: each.measured_step_s or 0.0):
         measured_s = each.measured_step_s or 0.0
         table.add_row(
