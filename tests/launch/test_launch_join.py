@@ -28,6 +28,9 @@ try:
 except Error as error:
     sys.exit(f"REFUSED {error}")
 with job:
+    engine = job.engine()
+    job.store.barrier("connected", job.rank, job.world, 20)
+    engine.close()
     print(json.dumps([job.rank, job.world, job.local_rank, job.local_world, job.hosts, job.bind, job.name]))
 """
 

@@ -85,7 +85,7 @@ def command(
             for name in names
         ]
         store = store or _address_for(names)
-    if store and ":" not in store:
+    if store and (":" not in store or addresses.is_literal(store)):
         store = addresses.join(store, 0)
     _say_threads(processes)
     try:

@@ -48,6 +48,7 @@ class Ledger:
         self._rounds: dict[str, _Round] = {}
         self._completed: dict[str, int] = {}
         self._members: dict[int, Hello] = {}
+        self._seen: set[int] = set()
         self._left: dict[int, str] = {}
         self._lost: dict[int, str] = {}
         self._refusal: str | None = None
@@ -100,9 +101,9 @@ class Ledger:
                 member.rank, f"{member.who} ended or lost its connection to the store\nhint: see its output"
             )
 
-    def is_empty(self) -> bool:
-        """Whether no client is here."""
-        return not self._members
+    def is_over(self, world: int) -> bool:
+        """Whether nobody is here and ranks enough have been here to learn what became of the job."""
+        return not self._members and len(self._seen) >= world
 
     def _hello(self, client: int, request: Hello) -> None:
         if client in self._members:
@@ -119,6 +120,7 @@ class Ledger:
             return
         self._members[client] = request
         if request.rank is not None:
+            self._seen.add(request.rank)
             self._left.pop(request.rank, None)
             self._lost.pop(request.rank, None)
         self._answer(client, Done(value=NOTHING))

@@ -122,7 +122,7 @@ class Job:
         """Leave the job; with a reason, ranks that wait at the store are told it. Idempotent."""
         self.store.leave(reason)
         if self.server is not None:
-            self.server.close(LINGER_S)
+            self.server.close(LINGER_S, self.world)
 
     def __enter__(self) -> Job:
         """Itself."""
@@ -166,7 +166,7 @@ def join(
     with contextlib.ExitStack() as undo:
         server, address = _meet(me, settings, publish)
         if server is not None:
-            undo.callback(server.close, LINGER_S)
+            undo.callback(server.close, LINGER_S, me.world)
         store = Store(
             address,
             me.secret,
@@ -183,7 +183,7 @@ def join(
             bind = bind or _bind(me.rank, members)
             offset_ns, error_ns = _offset(me, members, store, deadline_s)
         except Error as error:
-            store.leave(str(error))
+            store.leave(str(error).partition("\n")[0])
             raise
         undo.pop_all()
     identities = [f"{member.host} {member.place}" for member in members]

@@ -224,8 +224,7 @@ def _environments(
 
 @contextlib.contextmanager
 def _signals() -> Iterator[list[int]]:
-    """Collect Ctrl-C, SIGTERM and SIGHUP instead of dying of them; outside the main thread that is somebody
-    else's."""
+    """Collect Ctrl-C, SIGTERM and SIGHUP instead of dying of them; only the main thread can."""
     arrived: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield arrived
@@ -234,9 +233,10 @@ def _signals() -> Iterator[list[int]]:
     def note(number: int, _frame: FrameType | None) -> None:
         arrived.append(number)
 
-    before = {
-        number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    }
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    for number, handler in before.items():
+        if handler != signal.SIG_IGN:  # nohup, and a shell's background job, mean it
+            signal.signal(number, note)
     try:
         yield arrived
     finally:

@@ -32,6 +32,7 @@ STRANGERS_LOGGED_MAX = 20
 UNSENT_BYTES_MAX = 4 * frames.FRAME_BYTES_MAX
 READ_BYTES = 1 << 16
 BACKLOG = 1024
+LINGER_TICK_S = 0.01
 ACCEPT_PAUSE_S = 0.1
 """Without file descriptors for new connections, look again after this."""
 
@@ -78,7 +79,6 @@ class Server:
         self._strangers_logged = 0
         self._accept_again_ns: int | None = None
         self._closing = threading.Event()
-        self._empty = threading.Event()
         self._wake_in, self._wake_out = socket.socketpair()
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener, selectors.EVENT_READ)
@@ -91,11 +91,13 @@ class Server:
         """The port that it listens at."""
         return int(self._listener.getsockname()[1])
 
-    def close(self, linger_s: float = 0.0) -> None:
-        """Stop serving, after at most `linger_s` in which clients may still leave; idempotent."""
+    def close(self, linger_s: float = 0.0, world: int = 0) -> None:
+        """Stop serving, after at most `linger_s` for `world` ranks to have come and left; idempotent."""
         if self._closing.is_set():
             return
-        self._empty.wait(linger_s)
+        deadline_s = time.monotonic() + linger_s
+        while time.monotonic() < deadline_s and not self._ledger.is_over(world):
+            time.sleep(LINGER_TICK_S)
         self._closing.set()
         self._wake_in.send(b"x")
         self._thread.join()
@@ -120,10 +122,6 @@ class Server:
                         self._move(key.data, events)
                 self._expire(time.monotonic_ns())
                 self._send_answers()
-                if self._ledger.is_empty():
-                    self._empty.set()
-                else:
-                    self._empty.clear()
             for connection in self._connections.values():
                 connection.socket.close()
 
