@@ -318,7 +318,7 @@ def test_a_broken_pipe_ends_the_job(tmp_path, token):
     wait_for_lines(process, 1)
     process.stdout.close()
     process.stderr.close()
-    assert process.wait(30) != 0
+    assert process.wait(30) == 128 + signal.SIGPIPE
     assert eventually(lambda: not with_token(token))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import shlex
+import signal
 import socket
 import sys
 from pathlib import Path
@@ -15,7 +16,7 @@ import click
 from hocket.errors import UsageError
 from hocket.launch import address as addresses
 from hocket.launch import hosts as hosts_file
-from hocket.launch.processes import ProcessSpec
+from hocket.launch.processes import SIGNALLED, ProcessSpec
 from hocket.launch.run import launch
 from hocket.settings import Settings
 
@@ -91,7 +92,10 @@ def command(
     try:
         outcome = launch(processes, settings=settings, store=store, quiet_others=quiet_others)
     except KeyboardInterrupt:
-        sys.exit(130)
+        sys.exit(SIGNALLED + signal.SIGINT)
+    except BrokenPipeError:  # whoever read our output is gone; what is still buffered must not be tried again
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(SIGNALLED + signal.SIGPIPE)
     for failure in outcome.failures[:1]:
         click.echo(f"hocket: {failure}", err=True)
     sys.exit(outcome.code)

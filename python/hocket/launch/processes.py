@@ -22,7 +22,7 @@ from hocket.launch.output import Channel
 LEASH = Path(__file__).with_name("leash.py")
 BOOTSTRAP = (
     "f=open(0,'rb',buffering=0,closefd=False);n=int(f.readline());s=b''\n"
-    "while len(s)<n: s+=f.read(n-len(s)) or exit(1)\n"
+    "while len(s)<n:\n b=f.read(n-len(s))\n if not b: raise SystemExit(1)\n s+=b\n"
     "exec(compile(s,'leash.py','exec'))"
 )
 SIGNALLED = 128
@@ -42,8 +42,8 @@ class ProcessSpec:
         argv: the rank's command.
         host: its host's name in the cluster file; None: this machine's own.
         prefix: a command that runs the arguments after it somewhere: `("ip", "netns", "exec", "h1")`.
-        remote: `prefix` leads to another machine and takes one argument, for a shell there: `("ssh",
-        "node7")`. environment: variables besides those that a rank needs.
+        remote: `prefix` leads to another machine and takes one argument, for a shell: `("ssh", "node7")`.
+        environment: variables besides those that a rank needs.
     """
 
     argv: Sequence[str]

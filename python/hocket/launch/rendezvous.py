@@ -1,5 +1,4 @@
-"""Make processes a job: meet at the store, agree on what all must agree on, learn where everyone is, connect
-the wire.
+"""Make processes a job: meet at the store, agree on what all must, learn where everyone is, connect the wire.
 
 Knows nothing of frameworks: where a launcher brings its own store (torchrun), the caller hands in how to
 publish an address there.
@@ -30,8 +29,7 @@ from hocket.launch.store import Store
 from hocket.settings import Settings
 
 Publish = Callable[[str | None, float], str]
-"""`publish(address, timeout_s)`: rank 0 gives the store's port's address, all get it; by way of the
-launcher's own store."""
+"""`publish(address, timeout_s)`: rank 0 gives the store's address, all get it, by the launcher's own store."""
 
 SECRET_BYTES = 32
 LINGER_S = 5.0
@@ -62,8 +60,8 @@ class Job:
         secret: the job's.
         store: for values that ranks share while they set up.
         bind: the IP address that this rank's wire binds to.
-        clock_offset_ns: what to add to this host's monotonic clock to get rank 0's; `clock_error_ns` bounds
-        its error.
+        clock_offset_ns: what to add to this host's monotonic clock to get rank 0's.
+        clock_error_ns: bound of that offset's error.
     """
 
     rank: int
@@ -145,12 +143,11 @@ def join(
     Args:
         settings: default: from the environment.
         environment: variables of the launcher; default `os.environ`.
-        publish: how rank 0's store address gets to the others under a launcher with a store of its own
-        (torchrun).
+        publish: how the store's address gets around under a launcher with a store of its own (torchrun).
 
     Raises:
-        RendezvousError: within `settings.start_timeout_s`, on every rank: who is missing, or what ranks
-        disagree about. UsageError: variables contradict each other.
+        RendezvousError: within `settings.start_timeout_s`, on every rank: who is missing, who disagrees.
+        UsageError: variables contradict each other.
 
     >>> with join(environment={}) as job:
     ...     job.rank, job.world, job.clock_offset_ns

@@ -53,14 +53,13 @@ class Failure:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """How a job ended. `failures` in the order in which they were seen; `code` is that of the first, else
-    0."""
+    """How a job ended: `failures` in the order in which they were seen."""
 
     failures: tuple[Failure, ...]
 
     @property
     def code(self) -> int:
-        """Exit code of the launcher."""
+        """Exit code of the launcher: the first failure's, or 0."""
         return self.failures[0].code if self.failures else 0
 
 
