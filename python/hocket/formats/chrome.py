@@ -1,6 +1,6 @@
 """A trace as Chrome's JSON, for https://ui.perfetto.dev and chrome://tracing.
 
-A process is a rank. Slices on a track never overlap: what goes on at the same time in one lane of a rank is spread
+A process is a rank. Slices on a track never overlap: what goes on at the same time in a lane is spread
 over as many tracks as that takes. Slices are complete events (`X`) of the "Trace Event Format".
 """
 
