@@ -21,7 +21,7 @@ MODELS = {
     "transformer": Model(
         label="byte-level transformer, 3.3 M parameters, Python's standard library",
         metric_name="bits per byte",
-        steps=30,
+        steps=25,
     ),
     "digits": Model(
         label="CNN, 0.15 M parameters, on scikit-learn's digits", metric_name="accuracy", steps=150

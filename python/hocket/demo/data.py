@@ -18,7 +18,7 @@ import numpy.typing as npt
 from hocket.errors import UsageError
 
 TRAIN_BYTES = 4 << 20
-HELD_OUT_BYTES = 64 << 10
+HELD_OUT_BYTES = 32 << 10
 LEFT_OUT = frozenset(
     (
         *("test", "tests", "idle_test", "idlelib", "tkinter", "turtledemo", "lib2to3", "ensurepip"),
