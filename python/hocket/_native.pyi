@@ -97,12 +97,59 @@ class Readiness:
         """Until all buckets of this backward are reduced; then ready for the next."""
 
 class Program:
-    """What all ranks do, immutable. `str(program)` is its text form."""
+    """What all ranks do, immutable; passes give new programs. `str(program)` is its text form.
+
+    Every method raises ProgramError when the program, or what is asked of it, makes no sense.
+    """
 
     name: str
     world: int
     @staticmethod
-    def parse(text: str) -> Program: ...
+    def parse(text: str) -> Program:
+        """The program of a text; ProgramError names line and column."""
+
+    @staticmethod
+    def all_reduce(
+        *,
+        name: str,
+        world: int,
+        elements: int,
+        dtype: str,
+        op: str,
+        scale: float,
+        algorithm: str,
+        sizes: Sequence[int],
+        record_non_finite: bool,
+    ) -> Program:
+        """One bound buffer per rank and the all-reduce of it, not lowered."""
+
+    @staticmethod
+    def broadcast(*, world: int, size_bytes: int, root: int) -> Program:
+        """`root`'s bound buffer of bytes to all ranks, along a binomial tree."""
+
+    def lower(self) -> Program:
+        """Collectives become sends and receives."""
+
+    def relabel(self, order: Sequence[int]) -> Program:
+        """Physical rank `order[i]` plays logical rank `i`."""
+
+    def chunk(self, chunk_bytes: int) -> Program:
+        """Ops split so that none is larger."""
+
+    def encode(self, links: Sequence[tuple[int, int]], codec: str) -> Program:
+        """f32 messages over `links` (source, destination) travel as `codec`: f16 or bf16."""
+
+    def errors(self) -> list[str]:
+        """What the verifier finds wrong, a sentence each with the ops around it; empty for a program that may run."""
+
+    def verify(self) -> None:
+        """Raise ProgramError with all errors, if there are any."""
+
+    def buffers(self, rank: int) -> list[tuple[str, str, int, bool]]:
+        """By buffer of a rank: name, element type, elements, whether it is scratch."""
+
+    def ops(self, rank: int) -> list[dict[str, Any]]:
+        """By op of a rank: its fields by name; `op` says which it is, slices are (buffer, start, stop)."""
 
 def cache_line_ns() -> float | None:
     """Nanoseconds for a cache line to go from one core to another; None with one core."""

@@ -7,6 +7,8 @@
 mod build;
 mod ops;
 pub mod passes;
+pub mod text;
+pub mod verify;
 
 pub use build::RankBuilder;
 pub use ops::{

@@ -5,12 +5,93 @@ use hocket_ids::{BufferId, Rank, Tag};
 use hocket_program as ir;
 use hocket_program::{Algorithm, BufferKind, Contract, DType, Op, RankBuilder, ReduceOp, Slice, passes};
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 
 /// What all ranks do; see `_native.pyi`.
 #[pyclass(module = "hocket._native", frozen)]
 pub struct Program(ir::Program);
 
+type Range = (u32, usize, usize);
+
+fn range(slice: &Slice) -> Range {
+    (slice.buffer.0, slice.start, slice.stop)
+}
+
+fn reduction(op: ReduceOp) -> &'static str {
+    match op {
+        ReduceOp::Sum => "sum",
+        ReduceOp::Min => "min",
+        ReduceOp::Max => "max",
+    }
+}
+
+/// An op as a dictionary.
+fn fields<'py>(py: Python<'py>, node: &ir::Node) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("after", node.after.iter().map(|op| op.0).collect::<Vec<_>>())?;
+    dict.set_item("op", word(&node.op))?;
+    match &node.op {
+        Op::Copy { src, dst } | Op::Cast { src, dst } => {
+            dict.set_item("src", range(src))?;
+            dict.set_item("dst", range(dst))?;
+        }
+        Op::Reduce { op, src, dst } => {
+            dict.set_item("reduce", reduction(*op))?;
+            dict.set_item("src", range(src))?;
+            dict.set_item("dst", range(dst))?;
+        }
+        Op::Apply { kernel, dst } => {
+            match kernel {
+                ir::Kernel::Scale(factor) => dict.set_item("scale", factor)?,
+                ir::Kernel::Round(to) => dict.set_item("round", to.name())?,
+            }
+            dict.set_item("dst", range(dst))?;
+        }
+        Op::Send { src, wire, peer, tag } => {
+            dict.set_item("src", range(src))?;
+            dict.set_item("wire", wire.name())?;
+            dict.set_item("peer", peer.0)?;
+            dict.set_item("tag", tag.0)?;
+        }
+        Op::Recv { dst, wire, reduce, peer, tag } => {
+            dict.set_item("dst", range(dst))?;
+            dict.set_item("wire", wire.name())?;
+            dict.set_item("reduce", reduce.map(reduction))?;
+            dict.set_item("peer", peer.0)?;
+            dict.set_item("tag", tag.0)?;
+        }
+        Op::Record { src, .. } => dict.set_item("src", range(src))?,
+        Op::AllReduce { slice, group, op, scale, .. } => {
+            dict.set_item("slice", range(slice))?;
+            dict.set_item("group", group.iter().map(|rank| rank.0).collect::<Vec<_>>())?;
+            dict.set_item("reduce", reduction(*op))?;
+            dict.set_item("scale", scale)?;
+        }
+    }
+    Ok(dict)
+}
+
+fn word(op: &Op) -> &'static str {
+    match op {
+        Op::Copy { .. } => "copy",
+        Op::Cast { .. } => "cast",
+        Op::Reduce { .. } => "reduce",
+        Op::Apply { .. } => "apply",
+        Op::Send { .. } => "send",
+        Op::Recv { .. } => "recv",
+        Op::Record { .. } => "record",
+        Op::AllReduce { .. } => "all_reduce",
+    }
+}
+
 impl Program {
+    fn rank(&self, py: Python<'_>, rank: usize) -> PyResult<&ir::RankProgram> {
+        self.0
+            .ranks
+            .get(rank)
+            .ok_or_else(|| refuse(py, &format!("rank {rank} of a world of {}", self.0.world())))
+    }
+
     /// The IR.
     pub fn inner(&self) -> &ir::Program {
         &self.0
@@ -39,6 +120,41 @@ impl Program {
     #[getter]
     fn world(&self) -> usize {
         self.0.world()
+    }
+
+    fn __str__(&self, py: Python<'_>) -> String {
+        py.detach(|| self.0.to_string())
+    }
+
+    #[staticmethod]
+    fn parse(py: Python<'_>, text: &str) -> PyResult<Self> {
+        py.detach(|| ir::text::parse(text)).map(Self).map_err(|cause| refuse(py, &cause))
+    }
+
+    /// Sentences about what is wrong; empty for a program that may run.
+    fn errors(&self, py: Python<'_>) -> Vec<String> {
+        py.detach(|| ir::verify::verify(&self.0)).iter().map(ToString::to_string).collect()
+    }
+
+    /// Raises `ProgramError` with all errors, if there are any.
+    fn verify(&self, py: Python<'_>) -> PyResult<()> {
+        let errors = self.errors(py);
+        if errors.is_empty() {
+            return Ok(());
+        }
+        Err(refuse(py, &format!("program `{}` is refused:\n{}", self.0.name, errors.join("\n"))))
+    }
+
+    /// By buffer: name, element type, elements, whether it is scratch.
+    fn buffers(&self, py: Python<'_>, rank: usize) -> PyResult<Vec<(String, &'static str, usize, bool)>> {
+        let buffers = &self.rank(py, rank)?.buffers;
+        let each = |b: &ir::Buffer| (b.name.clone(), b.dtype.name(), b.len, b.kind == BufferKind::Scratch);
+        Ok(buffers.iter().map(each).collect())
+    }
+
+    /// By op: its fields by name, `op` says which it is; slices are (buffer, start, stop).
+    fn ops<'py>(&self, py: Python<'py>, rank: usize) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        self.rank(py, rank)?.nodes.iter().map(|node| fields(py, node)).collect()
     }
 
     #[staticmethod]

@@ -58,6 +58,7 @@ def all_reduce_program(
     program = program.chunk(synchroniser.chunk_bytes)
     if synchroniser.codec != "none":
         program = program.encode(list(synchroniser.codec_links), synchroniser.codec)
+    program.verify()
     return program
 
 

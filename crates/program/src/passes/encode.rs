@@ -1,13 +1,13 @@
 //! Sends f32 as a smaller float over chosen links.
 //!
-//! Before: `send %0[0:8) to 1`. After: `send %0[0:8) as f16 to 1`; and where the value that is sent also stays as the
-//! sender's own result, `apply round f16 %0[0:8)` right after it was made, so that all replicas hold the same bits. Gain:
-//! half the bytes on slow links, full precision on the others.
+//! Before: `send %0[0:8] to 1`. After: `send %0[0:8] as f16 to 1`. Where the value that is sent also stays somewhere as a
+//! result, `apply round f16` comes right after the op that made it, before it spreads: all replicas hold the same bits,
+//! whichever links their copies crossed. Gain: half the bytes on slow links, full precision in the sums.
 
 use super::PassError;
 use crate::{DType, Kernel, Op, Program, RankBuilder, RankProgram, Slice};
-use hocket_ids::{OpId, Rank};
-use std::collections::HashSet;
+use hocket_ids::{OpId, Rank, Tag};
+use std::collections::{HashMap, HashSet};
 
 /// `program` with messages over `links` (source, destination) encoded as `codec`.
 pub fn encode(program: &Program, links: &[(Rank, Rank)], codec: DType) -> Result<Program, PassError> {
@@ -15,29 +15,128 @@ pub fn encode(program: &Program, links: &[(Rank, Rank)], codec: DType) -> Result
         return Err(PassError::Codec(codec.name()));
     }
     let links: HashSet<(Rank, Rank)> = links.iter().copied().collect();
-    let ranks = program
-        .ranks
-        .iter()
-        .enumerate()
-        .map(|(at, rank)| encode_rank(rank, Rank::from_index(at), &links, codec))
-        .collect();
-    Ok(Program { ranks, ..program.clone() })
+    let mut origins = Origins::new(program);
+    for (at, rank) in program.ranks.iter().enumerate() {
+        let own = Rank::from_index(at);
+        for (op, slice) in kept_slices(rank, |op| encoded(op, own, &links)) {
+            origins.trace(at, op, slice);
+        }
+    }
+    let ranks = program.ranks.iter().enumerate().map(|(at, rank)| {
+        rewrite(rank, &origins.rounds[at], codec, |op| encoded(op, Rank::from_index(at), &links))
+    });
+    Ok(Program { ranks: ranks.collect(), ..program.clone() })
 }
 
-fn encode_rank(rank: &RankProgram, own: Rank, links: &HashSet<(Rank, Rank)>, codec: DType) -> RankProgram {
-    let encoded = |op: &Op| match op {
+fn encoded(op: &Op, own: Rank, links: &HashSet<(Rank, Rank)>) -> bool {
+    match op {
         Op::Send { wire, peer, .. } => *wire == DType::F32 && links.contains(&(own, *peer)),
         Op::Recv { wire, peer, .. } => *wire == DType::F32 && links.contains(&(*peer, own)),
         _ => false,
-    };
-    let kept = kept_slices(rank, encoded);
+    }
+}
+
+/// Encoded sends of slices that are not written again: the sender keeps what others receive.
+fn kept_slices(rank: &RankProgram, encoded: impl Fn(&Op) -> bool) -> Vec<(usize, Slice)> {
+    let mut kept = Vec::new();
+    let mut written: Vec<Slice> = Vec::new();
+    for (at, node) in rank.nodes.iter().enumerate().rev() {
+        if let Op::Send { src, .. } = &node.op
+            && encoded(&node.op)
+        {
+            let mut parts = vec![*src];
+            for later in written.iter().filter(|later| later.overlaps(src)) {
+                parts = subtract(&parts, later);
+            }
+            kept.extend(parts.into_iter().map(|part| (at, part)));
+        }
+        written.extend(node.op.writes());
+    }
+    kept
+}
+
+/// Where values come from, across ranks, and so where they are to be rounded.
+struct Origins<'a> {
+    program: &'a Program,
+    sends: HashMap<(usize, usize, Tag), usize>,
+    /// By rank: after which op (`None`: before all) which slice is rounded.
+    rounds: Vec<HashMap<Option<usize>, Vec<Slice>>>,
+    seen: HashSet<(usize, usize, Slice)>,
+}
+
+impl<'a> Origins<'a> {
+    fn new(program: &'a Program) -> Self {
+        let mut sends = HashMap::new();
+        for (rank, ops) in program.ranks.iter().enumerate() {
+            for (at, node) in ops.nodes.iter().enumerate() {
+                if let Op::Send { peer, tag, .. } = &node.op {
+                    sends.insert((rank, peer.index(), *tag), at);
+                }
+            }
+        }
+        Self { program, sends, rounds: vec![HashMap::new(); program.world()], seen: HashSet::new() }
+    }
+
+    /// Follows the value that op `reader` of `rank` finds in `slice` back to the op that made it.
+    fn trace(&mut self, rank: usize, reader: usize, slice: Slice) {
+        let mut open = vec![(rank, reader, slice)];
+        while let Some((rank, reader, slice)) = open.pop() {
+            if !self.seen.insert((rank, reader, slice)) {
+                continue;
+            }
+            let nodes = &self.program.ranks[rank].nodes;
+            let mut parts = vec![slice];
+            for (writer, node) in nodes[..reader].iter().enumerate().rev() {
+                let Some(written) = node.op.writes().filter(|written| written.overlaps(&slice)) else {
+                    continue;
+                };
+                for part in parts.iter().filter_map(|part| intersect(part, &written)) {
+                    match self.forwarded(rank, &node.op, &part) {
+                        Some(earlier) => open.push(earlier),
+                        None => self.round(rank, Some(writer), part),
+                    }
+                }
+                parts = subtract(&parts, &written);
+                if parts.is_empty() {
+                    break;
+                }
+            }
+            for part in parts {
+                self.round(rank, None, part);
+            }
+        }
+    }
+
+    /// When `op` only takes over what a peer has: where the peer reads it.
+    fn forwarded(&self, rank: usize, op: &Op, part: &Slice) -> Option<(usize, usize, Slice)> {
+        let Op::Recv { dst, reduce: None, peer, tag, .. } = op else { return None };
+        let send = *self.sends.get(&(peer.index(), rank, *tag))?;
+        let Op::Send { src, .. } = &self.program.ranks[peer.index()].nodes[send].op else { return None };
+        let (start, stop) = (part.start - dst.start + src.start, part.stop - dst.start + src.start);
+        Some((peer.index(), send, Slice::new(src.buffer, start, stop)))
+    }
+
+    fn round(&mut self, rank: usize, after: Option<usize>, slice: Slice) {
+        let known = self.rounds[rank].entry(after).or_default();
+        let mut parts = vec![slice];
+        for other in known.iter() {
+            parts = subtract(&parts, other);
+        }
+        known.extend(parts);
+    }
+}
+
+fn rewrite(
+    rank: &RankProgram,
+    rounds: &HashMap<Option<usize>, Vec<Slice>>,
+    codec: DType,
+    encoded: impl Fn(&Op) -> bool,
+) -> RankProgram {
     let mut builder = RankBuilder::with_buffers(rank);
     let mut became: Vec<Vec<OpId>> = Vec::with_capacity(rank.nodes.len());
-    // What is sent as it was given has no op that made it: it is rounded before all else.
-    let mut open = kept;
-    for part in unwritten(rank, &open) {
-        builder.push(Op::Apply { kernel: Kernel::Round(codec), dst: part }, None);
-        open = subtract(&open, &part);
+    let round = |part: &Slice| Op::Apply { kernel: Kernel::Round(codec), dst: *part };
+    for part in rounds.get(&None).into_iter().flatten() {
+        builder.push(round(part), None);
     }
     for (at, node) in rank.nodes.iter().enumerate() {
         let mut op = node.op.clone();
@@ -48,56 +147,12 @@ fn encode_rank(rank: &RankProgram, own: Rank, links: &HashSet<(Rank, Rank)>, cod
         }
         let after: Vec<OpId> = node.after.iter().flat_map(|before| became[before.index()].clone()).collect();
         let mut new = vec![builder.push_after(op, &after, node.source)];
-        if let Some(written) = node.op.writes() {
-            for part in made_final(rank, at, &written, &open) {
-                new.push(builder.push(Op::Apply { kernel: Kernel::Round(codec), dst: part }, node.source));
-            }
+        for part in rounds.get(&Some(at)).into_iter().flatten() {
+            new.push(builder.push(round(part), node.source));
         }
         became.push(new);
     }
     builder.finish()
-}
-
-/// Slices that are sent encoded and not written again: the sender keeps what others receive.
-fn kept_slices(rank: &RankProgram, encoded: impl Fn(&Op) -> bool) -> Vec<Slice> {
-    let mut kept = Vec::new();
-    let mut written: Vec<Slice> = Vec::new();
-    for node in rank.nodes.iter().rev() {
-        if let Op::Send { src, .. } = &node.op
-            && encoded(&node.op)
-        {
-            let mut parts = vec![*src];
-            for later in written.iter().filter(|later| later.overlaps(src)) {
-                parts = subtract(&parts, later);
-            }
-            kept.extend(parts);
-        }
-        written.extend(node.op.writes());
-    }
-    disjoint(kept)
-}
-
-/// Parts of `open` that op `at` writes last.
-fn made_final(rank: &RankProgram, at: usize, written: &Slice, open: &[Slice]) -> Vec<Slice> {
-    let mut parts: Vec<Slice> = open.iter().filter_map(|slice| intersect(slice, written)).collect();
-    if parts.is_empty() {
-        return parts;
-    }
-    for later in rank.nodes[at + 1..].iter().filter_map(|node| node.op.writes()) {
-        if later.overlaps(written) {
-            parts = subtract(&parts, &later);
-        }
-    }
-    parts
-}
-
-/// Parts of `slices` that no op writes.
-fn unwritten(rank: &RankProgram, slices: &[Slice]) -> Vec<Slice> {
-    let mut parts = slices.to_vec();
-    for written in rank.nodes.iter().filter_map(|node| node.op.writes()) {
-        parts = subtract(&parts, &written);
-    }
-    parts
 }
 
 fn intersect(a: &Slice, b: &Slice) -> Option<Slice> {
@@ -119,16 +174,4 @@ fn subtract(parts: &[Slice], cut: &Slice) -> Vec<Slice> {
         }
     }
     left
-}
-
-fn disjoint(slices: Vec<Slice>) -> Vec<Slice> {
-    let mut apart: Vec<Slice> = Vec::with_capacity(slices.len());
-    for slice in slices {
-        let mut parts = vec![slice];
-        for known in apart.iter().filter(|known| known.overlaps(&slice)) {
-            parts = subtract(&parts, known);
-        }
-        apart.extend(parts);
-    }
-    apart
 }

@@ -92,7 +92,7 @@ class Testbed:
             _kill(child)
         for holder in reversed(self._holders):
             holder.kill()
-            holder.wait(STOP_TIMEOUT_S)
+            holder.communicate(timeout=STOP_TIMEOUT_S)
         self._children, self._holders = [], []
 
     def _up(self) -> None:

@@ -1,0 +1,328 @@
+//! Text → program. Every number that sizes something is bounded by the text itself: nothing is allocated for what is
+//! merely announced.
+
+use super::token::{Token, tokens};
+use crate::{
+    Algorithm, Buffer, BufferKind, Contract, DType, Kernel, Node, Op, Program, RankProgram, Record, ReduceOp,
+    Slice, Source,
+};
+use hocket_ids::{BufferId, OpId, Rank, SourceId, Tag};
+use std::fmt;
+use std::str::FromStr;
+
+/// Where a text stops being a program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParseError {
+    /// From 1.
+    pub line: u32,
+    /// From 1, in bytes.
+    pub column: u32,
+    /// What should have stood there.
+    pub expected: String,
+}
+
+impl fmt::Display for ParseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {} column {}: expected {}", self.line, self.column, self.expected)
+    }
+}
+
+impl std::error::Error for ParseError {}
+
+type Parsed<T> = Result<T, ParseError>;
+
+/// Reads what `Display` of a program writes.
+pub fn parse(text: &str) -> Parsed<Program> {
+    let tokens = tokens(text)?;
+    let mut parser = Parser { tokens: &tokens, at: 0 };
+    parser.word("program")?;
+    let name = parser.string()?;
+    parser.word("world")?;
+    let world: usize = parser.number("the number of ranks")?;
+    let mut program = Program { name, ..Program::default() };
+    while parser.take("source") {
+        let file = parser.string()?;
+        program.sources.push(Source { file, line: parser.number("a line")? });
+    }
+    while parser.take("ensures") {
+        parser.word("all_reduce")?;
+        let op = parser.reduce_op()?;
+        parser.word("scale")?;
+        let scale = parser.number("a factor")?;
+        let buffer = parser.buffer()?;
+        parser.word("over")?;
+        program.ensures.push(Contract::AllReduce { buffer, group: parser.ranks()?, op, scale });
+    }
+    while parser.peek().is_some() {
+        parser.word("rank")?;
+        let place = parser.place();
+        let rank: usize = parser.number("a rank")?;
+        if rank != program.ranks.len() || rank >= world {
+            return Err(place.expected(format!("rank {} of {world}", program.ranks.len())));
+        }
+        program.ranks.push(parser.rank()?);
+    }
+    if program.ranks.len() != world {
+        return Err(parser.place().expected(format!("rank {} of {world}", program.ranks.len())));
+    }
+    Ok(program)
+}
+
+struct Parser<'a> {
+    tokens: &'a [Token<'a>],
+    at: usize,
+}
+
+/// A position to complain about.
+struct Place {
+    line: u32,
+    column: u32,
+}
+
+impl Place {
+    fn expected(&self, what: impl Into<String>) -> ParseError {
+        ParseError { line: self.line, column: self.column, expected: what.into() }
+    }
+}
+
+impl<'a> Parser<'a> {
+    fn peek(&self) -> Option<&'a str> {
+        self.tokens.get(self.at).map(|token| token.text)
+    }
+
+    fn place(&self) -> Place {
+        match self.tokens.get(self.at).or(self.tokens.last()) {
+            Some(token) => Place { line: token.line, column: token.column },
+            None => Place { line: 1, column: 1 },
+        }
+    }
+
+    fn next(&mut self, what: &str) -> Parsed<&'a str> {
+        let text = self.peek().ok_or_else(|| self.place().expected(format!("{what}, the text ends")))?;
+        self.at += 1;
+        Ok(text)
+    }
+
+    fn take(&mut self, word: &str) -> bool {
+        let found = self.peek() == Some(word);
+        self.at += usize::from(found);
+        found
+    }
+
+    fn word(&mut self, word: &str) -> Parsed<()> {
+        let place = self.place();
+        if self.take(word) { Ok(()) } else { Err(place.expected(format!("`{word}`"))) }
+    }
+
+    fn number<T: FromStr>(&mut self, what: &str) -> Parsed<T> {
+        let place = self.place();
+        self.next(what)?.parse().map_err(|_| place.expected(what))
+    }
+
+    fn string(&mut self) -> Parsed<String> {
+        let place = self.place();
+        let quoted = self.next("a string")?;
+        let inner = quoted.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
+        inner.and_then(unescape).ok_or_else(|| place.expected("a string"))
+    }
+
+    fn dtype(&mut self) -> Parsed<DType> {
+        let place = self.place();
+        DType::parse(self.next("an element type")?).ok_or_else(|| place.expected("an element type"))
+    }
+
+    fn reduce_op(&mut self) -> Parsed<ReduceOp> {
+        let place = self.place();
+        match self.next("a reduction")? {
+            "sum" => Ok(ReduceOp::Sum),
+            "min" => Ok(ReduceOp::Min),
+            "max" => Ok(ReduceOp::Max),
+            _ => Err(place.expected("sum, min or max")),
+        }
+    }
+
+    fn buffer(&mut self) -> Parsed<BufferId> {
+        self.word("%")?;
+        Ok(BufferId(self.number("a buffer")?))
+    }
+
+    fn slice(&mut self) -> Parsed<Slice> {
+        let buffer = self.buffer()?;
+        self.word("[")?;
+        let start = self.number("the first element")?;
+        self.word(":")?;
+        let place = self.place();
+        let stop = self.number("one past the last element")?;
+        self.word("]")?;
+        if stop < start {
+            return Err(place.expected(format!("an end of at least {start}")));
+        }
+        Ok(Slice::new(buffer, start, stop))
+    }
+
+    /// Numbers up to the next word that is none.
+    fn numbers(&mut self) -> Parsed<Vec<u32>> {
+        let mut found = Vec::new();
+        // `7:` begins the next node.
+        while self.peek().is_some_and(|text| text.starts_with(|c: char| c.is_ascii_digit()))
+            && self.tokens.get(self.at + 1).is_none_or(|after| after.text != ":")
+        {
+            found.push(self.number("a number")?);
+        }
+        Ok(found)
+    }
+
+    fn ranks(&mut self) -> Parsed<Vec<Rank>> {
+        Ok(self.numbers()?.into_iter().map(Rank).collect())
+    }
+
+    fn rank(&mut self) -> Parsed<RankProgram> {
+        let mut rank = RankProgram::default();
+        self.word("{")?;
+        while self.peek() == Some("%") {
+            let place = self.place();
+            if self.buffer()?.index() != rank.buffers.len() {
+                return Err(place.expected(format!("buffer %{}", rank.buffers.len())));
+            }
+            self.word("=")?;
+            let place = self.place();
+            let kind = match self.next("bound or scratch")? {
+                "bound" => BufferKind::Bound,
+                "scratch" => BufferKind::Scratch,
+                _ => return Err(place.expected("bound or scratch")),
+            };
+            let dtype = self.dtype()?;
+            let len = self.number("a number of elements")?;
+            rank.buffers.push(Buffer { name: self.string()?, dtype, len, kind });
+        }
+        while !self.take("}") {
+            let place = self.place();
+            let id: usize = self.number("an op's number or `}`")?;
+            if id != rank.nodes.len() {
+                return Err(place.expected(format!("op {}", rank.nodes.len())));
+            }
+            self.word(":")?;
+            rank.nodes.push(self.node()?);
+        }
+        Ok(rank)
+    }
+
+    fn node(&mut self) -> Parsed<Node> {
+        let op = self.op()?;
+        let mut after = Vec::new();
+        if self.take("after") {
+            after = self.numbers()?.into_iter().map(OpId).collect();
+        }
+        let mut source = None;
+        if self.take("from") {
+            self.word("source")?;
+            source = Some(SourceId(self.number("a source")?));
+        }
+        Ok(Node { op, after, source })
+    }
+
+    fn op(&mut self) -> Parsed<Op> {
+        let place = self.place();
+        match self.next("an op")? {
+            "copy" => self.between("to").map(|(src, dst)| Op::Copy { src, dst }),
+            "cast" => self.between("to").map(|(src, dst)| Op::Cast { src, dst }),
+            "reduce" => {
+                let op = self.reduce_op()?;
+                self.between("into").map(|(src, dst)| Op::Reduce { op, src, dst })
+            }
+            "apply" => self.apply(),
+            "send" => {
+                let src = self.slice()?;
+                self.word("as")?;
+                let wire = self.dtype()?;
+                let (peer, tag) = self.message("to")?;
+                Ok(Op::Send { src, wire, peer, tag })
+            }
+            "recv" => {
+                let dst = self.slice()?;
+                self.word("as")?;
+                let wire = self.dtype()?;
+                let reduce = if self.take("store") {
+                    None
+                } else {
+                    self.word("reduce")?;
+                    Some(self.reduce_op()?)
+                };
+                let (peer, tag) = self.message("from")?;
+                Ok(Op::Recv { dst, wire, reduce, peer, tag })
+            }
+            "record" => {
+                self.word("non_finite")?;
+                Ok(Op::Record { what: Record::NonFinite, src: self.slice()? })
+            }
+            "all_reduce" => self.all_reduce(),
+            _ => Err(place.expected("an op")),
+        }
+    }
+
+    fn between(&mut self, word: &str) -> Parsed<(Slice, Slice)> {
+        let src = self.slice()?;
+        self.word(word)?;
+        Ok((src, self.slice()?))
+    }
+
+    fn apply(&mut self) -> Parsed<Op> {
+        let kernel = if self.take("scale") {
+            Kernel::Scale(self.number("a factor")?)
+        } else {
+            self.word("round")?;
+            Kernel::Round(self.dtype()?)
+        };
+        Ok(Op::Apply { kernel, dst: self.slice()? })
+    }
+
+    fn message(&mut self, direction: &str) -> Parsed<(Rank, Tag)> {
+        self.word(direction)?;
+        let peer = Rank(self.number("a rank")?);
+        self.word("tag")?;
+        Ok((peer, Tag(self.number("a tag")?)))
+    }
+
+    fn all_reduce(&mut self) -> Parsed<Op> {
+        let op = self.reduce_op()?;
+        self.word("scale")?;
+        let scale = self.number("a factor")?;
+        let slice = self.slice()?;
+        self.word("over")?;
+        let group = self.ranks()?;
+        self.word("by")?;
+        let place = self.place();
+        let algorithm = match self.next("an algorithm")? {
+            "unplanned" => None,
+            "ring" => Some(Algorithm::Ring),
+            "direct" => Some(Algorithm::Direct),
+            "two_level" => Some(Algorithm::TwoLevel { sizes: self.numbers()? }),
+            _ => return Err(place.expected("unplanned, ring, direct or two_level")),
+        };
+        Ok(Op::AllReduce { slice, group, op, scale, algorithm })
+    }
+}
+
+/// The inverse of `escape_default`; `None` when it is not one of its texts.
+fn unescape(text: &str) -> Option<String> {
+    let mut plain = String::with_capacity(text.len());
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        if c != '\\' {
+            plain.push(c);
+            continue;
+        }
+        plain.push(match chars.next()? {
+            'n' => '\n',
+            't' => '\t',
+            'r' => '\r',
+            'u' => {
+                let code: String = chars.by_ref().skip(1).take_while(|&c| c != '}').collect();
+                char::from_u32(u32::from_str_radix(&code, 16).ok()?)?
+            }
+            same @ ('\\' | '"' | '\'') => same,
+            _ => return None,
+        });
+    }
+    Some(plain)
+}

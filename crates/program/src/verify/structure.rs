@@ -1,0 +1,74 @@
+//! Bounds, types and dependencies of each op by itself.
+
+use super::Findings;
+use crate::{Contract, DType, Kernel, Op, Program, RankProgram, Slice};
+
+pub fn check(program: &Program, found: &mut Findings<'_>) {
+    for (rank, ops) in program.ranks.iter().enumerate() {
+        for (at, node) in ops.nodes.iter().enumerate() {
+            if let Some(what) = wrong(program, ops, rank, &node.op) {
+                found.at(rank, at, what);
+            }
+            if node.after.iter().any(|before| before.index() >= at) {
+                found.at(rank, at, "comes after an op that stands behind it");
+            }
+        }
+    }
+    for Contract::AllReduce { buffer, group, .. } in &program.ensures {
+        let lens: Vec<Option<usize>> = group
+            .iter()
+            .map(|rank| program.ranks.get(rank.index())?.buffers.get(buffer.index()).map(|b| b.len))
+            .collect();
+        if lens.iter().any(|len| len.is_none() || *len != lens[0]) {
+            found.whole(format!(
+                "the contract's buffer %{buffer} is not of one length on all ranks of its group"
+            ));
+        }
+    }
+}
+
+fn wrong(program: &Program, ops: &RankProgram, rank: usize, op: &Op) -> Option<String> {
+    for slice in op.reads().into_iter().chain(op.writes()) {
+        let Some(buffer) = ops.buffers.get(slice.buffer.index()) else {
+            return Some(format!("there is no buffer %{}", slice.buffer));
+        };
+        if slice.start > slice.stop || slice.stop > buffer.len {
+            let (start, stop, len) = (slice.start, slice.stop, buffer.len);
+            return Some(format!("elements {start}..{stop} of a buffer of {len}"));
+        }
+    }
+    let dtype = |slice: &Slice| ops.buffers[slice.buffer.index()].dtype;
+    let peer_wrong = |peer: hocket_ids::Rank| {
+        (peer.index() >= program.world() || peer.index() == rank)
+            .then(|| format!("rank {rank} of {} exchanges nothing with rank {peer}", program.world()))
+    };
+    match op {
+        Op::Copy { src, dst } => lengths(src, dst)
+            .or_else(|| (dtype(src) != dtype(dst)).then(|| "copies between types; cast".into())),
+        Op::Cast { src, dst } => lengths(src, dst).or_else(|| convertible(dtype(src), dtype(dst))),
+        Op::Reduce { src, dst, .. } => lengths(src, dst).or_else(|| convertible(dtype(src), dtype(dst))),
+        Op::Apply { kernel, dst } => {
+            let to = if let Kernel::Round(to) = kernel { *to } else { dtype(dst) };
+            (!dtype(dst).is_float() || !to.is_float()).then(|| "this kernel is for floats".into())
+        }
+        Op::Send { src, wire, peer, .. } => peer_wrong(*peer).or_else(|| convertible(dtype(src), *wire)),
+        Op::Recv { dst, wire, peer, .. } => peer_wrong(*peer).or_else(|| convertible(*wire, dtype(dst))),
+        Op::Record { .. } => None,
+        Op::AllReduce { group, .. } => {
+            let known = group.iter().all(|member| member.index() < program.world());
+            let once = group.iter().enumerate().all(|(at, member)| !group[..at].contains(member));
+            let here = group.iter().any(|member| member.index() == rank);
+            (!known || !once || !here)
+                .then(|| "a group lists ranks of the world, once each, its caller among them".into())
+        }
+    }
+}
+
+fn lengths(src: &Slice, dst: &Slice) -> Option<String> {
+    (src.len() != dst.len()).then(|| format!("{} elements into {}", src.len(), dst.len()))
+}
+
+fn convertible(from: DType, to: DType) -> Option<String> {
+    (from != to && !(from.is_float() && to.is_float()))
+        .then(|| format!("{} does not convert to {}", from.name(), to.name()))
+}
