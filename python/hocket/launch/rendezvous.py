@@ -29,7 +29,7 @@ from hocket.launch.store import Store
 from hocket.settings import Settings
 
 Publish = Callable[[str | None, float], str]
-"""`publish(address, timeout_s)`: rank 0 gives the store's address, all get it, by the launcher's own store."""
+"""`publish(address, timeout_s)`: rank 0 gives the store's address, all get it, by the launcher's store."""
 
 SECRET_BYTES = 32
 LINGER_S = 5.0
