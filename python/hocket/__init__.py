@@ -4,6 +4,6 @@
 """
 
 from hocket._native import __version__
-from hocket.errors import Error
+from hocket.errors import Error, ProgramError
 
-__all__ = ["Error", "__version__"]
+__all__ = ["Error", "ProgramError", "__version__"]

@@ -1,0 +1,200 @@
+"""Whatever is chosen, a compiled program sums: on the reference executor, on the native one, and the same bits on both."""
+
+import threading
+import uuid
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hocket import _native, reference
+from hocket._native import Program
+from hocket.artefacts.plan import Synchroniser
+from hocket.planners.compile import all_reduce_program, broadcast_program
+from hocket.reference.ops import STORED
+
+TIMEOUT_S = 20.0
+
+
+@st.composite
+def cases(draw, world_max=9):
+    """(world, elements, dtype, synchroniser, order, seed)."""
+    world = draw(st.integers(1, world_max))
+    elements = draw(st.sampled_from([0, 1, 2, 3, 7, 64, 101, 1000]))
+    algorithm = draw(st.sampled_from(["ring", "direct", "two_level"]))
+    sizes = []
+    if algorithm == "two_level":
+        left = world
+        while left:
+            sizes.append(draw(st.integers(1, left)))
+            left -= sizes[-1]
+    codec = draw(st.sampled_from(["none", "f16", "bf16"]))
+    pairs = [(a, b) for a in range(world) for b in range(world) if a != b]
+    links = draw(st.lists(st.sampled_from(pairs), unique=True)) if pairs and codec != "none" else []
+    synchroniser = Synchroniser(
+        algorithm=algorithm,
+        sizes=tuple(sizes),
+        codec=codec,
+        codec_links=tuple(links),
+        chunk_bytes=draw(st.sampled_from([16, 60, 4096])),
+    )
+    order = draw(st.permutations(range(world)))
+    return world, elements, synchroniser, order, draw(st.integers(0, 2**32 - 1))
+
+
+def compiled(world, elements, synchroniser, order, op="sum", scale=None):
+    scale = 1.0 / world if scale is None else scale
+    return all_reduce_program(
+        world=world,
+        elements=elements,
+        dtype="f32",
+        op=op,
+        scale=scale,
+        synchroniser=synchroniser,
+        order=order,
+    )
+
+
+@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@given(cases())
+def test_reference_sums(case):
+    """Gradients would be wrong by the plan alone, before any byte moves."""
+    world, elements, synchroniser, order, seed = case
+    inputs = np.random.default_rng(seed).standard_normal((world, elements)).astype(np.float32)
+    buffers = [[row.copy()] for row in inputs]
+    reference.run(compiled(world, elements, synchroniser, order), buffers)
+    for (each,) in buffers:
+        assert np.array_equal(each, buffers[0][0]), "replicas differ"
+    exact = inputs.astype(np.float64).mean(axis=0)
+    # One rounding to 11 or 8 bits per hop over an encoded link; sums themselves are f32.
+    unit = {"none": 2.0**-24, "f16": 2.0**-11, "bf16": 2.0**-8}[synchroniser.codec]
+    bound = 3 * world * unit * np.abs(inputs).sum(axis=0) + 1e-6
+    assert np.all(np.abs(buffers[0][0] - exact) <= bound)
+
+
+@settings(deadline=None, max_examples=100)
+@given(cases())
+def test_text_is_the_program(case):
+    """A program that was printed, edited and read back would be another one."""
+    world, elements, synchroniser, order, _ = case
+    text = str(compiled(world, elements, synchroniser, order))
+    assert str(Program.parse(text)) == text
+
+
+class Job:
+    """Engines of all ranks in this process, on the given hosts; programs run on threads."""
+
+    def __init__(self, hosts):
+        name = uuid.uuid4().hex
+        self.engines = [
+            _native.Engine(
+                rank=rank, world=len(hosts), job=name, secret=b"secret", host=host, bind="127.0.0.1"
+            )
+            for rank, host in enumerate(hosts)
+        ]
+        peers = [(engine.address, host) for engine, host in zip(self.engines, hosts, strict=True)]
+        self._each(lambda engine, _: engine.connect(peers, TIMEOUT_S))
+
+    def run(self, program, buffers):
+        memories = []
+        for engine, (values,) in zip(self.engines, buffers, strict=True):
+            memory = engine.allocate(max(1, values.nbytes))
+            memoryview(memory)[: values.nbytes] = values.tobytes()
+            memories.append(memory)
+
+        def work(engine, rank):
+            number = engine.load(program, {0: (memories[rank], 0)}, priority=0, label=program.name)
+            engine.launch(number)
+            engine.wait(number, TIMEOUT_S)
+
+        self._each(work)
+        for memory, (values,) in zip(memories, buffers, strict=True):
+            if values.size:
+                values[:] = np.frombuffer(memory, values.dtype, count=values.size)
+
+    def close(self):
+        self._each(lambda engine, _: engine.close())
+
+    def _each(self, work):
+        errors = []
+
+        def guarded(engine, rank):
+            try:
+                work(engine, rank)
+            except Exception as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=guarded, args=(e, r)) for r, e in enumerate(self.engines)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(TIMEOUT_S)
+        assert not errors, errors
+
+
+@pytest.mark.parametrize("hosts", ["aaaa", "abcd", "aabb", "abab", "a", "aabcc"])
+def test_native_is_reference(hosts):
+    """What is verified and what runs would be two things: the same bits, whichever links carry them."""
+    job = Job(list(hosts))
+    world = len(hosts)
+
+    @settings(deadline=None, max_examples=25, database=None)
+    @given(cases(world_max=1), st.permutations(range(world)), st.data())
+    def check(case, order, data):
+        _, elements, synchroniser, _, seed = case
+        sizes = (world,) if synchroniser.algorithm == "two_level" else ()
+        if sizes and world > 1:
+            cut = data.draw(st.integers(1, world - 1))
+            sizes = (cut, world - cut)
+        pairs = [(a, b) for a in range(world) for b in range(world) if a != b]
+        links = data.draw(st.lists(st.sampled_from(pairs), unique=True)) if pairs else []
+        synchroniser = Synchroniser(
+            algorithm=synchroniser.algorithm,
+            sizes=sizes,
+            codec=synchroniser.codec,
+            codec_links=tuple(links),
+            chunk_bytes=synchroniser.chunk_bytes,
+        )
+        program = compiled(world, elements, synchroniser, order)
+        inputs = np.random.default_rng(seed).standard_normal((world, elements)).astype(np.float32)
+        expected = [[row.copy()] for row in inputs]
+        found = [[row.copy()] for row in inputs]
+        reference.run(program, expected)
+        job.run(program, found)
+        for rank in range(world):
+            assert np.array_equal(expected[rank][0].view(np.uint32), found[rank][0].view(np.uint32))
+
+    check()
+    job.close()
+
+
+@pytest.mark.parametrize("dtype", ["f64", "f32", "f16", "bf16", "i64", "i32", "i8", "u8"])
+@pytest.mark.parametrize("op", ["sum", "min", "max"])
+def test_every_type_and_reduction(dtype, op):
+    """A model of another precision, or a counter, would be reduced wrongly."""
+    rng = np.random.default_rng(7)
+    if dtype in ("f64", "f32", "f16"):
+        inputs = rng.integers(-8, 8, (3, 50)).astype(STORED[dtype])
+    elif dtype == "bf16":
+        inputs = (rng.integers(-8, 8, (3, 50)).astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    else:
+        inputs = rng.integers(0, 20, (3, 50)).astype(STORED[dtype])
+    program = all_reduce_program(
+        world=3, elements=50, dtype=dtype, op=op, scale=1.0, synchroniser=Synchroniser(algorithm="ring")
+    )
+    expected, found = ([[row.copy()] for row in inputs] for _ in range(2))
+    reference.run(program, expected)
+    job = Job(["a", "a", "b"])
+    job.run(program, found)
+    job.close()
+    for rank in range(3):
+        assert np.array_equal(expected[rank][0], found[rank][0])
+
+
+@pytest.mark.parametrize(("world", "root"), [(1, 0), (2, 1), (5, 3), (8, 0)])
+def test_broadcast_reaches_all(world, root):
+    """Ranks would start from different parameters."""
+    buffers = [[np.full(1001, rank, np.uint8)] for rank in range(world)]
+    reference.run(broadcast_program(world, 1001, root, chunk_bytes=100), buffers)
+    assert all((each == root).all() for (each,) in buffers)
