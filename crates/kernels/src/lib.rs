@@ -2,7 +2,7 @@
 //! CPU, nothing of programs, ranks or threads.
 //!
 //! Elements are in native byte order; slices need no alignment. What a kernel computes is defined by its scalar form
-//! (`f32` as [`lanes::Lanes`]); AVX2, AVX-512 and NEON compute the same bits, except for the payload of a NaN.
+//! (`Lanes` of one value); AVX2, AVX-512 and NEON compute the same bits, except for the payload of a NaN.
 //! All are bound by memory: `cargo run --release --example bandwidth` prints each as a share of `memcpy`.
 #![expect(
     clippy::inline_always,
