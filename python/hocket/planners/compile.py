@@ -1,4 +1,4 @@
-"""Plan → programs: one per bucket, the same on every rank."""
+"""Plan → programs: one per bucket, the same on every rank, verified before anything runs."""
 
 from __future__ import annotations
 
@@ -9,24 +9,35 @@ from hocket.artefacts.plan import Plan, Synchroniser
 
 
 def programs(plan: Plan) -> list[Program]:
-    """The program of each bucket, in the order of `plan.buckets`."""
+    """The program of each bucket, in the order of `plan.buckets`.
+
+    Raises ProgramError, with the ops at fault, for a plan that would lose, double, race or deadlock.
+    """
     return [bucket_program(index, plan) for index in range(len(plan.buckets))]
 
 
 def bucket_program(index: int, plan: Plan) -> Program:
     """Mean of bucket `index` over all ranks."""
+    program = list(stages(plan, index).values())[-1]
+    program.verify()
+    return program
+
+
+def stages(plan: Plan, index: int) -> dict[str, Program]:
+    """The program of bucket `index` after each pass, by the pass's name, in order."""
     bucket = plan.buckets[index]
-    return all_reduce_program(
+    logical = Program.all_reduce(
+        name=f"bucket.{index}",
         world=plan.world,
         elements=bucket.elements,
         dtype=bucket.dtype,
         op="sum",
         scale=1.0 / plan.world,
-        synchroniser=bucket.synchroniser,
-        order=plan.order,
-        name=f"bucket.{index}",
+        algorithm=bucket.synchroniser.algorithm,
+        sizes=bucket.synchroniser.sizes,
         record_non_finite=True,
     )
+    return _stages(logical, bucket.synchroniser, plan.order)
 
 
 def all_reduce_program(
@@ -38,30 +49,41 @@ def all_reduce_program(
     scale: float,
     synchroniser: Synchroniser,
     order: Sequence[int] | None = None,
-    name: str = "all_reduce",
-    record_non_finite: bool = False,
 ) -> Program:
-    """`scale · op` over all ranks of one bound buffer, lowered, ordered, chunked and encoded."""
-    program = Program.all_reduce(
-        name=name,
+    """`scale · op` over all ranks of one bound buffer, compiled and verified.
+
+    >>> print(all_reduce_program(world=2, elements=4, dtype="f32", op="sum", scale=1.0,
+    ...                          synchroniser=Synchroniser(algorithm="ring")).name)
+    all_reduce.ring
+    """
+    logical = Program.all_reduce(
+        name=f"all_reduce.{synchroniser.algorithm}",
         world=world,
         elements=elements,
         dtype=dtype,
         op=op,
         scale=scale,
         algorithm=synchroniser.algorithm,
-        sizes=list(synchroniser.sizes),
-        record_non_finite=record_non_finite,
-    ).lower()
-    if order is not None:
-        program = program.relabel(list(order))
-    program = program.chunk(synchroniser.chunk_bytes)
-    if synchroniser.codec != "none":
-        program = program.encode(list(synchroniser.codec_links), synchroniser.codec)
+        sizes=synchroniser.sizes,
+        record_non_finite=False,
+    )
+    program = list(_stages(logical, synchroniser, range(world) if order is None else order).values())[-1]
     program.verify()
     return program
 
 
 def broadcast_program(world: int, size_bytes: int, root: int = 0, chunk_bytes: int = 262_144) -> Program:
     """The bytes of `root`'s bound buffer to all ranks."""
-    return Program.broadcast(world=world, size_bytes=size_bytes, root=root).chunk(chunk_bytes)
+    program = Program.broadcast(world=world, size_bytes=size_bytes, root=root).chunk(chunk_bytes)
+    program.verify()
+    return program
+
+
+def _stages(logical: Program, synchroniser: Synchroniser, order: Sequence[int]) -> dict[str, Program]:
+    made = {"build": logical}
+    made["lower"] = made["build"].lower()
+    made["relabel"] = made["lower"].relabel(order)
+    made["chunk"] = made["relabel"].chunk(synchroniser.chunk_bytes)
+    if synchroniser.codec != "none":
+        made["encode"] = made["chunk"].encode(synchroniser.codec_links, synchroniser.codec)
+    return made

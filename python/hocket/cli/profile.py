@@ -1,0 +1,82 @@
+"""`hocket profile`: measure a training step of a script, without communication, and write it as a profile file."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from hocket.artefacts import files
+from hocket.artefacts.profile import Profile
+from hocket.errors import Error, UsageError
+from hocket.launch.processes import ProcessSpec
+from hocket.launch.run import launch
+from hocket.settings import Settings
+
+GRADIENTS_SHOWN = 10
+
+
+@click.command("profile", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option(
+    "-n",
+    "--world",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Ranks, side by side as in the job.",
+)
+@click.option("-o", "--output", type=click.Path(path_type=Path), default="profile.json", show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="Print the profile as JSON instead of a table.")
+@click.option("-m", "as_module", is_flag=True, help="SCRIPT is a module's name.")
+@click.argument("script")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def command(
+    *, world: int, output: Path, as_json: bool, as_module: bool, script: str, arguments: tuple[str, ...]
+) -> None:
+    """Run SCRIPT for some steps, time its parts and each gradient, and stop it.
+
+    The script must call hk.distribute; its gradients are not synchronised meanwhile.
+
+    Example: hocket profile -n 4 -o profile.json train.py --batch 32
+    """
+    if not as_module and not Path(script).is_file():
+        raise UsageError(f"script {script} does not exist")
+    argv = [sys.executable, *(["-m"] if as_module else []), script, *arguments]
+    output.unlink(missing_ok=True)
+    outcome = launch([ProcessSpec(argv=argv)] * world, settings=Settings(profile_out=str(output.absolute())))
+    if outcome.failures:
+        raise Error(f"the script failed while it was profiled: {outcome.failures[0]}")
+    if not output.exists():
+        raise UsageError(
+            f"{script} ended before enough steps were measured\n"
+            "hint: it must call hk.distribute(model, optimizer) and take at least 10 steps"
+        )
+    profile = files.read(output, Profile)
+    if as_json:
+        click.echo(msgspec.json.encode(profile))
+    else:
+        _print(profile, output)
+
+
+def _print(profile: Profile, output: Path) -> None:
+    console = Console()
+    table = Table("part of a step", "ms")
+    for name in ("forward_s", "backward_s", "optimizer_s", "step_s"):
+        table.add_row(name.removesuffix("_s"), f"{getattr(profile, name) * 1e3:.2f}")
+    console.print(table)
+    total = sum(gradient.elements for gradient in profile.gradients)
+    console.print(
+        f"{profile.model}: {len(profile.gradients)} gradients, {total:,} elements; the first ones to be ready:"
+    )
+    table = Table("gradient", "shape", "type", "ready after", "needed after")
+    for each in sorted(profile.gradients, key=lambda gradient: gradient.ready_s)[:GRADIENTS_SHOWN]:
+        shape = " × ".join(map(str, each.shape))  # noqa: RUF001  # the sign for extents
+        table.add_row(
+            each.name, shape, each.dtype, f"{each.ready_s * 1e3:.2f} ms", f"{each.needed_s * 1e3:.2f} ms"
+        )
+    console.print(table)
+    console.print(f"Profile written to {output}", highlight=False)

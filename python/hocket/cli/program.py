@@ -1,0 +1,50 @@
+"""`hocket program`: show what a plan compiles to, after any pass, and whether it may run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from hocket.artefacts import files
+from hocket.artefacts.plan import Plan
+from hocket.errors import UsageError
+from hocket.planners.compile import stages
+
+
+@click.command("program")
+@click.argument("plan", type=click.Path(path_type=Path))
+@click.option(
+    "--bucket", type=click.IntRange(0), default=0, show_default=True, help="Which bucket's program."
+)
+@click.option("--rank", type=click.IntRange(0), help="One rank's part alone.")
+@click.option("--after", "stage", help="The stage to show; default: the last. `--after list` lists them.")
+@click.option("--json", "as_json", is_flag=True, help="Print the ops as JSON.")
+def command(*, plan: Path, bucket: int, rank: int | None, stage: str | None, as_json: bool) -> None:
+    """Print the program of one bucket of PLAN, verified.
+
+    Example: hocket program plan.json --bucket 0 --rank 1 --after lower
+    """
+    loaded = files.read(plan, Plan)
+    if bucket >= len(loaded.buckets):
+        raise UsageError(f"the plan has {len(loaded.buckets)} buckets: there is no bucket {bucket}")
+    if rank is not None and rank >= loaded.world:
+        raise UsageError(f"the plan is for {loaded.world} ranks: there is no rank {rank}")
+    made = stages(loaded, bucket)
+    if stage == "list":
+        click.echo("\n".join(made))
+        return
+    if stage is not None and stage not in made:
+        raise UsageError(f"there is no stage `{stage}`\nhint: there are {', '.join(made)}")
+    program = made[stage or list(made)[-1]]
+    program.verify()
+    if as_json:
+        wanted = range(program.world) if rank is None else [rank]
+        click.echo(json.dumps({each: program.ops(each) for each in wanted}))
+        return
+    text = str(program)
+    if rank is not None:
+        head, *parts = text.split("\nrank ")
+        text = f"{head}\nrank {parts[rank]}"
+    click.echo(text)

@@ -1,0 +1,115 @@
+"""Keeps a testbed up between commands: a process of its own that holds it, and a file that says where it is.
+
+The file names the process; when that is gone, so are the namespaces, and the file counts as left over.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from hocket.artefacts import files
+from hocket.artefacts.cluster import Cluster
+from hocket.errors import TestbedError
+from hocket.launch.testbed.bed import Testbed
+from hocket.launch.testbed.clusters import example_cluster
+
+POLL_S = 0.05
+
+
+def state_file() -> Path:
+    """Where the state of this user's testbed lies."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    directory = Path(runtime) if runtime else Path(f"/tmp/hocket-{os.getuid()}")  # noqa: S108  # per user, 0700
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return directory / "hocket-testbed.json"
+
+
+def state() -> dict[str, Any] | None:
+    """What `up` wrote, if its process lives; a file that was left over is removed."""
+    path = state_file()
+    try:
+        known: dict[str, Any] = json.loads(path.read_text())
+        line = Path(f"/proc/{known['pid']}/cmdline").read_bytes()
+    except (OSError, ValueError, KeyError, TypeError):
+        path.unlink(missing_ok=True)
+        return None
+    if __name__.encode() not in line:
+        path.unlink(missing_ok=True)
+        return None
+    return known
+
+
+def start(cluster: str, timeout_s: float) -> None:
+    """Start the keeping process for a cluster file or packaged name; TestbedError with its words when it fails."""
+    if state() is not None:
+        raise TestbedError("a testbed is up already\nhint: hocket testbed down")
+    process = subprocess.Popen(
+        [sys.executable, "-m", __name__, cluster],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    deadline_s = time.monotonic() + timeout_s
+    while time.monotonic() < deadline_s:
+        if process.poll() is not None:
+            said = process.stderr.read().decode().strip() if process.stderr else ""
+            raise TestbedError(said.removeprefix("error: ") or "the testbed's process ended at once")
+        if state() is not None:
+            return
+        time.sleep(POLL_S)
+    process.kill()
+    raise TestbedError(f"the testbed was not up within {timeout_s:g} s")
+
+
+def stop(timeout_s: float) -> bool:
+    """End the keeping process; whether there was one."""
+    known = state()
+    if known is None:
+        return False
+    os.kill(known["pid"], signal.SIGTERM)
+    deadline_s = time.monotonic() + timeout_s
+    while state() is not None:
+        if time.monotonic() > deadline_s:
+            raise TestbedError(f"process {known['pid']} did not take the testbed down within {timeout_s:g} s")
+        time.sleep(POLL_S)
+    return True
+
+
+def keep(cluster: Cluster) -> None:
+    """Hold the testbed until a signal comes."""
+    with Testbed(cluster) as bed:
+        hosts = [
+            {
+                "name": host.name,
+                "rack": host.rack,
+                "address": bed.address(host.name),
+                "bandwidth_bit_per_s": host.bandwidth_bit_per_s,
+                "command": bed.command(host.name),
+            }
+            for host in cluster.hosts
+        ]
+        path = state_file()
+        partial = path.with_suffix(".new")
+        partial.write_text(json.dumps({"pid": os.getpid(), "hosts": hosts}))
+        partial.replace(path)
+        try:
+            signal.sigwait({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
+        finally:
+            path.unlink(missing_ok=True)
+
+
+if __name__ == "__main__":
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
+    named = sys.argv[1]
+    try:
+        keep(files.read(Path(named), Cluster) if Path(named).exists() else example_cluster(named))
+    except TestbedError as error:
+        sys.exit(f"error: {error}")
