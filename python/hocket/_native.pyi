@@ -1,7 +1,9 @@
 """The extension module. Rust decides, Python reads well: conversions only, the GIL released while anything waits."""
 
-from collections.abc import Buffer, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+from typing_extensions import Buffer
 
 __version__: str
 
@@ -42,7 +44,9 @@ class Engine:
         """Join the mesh: `(address, host)` of every rank, by rank. PeerError names the ranks that are missing."""
 
     def allocate(self, size_bytes: int) -> Memory: ...
-    def load(self, program: Program, buffers: Mapping[int, tuple[Memory, int]], *, priority: int, label: str) -> int:
+    def load(
+        self, program: Program, buffers: Mapping[int, tuple[Memory, int]], *, priority: int, label: str
+    ) -> int:
         """Compile this rank's part. `buffers`: bound buffer id → (memory, byte offset). All ranks load the same programs in the
         same order. Lower `priority` overtakes higher. Returns the program's number."""
 

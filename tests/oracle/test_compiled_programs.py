@@ -43,14 +43,13 @@ def cases(draw, world_max=9):
     return world, elements, synchroniser, order, draw(st.integers(0, 2**32 - 1))
 
 
-def compiled(world, elements, synchroniser, order, op="sum", scale=None):
-    scale = 1.0 / world if scale is None else scale
+def compiled(world, elements, synchroniser, order):
     return all_reduce_program(
         world=world,
         elements=elements,
         dtype="f32",
-        op=op,
-        scale=scale,
+        op="sum",
+        scale=1.0 / world,
         synchroniser=synchroniser,
         order=order,
     )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hocket import ProgramError  # noqa: F401  # part of what is tested: it is exported
+from hocket import ProgramError  # part of what is tested: it is exported
 from hocket._native import Program
 
 GOOD = """program "pair" world 2

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch.distributed as dist
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 import torch
 from hocket import _native
@@ -80,10 +81,10 @@ class _Bucket:
 
 def _start_gloo(job: Job, timeout_s: float) -> None:
     if job.rank == 0:
-        store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         job.store.set("bench/gloo", store.port)
     else:
-        store = dist.TCPStore("127.0.0.1", job.store.get("bench/gloo", timeout_s), is_master=False)
+        store = TCPStore("127.0.0.1", job.store.get("bench/gloo", timeout_s), is_master=False)
     dist.init_process_group("gloo", store=store, rank=job.rank, world_size=job.world)
 
 

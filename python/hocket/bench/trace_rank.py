@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
-import torch
 
+import torch
 from hocket import _native
 from hocket.artefacts.plan import Synchroniser
 from hocket.bench.alternate import Spread, alternate

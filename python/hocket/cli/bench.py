@@ -108,7 +108,7 @@ def all_reduce(
             )
         if against is not None:
             ratio = row["hocket"]["bus_byte_per_s"] / row[against]["bus_byte_per_s"]
-            table.add_row("", f"ratio to {against}", f"{ratio:.2f} ×")
+            table.add_row("", f"ratio to {against}", f"{ratio:.2f} times")
     console.print(table)
     _write(out, result)
 

@@ -71,7 +71,7 @@ class Session:
 
     def _on_first(self) -> None:
         # The same call as DistributedDataParallel's own; there is no public one.
-        torch.autograd.Variable._execution_engine.queue_callback(self._on_end)  # type: ignore[attr-defined]
+        torch.autograd.Variable._execution_engine.queue_callback(self._on_end)
 
     def _adopt(self, bucket: int, index: int, parameter: torch.nn.Parameter) -> None:
         """A gradient that lies elsewhere (after `grad = None`) moves into its bucket."""
