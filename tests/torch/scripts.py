@@ -203,7 +203,7 @@ def hold_the_gil():
 
     with join() as job:
         # A trace tells when native threads were done, whatever Python did meanwhile.
-        engine = job.engine(trace=os.environ["TRACE"] if "TRACE" in os.environ else None)
+        engine = job.engine(trace=os.environ.get("TRACE"))
         memory = engine.allocate(4_000_000)
         program = all_reduce_program(
             world=job.world,

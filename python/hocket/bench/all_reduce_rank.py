@@ -66,7 +66,7 @@ class _Bucket:
         self, engine: _native.Engine, job: Job, elements: int, synchroniser: Synchroniser, timeout_s: float
     ) -> None:
         self.memory = engine.allocate(elements * BYTES_PER_ELEMENT)
-        self.values = np.frombuffer(self.memory, dtype=np.float32)
+        self.values = np.frombuffer(memoryview(self.memory), dtype=np.float32)
         program = all_reduce_program(
             world=job.world, elements=elements, dtype="f32", op="sum", scale=1.0, synchroniser=synchroniser
         )

@@ -67,7 +67,7 @@ def _train(chosen: Task, arguments: argparse.Namespace) -> None:
         inputs, targets = next(batches)
         optimizer.zero_grad()
         loss = chosen.loss(model(inputs), targets)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         optimizer.step()
         losses.append(loss.item())
         times_s.append(time.perf_counter() - started_s)
