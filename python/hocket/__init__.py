@@ -4,6 +4,23 @@
 """
 
 from hocket._native import __version__
-from hocket.errors import Error, ProgramError
+from hocket.errors import (
+    ArtefactError,
+    Error,
+    PeerError,
+    ProgramError,
+    RendezvousError,
+    TestbedError,
+    UsageError,
+)
 
-__all__ = ["Error", "ProgramError", "__version__"]
+__all__ = [
+    "ArtefactError",
+    "Error",
+    "PeerError",
+    "ProgramError",
+    "RendezvousError",
+    "TestbedError",
+    "UsageError",
+    "__version__",
+]

@@ -1,0 +1,103 @@
+"""Strangers at the wire's door: turned away with a line in the log, while the job goes on."""
+
+import os
+import socket
+import threading
+import time
+import uuid
+
+import numpy as np
+import pytest
+
+from hocket import PeerError, RendezvousError, _native
+from hocket.artefacts.plan import Synchroniser
+from hocket.planners.compile import all_reduce_program
+
+TIMEOUT_S = 20.0
+GARBAGE = [b"", b"GET / HTTP/1.1\r\n\r\n", b"\x00" * 100, b"HOCKET\x00\x01" + b"\xff" * 40, os.urandom(5000)]
+
+
+def engines(secrets=(b"s", b"s"), timeout_s=TIMEOUT_S):
+    job = uuid.uuid4().hex
+    made = [
+        _native.Engine(rank=rank, world=2, job=job, secret=secret, host=f"h{rank}", bind="127.0.0.1")
+        for rank, secret in enumerate(secrets)
+    ]
+    peers = [(engine.address, f"h{rank}") for rank, engine in enumerate(made)]
+    errors = on_each(made, lambda engine, _: engine.connect(peers, timeout_s))
+    return made, errors
+
+
+def on_each(made, work):
+    errors = []
+
+    def guarded(engine, rank):
+        try:
+            work(engine, rank)
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=guarded, args=each[::-1]) for each in enumerate(made)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(TIMEOUT_S)
+    return errors
+
+
+@pytest.mark.parametrize("garbage", GARBAGE, ids=["nothing", "http", "zeros", "almost", "noise"])
+def test_garbage_at_the_door_does_not_disturb(garbage, capfd):
+    """A port scanner would stop a training job."""
+    made, errors = engines()
+    assert not errors
+    program = all_reduce_program(
+        world=2, elements=100, dtype="f32", op="sum", scale=1.0, synchroniser=Synchroniser(algorithm="ring")
+    )
+    host, _, port = made[0].address.rpartition(":")
+
+    def train(engine, rank):
+        memory = engine.allocate(400)
+        values = np.frombuffer(memory, np.float32)
+        number = engine.load(program, {0: (memory, 0)}, priority=0, label="x")
+        for _ in range(20):
+            values[:] = rank + 1
+            if rank == 0:
+                with socket.create_connection((host, int(port)), TIMEOUT_S) as stranger:
+                    stranger.sendall(garbage)
+            engine.launch(number)
+            engine.wait(number, TIMEOUT_S)
+            assert (values == 3).all()
+
+    assert on_each(made, train) == []
+    deadline_s = time.monotonic() + TIMEOUT_S
+    logged = ""
+    while "turned away a connection from 127.0.0.1" not in logged and time.monotonic() < deadline_s:
+        logged += capfd.readouterr().err
+        time.sleep(0.05)
+    assert "turned away a connection from 127.0.0.1" in logged
+    on_each(made, lambda engine, _: engine.close())
+
+
+def test_another_secret_is_refused_by_both_sides():
+    """A second job on a reused port would exchange gradients with ours."""
+    made, errors = engines(secrets=(b"ours", b"theirs"), timeout_s=1.0)
+    assert len(errors) == 2
+    assert all(isinstance(error, RendezvousError) for error in errors)
+    assert any("secret" in str(error) for error in errors)
+    on_each(made, lambda engine, _: engine.close())
+
+
+def test_a_rank_that_gives_up_is_quoted():
+    """The others would only see a closed connection."""
+    made, errors = engines()
+    assert not errors
+    program = all_reduce_program(
+        world=2, elements=4, dtype="f32", op="sum", scale=1.0, synchroniser=Synchroniser(algorithm="ring")
+    )
+    memory = made[1].allocate(16)
+    number = made[1].load(program, {0: (memory, 0)}, priority=0, label="x")
+    made[1].launch(number)
+    made[0].abort("the disk is full")
+    with pytest.raises(PeerError, match=r"rank 0 \(host h0\) gave up: the disk is full"):
+        made[1].wait(number, TIMEOUT_S)
+    on_each(made, lambda engine, _: engine.close())

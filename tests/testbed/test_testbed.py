@@ -1,0 +1,170 @@
+"""The emulated cluster with real namespaces and real sockets; what it leaves behind is nothing."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from hocket.artefacts.cluster import Cluster, Host, Rack
+from hocket.errors import TestbedError, UsageError
+from hocket.launch.testbed import Testbed, example_cluster
+
+TIMEOUT_S = 20
+HOCKET = str(Path(sys.executable).with_name("hocket"))
+
+SEND = """
+import socket, sys, time
+there = socket.create_connection((sys.argv[1], 5555), 10)
+ended = time.monotonic() + 1.0
+while time.monotonic() < ended:
+    there.sendall(bytes(65536))
+"""
+RECEIVE = """
+import socket, time
+listening = socket.create_server(("", 5555))
+print("listening", flush=True)
+listening.settimeout(10)
+here, _ = listening.accept()
+began, early, total = None, 0, 0
+while data := here.recv(1 << 20):
+    now = time.monotonic()
+    began = began or now
+    total += len(data)
+    if now - began < 0.3:
+        early, since = total, now
+print((total - early) * 8 / (time.monotonic() - since))
+"""
+
+
+def small(trunk_bit_per_s=50e6):
+    hosts = [
+        Host(name=name, rack=rack, bandwidth_bit_per_s=400e6)
+        for name, rack in (("a", "x"), ("b", "y"), ("c", "x"))
+    ]
+    racks = (
+        Rack(name="x", uplink_bit_per_s=trunk_bit_per_s),
+        Rack(name="y", uplink_bit_per_s=trunk_bit_per_s),
+    )
+    return Cluster(hosts=tuple(hosts), racks=racks)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _allowed():
+    try:
+        with Testbed(small()):
+            pass
+    except TestbedError as error:
+        pytest.skip(f"no namespaces here: {error}")
+
+
+def holders():
+    found = subprocess.run(["pgrep", "-fc", "^sleep infinity"], capture_output=True, text=True, check=False)
+    return int(found.stdout)
+
+
+def measured_bit_per_s(bed, source, target):
+    receiver = bed.popen(target, [sys.executable, "-c", RECEIVE], stdout=subprocess.PIPE, text=True)
+    assert receiver.stdout.readline() == "listening\n"
+    bed.popen(source, [sys.executable, "-c", SEND, bed.address(target)])
+    return float(receiver.communicate(timeout=TIMEOUT_S)[0])
+
+
+def test_links_have_their_rates_and_the_trunk_counts():
+    """A comparison on the testbed would be of another network than the one that was asked for."""
+    with Testbed(small()) as bed:
+        before = bed.trunk_bytes()
+        across = measured_bit_per_s(bed, "a", "b")
+        after = bed.trunk_bytes()
+        within = measured_bit_per_s(bed, "a", "c")
+        crossed = after["x"][0] - before["x"][0]
+    assert 0.8 * 50e6 < across < 1.02 * 50e6
+    assert 0.7 * 400e6 < within < 1.02 * 400e6
+    assert crossed > across / 8 * 0.5
+    assert abs(crossed - (after["y"][1] - before["y"][1])) < 0.2 * crossed
+
+
+def test_nothing_is_left_when_the_owner_is_killed():
+    """Namespaces and processes would pile up on the user's machine."""
+    before = holders()
+    script = (
+        "import subprocess, sys\n"
+        "from hocket.launch.testbed import Testbed, example_cluster\n"
+        "with Testbed(example_cluster('two-racks')) as bed:\n"
+        "    print(bed.command('node0')[2], flush=True)\n"
+        "    sys.stdin.read()\n"
+    )
+    owner = subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with owner:
+        holder = owner.stdout.readline().strip()
+        assert Path(f"/proc/{holder}").exists()
+        owner.kill()
+    deadline_s = time.monotonic() + TIMEOUT_S
+    while Path(f"/proc/{holder}").exists() or holders() > before:
+        assert time.monotonic() < deadline_s, "the holder of a namespace outlived its owner"
+        time.sleep(0.05)
+
+
+def test_an_error_inside_takes_it_down():
+    """Ctrl-C in the middle of a run would leave a cluster behind."""
+    before = holders()
+    with pytest.raises(KeyboardInterrupt), Testbed(small()) as bed:
+        child = bed.popen("a", ["sleep", "1000"])
+        raise KeyboardInterrupt
+    assert child.poll() is not None
+    assert holders() == before
+
+
+def test_unknown_hosts_and_clusters_are_named():
+    """A typing mistake would end in a traceback."""
+    with Testbed(small()) as bed, pytest.raises(UsageError, match="no host `z`"):
+        bed.address("z")
+    with pytest.raises(UsageError, match="there are two-racks"):
+        example_cluster("three-racks")
+
+
+def hocket(*arguments, **options):
+    return subprocess.run(
+        [HOCKET, "testbed", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+        **options,
+    )
+
+
+def test_up_show_down(tmp_path):
+    """A testbed that is kept between commands could not be found or removed."""
+    environment = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}
+    assert hocket("show", env=environment).returncode == 1
+    assert hocket("up", "two-racks", env=environment).returncode == 0
+    shown = json.loads(hocket("show", "--json", env=environment).stdout)
+    assert [host["name"] for host in shown["hosts"]] == ["node0", "node1", "node2", "node3"]
+    ping = [*shown["hosts"][0]["command"], "cat", "/proc/net/dev"]
+    assert "eth0" in subprocess.run(ping, capture_output=True, text=True, check=True).stdout
+    again = hocket("up", "two-racks", env=environment)
+    assert again.returncode == 1
+    assert "up already" in again.stderr
+    assert hocket("down", env=environment).returncode == 0
+    assert hocket("down", env=environment).stdout == "no testbed was up\n"
+
+
+def test_run_returns_the_commands_code_and_removes_all():
+    """Scripts could not tell whether their program failed."""
+    before = holders()
+    ran = hocket("run", "--each", "two-racks", "--", "sh", "-c", "echo at $HOCKET_HOST; exit 7")
+    assert ran.returncode == 7
+    assert sorted(ran.stdout.split("\n"))[1:] == [f"[node{i}] at node{i}" for i in range(4)]
+    assert holders() == before
+    running = subprocess.Popen([HOCKET, "testbed", "run", "two-racks", "--", "sleep", "100"])
+    time.sleep(1.5)
+    running.send_signal(signal.SIGTERM)
+    assert running.wait(TIMEOUT_S) == 128 + signal.SIGTERM
+    assert holders() == before
