@@ -56,6 +56,9 @@ class Settings:
         "HOCKET_PROFILE_OUT", None, str, "Profile the script, write here, and stop."
     )
     trace: str | None = _variable("HOCKET_TRACE", None, str, "Directory to write a trace to.")
+    shape: str | None = _variable(
+        "HOCKET_SHAPE", None, str, "File of an emulated network whose rates the wire keeps by itself."
+    )
     threads: int = _variable("HOCKET_THREADS", 1, int, "Native threads of each rank.")
     timeout_s: float = _variable(
         "HOCKET_TIMEOUT_S", 300.0, float, "Longest wait for other ranks in a step, seconds."

@@ -21,7 +21,7 @@ import msgspec
 from hocket import __version__, _native
 from hocket.errors import Error, RendezvousError
 from hocket.launch import address as addresses
-from hocket.launch import clock
+from hocket.launch import clock, shape
 from hocket.launch.environment import Identity, identify
 from hocket.launch.host import Host
 from hocket.launch.server import Server
@@ -105,6 +105,9 @@ class Job:
             threads=threads or self.settings.threads,
             trace=None if directory is None else str(Path(directory) / f"rank-{self.rank}.hktrace"),
             clock_offset_ns=self.clock_offset_ns,
+            shape=None
+            if self.settings.shape is None
+            else shape.read(Path(self.settings.shape), self.host, self.hosts),
         )
         timeout_s = self.settings.start_timeout_s
         try:

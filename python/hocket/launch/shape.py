@@ -1,0 +1,51 @@
+"""The file that tells ranks of one machine which network to emulate: links, and the links between any two hosts.
+
+For where the kernel's own network cannot be shaped. Rates hold for what Hocket sends over its sockets, and for nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from hocket.errors import ArtefactError
+
+BYTES_PER_LINK = 8
+
+
+class Shape(Struct, frozen=True, kw_only=True):
+    """`routes[a][b]`: the links, by index, that bytes from host `a` to host `b` cross. `table` is memory that ranks share."""
+
+    table: str
+    links_bit_per_s: tuple[float, ...]
+    routes: dict[str, dict[str, tuple[int, ...]]]
+
+
+def write(
+    directory: Path, links_bit_per_s: Sequence[float], routes: dict[str, dict[str, tuple[int, ...]]]
+) -> Path:
+    """Make the shared table and the file that names it; both go with the directory."""
+    table = directory / "links"
+    table.write_bytes(bytes(BYTES_PER_LINK * len(links_bit_per_s)))
+    path = directory / "shape.json"
+    shape = Shape(table=str(table), links_bit_per_s=tuple(links_bit_per_s), routes=routes)
+    path.write_bytes(msgspec.json.encode(shape))
+    return path
+
+
+def read(path: Path, host: str, hosts: Sequence[str]) -> tuple[str, tuple[float, ...], list[list[int]]]:
+    """What the engine of a rank on `host` takes: table, rates, and the route to each rank; `hosts` by rank."""
+    try:
+        shape = msgspec.json.decode(path.read_bytes(), type=Shape)
+    except OSError as error:
+        raise ArtefactError(f"the emulated network {path} cannot be read: {error.strerror}") from None
+    except msgspec.DecodeError as error:
+        raise ArtefactError(f"the emulated network {path} is damaged: {error}") from None
+    if host not in shape.routes or any(other not in shape.routes[host] for other in hosts):
+        raise ArtefactError(
+            f"the emulated network {path} knows no way from {host} to each of {', '.join(hosts)}"
+        )
+    return shape.table, shape.links_bit_per_s, [list(shape.routes[host][other]) for other in hosts]
