@@ -33,7 +33,7 @@ class Engine:
         clock_offset_ns: int = 0,
     ) -> None:
         """Bind a listening socket to address `bind` (an IP). `trace`: file to write the event records to, with the offset that
-        gives rank 0's clock. `shape`: emulated network as (file of eight zero bytes per link shared by all ranks, bit/s of each
+        gives rank 0's clock. `shape`: emulated network as (file of sixteen zero bytes per link shared by all ranks, bit/s of each
         link, links that a frame crosses by destination rank)."""
 
     @property

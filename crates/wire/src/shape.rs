@@ -11,10 +11,14 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
+/// Bytes of the table per link.
+const LINK_BYTES: usize = 16;
+
 /// Links and routes of an emulated network.
 #[derive(Clone, Debug)]
 pub struct Shape {
-    /// A file of eight zero bytes per link, the same for all ranks of the job; its owner removes it.
+    /// A file of sixteen zero bytes per link (when it is free again, bytes so far), the same for all ranks of the job;
+    /// its owner removes it.
     pub table: PathBuf,
     /// Rate of each link and direction.
     pub links_bit_per_s: Vec<f64>,
@@ -34,7 +38,7 @@ impl Shaper {
     /// Opens the shared table.
     pub fn open(shape: Shape) -> io::Result<Self> {
         let invalid = |what: &str| io::Error::new(io::ErrorKind::InvalidInput, what.to_owned());
-        let wanted = shape.links_bit_per_s.len() * 8;
+        let wanted = shape.links_bit_per_s.len() * LINK_BYTES;
         let file = File::options().read(true).write(true).open(&shape.table)?;
         if wanted == 0 || file.metadata()?.len() < wanted as u64 {
             return Err(invalid("the table of links has no room for all of them"));
@@ -57,10 +61,11 @@ impl Shaper {
         let mut leaves_ns = now_ns;
         for &link in self.routes.get(destination).into_iter().flatten() {
             let taken_ns = (bytes as f64 * self.links_ns_per_byte[link]) as u64;
-            let free_at = self.table.atomic_u64(link * 8);
+            let free_at = self.table.atomic_u64(link * LINK_BYTES);
             let reserved = free_at.fetch_update(Ordering::AcqRel, Ordering::Acquire, |free_ns| {
                 Some(free_ns.max(now_ns) + taken_ns)
             });
+            self.table.atomic_u64(link * LINK_BYTES + 8).fetch_add(bytes as u64, Ordering::Relaxed);
             // The update always succeeds; both arms hold the time before it.
             let (Ok(before_ns) | Err(before_ns)) = reserved;
             leaves_ns = leaves_ns.max(before_ns);
@@ -77,7 +82,7 @@ mod tests {
     #[test]
     fn a_shared_link_serialises_its_senders() {
         let path = std::env::temp_dir().join(format!("hocket-shape-{}", std::process::id()));
-        std::fs::write(&path, [0; 24]).unwrap();
+        std::fs::write(&path, [0; 48]).unwrap();
         // Own links 0 and 1 at 8 Gbit/s, the trunk at a tenth: 1000 bytes take 10 µs there.
         let shape = |own: usize| Shape {
             table: path.clone(),

@@ -44,7 +44,10 @@ def command(
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Choose how gradients travel: order, algorithm, codec and buckets, by predicted step time."""
+    """Choose how gradients travel: order, algorithm, codec and buckets, by predicted step time.
+
+    Example: hocket plan --cluster cluster.toml --profile profile.json -o plan.json
+    """
     cluster = files.read(cluster_path, Cluster)
     profile = files.read(profile_path, Profile) if profile_path else None
     slots = sum(host.slots for host in cluster.hosts)

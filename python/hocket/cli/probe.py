@@ -55,6 +55,8 @@ def command(
     """Measure latency, bandwidth, racks and trunks between the hosts of a job, some seconds long.
 
     Without --hosts this machine alone is measured, with -n slots.
+
+    Example: hocket probe --hosts hosts.txt -o cluster.toml
     """
     argv = [interpreter, *AGENT[1:]]
     if hosts is None:

@@ -20,6 +20,8 @@ def command(directory: Path, out: Path | None, as_json: bool) -> None:
     """Make one self-contained HTML page from the trace directory DIR.
 
     With both --json and -o the page is written, too.
+
+    Example: hocket report run1 -o report.html
     """
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(report.numbers(directory)), indent=2))

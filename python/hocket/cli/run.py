@@ -62,7 +62,10 @@ def command(
     script: str,
     arguments: tuple[str, ...],
 ) -> None:
-    """Run SCRIPT as the ranks of one job; its options come after it."""
+    """Run SCRIPT as the ranks of one job; its options come after it.
+
+    Example: hocket run -n 4 --plan plan.json --trace run1 train.py --epochs 3
+    """
     if not as_module and not Path(script).is_file():
         raise UsageError(f"script {script} does not exist")
     given: dict[str, Any] = {

@@ -7,15 +7,25 @@ program unmodified.
 from __future__ import annotations
 
 import contextlib
+import os
+import socket
 import subprocess
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 from hocket.artefacts.cluster import Cluster
 from hocket.errors import TestbedError
+from hocket.launch import address as addresses
+from hocket.launch import shape
 from hocket.launch.testbed import Testbed
+from hocket.launch.testbed.wiring import rack_names
 
 PORT_FIRST = 29_500
+
+UNLIMITED_BIT_PER_S = 1e15
+"""A rack without an uplink rate: faster than anything on the machine."""
 
 
 class Bed(Protocol):
@@ -75,18 +85,67 @@ class NamespaceBed:
         return sum(left for left, _ in self._testbed.trunk_bytes().values())
 
 
+class LoopbackBed:
+    """All hosts on loopback; the wire itself keeps the cluster's rates, so only Hocket is slowed to them."""
+
+    title = "loopback, at rates that Hocket's wire keeps by itself (network namespaces are not allowed here)"
+    carries_any_program = False
+
+    def __init__(self, cluster: Cluster, directory: Path) -> None:
+        """`directory` holds what ranks share; it must outlive them."""
+        self.cluster = cluster
+        self._directory = directory
+        racks = rack_names(cluster)
+        uplinks = {rack.name: rack.uplink_bit_per_s for rack in cluster.racks}
+        # Per host its own link out and in, then per rack its uplink out and in.
+        rates = [host.bandwidth_bit_per_s for host in cluster.hosts for _ in range(2)]
+        first = len(rates)
+        rates += [uplinks.get(rack) or UNLIMITED_BIT_PER_S for rack in racks for _ in range(2)]
+        self._uplinks_out = range(first, len(rates), 2)
+        routes: dict[str, dict[str, tuple[int, ...]]] = {}
+        for a, source in enumerate(cluster.hosts):
+            for b, target in enumerate(cluster.hosts):
+                between: tuple[int, ...] = ()
+                if source.rack != target.rack:
+                    between = (first + 2 * racks.index(source.rack), first + 2 * racks.index(target.rack) + 1)
+                route = () if a == b else (2 * a, *between, 2 * b + 1)
+                routes.setdefault(source.name, {})[target.name] = route
+        path = shape.write(directory, rates, routes)
+        self.environment: Mapping[str, str] = {"HOCKET_SHAPE": str(path)}
+
+    def address(self, _host: str) -> str:
+        """Loopback, for all of them."""
+        return addresses.LOOPBACK
+
+    def port(self) -> int:
+        """A port that the system says is free now."""
+        with socket.socket() as probe:
+            probe.bind((addresses.LOOPBACK, 0))
+            return int(probe.getsockname()[1])
+
+    def command(self, _host: str, argv: Sequence[str] = ()) -> list[str]:
+        """The command itself: hosts differ in name alone."""
+        return list(argv)
+
+    def popen(self, host: str, argv: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
+        """Start `argv` with the host's name in its environment."""
+        environment = {**(options.pop("env", None) or os.environ), **self.environment, "HOCKET_HOST": host}
+        return subprocess.Popen(argv, env=environment, **options)
+
+    def trunk_bytes(self) -> int:
+        """From the wire's own counters of the racks' uplinks, frame headers included."""
+        counted = shape.bytes_so_far(self._directory)
+        return sum(counted[link] for link in self._uplinks_out)
+
+
 @contextlib.contextmanager
 def open_bed(cluster: Cluster) -> Iterator[Bed]:
-    """The cluster on this machine, until the context ends.
-
-    Raises TestbedError where network namespaces are not allowed.
-    """
+    """The cluster on this machine, until the context ends: in namespaces, or where these are not allowed, on loopback."""
     with contextlib.ExitStack() as stack:
         try:
             testbed = stack.enter_context(Testbed(cluster))
-        except TestbedError as error:
-            raise TestbedError(
-                f"the demo's cluster cannot be emulated: {error}\n"
-                "hint: on a machine without namespaces, compare with `hocket bench all_reduce --against gloo`"
-            ) from None
-        yield NamespaceBed(testbed)
+        except TestbedError:
+            directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="hocket-shape-"))
+            yield LoopbackBed(cluster, Path(directory))
+        else:
+            yield NamespaceBed(testbed)

@@ -13,7 +13,8 @@ from msgspec import Struct
 
 from hocket.errors import ArtefactError
 
-BYTES_PER_LINK = 8
+BYTES_PER_LINK = 16
+"""When the link is free again (nanoseconds), and the bytes that crossed it so far; both little-endian."""
 
 
 class Shape(Struct, frozen=True, kw_only=True):
@@ -34,6 +35,15 @@ def write(
     shape = Shape(table=str(table), links_bit_per_s=tuple(links_bit_per_s), routes=routes)
     path.write_bytes(msgspec.json.encode(shape))
     return path
+
+
+def bytes_so_far(directory: Path) -> tuple[int, ...]:
+    """By link: bytes that ranks have sent over it."""
+    table = (directory / "links").read_bytes()
+    return tuple(
+        int.from_bytes(table[at + 8 : at + BYTES_PER_LINK], "little")
+        for at in range(0, len(table), BYTES_PER_LINK)
+    )
 
 
 def read(path: Path, host: str, hosts: Sequence[str]) -> tuple[str, tuple[float, ...], list[list[int]]]:

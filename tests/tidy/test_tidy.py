@@ -1,0 +1,99 @@
+"""The rules of the house that a program can check."""
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LINES_MAX = 500
+"""More is several concepts in one file. Listed files have a reason; the list may only shrink."""
+
+LONG = {
+    "crates/executor/src/core.rs": "all that threads share, and how a completion releases the next op",
+    "crates/wire/src/mesh.rs": "door and calls are two sides of one handshake",
+    "crates/kernels/src/tests.rs": "one oracle for all kernels",
+}
+UNSAFE = ("crates/wire/", "crates/kernels/", "crates/python/")
+
+
+def tracked(*suffixes):
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return [name for name in listed.splitlines() if name.endswith(suffixes) and (ROOT / name).exists()]
+
+
+def text(name):
+    return (ROOT / name).read_text()
+
+
+@pytest.mark.parametrize("name", tracked(".rs", ".py", ".js"))
+def test_files_are_of_one_concept(name):
+    """A reader would have to hold several things in mind to change one."""
+    lines = len(text(name).splitlines())
+    assert lines <= LINES_MAX or name in LONG, f"{name} has {lines} lines"
+
+
+def test_files_say_what_they_are_for():
+    """A newcomer could not tell from its first lines what a file is for."""
+    silent = [
+        name
+        for name in tracked(".py")
+        if text(name).strip() and ast.get_docstring(ast.parse(text(name))) is None
+    ]
+    silent += [name for name in tracked(".rs") if not text(name).startswith(("//!", "#!"))]
+    assert silent == []
+
+
+def test_nothing_is_left_for_later():
+    """Work that somebody forgot would ship as a comment."""
+    pattern = re.compile(r"\b(TODO|FIXME|XXX|todo!|unimplemented!|#\[allow)")
+    found = [
+        name
+        for name in tracked(".rs", ".py", ".js")
+        if name != "tests/tidy/test_tidy.py" and pattern.search(text(name))
+    ]
+    assert found == []
+
+
+def test_unsafe_code_stays_where_it_belongs():
+    """Memory errors could come from anywhere."""
+    found = [
+        name
+        for name in tracked(".rs")
+        if re.search(r"^[^/]*\bunsafe\b(?!_)", text(name), re.MULTILINE) and not name.startswith(UNSAFE)
+    ]
+    assert found == []
+
+
+def test_no_path_or_address_of_one_machine():
+    """The project would build or run on one machine alone."""
+    pattern = re.compile(r"(?<![\w.])/(home/\w+|root|work)/|https?://[\w.]*(pypi|crates)[\w.]*/")
+    found = [
+        name
+        for name in tracked(".rs", ".py", ".toml", ".txt", ".md", ".yml", "Makefile", "run")
+        if name != "tests/tidy/test_tidy.py" and pattern.search(text(name))
+    ]
+    assert found == []
+
+
+def test_importing_hocket_is_light():
+    """`hocket --help` would take seconds, and need PyTorch."""
+    script = "import sys, hocket, hocket.cli.main; print(*{'torch', 'numpy', 'sklearn', 'rich'} & set(sys.modules))"
+    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert loaded.strip() == ""
+
+
+def test_every_verb_has_help_with_an_example():
+    """A user would have to read the source to use a verb."""
+    verbs = sorted(
+        each.stem
+        for each in (ROOT / "python/hocket/cli").glob("*.py")
+        if each.stem not in ("__init__", "main")
+    )
+    hocket = str(Path(sys.executable).with_name("hocket"))
+    for verb in verbs:
+        said = subprocess.run([hocket, verb, "--help"], capture_output=True, text=True, check=True).stdout
+        assert "Example:" in said, f"hocket {verb} --help has no example"
