@@ -54,8 +54,8 @@ class Bed(Protocol):
     def popen(self, host: str, argv: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
         """Start `argv` on a host; it ends with the bed at the latest."""
 
-    def trunk_bytes(self) -> int:
-        """Bytes that went from one rack to another so far, all racks and both directions."""
+    def trunk_bytes(self) -> int | None:
+        """Bytes that went from one rack to another so far, all racks and both directions; None: not counted."""
 
 
 class NamespaceBed:

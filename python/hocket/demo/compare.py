@@ -258,8 +258,9 @@ def _progress(phase: Phase) -> Callable[[Event], None]:
 
 
 def _result(trained: Trained) -> str:
-    crossed = trained.trunk_bytes_per_step / 1e6
-    return f"{_seconds(median_step_s([trained]))} a step, {crossed:.1f} MB of it over the trunk"
+    step = f"{_seconds(median_step_s([trained]))} a step"
+    crossed = trained.trunk_bytes_per_step
+    return step if crossed is None else f"{step}, {crossed / 1e6:.1f} MB over the trunk"
 
 
 def _seconds(time_s: float) -> str:

@@ -30,7 +30,7 @@ class Strategy(Struct, frozen=True, kw_only=True):
     step_s: float
     steps_per_s: float
     wait_share: float
-    trunk_bytes_per_step: float
+    trunk_bytes_per_step: float | None
     loss: float
     metric: float
     metric_std: float | None
@@ -79,13 +79,14 @@ def row(name: str, runs: Sequence[Trained], compute_s: float) -> Strategy:
     step_s = median_step_s(runs)
     metrics = [_metric(trained) for trained in runs]
     losses = [_losses(trained) for trained in runs]
+    crossed = [each.trunk_bytes_per_step for each in runs if each.trunk_bytes_per_step is not None]
     return Strategy(
         name=name,
         label=STRATEGIES[name],
         step_s=step_s,
         steps_per_s=1 / step_s,
         wait_share=max(0.0, 1 - compute_s / step_s),
-        trunk_bytes_per_step=statistics.fmean(trained.trunk_bytes_per_step for trained in runs),
+        trunk_bytes_per_step=statistics.fmean(crossed) if crossed else None,
         loss=statistics.fmean(each[-1] for each in losses),
         metric=statistics.fmean(metrics),
         metric_std=statistics.stdev(metrics) if len(metrics) > 1 else None,

@@ -46,11 +46,11 @@ class Training(Struct, frozen=True, kw_only=True):
 
 
 class Trained(Struct, frozen=True, kw_only=True):
-    """What came of it: `ranks` by rank, and what crossed the trunk in a step after the warm-up."""
+    """What came of it: `ranks` by rank, and what crossed the trunk in a step after the warm-up, if counted."""
 
     training: Training
     ranks: tuple[RankResult, ...]
-    trunk_bytes_per_step: float
+    trunk_bytes_per_step: float | None
 
 
 def train(bed: Bed, training: Training, directory: Path, on_event: OnEvent) -> Trained:
@@ -64,10 +64,11 @@ def train(bed: Bed, training: Training, directory: Path, on_event: OnEvent) -> T
     if len(watch.trunk_bytes) != len(watch.marks):
         raise PeerError(f"training with {training.strategy}: rank 0 did not tell that its steps had ended")
     before, after = watch.trunk_bytes
+    crossed = None if before is None or after is None else after - before
     return Trained(
         training=training,
         ranks=tuple(_read(rank_file(directory, rank)) for rank in range(len(bed.cluster.hosts))),
-        trunk_bytes_per_step=(after - before) / (training.steps - WARM_UP_STEPS),
+        trunk_bytes_per_step=None if crossed is None else crossed / (training.steps - WARM_UP_STEPS),
     )
 
 
@@ -135,7 +136,7 @@ class _Watch(io.BytesIO):
     def __init__(self, bed: Bed, on_event: OnEvent, marks: tuple[int, ...]) -> None:
         super().__init__()
         self.marks = marks
-        self.trunk_bytes: list[int] = []
+        self.trunk_bytes: list[int | None] = []
         self._bed = bed
         self._on_event = on_event
 
