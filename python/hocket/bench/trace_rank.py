@@ -16,10 +16,11 @@ from hocket.artefacts.plan import Synchroniser
 from hocket.bench.alternate import Spread, alternate
 from hocket.launch.rendezvous import join
 from hocket.planners.compile import all_reduce_program
+from hocket.planners.default import SHARED_CHUNK_BYTES
 from hocket.settings import Settings
 
-BUCKETS = 4
-ELEMENTS = 250_000
+BUCKETS = 3
+ELEMENTS = 1_048_576
 MATRIX = 512
 MATRIX_PRODUCTS = 6
 
@@ -91,7 +92,7 @@ def _load(engine: _native.Engine, world: int, elements: int, index: int) -> int:
         dtype="f32",
         op="sum",
         scale=1.0,
-        synchroniser=Synchroniser(algorithm="direct", chunk_bytes=65_536),
+        synchroniser=Synchroniser(algorithm="direct", chunk_bytes=SHARED_CHUNK_BYTES),
     )
     return engine.load(program, {0: (memory, 0)}, priority=index, label=f"bucket {index}")
 

@@ -56,7 +56,7 @@ def command() -> None:
     "--algorithm", type=click.Choice(["direct", "ring"]), default="direct", show_default=True, help="Ours."
 )
 @click.option(
-    "--chunk-bytes", type=click.IntRange(64), default=262_144, show_default=True, help="Pipelining unit."
+    "--chunk-bytes", type=click.IntRange(64), default=524_288, show_default=True, help="Pipelining unit."
 )
 @click.option("--tcp", is_flag=True, help="Loopback TCP between the ranks, no shared memory.")
 @json_option

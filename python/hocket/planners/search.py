@@ -18,6 +18,7 @@ from hocket.artefacts.plan import Algorithm, Bucket, Candidate, Codec, Plan, Syn
 from hocket.artefacts.profile import Gradient, Profile
 from hocket.errors import UsageError
 from hocket.planners.cost import Load, Prediction, predict_on
+from hocket.planners.default import SHARED_CHUNK_BYTES
 from hocket.planners.links import LinkGraph, link_graph
 from hocket.planners.order import contiguous_order, given_order, host_blocks, rack_blocks
 from hocket.planners.traffic import ITEM_BYTES, traffic
@@ -97,6 +98,8 @@ def _candidates(
         for algorithm_title, algorithm, sizes in _algorithms(cluster, graph):
             for order_title, order in _orders(cluster, graph):
                 synchroniser = Synchroniser(algorithm=algorithm, sizes=sizes)
+                if algorithm == "direct":
+                    synchroniser = msgspec.structs.replace(synchroniser, chunk_bytes=SHARED_CHUNK_BYTES)
                 if codec_name != "none":
                     synchroniser = _with_codec(synchroniser, codec_name, slow, order)
                     if not synchroniser.codec_links:
