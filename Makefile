@@ -21,7 +21,7 @@ demo: setup ## train on an emulated cluster with DDP and with Hocket, and compar
 
 test: setup check ## every test: Rust, then Python
 	cargo test --workspace
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --doctest-modules python/hocket tests
 
 check: setup ## formatting, lints, types, layers
 	cargo fmt --all --check

@@ -33,7 +33,7 @@ def test_truncated_records_are_used_and_said(tmp_path: Path) -> None:
 def test_header_cut_off(tmp_path: Path) -> None:
     """A rank that died before its first record would hide all others."""
     (write_trace(tmp_path, SMALL) / "rank-1.hktrace").write_bytes(b"HKTRACE1")
-    assert "rank-1.hktrace ends within its header" in build(tmp_path).read_text()
+    assert "rank-1.hktrace is truncated: its 0 whole records are shown" in build(tmp_path).read_text()
     assert len(numbers(tmp_path)["breakdown"]) == SMALL.world - 1
 
 

@@ -104,14 +104,16 @@ def test_nan_is_reported_once_with_its_parameter(tmp_path):
 
 def test_collectives_complete_while_the_gil_is_held(tmp_path, monkeypatch):
     """A data loader or a user's C code that holds the GIL would stop communication."""
-    from hocket.report.records import read_records
+    from hocket.artefacts.trace import Kind, RunInfo, read, write_run
 
     monkeypatch.setenv("TRACE", str(tmp_path))
     ended = ranks.run("scripts:hold_the_gil", 2, tmp_path)
     assert ended.outcome.code == 0, ended.output
+    write_run(Path(tmp_path), RunInfo(world=2, hosts=("here", "here")))
+    trace = read(Path(tmp_path))
     for rank, (_, held_until_ns, _) in enumerate(ended.returned):
-        records, _ = read_records(Path(tmp_path) / f"rank-{rank}.hktrace", rank, 2)
-        done = records[records["kind"] == 16]["end_ns"]
+        records = trace.records(rank)
+        done = records[records["kind"] == Kind.INSTANCE]["end_ns"]
         assert len(done) == 1
         assert done[0] < held_until_ns
 

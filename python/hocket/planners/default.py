@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from hocket.artefacts.plan import Bucket, Plan, Synchroniser
+from hocket.artefacts.plan import Plan, Synchroniser
+from hocket.planners.buckets import buckets, bundles
 
 FIRST_BUCKET_BYTES = 1 << 20
 """The first bucket is ready early in backward: a small one puts the network to work."""
@@ -17,8 +18,6 @@ BUCKET_BYTES = 4 << 20
 SHARED_CHUNK_BYTES = 524_288
 """Through shared memory a chunk costs a post and a wake-up: of 128 KiB to 2 MiB, 512 KiB and 1 MiB were fastest for 25 MB on
 4 ranks (4.1 ms; 256 KiB took 4.4 ms, 128 KiB 5.1 ms, 2 MiB 5.8 ms, Gloo 24 ms, in turns in one run)."""
-
-ITEM_BYTES = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2}
 
 
 class Shape(Struct, frozen=True, kw_only=True):
@@ -50,20 +49,11 @@ def default_plan(gradients: Sequence[Shape], hosts: Sequence[str]) -> Plan:
         )
     else:
         synchroniser, why = Synchroniser(algorithm="ring"), "each rank has its own host"
-    buckets = tuple(
-        Bucket(
-            gradients=tuple(gradient.name for gradient in bundle),
-            elements=sum(gradient.elements + 1 for gradient in bundle),
-            dtype=bundle[0].dtype,
-            priority=priority,
-            synchroniser=synchroniser,
-        )
-        for priority, bundle in enumerate(_bundles(gradients))
-    )
+    bundled = bundles(list(reversed(gradients)), BUCKET_BYTES, first_bytes=FIRST_BUCKET_BYTES)
     return Plan(
         world=world,
         order=tuple(range(world)),
-        buckets=buckets,
+        buckets=buckets(bundled, synchroniser),
         label=f"default {synchroniser.algorithm}",
         reason=f"Nothing was measured; {why}.",
         predicted_step_s=0.0,
@@ -79,16 +69,3 @@ def _blocks(hosts: Sequence[str]) -> list[int]:
         else:
             blocks.append(1)
     return blocks
-
-
-def _bundles(gradients: Sequence[Shape]) -> list[list[Shape]]:
-    """Backward makes gradients in reverse; a bundle closes when it is large enough, one open per element type."""
-    closed: list[list[Shape]] = []
-    opened: dict[str, list[Shape]] = {}
-    for gradient in reversed(gradients):
-        bundle = opened.setdefault(gradient.dtype, [])
-        bundle.append(gradient)
-        limit = BUCKET_BYTES if closed else FIRST_BUCKET_BYTES
-        if sum(each.elements for each in bundle) * ITEM_BYTES[gradient.dtype] >= limit:
-            closed.append(opened.pop(gradient.dtype))
-    return closed + list(opened.values())

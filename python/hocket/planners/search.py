@@ -14,14 +14,15 @@ from typing import Literal
 import msgspec
 
 from hocket.artefacts.cluster import Cluster
-from hocket.artefacts.plan import Algorithm, Bucket, Candidate, Codec, Plan, Synchroniser
+from hocket.artefacts.plan import Algorithm, Candidate, Codec, Plan, Synchroniser
 from hocket.artefacts.profile import Gradient, Profile
 from hocket.errors import UsageError
+from hocket.planners.buckets import buckets, bundles
 from hocket.planners.cost import Load, Prediction, predict_on
 from hocket.planners.default import SHARED_CHUNK_BYTES
 from hocket.planners.links import LinkGraph, link_graph
 from hocket.planners.order import contiguous_order, given_order, host_blocks, rack_blocks
-from hocket.planners.traffic import ITEM_BYTES, traffic
+from hocket.planners.traffic import traffic
 
 CodecPolicy = Literal["auto", "none", "f16"]
 """`auto`: also try f16 where a link is slow. `none`: never. `f16`: always: on slow links if there
@@ -104,10 +105,10 @@ def _candidates(
                     synchroniser = _with_codec(synchroniser, codec_name, slow, order)
                     if not synchroniser.codec_links:
                         continue
-                for size_title, bundles in _bucketings(profile):
+                for size_title, bundled in _bucketings(profile):
                     titles = (order_title, algorithm_title, codec_title, size_title)
                     label = " ".join(title for title in titles if title)
-                    each = _unscored(label, order, bundles, synchroniser)
+                    each = _unscored(label, order, bundled, synchroniser)
                     plans.append((each, predict_on(each.buckets, order, graph, profile)))
     return [
         (msgspec.structs.replace(each, predicted_step_s=prediction.step_s), prediction)
@@ -159,49 +160,27 @@ def _with_codec(
 
 def _bucketings(profile: Profile) -> Iterator[tuple[str, list[list[Gradient]]]]:
     """Gradients in the order backward makes them, split at each size; equal splits only once."""
+    positions = {gradient.name: at for at, gradient in enumerate(profile.gradients)}
+    backward = sorted(profile.gradients, key=lambda each: (each.ready_s, -positions[each.name]))
     seen: list[list[list[Gradient]]] = []
     for size in BUCKET_BYTES:
-        bundles = _bundles(profile, size)
-        if bundles not in seen and len(bundles) <= BUCKETS_MAX:
-            seen.append(bundles)
-            yield f"{size >> 20} MiB" if size else "one bucket", bundles
-
-
-def _bundles(profile: Profile, size: int | None) -> list[list[Gradient]]:
-    """One open bundle per dtype; a bundle closes when it has reached the size."""
-    backward = sorted(enumerate(profile.gradients), key=lambda entry: (entry[1].ready_s, -entry[0]))
-    closed: list[list[Gradient]] = []
-    opened: dict[str, list[Gradient]] = {}
-    for _, gradient in backward:
-        bundle = opened.setdefault(gradient.dtype, [])
-        bundle.append(gradient)
-        if size and sum(each.elements for each in bundle) * _item_bytes(gradient) >= size:
-            closed.append(opened.pop(gradient.dtype))
-    return closed + list(opened.values())
-
-
-def _item_bytes(gradient: Gradient) -> int:
-    if gradient.dtype not in ITEM_BYTES:
-        known = ", ".join(ITEM_BYTES)
-        raise UsageError(f"profile: gradient {gradient.name} has dtype {gradient.dtype}: known are {known}")
-    return ITEM_BYTES[gradient.dtype]
+        bundled = bundles(backward, size)
+        if bundled not in seen and len(bundled) <= BUCKETS_MAX:
+            seen.append(bundled)
+            yield f"{size >> 20} MiB" if size else "one bucket", bundled
 
 
 def _unscored(
-    label: str, order: tuple[int, ...], bundles: list[list[Gradient]], synchroniser: Synchroniser
+    label: str, order: tuple[int, ...], bundled: list[list[Gradient]], synchroniser: Synchroniser
 ) -> Plan:
-    """A bucket holds its gradients and one flag element for each, which says that the gradient is there."""
-    buckets = tuple(
-        Bucket(
-            gradients=tuple(gradient.name for gradient in bundle),
-            elements=sum(gradient.elements + 1 for gradient in bundle),
-            dtype=bundle[0].dtype,
-            priority=priority,
-            synchroniser=synchroniser,
-        )
-        for priority, bundle in enumerate(bundles)
+    return Plan(
+        world=len(order),
+        order=order,
+        buckets=buckets(bundled, synchroniser),
+        label=label,
+        reason="",
+        predicted_step_s=0.0,
     )
-    return Plan(world=len(order), order=order, buckets=buckets, label=label, reason="", predicted_step_s=0.0)
 
 
 def _reason(best: Plan, chosen: Prediction, worst: Plan, refused: Prediction) -> str:

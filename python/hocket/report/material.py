@@ -12,13 +12,16 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 from msgspec import Struct, structs
 
+from hocket.artefacts import trace
 from hocket.artefacts.plan import Candidate
-from hocket.artefacts.trace import RUN_FILE, RunInfo, metrics_file
+from hocket.artefacts.trace import RUN_FILE, RankRecords, RunInfo, metrics_file, records_file
 from hocket.errors import ArtefactError
 from hocket.report.markup import NAME_CHARACTERS_MAX, clipped
-from hocket.report.records import RECORD, Records, read_records, read_run
+
+Records = npt.NDArray[np.void]
 
 # Of ranks: their pairs' traffic takes 134 MB then; beyond it a single page answers nothing.
 WORLD_MAX = 4_096
@@ -124,8 +127,9 @@ def load(directory: Path) -> Material:
         raise ArtefactError(
             f"{directory} is not a directory\nhint: give the one that `hocket run --trace DIR` wrote"
         )
-    run = read_run(directory / RUN_FILE)
-    if not 1 <= run.world <= WORLD_MAX:
+    read = trace.read(directory)
+    run = read.run
+    if run.world > WORLD_MAX:
         raise ArtefactError(
             f"{directory / RUN_FILE}: a world of {run.world} ranks: a report shows 1 to {WORLD_MAX}"
         )
@@ -134,14 +138,11 @@ def load(directory: Path) -> Material:
     missing: list[int] = []
     metrics = []
     for rank in range(run.world):
-        path = directory / f"rank-{rank}.hktrace"
-        if path.exists():
-            own, said = read_records(path, rank, run.world)
-            records.append(own)
-            notes += said
-        else:
-            records.append(np.empty(0, RECORD))
+        own = read.rank_records(rank)
+        records.append(own.records)
+        if own.missing:
             missing.append(rank)
+        notes += _not_whole(records_file(directory, rank).name, own)
         metrics.append(_metrics(metrics_file(directory, rank), notes))
     if missing:
         notes.append(f"No records of rank {', '.join(map(str, missing))}: rank-N.hktrace is missing.")
@@ -153,6 +154,16 @@ def load(directory: Path) -> Material:
         _comparison(directory / "comparison.json"),
         tuple(notes),
     )
+
+
+def _not_whole(name: str, own: RankRecords) -> list[str]:
+    """A sentence for each thing that is not whole."""
+    notes = []
+    if own.truncated:
+        notes.append(f"{name} is truncated: its {len(own.records)} whole records are shown.")
+    if own.dropped:
+        notes.append(f"{name}: {own.dropped} records did not fit the recorder's buffer and are missing.")
+    return notes
 
 
 def number(value: object) -> float | None:

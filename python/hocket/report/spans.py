@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from hocket.report.markup import NAME_CHARACTERS_MAX, clipped
-from hocket.report.material import BACKWARD, FORWARD, INSTANCE, OPTIMIZER, SEND, STEP, WAIT, Material
-from hocket.report.records import Records
+from hocket.report.material import BACKWARD, FORWARD, INSTANCE, OPTIMIZER, SEND, STEP, WAIT, Material, Records
 
 # A span is about 45 bytes of JSON: together they take 1 MB, half of the page's limit, and draw in one frame.
 SPANS_MAX = 20_000
