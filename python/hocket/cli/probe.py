@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import socket
 import sys
 from collections.abc import Sequence
@@ -16,14 +15,12 @@ from rich.table import Table
 
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster
-from hocket.errors import UsageError
-from hocket.launch import address as addresses
 from hocket.launch import hosts as hosts_file
 from hocket.launch.processes import ProcessSpec
+from hocket.launch.remote import SSH, processes_over, store_for
 from hocket.measure.hosts import AGENT, probe_hosts
 from hocket.measure.network import estimate_s
 
-SSH = "ssh -o BatchMode=yes -o ConnectTimeout=10"
 HOSTS_SHOWN_MAX = 16
 """Matrices of more hosts do not fit a terminal; the file has them."""
 
@@ -66,11 +63,8 @@ def command(
         listed = hosts_file.read(hosts)
         names = list(dict.fromkeys(hosts_file.place(listed, world)))
         slots = {host.name: host.slots for host in listed}
-        reach = shlex.split(ssh)
-        processes = [ProcessSpec(argv=argv, host=name, prefix=[*reach, name], remote=True) for name in names]
-        store = store or _address_towards(names)
-    if store and ":" not in store:
-        store = addresses.join(store, 0)
+        processes = processes_over(ssh, names, argv)
+        store = store_for(names, store)
     measured = _probe(processes, store)
     cluster = msgspec.structs.replace(
         measured,
@@ -98,20 +92,6 @@ def _probe(processes: Sequence[ProcessSpec], store: str | None) -> Cluster:
             bar.update(task, completed=done, total=total, description=f"{about}: {what}")
 
         return probe_hosts(processes, store=store, progress=progress)
-
-
-def _address_towards(names: Sequence[str]) -> str:
-    """The address of this machine on the way to the first host that is another one."""
-    machines = [name.rpartition("@")[2] for name in names]
-    others = [machine for machine in machines if machine not in ("localhost", socket.gethostname())]
-    if not others:
-        return addresses.LOOPBACK
-    found = next(filter(None, map(addresses.towards, others)), None)
-    if found is None:
-        raise UsageError(
-            f"no address of this machine is known that `{others[0]}` could reach\nhint: give it with --store"
-        )
-    return found
 
 
 def _print(cluster: Cluster) -> None:

@@ -13,7 +13,9 @@ from rich.table import Table
 from hocket.artefacts import files
 from hocket.artefacts.profile import Profile
 from hocket.errors import Error, UsageError
+from hocket.launch import hosts as hosts_file
 from hocket.launch.processes import ProcessSpec
+from hocket.launch.remote import SSH, processes_over, store_for
 from hocket.launch.run import launch
 from hocket.settings import Settings
 
@@ -25,21 +27,34 @@ GRADIENTS_SHOWN = 10
     "-n",
     "--world",
     type=click.IntRange(1),
-    default=1,
-    show_default=True,
-    help="Ranks, side by side as in the job.",
+    help="Ranks, side by side as in the job; default 1, or all slots.",
 )
+@click.option(
+    "--hosts", type=click.Path(path_type=Path), help="Hosts file: `NAME [slots=N]` a line, over ssh."
+)
+@click.option("--ssh", default=SSH, show_default=True, help="Command that reaches a host.")
+@click.option("--store", help="ADDRESS[:PORT] of this machine that all hosts reach; default: found out.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), default="profile.json", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print the profile as JSON instead of a table.")
 @click.option("-m", "as_module", is_flag=True, help="SCRIPT is a module's name.")
 @click.argument("script")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def command(
-    *, world: int, output: Path, as_json: bool, as_module: bool, script: str, arguments: tuple[str, ...]
+    *,
+    world: int | None,
+    hosts: Path | None,
+    ssh: str,
+    store: str | None,
+    output: Path,
+    as_json: bool,
+    as_module: bool,
+    script: str,
+    arguments: tuple[str, ...],
 ) -> None:
     """Run SCRIPT for some steps, time its parts and each gradient, and stop it.
 
-    The script must call hk.distribute; its gradients are not synchronised meanwhile.
+    The script must call hk.distribute; its gradients are not synchronised meanwhile. With --hosts, rank 0 writes the file, on
+    the first host.
 
     Example: hocket profile -n 4 -o profile.json train.py --batch 32
     """
@@ -47,7 +62,11 @@ def command(
         raise UsageError(f"script {script} does not exist")
     argv = [sys.executable, *(["-m"] if as_module else []), script, *arguments]
     output.unlink(missing_ok=True)
-    outcome = launch([ProcessSpec(argv=argv)] * world, settings=Settings(profile_out=str(output.absolute())))
+    processes = [ProcessSpec(argv=argv)] * (world or 1)
+    if hosts is not None:
+        names = hosts_file.place(hosts_file.read(hosts), world)
+        processes, store = processes_over(ssh, names, argv), store_for(names, store)
+    outcome = launch(processes, settings=Settings(profile_out=str(output.absolute())), store=store)
     if outcome.failures:
         raise Error(f"the script failed while it was profiled: {outcome.failures[0]}")
     if not output.exists():

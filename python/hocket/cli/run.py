@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import shlex
 import signal
-import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,13 +12,12 @@ from typing import Any
 import click
 
 from hocket.errors import UsageError
-from hocket.launch import address as addresses
 from hocket.launch import hosts as hosts_file
 from hocket.launch.processes import SIGNALLED, ProcessSpec
+from hocket.launch.remote import SSH, processes_over, store_for
 from hocket.launch.run import launch
 from hocket.settings import Settings
 
-SSH = "ssh -o BatchMode=yes -o ConnectTimeout=10"
 PATH = click.Path(path_type=Path)
 
 
@@ -82,15 +79,8 @@ def command(
         processes = [ProcessSpec(argv=argv)] * (world or 1)
     else:
         names = hosts_file.place(hosts_file.read(hosts), world)
-        reach = shlex.split(ssh)
-        threads_set = {name: os.environ[name] for name in ("OMP_NUM_THREADS",) if name in os.environ}
-        processes = [
-            ProcessSpec(argv=argv, host=name, prefix=[*reach, name], remote=True, environment=threads_set)
-            for name in names
-        ]
-        store = store or _address_for(names)
-    if store and (":" not in store or addresses.is_literal(store)):
-        store = addresses.join(store, 0)
+        processes = processes_over(ssh, names, argv)
+        store = store_for(names, store)
     _say_threads(processes)
     try:
         outcome = launch(processes, settings=settings, store=store, quiet_others=quiet_others)
@@ -108,22 +98,6 @@ def _absolute(path: Path | None, *, must_exist: bool) -> str | None:
     if path is not None and must_exist and not path.exists():
         raise UsageError(f"{path} does not exist")
     return None if path is None else str(path.absolute())
-
-
-def _address_for(names: list[str]) -> str:
-    """The address of this machine that the first host which is not this machine would be reached from."""
-    here = {"localhost", socket.gethostname()}
-    others = [name.rpartition("@")[2] for name in names if name.rpartition("@")[2] not in here]
-    if not others:
-        return addresses.LOOPBACK
-    for name in others:
-        found = addresses.towards(name)
-        if found is not None:
-            return found
-    raise UsageError(
-        f"no address of this machine is known that `{others[0]}` could reach\n"
-        "hint: give it with --store ADDRESS"
-    )
 
 
 def _say_threads(processes: list[ProcessSpec]) -> None:

@@ -1,0 +1,51 @@
+"""Ranks on other machines: how each is started over ssh, and where they find this machine's store."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import socket
+from collections.abc import Sequence
+
+from hocket.errors import UsageError
+from hocket.launch import address as addresses
+from hocket.launch.processes import ProcessSpec
+
+SSH = "ssh -o BatchMode=yes -o ConnectTimeout=10"
+"""The command that reaches a host; the host's name is appended."""
+
+
+def processes_over(ssh: str, names: Sequence[str], argv: Sequence[str]) -> list[ProcessSpec]:
+    """`argv` once on each of the hosts, by rank; a thread count that was set here is set there."""
+    reach = shlex.split(ssh)
+    threads = {name: os.environ[name] for name in ("OMP_NUM_THREADS",) if name in os.environ}
+    return [
+        ProcessSpec(argv=argv, host=name, prefix=[*reach, name], remote=True, environment=threads)
+        for name in names
+    ]
+
+
+def store_for(names: Sequence[str], given: str | None) -> str:
+    """`HOST:PORT` of the store as the hosts reach it; port 0: any.
+
+    Args:
+        names: the hosts, as `user@host` or `host`.
+        given: what the user said; None: the address of this machine on the way to the first host that is another one.
+
+    Raises:
+        UsageError: no way to any of them is known.
+    """
+    address = given or _address_towards([name.rpartition("@")[2] for name in names])
+    return addresses.join(address, 0) if ":" not in address or addresses.is_literal(address) else address
+
+
+def _address_towards(machines: Sequence[str]) -> str:
+    others = [machine for machine in machines if machine not in ("localhost", socket.gethostname())]
+    if not others:
+        return addresses.LOOPBACK
+    found = next(filter(None, map(addresses.towards, others)), None)
+    if found is None:
+        raise UsageError(
+            f"no address of this machine is known that `{others[0]}` could reach\nhint: give it with --store ADDRESS"
+        )
+    return found
