@@ -1,11 +1,31 @@
-"""Prints the requirements of pyproject.toml, with those of the extras that are named: what set-up installs."""
+"""Prints the requirements of pyproject.toml, with those of the extras that are named: what set-up installs.
 
+A PyTorch that is there and recent enough stays; else the one that this version is tested with is asked for.
+"""
+
+import importlib.metadata
 import sys
 import tomllib
 from pathlib import Path
+
+TORCH_MIN = (2, 4)
+TORCH_TESTED = "torch==2.15.0"
+
+
+def has_torch() -> bool:
+    """Whether this Python sees a PyTorch of at least TORCH_MIN."""
+    try:
+        version = importlib.metadata.version("torch")
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return tuple(int(part) for part in version.split("+")[0].split(".")[:2]) >= TORCH_MIN
+
 
 project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())["project"]
 wanted = list(project["dependencies"])
 for extra in sys.argv[1:]:
     wanted += project["optional-dependencies"][extra]
+wanted = [each for each in wanted if not each.startswith("torch")]
+if not has_torch():
+    wanted.append(TORCH_TESTED)
 sys.stdout.write("\n".join(dict.fromkeys(wanted)) + "\n")

@@ -34,6 +34,9 @@ class Bed(Protocol):
     title: str
     """What it is, for people: the end of "trains in …"."""
 
+    remarks: Sequence[str]
+    """What a person must know about it before believing its numbers, a line each."""
+
     cluster: Cluster
 
     carries_any_program: bool
@@ -62,6 +65,7 @@ class NamespaceBed:
     """The testbed's network namespaces."""
 
     title = "network namespaces of this machine"
+    remarks: Sequence[str] = ()
     carries_any_program = True
     # The hosts' names lead nowhere inside a namespace, so Gloo is told the interface.
     environment: Mapping[str, str] = {"GLOO_SOCKET_IFNAME": "eth0"}
@@ -88,12 +92,16 @@ class NamespaceBed:
 class LoopbackBed:
     """All hosts on loopback; the wire itself keeps the cluster's rates, so only Hocket is slowed to them."""
 
-    title = "loopback, at rates that Hocket's wire keeps by itself (network namespaces are not allowed here)"
+    title = "loopback, at rates that Hocket's wire keeps by itself"
     carries_any_program = False
 
-    def __init__(self, cluster: Cluster, directory: Path) -> None:
-        """`directory` holds what ranks share; it must outlive them."""
+    def __init__(self, cluster: Cluster, directory: Path, why: str) -> None:
+        """`directory` holds what ranks share; it must outlive them. `why`: not namespaces."""
         self.cluster = cluster
+        self.remarks = (
+            f"falls back to loopback: {why}",
+            "DDP is left out: only what Hocket sends can be slowed to the cluster's rates there",
+        )
         self._directory = directory
         racks = rack_names(cluster)
         uplinks = {rack.name: rack.uplink_bit_per_s for rack in cluster.racks}
@@ -144,8 +152,8 @@ def open_bed(cluster: Cluster) -> Iterator[Bed]:
     with contextlib.ExitStack() as stack:
         try:
             testbed = stack.enter_context(Testbed(cluster))
-        except TestbedError:
+        except TestbedError as error:
             directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="hocket-shape-"))
-            yield LoopbackBed(cluster, Path(directory))
+            yield LoopbackBed(cluster, Path(directory), str(error))
         else:
             yield NamespaceBed(testbed)
