@@ -3,7 +3,7 @@
 import pytest
 
 from hocket.artefacts.plan import Candidate
-from hocket.demo.comparison import quality, row, speedup
+from hocket.demo.comparison import Comparison, Strategy, quality, row, speedup
 from hocket.demo.events import RankResult
 from hocket.demo.training import Trained, Training
 
@@ -20,6 +20,12 @@ def _trained(steps_s: list[float], *, seed: int = 0, loss: float = 2.0, right: i
         ranks.append(RankResult(rank=rank, times_s=times_s, losses=losses, score_total=right, score_count=10))
     training = Training(strategy="ddp", model="digits", steps=len(steps_s), seed=seed)
     return Trained(training=training, ranks=tuple(ranks), trunk_bytes_per_step=100.0 + seed)
+
+
+def _comparison(*strategies: Strategy) -> Comparison:
+    return Comparison(
+        model="", metric_name="", cluster="", strategies=strategies, candidates=(), plan_reason=""
+    )
 
 
 def test_the_median_leaves_out_the_warm_up() -> None:
@@ -56,8 +62,15 @@ def test_one_seed_has_no_spread() -> None:
 def test_the_ratio_is_of_step_times() -> None:
     """Broken: the headline would be wrong."""
     slow, fast = row("ddp", [_trained([5.9] * 4)], 0.1), row("hocket", [_trained([0.9] * 4)], 0.1)
-    assert speedup(fast, slow) == pytest.approx(6.0)
-    assert speedup(slow, slow) == 1
+    comparison = _comparison(slow, fast)
+    assert speedup(comparison, "hocket") == pytest.approx(6.0)
+    assert speedup(comparison, "ddp", "hocket") == pytest.approx(1 / 6)
+    assert speedup(comparison, "ddp") == 1
+
+
+def test_no_ratio_is_claimed_over_what_was_not_trained() -> None:
+    """Broken: on loopback, where DDP is left out, Hocket would be shown as its own baseline."""
+    assert speedup(_comparison(row("hocket", [_trained([0.9] * 4)], 0.1)), "hocket") is None
 
 
 def test_regret_and_error_of_prediction() -> None:

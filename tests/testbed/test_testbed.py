@@ -82,9 +82,9 @@ def test_links_have_their_rates_and_the_trunk_counts():
         after = bed.trunk_bytes()
         within = measured_bit_per_s(bed, "a", "c")
         crossed = after["x"][0] - before["x"][0]
-    assert 0.8 * 50e6 < across < 1.02 * 50e6
-    assert 0.7 * 400e6 < within < 1.02 * 400e6
-    assert crossed > across / 8 * 0.5
+    assert 0.5 * 50e6 < across < 1.05 * 50e6
+    assert 0.3 * 400e6 < within < 1.05 * 400e6
+    assert crossed > across / 8 * 0.3
     assert abs(crossed - (after["y"][1] - before["y"][1])) < 0.2 * crossed
 
 

@@ -88,7 +88,10 @@ def command(
     with Screen(console) as screen:
         screen.say(f"{MODELS[model].label}: {wanted.steps} steps with each strategy")
         with open_bed(cluster) as bed:
-            screen.say(f"{describe(cluster)}, as {bed.title}\n")
+            screen.say(f"{describe(cluster)}, as {bed.title}")
+            for remark in bed.remarks:
+                screen.say(f"note: {remark}")
+            screen.say("")
             compared = compare(bed, wanted, screen)
             numbers = _numbers(compared, wanted, bed, screen.elapsed_s)
         report = build(compared.trace, output / REPORT)
@@ -108,6 +111,11 @@ def _print(console: Console, compared: Compared, wanted: Wanted) -> None:
     comparison = compared.comparison
     console.print()
     console.print(_table(comparison, wanted))
+    console.print()
+    gains = [(each, speedup(comparison, "hocket", each.name)) for each in comparison.strategies[:-1]]
+    if gains:
+        said = ", ".join(f"{quantity.digits(gain)} times those of {each.label}" for each, gain in gains)
+        console.print(f"Hocket's steps per second are {said}.", highlight=False)
     console.print(
         f"Waiting: what of a step is beyond the {quantity.seconds(compared.compute_s)} that it computes, as "
         f"profiled, the same for all. Times are medians, without the first {WARM_UP_STEPS} steps.",
@@ -137,7 +145,7 @@ def _table(comparison: Comparison, wanted: Wanted) -> Table:
         table.add_row(
             each.label,
             quantity.digits(each.steps_per_s),
-            quantity.digits(speedup(each, comparison.strategies[0])),
+            quantity.digits(speedup(comparison, each.name)),
             quantity.share(each.wait_share),
             quantity.size(each.trunk_bytes_per_step),
             quantity.digits(each.loss, 4),
@@ -173,19 +181,23 @@ def _verdict(compared: Compared) -> str:
 
 def _numbers(compared: Compared, wanted: Wanted, bed: Bed, elapsed_s: float) -> dict[str, Any]:
     """All that was found, with what one must know to repeat it."""
-    first = compared.comparison.strategies[0]
+    comparison = compared.comparison
     return {
         "version": 1,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": _machine(),
         "bed": bed.title,
+        "remarks": list(bed.remarks),
         "steps": wanted.steps,
         "warm_up_steps": WARM_UP_STEPS,
         "seeds": wanted.seeds,
         "compute_s": compared.compute_s,
         "elapsed_s": elapsed_s,
-        "speedup": {each.name: speedup(each, first) for each in compared.comparison.strategies},
-        "comparison": msgspec.to_builtins(compared.comparison),
+        "speedup": {each.name: speedup(comparison, each.name) for each in comparison.strategies},
+        "hocket_over": {
+            each.name: speedup(comparison, "hocket", each.name) for each in comparison.strategies
+        },
+        "comparison": msgspec.to_builtins(comparison),
         "cluster_given": msgspec.to_builtins(bed.cluster),
         "cluster_measured": msgspec.to_builtins(compared.cluster),
         "plan": msgspec.to_builtins(compared.plan),

@@ -95,9 +95,10 @@ def row(name: str, runs: Sequence[Trained], compute_s: float) -> Strategy:
     )
 
 
-def speedup(strategy: Strategy, baseline: Strategy) -> float:
-    """How many steps `strategy` takes in the time of one of `baseline`."""
-    return baseline.step_s / strategy.step_s
+def speedup(comparison: Comparison, name: str, over: str = "ddp") -> float | None:
+    """How many steps `name` takes in the time of one of `over`; None when either was not trained."""
+    step_s = {each.name: each.step_s for each in comparison.strategies}
+    return step_s[over] / step_s[name] if name in step_s and over in step_s else None
 
 
 def quality(candidates: Sequence[Candidate], chosen: str) -> PlanQuality | None:
