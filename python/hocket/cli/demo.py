@@ -88,7 +88,7 @@ def command(
     with Screen(console) as screen:
         screen.say(f"{MODELS[model].label}: {wanted.steps} steps with each strategy")
         with open_bed(cluster) as bed:
-            screen.say(f"{describe(cluster)}, as {bed.title}")
+            screen.say(f"{describe(cluster)}: {bed.title}")
             for remark in bed.remarks:
                 screen.say(f"note: {remark}")
             screen.say("")

@@ -32,7 +32,7 @@ class Bed(Protocol):
     """Hosts of an emulated cluster, up for as long as its context is."""
 
     title: str
-    """What it is, for people: the end of "trains in …"."""
+    """What it is, for people."""
 
     remarks: Sequence[str]
     """What a person must know about it before believing its numbers, a line each."""
@@ -98,7 +98,7 @@ class LoopbackBed:
     def __init__(self, cluster: Cluster, directory: Path, why: str) -> None:
         """`directory` holds what ranks share; it must outlive them. `why`: not namespaces."""
         self.cluster = cluster
-        self.remarks = (
+        self.remarks: Sequence[str] = (
             f"falls back to loopback: {why}",
             "DDP is left out: only what Hocket sends can be slowed to the cluster's rates there",
         )
