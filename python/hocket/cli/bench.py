@@ -149,3 +149,16 @@ def trace(*, world: int, rounds: int, out: Path | None) -> None:
     table.add_row("on / off", f"{result['ratio']:.4f}")
     Console().print(table)
     _write(out, result)
+
+
+@command.command("verify")
+@json_option
+def verify(*, out: Path | None) -> None:
+    """How long 64 ranks and 200 buckets take to compile and verify."""
+    from hocket.bench.verify import measure  # noqa: PLC0415  # loads what only this verb needs
+
+    cost = measure()
+    click.echo(
+        f"{cost.world} ranks, {cost.buckets} buckets of {cost.elements:,} elements: {cost.total_s:.2f} s"
+    )
+    _write(out, {name: getattr(cost, name) for name in cost.__struct_fields__})
