@@ -36,10 +36,14 @@ fmt: setup ## format everything
 	$(BIN)/ruff format python tests examples
 	$(BIN)/ruff check --fix python tests examples
 
+bless: setup ## write the golden files anew; review the difference
+	HOCKET_BLESS=1 $(BIN)/python -m pytest -q tests/programs/test_golden.py
+
 bench: setup ## benchmarks, in alternation with other libraries
 	$(BIN)/hocket bench all_reduce --against gloo
 	$(BIN)/hocket bench hook
 	$(BIN)/hocket bench trace
+	$(BIN)/hocket bench verify
 
 clean: ## remove what set-up and builds made
 	rm -rf $(VENV) target python/hocket/*.so
