@@ -28,8 +28,11 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// An instruction that is ready to be computed.
-type Task = Reverse<(u32, u64, u32, u32)>;
+/// An instruction that is ready to be computed: priority, then the end of the longest chain first, then first come.
+///
+/// Deep first finishes a chunk while it is in the caches: of an all-reduce of 25 MB on 4 ranks, first come first served would
+/// walk over all chunks once per peer.
+type Task = Reverse<(u32, Reverse<u32>, u64, u32, u32)>;
 
 /// Shared state of one rank.
 pub struct Core {
@@ -228,7 +231,13 @@ impl Core {
     /// Puts `op` into the compute queue.
     pub fn enqueue(&self, loaded: &Arc<Loaded>, op: u32) {
         let sequence = self.sequence.fetch_add(1, Ordering::Relaxed);
-        lock(&self.compute).push(Reverse((loaded.priority, sequence, loaded.number, op)));
+        lock(&self.compute).push(Reverse((
+            loaded.priority,
+            Reverse(loaded.depth(op)),
+            sequence,
+            loaded.number,
+            op,
+        )));
         if self.workers > 0 {
             self.work.notify_one();
         } else {
@@ -244,7 +253,7 @@ impl Core {
     /// Runs the most urgent instruction, if one waits.
     pub fn work_once(&self) -> bool {
         let task = lock(&self.compute).pop();
-        let Some(Reverse((_, _, program, op))) = task else { return false };
+        let Some(Reverse((.., program, op))) = task else { return false };
         if let Some(loaded) = self.program(program) {
             self.run(&loaded, op);
         }
@@ -280,7 +289,7 @@ impl Core {
                 else {
                     return self.fail(&format!("{} offered memory outside its arena", peer.name()));
                 };
-                take(&receive.landing, receive.peer_dtype, &source);
+                take(&receive.landing, receive.peer_dtype, &source, loaded.bytes as usize);
                 let post = Post::Taken { program: loaded.number, instance, op: receive.peer_op };
                 if let Err(error) = shared.post(post) {
                     return self.fail(&format!("cannot wake {}: {error}", peer.name()));
@@ -293,7 +302,7 @@ impl Core {
 
     fn compute(&self, loaded: &Loaded, compute: &Compute) {
         match compute {
-            Compute::Copy { dst, src } => dst.copy_from(src),
+            Compute::Copy { dst, src } => dst.copy_from(src, loaded.bytes as usize),
             Compute::Cast { dst, dtype, src, src_dtype } => dst.cast_from(*dtype, *src_dtype, src.as_bytes()),
             Compute::Reduce { op, dst, dtype, src, src_dtype } => {
                 dst.reduce_from(*op, *dtype, *src_dtype, src.as_bytes());

@@ -79,6 +79,8 @@ pub struct Loaded {
     pub bytes: u64,
     /// Keeps scratch memory alive.
     _scratch: Vec<Allocation>,
+    /// Per instruction, how many others come before it on the longest chain.
+    depths: Vec<u32>,
     states: Vec<State>,
     remaining: AtomicU32,
     launched: AtomicU32,
@@ -96,6 +98,7 @@ impl Loaded {
         bytes: u64,
         scratch: Vec<Allocation>,
     ) -> Self {
+        let depths = depths(&instructions);
         let states = instructions.iter().map(|_| State::default()).collect();
         Self {
             number,
@@ -104,12 +107,18 @@ impl Loaded {
             instructions,
             bytes,
             _scratch: scratch,
+            depths,
             states,
             remaining: AtomicU32::new(0),
             launched: AtomicU32::new(0),
             completed: AtomicU32::new(0),
             launched_ns: AtomicU64::new(0),
         }
+    }
+
+    /// How many instructions come before `op` on the longest chain.
+    pub fn depth(&self, op: u32) -> u32 {
+        self.depths[op as usize]
     }
 
     /// Launches so far.
@@ -261,6 +270,17 @@ impl Loaded {
     pub fn peers(&self) -> impl Iterator<Item = Rank> + '_ {
         self.instructions.iter().filter_map(Instruction::peer)
     }
+}
+
+/// Instructions come after what they depend on, so one pass is enough.
+fn depths(instructions: &[Instruction]) -> Vec<u32> {
+    let mut depths = vec![0; instructions.len()];
+    for (at, instruction) in instructions.iter().enumerate() {
+        for &next in &instruction.then {
+            depths[next as usize] = depths[next as usize].max(depths[at] + 1);
+        }
+    }
+    depths
 }
 
 #[cfg(test)]

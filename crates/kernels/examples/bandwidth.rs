@@ -3,9 +3,7 @@
 //!
 //! Bytes moved are those that a kernel must read and write. Kernel and `memcpy` take turns; medians are printed.
 
-use hocket_kernels::{
-    DType, ReduceOp, cast, copy_streaming, first_non_finite, reduce, reduce_many, round, scale,
-};
+use hocket_kernels::{DType, ReduceOp, cast, copy, first_non_finite, reduce, reduce_many, round, scale};
 use std::hint::black_box;
 use std::io::{self, Write};
 use std::time::Instant;
@@ -33,7 +31,7 @@ struct Case {
 
 const CASES: &[Case] = &[
     case("memcpy", 4, 4, 8, |dst, src| dst.copy_from_slice(src)),
-    case("copy_streaming", 4, 4, 8, copy_streaming),
+    case("copy", 4, 4, 8, |dst, src| copy(dst, src, src.len())),
     case("f32 += f32", 4, 4, 12, |dst, src| reduce(ReduceOp::Sum, DType::F32, dst, DType::F32, src)),
     case("f32 max= f32", 4, 4, 12, |dst, src| reduce(ReduceOp::Max, DType::F32, dst, DType::F32, src)),
     case("f32 += f16", 4, 2, 10, |dst, src| reduce(ReduceOp::Sum, DType::F32, dst, DType::F16, src)),

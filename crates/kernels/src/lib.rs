@@ -27,7 +27,7 @@ mod tests;
 mod x86;
 
 pub use cast::cast;
-pub use copy::copy_streaming;
+pub use copy::copy;
 pub use dtype::{DType, ReduceOp};
 pub use reduce::{reduce, reduce_many};
 pub use scale::{round, scale};

@@ -208,9 +208,9 @@ impl Region {
         unsafe { std::slice::from_raw_parts_mut(self.address(), self.len) }
     }
 
-    /// `self = src`.
-    pub fn copy_from(&self, src: &Self) {
-        hocket_kernels::copy_streaming(self.as_bytes_mut(), src.as_bytes());
+    /// `self = src`, of `together_bytes` that are moved at a time.
+    pub fn copy_from(&self, src: &Self, together_bytes: usize) {
+        hocket_kernels::copy(self.as_bytes_mut(), src.as_bytes(), together_bytes);
     }
 
     /// `self = convert(src)`.

@@ -7,11 +7,12 @@ use hocket_kernels::{DType, cast};
 /// Source bytes that pass through a conversion at a time; a block and its conversion stay in the second-level cache.
 const BLOCK_BYTES: usize = 64 * 1024;
 
-/// Lands `source`, whose elements are of type `dtype`, as if it had crossed a wire in `landing`'s wire type.
-pub fn take(landing: &Landing, dtype: DType, source: &Region) {
+/// Lands `source`, whose elements are of type `dtype`, as if it had crossed a wire in `landing`'s wire type. It is part of
+/// `together_bytes` that are moved at a time.
+pub fn take(landing: &Landing, dtype: DType, source: &Region, together_bytes: usize) {
     let Landing { region, land } = landing;
     let (Land::Cast { wire, .. } | Land::Reduce { wire, .. }) = *land else {
-        return region.copy_from(source);
+        return region.copy_from(source, together_bytes);
     };
     if wire == dtype {
         return apply(region, *land, source.as_bytes());
