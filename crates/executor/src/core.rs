@@ -161,16 +161,22 @@ impl Core {
         if loaded.instructions.is_empty() {
             self.finish_instance(loaded, loaded.instance());
         }
+        let now_ns = self.traced_now_ns();
         for op in roots {
-            self.release(loaded, op);
+            self.release(loaded, op, now_ns);
         }
     }
 
+    /// The time, for records; no clock is read when there are none.
+    fn traced_now_ns(&self) -> u64 {
+        if self.recorder.is_some() { now_ns() } else { 0 }
+    }
+
     /// The dependencies of `op` are met: it may go.
-    fn release(&self, loaded: &Arc<Loaded>, op: u32) {
+    fn release(&self, loaded: &Arc<Loaded>, op: u32, now_ns: u64) {
         let instance = loaded.instance();
         if self.recorder.is_some() {
-            loaded.note_ready(op, now_ns());
+            loaded.note_ready(op, now_ns);
         }
         match &loaded.instructions[op as usize].action {
             Action::Compute(_) => self.enqueue(loaded, op),
@@ -330,14 +336,15 @@ impl Core {
     pub fn complete(&self, loaded: &Arc<Loaded>, op: u32) {
         let instance = loaded.instance();
         let instruction = &loaded.instructions[op as usize];
-        if let Some(recorder) = &self.recorder {
-            let (ready_ns, start_ns) = loaded.times(op);
-            recorder.push(&record(loaded, instance, op, instruction, ready_ns, start_ns));
-        }
+        let end_ns = self.traced_now_ns();
         for &next in &instruction.then {
             if loaded.meet(next) {
-                self.release(loaded, next);
+                self.release(loaded, next, end_ns);
             }
+        }
+        // After what waits is under way: nobody waits for a record.
+        if let Some(recorder) = &self.recorder {
+            recorder.push(&record(loaded, instance, op, instruction, end_ns));
         }
         if loaded.finish(op, instance) {
             self.finish_instance(loaded, instance);
@@ -455,18 +462,12 @@ impl Core {
     }
 }
 
-fn record(
-    loaded: &Loaded,
-    instance: u32,
-    op: u32,
-    instruction: &Instruction,
-    ready_ns: u64,
-    start_ns: u64,
-) -> Record {
+fn record(loaded: &Loaded, instance: u32, op: u32, instruction: &Instruction, end_ns: u64) -> Record {
+    let (ready_ns, start_ns) = loaded.times(op);
     Record {
         ready_ns,
         start_ns,
-        end_ns: now_ns(),
+        end_ns,
         bytes: instruction.bytes() as u64,
         program: loaded.number,
         instance,
