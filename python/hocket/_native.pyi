@@ -12,6 +12,11 @@ class Memory(Buffer):
 
     def __len__(self) -> int: ...
 
+class Window(Buffer):
+    """A slice of registered memory that a library works on. Writable buffer of bytes."""
+
+    def __len__(self) -> int: ...
+
 class Engine:
     """One rank's executor and wire. All other methods but `connect` need the mesh to be up.
 
@@ -45,10 +50,32 @@ class Engine:
 
     def allocate(self, size_bytes: int) -> Memory: ...
     def load(
-        self, program: Program, buffers: Mapping[int, tuple[Memory, int]], *, priority: int, label: str
+        self,
+        program: Program,
+        buffers: Mapping[int, tuple[Memory, int]],
+        *,
+        priority: int,
+        label: str,
+        kernels: Mapping[str, int] = ...,
     ) -> int:
         """Compile this rank's part. `buffers`: bound buffer id → (memory, byte offset). All ranks load the same programs in the
-        same order. Lower `priority` overtakes higher. Returns the program's number."""
+        same order. Lower `priority` overtakes higher. Returns the program's number.
+
+        `kernels`: addresses of the user's kernels by name, each a C function `void (const void *const *inputs, const int64_t
+        *input_bytes, void *const *outputs, const int64_t *output_bytes, const double *constants)` that lives as long as the
+        engine, may be called from any thread, and keeps to the bytes that it is given."""
+
+    def unload(self, program: int) -> None:
+        """Free what a program holds; its last launch must have been waited for."""
+
+    def state(self, program: int, name: str) -> Window | None:
+        """The executor's own buffer of that name (state or scratch) in a loaded program."""
+
+    def next_external(self, timeout_s: float) -> tuple[int, int, Window, Window | None] | None:
+        """The next collective that waits for a library: program, op, its slice, and where an all-to-all goes; None: none came."""
+
+    def complete_external(self, program: int, op: int) -> None:
+        """The library has done it: what waits for it may go."""
 
     def launch(self, program: int) -> None:
         """Start an instance; the previous one of the same program must have been waited for."""
@@ -81,9 +108,10 @@ class Readiness:
         gradients: Sequence[int],
         on_first: Callable[[], None],
         adopt: Callable[[int, int, Any], None],
+        twice: Callable[[int, int], None],
     ) -> None:
         """`gradients[b]`: how many bucket `b` waits for. `on_first()` is called by the first hook of each backward, `adopt(bucket,
-        index, parameter)` when a parameter's gradient is not the bucket's view (it copies and puts the view back)."""
+        index, parameter)` when a parameter's gradient is not the bucket's view (it copies and puts the view back), `twice(bucket, index)` when a gradient comes again after its bucket was launched."""
 
     enabled: bool
     """False: hooks do nothing (gradient accumulation)."""
@@ -99,6 +127,75 @@ class Readiness:
 
     def wait(self, timeout_s: float) -> None:
         """Until all buckets of this backward are reduced; then ready for the next."""
+
+    def wait_bucket(self, bucket: int, timeout_s: float) -> None:
+        """Until one bucket is reduced, if it was launched."""
+
+    def reset(self) -> None:
+        """Ready for the next backward: all buckets were waited for."""
+
+Range = tuple[int, int, int]
+"""(buffer, start, stop)"""
+
+Line = tuple[str, int] | None
+"""File and line of the user's Python that made an op."""
+
+class Builder:
+    """Makes a program op by op, each rank's in its own sequential order; dependencies follow from memory."""
+
+    def __init__(self, name: str, world: int) -> None: ...
+    def buffer(self, rank: int, name: str, dtype: str, elements: int, kind: str) -> int: ...
+    def kernel(
+        self, name: str, *, elementwise: bool, updates: bool, joins: str | None, constants: Sequence[float]
+    ) -> int: ...
+    def copy(self, rank: int, src: Range, dst: Range, *, casts: bool, source: Line) -> int: ...
+    def reduce(self, rank: int, op: str, src: Range, dst: Range, *, source: Line) -> int: ...
+    def scale(self, rank: int, factor: float, dst: Range, *, source: Line) -> int: ...
+    def round(self, rank: int, to: str, dst: Range, *, source: Line) -> int: ...
+    def record_non_finite(self, rank: int, src: Range, *, source: Line) -> int: ...
+    def call(
+        self, rank: int, kernel: int, inputs: Sequence[Range], outputs: Sequence[Range], *, source: Line
+    ) -> int: ...
+    def send(
+        self, rank: int, src: Range, peer: int, tag: int, *, wire: str, count: Range | None, source: Line
+    ) -> int: ...
+    def recv(
+        self,
+        rank: int,
+        dst: Range,
+        peer: int,
+        tag: int,
+        *,
+        wire: str,
+        reduce: str | None,
+        count: Range | None,
+        source: Line,
+    ) -> int: ...
+    def collective(
+        self,
+        rank: int,
+        what: str,
+        of: Range,
+        *,
+        members: Sequence[int],
+        op: str,
+        scale: float,
+        algorithm: str,
+        numbers: Sequence[int],
+        root: int | None,
+        dst: Range | None,
+        source: Line,
+    ) -> int: ...
+    def fence(self, rank: int) -> None:
+        """The next op comes after all so far, and all later ones after it."""
+
+    def ensure_all_reduce(self, buffer: int, members: Sequence[int], op: str, scale: float) -> None:
+        """The buffer ends as `scale · op` over the members, the same bits on all."""
+
+    def ensure_same(self, buffer: int, members: Sequence[int]) -> None:
+        """The buffer ends as the same bits on all members, which depend on what each held."""
+
+    def finish(self) -> Program: ...
 
 class Program:
     """What all ranks do, immutable; passes give new programs. `str(program)` is its text form.
@@ -149,8 +246,14 @@ class Program:
     def verify(self) -> None:
         """Raise ProgramError with all errors, if there are any."""
 
-    def buffers(self, rank: int) -> list[tuple[str, str, int, bool]]:
-        """By buffer of a rank: name, element type, elements, whether it is scratch."""
+    def fuse(self) -> Program:
+        """Messages cast and reduce by themselves where a scratch buffer stood between."""
+
+    def show(self, path: Any = None) -> Any:
+        """Write an SVG of the dataflow graph to `path` (default: `NAME.svg` here); returns where it is."""
+
+    def buffers(self, rank: int) -> list[tuple[str, str, int, str]]:
+        """By buffer of a rank: name, element type, elements, kind (`bound`, `scratch`, `state`, `shared_state`)."""
 
     def ops(self, rank: int) -> list[dict[str, Any]]:
         """By op of a rank: its fields by name; `op` says which it is, slices are (buffer, start, stop)."""
@@ -160,3 +263,12 @@ def cache_line_ns() -> float | None:
 
 def now_ns() -> int:
     """The clock of trace records: CLOCK_MONOTONIC, nanoseconds."""
+
+def run_kernel(
+    name: str,
+    address: int | None,
+    inputs: Sequence[Buffer],
+    outputs: Sequence[Buffer],
+    constants: Sequence[float],
+) -> None:
+    """Run one kernel of whole slices on contiguous arrays; `address` of a user's, None for a built-in."""

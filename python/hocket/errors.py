@@ -9,6 +9,10 @@ class ArtefactError(Error):
     """A cluster, profile, plan or trace file cannot be read: missing, truncated, invalid or of a newer version."""
 
 
+class PolicyError(Error):
+    """A policy cannot be traced, raised in a handler, or makes programs that are refused; the message has its file and line."""
+
+
 class ProgramError(Error):
     """A program is refused: text that does not parse, or ops that lose, double, race or deadlock."""
 

@@ -49,6 +49,12 @@ class Settings:
         "HOCKET_INTERFACE", None, str, "Interface or address that the wire binds to."
     )
     plan: str | None = _variable("HOCKET_PLAN", None, str, "Plan file to run; else a default plan is made.")
+    policy: str | None = _variable(
+        "HOCKET_POLICY", None, str, "Policy to run: a ready-made one's name, or FILE.py[:CLASS]."
+    )
+    timer_interval_s: float | None = _variable(
+        "HOCKET_TIMER_INTERVAL_S", None, float, "Seconds between calls of a policy's `on_timer`."
+    )
     cluster: str | None = _variable(
         "HOCKET_CLUSTER", None, str, "Cluster file that the default plan is made for."
     )

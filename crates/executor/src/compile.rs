@@ -1,9 +1,10 @@
 //! Program → this rank's instructions: slices become regions, messages know the peer's own instruction number.
 
+use crate::compute::{Call, Compute};
 use crate::error::Error;
 use hocket_ids::{Rank, Tag};
 use hocket_kernels as kernels;
-use hocket_program::{BufferKind, DType, Kernel, Op, Program, Record, ReduceOp, Slice};
+use hocket_program::{BufferKind, Collective, DType, Kernel, Op, Program, Record, ReduceOp, Slice};
 use hocket_trace::Kind;
 use hocket_wire::memory::Region;
 use hocket_wire::tcp::{Land, Landing};
@@ -29,43 +30,8 @@ pub enum Action {
     Send(Send),
     /// Takes bytes from a peer.
     Receive(Receive),
-}
-
-/// Work on local memory.
-#[derive(Debug)]
-pub enum Compute {
-    Copy {
-        dst: Region,
-        src: Region,
-    },
-    Cast {
-        dst: Region,
-        dtype: kernels::DType,
-        src: Region,
-        src_dtype: kernels::DType,
-    },
-    Reduce {
-        op: kernels::ReduceOp,
-        dst: Region,
-        dtype: kernels::DType,
-        src: Region,
-        src_dtype: kernels::DType,
-    },
-    Scale {
-        dst: Region,
-        dtype: kernels::DType,
-        factor: f64,
-    },
-    Round {
-        dst: Region,
-        dtype: kernels::DType,
-        to: kernels::DType,
-    },
-    NonFinite {
-        src: Region,
-        dtype: kernels::DType,
-        first_element: usize,
-    },
+    /// A collective that a library does: its slice, and the other one of an all-to-all.
+    Library(Region, Option<Region>),
 }
 
 /// A message to a peer.
@@ -81,6 +47,8 @@ pub struct Send {
     pub dtype: kernels::DType,
     /// Element type on the wire.
     pub wire: kernels::DType,
+    /// Where it says how many of the elements go.
+    pub count: Option<Region>,
 }
 
 /// A message from a peer.
@@ -98,12 +66,52 @@ pub struct Receive {
     pub wire: kernels::DType,
     /// Element type of the region.
     pub dtype: kernels::DType,
+    /// Where it says how many of the elements come.
+    pub count: Option<Region>,
+}
+
+/// How many of `elements` move: all, or what the count says, which is read when the message starts and is not written
+/// before it ends. A count that says more than there are is as good as all: `is_sound` has failed the job by then.
+fn moving(elements: usize, count: Option<&Region>) -> usize {
+    count.map_or(elements, |count| usize::try_from(said(count)).unwrap_or(0).min(elements))
+}
+
+fn said(count: &Region) -> i64 {
+    count.as_bytes().try_into().map_or(-1, i64::from_ne_bytes)
+}
+
+/// Whether a count is within its message.
+fn is_sound(elements: usize, count: Option<&Region>) -> Result<(), String> {
+    let wrong = |said: i64| usize::try_from(said).is_ok_and(|said| said <= elements);
+    match count.map(said).filter(|said| !wrong(*said)) {
+        Some(said) => Err(format!("a count says {said} of {elements} elements")),
+        None => Ok(()),
+    }
+}
+
+impl Send {
+    /// What leaves.
+    pub fn region(&self) -> Region {
+        let elements = self.src.len() / self.dtype.bytes();
+        self.src.sub(0, moving(elements, self.count.as_ref()) * self.dtype.bytes())
+    }
 }
 
 impl Receive {
+    /// Elements of the message.
+    pub fn elements(&self) -> usize {
+        moving(self.landing.region.len() / self.dtype.bytes(), self.count.as_ref())
+    }
+
     /// Bytes of the message on the wire.
     pub fn wire_bytes(&self) -> usize {
-        self.landing.region.len() / self.dtype.bytes() * self.wire.bytes()
+        self.elements() * self.wire.bytes()
+    }
+
+    /// Where what comes lands.
+    pub fn landing(&self) -> Landing {
+        let region = self.landing.region.sub(0, self.elements() * self.dtype.bytes());
+        Landing { region, land: self.landing.land }
     }
 }
 
@@ -111,53 +119,60 @@ impl Instruction {
     /// How the trace calls it.
     pub fn kind(&self) -> Kind {
         match &self.action {
-            Action::Compute(Compute::Copy { .. }) => Kind::Copy,
-            Action::Compute(Compute::Cast { .. }) => Kind::Cast,
-            Action::Compute(Compute::Reduce { .. }) => Kind::Reduce,
-            Action::Compute(Compute::Scale { .. } | Compute::Round { .. }) => Kind::Apply,
-            Action::Compute(Compute::NonFinite { .. }) => Kind::Record,
+            Action::Compute(compute) => compute.kind(),
             Action::Send(_) => Kind::Send,
             Action::Receive(_) => Kind::Recv,
+            Action::Library(..) => Kind::Library,
         }
     }
 
     /// The peer, of a message.
     pub fn peer(&self) -> Option<Rank> {
         match &self.action {
-            Action::Compute(_) => None,
+            Action::Compute(_) | Action::Library(..) => None,
             Action::Send(send) => Some(send.peer),
             Action::Receive(receive) => Some(receive.peer),
+        }
+    }
+
+    /// Why it must not start: what a count says.
+    pub fn refusal(&self) -> Result<(), String> {
+        match &self.action {
+            Action::Send(send) => is_sound(send.src.len() / send.dtype.bytes(), send.count.as_ref()),
+            Action::Receive(receive) => {
+                is_sound(receive.landing.region.len() / receive.dtype.bytes(), receive.count.as_ref())
+            }
+            Action::Compute(_) | Action::Library(..) => Ok(()),
         }
     }
 
     /// Bytes moved, on the wire for messages.
     pub fn bytes(&self) -> usize {
         match &self.action {
-            Action::Compute(
-                Compute::Copy { dst, .. }
-                | Compute::Cast { dst, .. }
-                | Compute::Reduce { dst, .. }
-                | Compute::Scale { dst, .. }
-                | Compute::Round { dst, .. }
-                | Compute::NonFinite { src: dst, .. },
-            ) => dst.len(),
-            Action::Send(send) => send.src.len() / send.dtype.bytes() * send.wire.bytes(),
+            Action::Compute(compute) => compute.bytes(),
+            Action::Send(send) => send.region().len() / send.dtype.bytes() * send.wire.bytes(),
             Action::Receive(receive) => receive.wire_bytes(),
+            Action::Library(region, _) => region.len(),
         }
     }
 }
 
-/// Elements of each scratch buffer of `rank`, in bytes, by buffer: what the executor must allocate.
-pub fn scratch_bytes(program: &Program, rank: Rank) -> Vec<Option<usize>> {
+/// Bytes of each buffer of `rank` that the executor must allocate, by buffer; `None` for bound ones.
+pub fn own_bytes(program: &Program, rank: Rank) -> Vec<Option<usize>> {
     program.ranks[rank.index()]
         .buffers
         .iter()
-        .map(|buffer| (buffer.kind == BufferKind::Scratch).then(|| buffer.len * buffer.dtype.bytes()))
+        .map(|buffer| (buffer.kind != BufferKind::Bound).then(|| buffer.len * buffer.dtype.bytes()))
         .collect()
 }
 
-/// Compiles `rank`'s part; `buffers` are its regions by buffer id, each as long as declared.
-pub fn compile(program: &Program, rank: Rank, buffers: &[Region]) -> Result<Vec<Instruction>, Error> {
+/// Compiles `rank`'s part; `buffers` are its regions by buffer id, each as long as declared, `functions` what its kernels run.
+pub fn compile(
+    program: &Program,
+    rank: Rank,
+    buffers: &[Region],
+    functions: &[kernels::Function],
+) -> Result<Vec<Instruction>, Error> {
     let wrong = |what: String| Error::Program { name: program.name.clone(), what };
     let own = &program.ranks[rank.index()];
     for (buffer, region) in own.buffers.iter().zip(buffers) {
@@ -180,7 +195,7 @@ pub fn compile(program: &Program, rank: Rank, buffers: &[Region]) -> Result<Vec<
                 .ok_or_else(|| wrong(format!("op {at} comes after op {before}, which does not exist")))?;
             before.push(at as u32);
         }
-        let action = action(program, rank, &node.op, buffers, &messages).map_err(wrong)?;
+        let action = action(program, rank, &node.op, buffers, functions, &messages).map_err(wrong)?;
         instructions.push(Instruction { action, after: node.after.len() as u32, then: Box::default() });
     }
     for (instruction, then) in instructions.iter_mut().zip(successors) {
@@ -220,6 +235,7 @@ fn action(
     rank: Rank,
     op: &Op,
     buffers: &[Region],
+    functions: &[kernels::Function],
     messages: &Messages,
 ) -> Result<Action, String> {
     let own = &program.ranks[rank.index()];
@@ -258,14 +274,35 @@ fn action(
             dtype: dtype(src),
             first_element: src.start,
         }),
-        Op::Send { src, wire, peer, tag } => Action::Send(Send {
+        Op::Call { kernel, inputs, outputs } => {
+            let spec = program.kernels.get(kernel.index()).ok_or("a call of no kernel")?;
+            let function = functions.get(kernel.index()).ok_or("a kernel without a function")?;
+            Action::Compute(Compute::Call(Call {
+                name: spec.name.clone(),
+                function: *function,
+                inputs: inputs.iter().map(region).collect(),
+                outputs: outputs.iter().map(region).collect(),
+                constants: spec.parameters.clone(),
+            }))
+        }
+        Op::Collective {
+            what, slice, algorithm: Some(hocket_program::Algorithm::Library { .. }), ..
+        } => {
+            let other = match what {
+                Collective::AllToAll { dst } => Some(region(dst)),
+                _ => None,
+            };
+            Action::Library(region(slice), other)
+        }
+        Op::Send { src, wire, peer, tag, count } => Action::Send(Send {
             peer: *peer,
             peer_op: matching((rank, *peer, *tag))?.0,
             src: region(src),
             dtype: dtype(src),
             wire: kernel_dtype(*wire),
+            count: count.as_ref().map(region),
         }),
-        Op::Recv { dst, wire, reduce, peer, tag } => {
+        Op::Recv { dst, wire, reduce, peer, tag, count } => {
             let (peer_op, peer_dtype) = *matching((*peer, rank, *tag))?;
             let (own_dtype, wire) = (dtype(dst), kernel_dtype(*wire));
             let land = match reduce {
@@ -280,9 +317,12 @@ fn action(
                 peer_dtype: kernel_dtype(peer_dtype),
                 wire,
                 dtype: own_dtype,
+                count: count.as_ref().map(region),
             })
         }
-        Op::AllReduce { .. } => return Err("a collective is left; lower the program before it is run".into()),
+        Op::Collective { .. } => {
+            return Err("a collective is left; lower the program before it is run".into());
+        }
     })
 }
 

@@ -4,8 +4,10 @@
 //! their peer. The I/O thread is woken only when it sleeps.
 
 use crate::arrival::{Announcement, announce};
-use crate::compile::{Action, Compute, Instruction};
+use crate::compile::{Action, Instruction};
+use crate::compute::Compute;
 use crate::error::Error;
+use crate::external::{External, Externals};
 use crate::loaded::{Loaded, NonFinite};
 use crate::peer::Peer;
 use hocket_ids::Rank;
@@ -49,6 +51,8 @@ pub struct Core {
     /// Ready work, most urgent first.
     compute: Mutex<BinaryHeap<Task>>,
     sequence: AtomicU64,
+    /// Collectives that wait for a library.
+    pub externals: Externals,
     /// Tells worker threads of work; unused when the I/O thread does it all.
     work: Condvar,
     /// Worker threads besides the I/O thread.
@@ -92,6 +96,7 @@ impl Core {
             launches: Mutex::default(),
             compute: Mutex::default(),
             sequence: AtomicU64::new(0),
+            externals: Externals::default(),
             work: Condvar::new(),
             workers,
             sleeping,
@@ -118,6 +123,14 @@ impl Core {
             }
         }
         number
+    }
+
+    /// Puts an empty program at the place of one: peers that are done with it say nothing more of it.
+    pub fn remove(&self, number: u32) {
+        let mut programs = self.programs.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(place) = programs.get_mut(number as usize) {
+            *place = Arc::new(Loaded::new(number, place.label.clone(), 0, Vec::new(), 0, Vec::new()));
+        }
     }
 
     /// Keeps an announcement of a program that is not loaded yet; `Ok(false)` when it is loaded.
@@ -178,8 +191,18 @@ impl Core {
         if self.recorder.is_some() {
             loaded.note_ready(op, now_ns);
         }
-        match &loaded.instructions[op as usize].action {
+        let instruction = &loaded.instructions[op as usize];
+        if let Err(what) = instruction.refusal() {
+            return self.fail(&format!("rank {}: `{}` op {op}: {what}", self.rank, loaded.label));
+        }
+        match &instruction.action {
             Action::Compute(_) => self.enqueue(loaded, op),
+            Action::Library(slice, dst) => self.externals.push(External {
+                program: loaded.number,
+                op,
+                slice: slice.clone(),
+                dst: dst.clone(),
+            }),
             Action::Send(send) => {
                 let peer = self.peer(send.peer);
                 if let Some(shared) = &peer.shared {
@@ -227,7 +250,7 @@ impl Core {
             instance,
             op,
             peer_op: send.peer_op,
-            region: send.src.clone(),
+            region: send.region(),
             dtype: send.dtype,
             wire: send.wire,
         });
@@ -285,51 +308,39 @@ impl Core {
             loaded.note_start(op, now_ns());
         }
         match &loaded.instructions[op as usize].action {
-            Action::Compute(compute) => self.compute(loaded, compute),
+            Action::Compute(compute) => {
+                if let Err(what) = self.compute(loaded, compute) {
+                    return self.fail(&format!("rank {}: `{}` op {op}: {what}", self.rank, loaded.label));
+                }
+            }
             Action::Receive(receive) => {
                 let instance = loaded.instance();
                 let peer = self.peer(receive.peer);
                 let shared = peer.shared.as_ref().expect("receives from other hosts are not queued as work");
-                let bytes = receive.landing.region.len() / receive.dtype.bytes() * receive.peer_dtype.bytes();
+                let bytes = receive.elements() * receive.peer_dtype.bytes();
                 let Some(source) = Region::new(&shared.arena, loaded.offered(op, instance), bytes as u64)
                 else {
                     return self.fail(&format!("{} offered memory outside its arena", peer.name()));
                 };
-                take(&receive.landing, receive.peer_dtype, &source, loaded.bytes as usize);
+                take(&receive.landing(), receive.peer_dtype, &source, loaded.bytes as usize);
                 let post = Post::Taken { program: loaded.number, instance, op: receive.peer_op };
                 if let Err(error) = shared.post(post) {
                     return self.fail(&format!("cannot wake {}: {error}", peer.name()));
                 }
             }
-            Action::Send(_) => unreachable!("sends are not queued as work"),
+            Action::Send(_) | Action::Library(..) => unreachable!("only work is queued as work"),
         }
         self.complete(loaded, op);
     }
 
-    fn compute(&self, loaded: &Loaded, compute: &Compute) {
-        match compute {
-            Compute::Copy { dst, src } => dst.copy_from(src, loaded.bytes as usize),
-            Compute::Cast { dst, dtype, src, src_dtype } => dst.cast_from(*dtype, *src_dtype, src.as_bytes()),
-            Compute::Reduce { op, dst, dtype, src, src_dtype } => {
-                dst.reduce_from(*op, *dtype, *src_dtype, src.as_bytes());
-            }
-            Compute::Scale { dst, dtype, factor } => {
-                hocket_kernels::scale(*dtype, dst.as_bytes_mut(), *factor);
-            }
-            Compute::Round { dst, dtype, to } => hocket_kernels::round(*dtype, dst.as_bytes_mut(), *to),
-            Compute::NonFinite { src, dtype, first_element } => {
-                if let Some(element) = hocket_kernels::first_non_finite(*dtype, src.as_bytes()) {
-                    let mut found = lock(&self.non_finite);
-                    if found.len() < NON_FINITE_MAX {
-                        found.push(NonFinite {
-                            program: loaded.number,
-                            instance: loaded.instance(),
-                            element: first_element + element,
-                        });
-                    }
-                }
+    fn compute(&self, loaded: &Loaded, compute: &Compute) -> Result<(), String> {
+        if let Some(element) = compute.run(loaded.bytes as usize)? {
+            let mut found = lock(&self.non_finite);
+            if found.len() < NON_FINITE_MAX {
+                found.push(NonFinite { program: loaded.number, instance: loaded.instance(), element });
             }
         }
+        Ok(())
     }
 
     /// `op` of the running instance is done: releases what waits for it.

@@ -1,12 +1,14 @@
 //! One rank's executor, as its owner sees it: memory, programs, launches, waits.
 
-use crate::compile::{compile, scratch_bytes};
+use crate::compile::{compile, own_bytes};
 use crate::core::{Core, lock};
 use crate::error::Error;
+use crate::external::External;
 use crate::io_thread::{Connection, run};
 use crate::loaded::{Loaded, NonFinite};
 use crate::peer::Peer;
 use hocket_ids::{BufferId, Rank};
+use hocket_kernels::Function;
 use hocket_program::{BufferKind, Program};
 use hocket_trace::{Kind, Record, Recorder};
 use hocket_wire::clock::now_ns;
@@ -150,11 +152,12 @@ impl Engine {
         Ok(self.arena.allocate(bytes)?)
     }
 
-    /// Compiles our part of `program`; `buffers` are the regions of its bound buffers.
+    /// Compiles our part of `program`; `buffers` are the regions of its bound buffers, `kernels` the user's by name.
     pub fn load(
         &self,
         program: &Program,
         buffers: &HashMap<BufferId, Region>,
+        kernels: &HashMap<String, Function>,
         priority: u32,
         label: &str,
     ) -> Result<u32, Error> {
@@ -173,12 +176,12 @@ impl Engine {
         let mut scratch = Vec::new();
         let mut regions = Vec::new();
         let mut bytes = 0;
-        for (at, wanted) in scratch_bytes(program, rank).into_iter().enumerate() {
+        for (at, wanted) in own_bytes(program, rank).into_iter().enumerate() {
             let buffer = &program.ranks[rank.index()].buffers[at];
             if let Some(wanted) = wanted {
                 let allocation = self.allocate(wanted)?;
                 regions.push(allocation.region().clone());
-                scratch.push(allocation);
+                scratch.push((buffer.name.clone(), allocation));
             } else {
                 debug_assert_eq!(buffer.kind, BufferKind::Bound);
                 let given = buffers.get(&BufferId::from_index(at));
@@ -196,9 +199,39 @@ impl Engine {
                 regions.push(region.sub(0, wanted));
             }
         }
-        let instructions = compile(program, rank, &regions)?;
+        let mut functions = Vec::with_capacity(program.kernels.len());
+        for kernel in &program.kernels {
+            let known = kernels.get(&kernel.name).copied().or_else(|| Function::builtin(&kernel.name));
+            functions.push(known.ok_or_else(|| wrong(format!("there is no kernel `{}`", kernel.name)))?);
+        }
+        let instructions = compile(program, rank, &regions, &functions)?;
         let make = |number| Loaded::new(number, label.to_owned(), priority, instructions, bytes, scratch);
         Ok(self.core.add(make))
+    }
+
+    /// A state buffer of a loaded program.
+    pub fn state(&self, program: u32, name: &str) -> Result<Option<Region>, Error> {
+        Ok(self.loaded(program)?.state(name))
+    }
+
+    /// The next collective that waits for a library, if one comes in time.
+    pub fn next_external(&self, timeout: Duration) -> Option<External> {
+        self.core.externals.next(timeout)
+    }
+
+    /// The library has done it.
+    pub fn complete_external(&self, program: u32, op: u32) -> Result<(), Error> {
+        self.core.complete_external(program, op)
+    }
+
+    /// Frees what a program holds; its number stays taken. Not before its last launch was waited for.
+    pub fn unload(&self, program: u32) -> Result<(), Error> {
+        let loaded = self.loaded(program)?;
+        if !loaded.is_complete() {
+            return Err(Error::Usage(format!("`{}` is unloaded while its last launch runs", loaded.label)));
+        }
+        self.core.remove(program);
+        Ok(())
     }
 
     /// Starts an instance of a loaded program; returns at once.

@@ -6,17 +6,22 @@
 
 mod arrival;
 mod compile;
+mod compute;
 mod core;
 mod engine;
 mod error;
+mod external;
 mod io_thread;
 mod loaded;
 mod peer;
 
 pub use engine::{Engine, Options};
 pub use error::Error;
+pub use external::External;
+pub use hocket_kernels::{Foreign, Function};
 pub use hocket_wire::clock::now_ns;
 pub use hocket_wire::memory::Allocation;
+pub use hocket_wire::memory::Region;
 pub use hocket_wire::mesh::Address;
 pub use hocket_wire::shape::Shape;
 pub use loaded::NonFinite;

@@ -5,7 +5,7 @@
 
 use crate::compile::{Action, Instruction};
 use hocket_ids::Rank;
-use hocket_wire::memory::Allocation;
+use hocket_wire::memory::{Allocation, Region};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 /// Own dependencies are met.
@@ -77,8 +77,8 @@ pub struct Loaded {
     pub instructions: Vec<Instruction>,
     /// Bytes of the program's bound buffers.
     pub bytes: u64,
-    /// Keeps scratch memory alive.
-    _scratch: Vec<Allocation>,
+    /// Scratch and state memory, by the buffers' names.
+    own: Vec<(String, Allocation)>,
     /// Per instruction, how many others come before it on the longest chain.
     depths: Vec<u32>,
     states: Vec<State>,
@@ -96,7 +96,7 @@ impl Loaded {
         priority: u32,
         instructions: Vec<Instruction>,
         bytes: u64,
-        scratch: Vec<Allocation>,
+        own: Vec<(String, Allocation)>,
     ) -> Self {
         let depths = depths(&instructions);
         let states = instructions.iter().map(|_| State::default()).collect();
@@ -106,7 +106,7 @@ impl Loaded {
             priority,
             instructions,
             bytes,
-            _scratch: scratch,
+            own,
             depths,
             states,
             remaining: AtomicU32::new(0),
@@ -114,6 +114,11 @@ impl Loaded {
             completed: AtomicU32::new(0),
             launched_ns: AtomicU64::new(0),
         }
+    }
+
+    /// The executor's own buffer of that name.
+    pub fn state(&self, name: &str) -> Option<Region> {
+        self.own.iter().find(|(known, _)| known == name).map(|(_, allocation)| allocation.region().clone())
     }
 
     /// How many instructions come before `op` on the longest chain.
@@ -256,7 +261,7 @@ impl Loaded {
             .zip(&self.states)
             .filter(|(_, state)| state.done.load(Ordering::Acquire) != running)
             .filter_map(|(instruction, _)| match &instruction.action {
-                Action::Compute(_) => None,
+                Action::Compute(_) | Action::Library(..) => None,
                 Action::Send(send) => Some((send.peer, false)),
                 Action::Receive(receive) => Some((receive.peer, true)),
             })

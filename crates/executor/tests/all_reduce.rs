@@ -29,8 +29,8 @@ fn ring_rank(world: usize, rank: usize, len: usize, wire: DType) -> RankProgram 
         let reduce = (step < world - 1).then_some(ReduceOp::Sum);
         let (out, into) = ((rank + 2 * world - step) % world, (rank + 2 * world - step - 1) % world);
         let tag = Tag::from_index(step);
-        b.push(Op::Send { src: chunk(out), wire, peer: next, tag }, None);
-        b.push(Op::Recv { dst: chunk(into), wire, reduce, peer: before, tag }, None);
+        b.push(Op::Send { src: chunk(out), wire, peer: next, tag, count: None }, None);
+        b.push(Op::Recv { dst: chunk(into), wire, reduce, peer: before, tag, count: None }, None);
     }
     b.finish()
 }
@@ -84,7 +84,7 @@ fn check(hosts: &[&str], len: usize, wire: DType, launches: usize, threads: usiz
     each(&engines, |rank, engine| {
         let memory = engine.allocate(len * 4).unwrap();
         let buffers = HashMap::from([(BufferId(0), memory.region().clone())]);
-        let number = engine.load(&program, &buffers, 0, "bucket").unwrap();
+        let number = engine.load(&program, &buffers, &HashMap::new(), 0, "bucket").unwrap();
         for launch in 0..launches {
             let value = |at: usize, rank: usize| ((at * 7 + rank * 3 + launch) % 64) as f32;
             for (at, cell) in memory.region().as_bytes_mut().chunks_exact_mut(4).enumerate() {
@@ -136,7 +136,7 @@ fn a_dead_rank_is_named() {
     each(&engines, |rank, engine| {
         let memory = engine.allocate(999 * 4).unwrap();
         let buffers = HashMap::from([(BufferId(0), memory.region().clone())]);
-        let number = engine.load(&program, &buffers, 0, "bucket").unwrap();
+        let number = engine.load(&program, &buffers, &HashMap::new(), 0, "bucket").unwrap();
         if rank == 1 {
             engine.close();
             return;
@@ -156,7 +156,7 @@ fn a_time_out_names_the_rank() {
     each(&engines, |rank, engine| {
         let memory = engine.allocate(40).unwrap();
         let buffers = HashMap::from([(BufferId(0), memory.region().clone())]);
-        let number = engine.load(&program, &buffers, 0, "bucket").unwrap();
+        let number = engine.load(&program, &buffers, &HashMap::new(), 0, "bucket").unwrap();
         if rank == 0 {
             engine.launch(number).unwrap();
             let outcome = engine.wait(number, Duration::from_millis(200), || false);

@@ -52,6 +52,10 @@ index!(
     Tag
 );
 index!(
+    /// A function of whole slices that ops of a program call.
+    KernelId
+);
+index!(
     /// A line of the user's source that ops point back to.
     SourceId
 );

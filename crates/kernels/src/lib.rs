@@ -1,5 +1,5 @@
-//! Elementwise kernels over byte slices: reduce, cast, scale, round, scan and copy. They know element types and the
-//! CPU, nothing of programs, ranks or threads.
+//! Kernels over byte slices: elementwise reduce, cast, scale, round, scan and copy; and by name, those of whole slices. They
+//! know element types and the CPU, nothing of programs, ranks or threads.
 //!
 //! Elements are in native byte order; slices need no alignment. What a kernel computes is defined by its scalar form
 //! (`Lanes` of one value); AVX2, AVX-512 and NEON compute the same bits, except for the payload of a NaN.
@@ -16,6 +16,7 @@ mod dtype;
 mod element;
 mod half_float;
 mod lanes;
+mod named;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 mod reduce;
@@ -29,6 +30,7 @@ mod x86;
 pub use cast::cast;
 pub use copy::copy;
 pub use dtype::{DType, ReduceOp};
+pub use named::{Foreign, Function};
 pub use reduce::{reduce, reduce_many};
 pub use scale::{round, scale};
 pub use scan::first_non_finite;

@@ -59,6 +59,11 @@ impl RankBuilder {
         self.program.nodes.is_empty()
     }
 
+    /// Whether a buffer is declared.
+    pub fn has(&self, buffer: BufferId) -> bool {
+        buffer.index() < self.program.buffers.len()
+    }
+
     /// Element type of a declared buffer.
     pub fn dtype(&self, buffer: BufferId) -> DType {
         self.program.buffers[buffer.index()].dtype
@@ -76,20 +81,22 @@ impl RankBuilder {
         for slice in op.reads() {
             self.conflicts(slice, false, &mut after);
         }
-        if let Some(slice) = op.writes() {
+        let written = op.writes();
+        for &slice in &written {
             self.conflicts(slice, true, &mut after);
             // What this write covers can conflict with later ops only through this write.
             self.live[slice.buffer.index()].retain(|access| !slice.covers(&access.slice));
             self.live[slice.buffer.index()].push(Access { slice, op: id, writes: true });
         }
-        let written = op.writes();
         for slice in op.reads() {
-            if !written.is_some_and(|write| write.covers(&slice)) {
+            if !written.iter().any(|write| write.covers(&slice)) {
                 self.live[slice.buffer.index()].push(Access { slice, op: id, writes: false });
             }
         }
         after.sort_unstable();
         after.dedup();
+        // Two outputs of one op may share a buffer.
+        after.retain(|before| *before != id);
         self.program.nodes.push(Node { op, after, source });
         id
     }

@@ -12,6 +12,6 @@ pub mod verify;
 
 pub use build::RankBuilder;
 pub use ops::{
-    Algorithm, Buffer, BufferKind, Contract, DType, Kernel, Node, Op, Program, RankProgram, Record, ReduceOp,
-    Slice, Source,
+    Algorithm, Buffer, BufferKind, Collective, Contract, DType, Kernel, KernelSpec, Node, Op, Program,
+    RankProgram, Record, ReduceOp, Slice, Source,
 };

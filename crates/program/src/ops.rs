@@ -3,7 +3,7 @@
 //! Knows nothing of how ops are executed, lowered or printed. Before adding an op, show that a
 //! composition of these cannot do it.
 
-use hocket_ids::{BufferId, OpId, Rank, SourceId, Tag};
+use hocket_ids::{BufferId, KernelId, OpId, Rank, SourceId, Tag};
 
 /// Element type of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -66,6 +66,10 @@ pub enum BufferKind {
     Bound,
     /// Allocated by the executor; undefined until written.
     Scratch,
+    /// Allocated by the executor, zero when the program is loaded; keeps its contents from launch to launch.
+    State,
+    /// The same, and proven to hold the same bits on all ranks that have a buffer of this kind and name.
+    SharedState,
 }
 
 /// A linear array of elements that ops read and write slices of.
@@ -145,12 +149,27 @@ pub enum Record {
     NonFinite,
 }
 
-/// How a collective is lowered to sends and receives.
+/// A function of whole slices that [`Op::Call`] runs: a built-in by name, or one of the user's.
+#[derive(Clone, Debug, PartialEq)]
+pub struct KernelSpec {
+    /// By which the executor finds it.
+    pub name: String,
+    /// Element `i` of each output depends on element `i` of each input alone; all are equally long.
+    pub elementwise: bool,
+    /// Outputs are read before they are written.
+    pub updates: bool,
+    /// An elementwise kernel of several inputs whose result is this reduction of them, up to rounding.
+    pub joins: Option<ReduceOp>,
+    /// Constants that every call gets.
+    pub parameters: Vec<f64>,
+}
+
+/// Who moves the data of a collective, and how it is lowered to sends and receives.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Algorithm {
-    /// Reduce-scatter and all-gather around the group in its order (Patarasuk and Yuan 2009).
+    /// Around the group in its order (Patarasuk and Yuan 2009).
     Ring,
-    /// Each rank reduces its share out of all the others' memory, and all copy it from there.
+    /// Everybody with everybody: each member owns its part.
     Direct,
     /// Chain-reduce to the leader of each group of ranks, ring among the leaders, broadcast within;
     /// groups are positions of consecutive members in the collective's group, given by their sizes.
@@ -158,6 +177,94 @@ pub enum Algorithm {
         /// Members of each group, in order; their sum is the size of the collective's group.
         sizes: Vec<u32>,
     },
+    /// Recursive halving, then recursive doubling (Thakur, Rabenseifner and Gropp 2005).
+    HalvingDoubling,
+    /// Two complementary binary trees, half of the data on each (Sanders, Speck and Träff 2009).
+    DoubleBinaryTree,
+    /// Like halving-doubling with groups of up to `base` in each round (Guo et al. 2009).
+    Bcube {
+        /// Largest number of peers that exchange in a round.
+        base: u32,
+    },
+    /// The first so many members keep a part each, which all others push to and pull from.
+    ParameterServer {
+        /// How many members serve.
+        servers: u32,
+    },
+    /// Not lowered: handed to a library of that name (Gloo, NCCL, MPI).
+    Library {
+        /// As the executor's owner knows it.
+        name: String,
+    },
+}
+
+/// What a collective does with the slices of its group. Part `i` of `n` of a slice of `len` elements is
+/// `len·i/n .. len·(i+1)/n` and belongs to member `i`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Collective {
+    /// `slice = scale · ⊕ over the group of slice`, on every member.
+    AllReduce,
+    /// As all-reduce, of each member's own part; the other parts are undefined after.
+    ReduceScatter,
+    /// Each member's own part to all.
+    AllGather,
+    /// The root's slice to all.
+    Broadcast {
+        #[expect(missing_docs)]
+        root: Rank,
+    },
+    /// As all-reduce, on the root; the others' slices are undefined after.
+    Reduce {
+        #[expect(missing_docs)]
+        root: Rank,
+    },
+    /// Each member's own part to the root.
+    Gather {
+        #[expect(missing_docs)]
+        root: Rank,
+    },
+    /// The root's parts to their members.
+    Scatter {
+        #[expect(missing_docs)]
+        root: Rank,
+    },
+    /// Part `j` of member `i` becomes part `i` of `dst` of member `j`.
+    AllToAll {
+        /// On this rank.
+        dst: Slice,
+    },
+}
+
+impl Collective {
+    /// Whether values are combined.
+    pub const fn reduces(&self) -> bool {
+        matches!(self, Self::AllReduce | Self::ReduceScatter | Self::Reduce { .. })
+    }
+
+    /// The name in the text form.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::AllReduce => "all_reduce",
+            Self::ReduceScatter => "reduce_scatter",
+            Self::AllGather => "all_gather",
+            Self::Broadcast { .. } => "broadcast",
+            Self::Reduce { .. } => "reduce_to",
+            Self::Gather { .. } => "gather",
+            Self::Scatter { .. } => "scatter",
+            Self::AllToAll { .. } => "all_to_all",
+        }
+    }
+
+    /// The rank that has or gets the whole.
+    pub const fn root(&self) -> Option<Rank> {
+        match self {
+            Self::Broadcast { root }
+            | Self::Reduce { root }
+            | Self::Gather { root }
+            | Self::Scatter { root } => Some(*root),
+            Self::AllReduce | Self::ReduceScatter | Self::AllGather | Self::AllToAll { .. } => None,
+        }
+    }
 }
 
 /// One operation of one rank. `wire` is the element type that crosses to the peer: where it differs
@@ -204,6 +311,8 @@ pub enum Op {
         peer: Rank,
         #[expect(missing_docs)]
         tag: Tag,
+        /// One i64 that says, when the op starts, how many of the elements move; `None`: all. Both ends hold the same.
+        count: Option<Slice>,
     },
     /// Receives from `peer` into `dst`: overwrites, or reduces into what is there.
     Recv {
@@ -217,6 +326,8 @@ pub enum Op {
         peer: Rank,
         #[expect(missing_docs)]
         tag: Tag,
+        /// As of the send; elements beyond keep what they held.
+        count: Option<Slice>,
     },
     /// Notes something about `src` in the run's record; changes nothing.
     Record {
@@ -225,15 +336,26 @@ pub enum Op {
         #[expect(missing_docs)]
         src: Slice,
     },
-    /// `slice = scale · ⊕ over group of slice`, on every rank of the group; lowered before it is run.
-    AllReduce {
+    /// `outputs = kernel(inputs)`.
+    Call {
         #[expect(missing_docs)]
+        kernel: KernelId,
+        #[expect(missing_docs)]
+        inputs: Vec<Slice>,
+        /// Also read when the kernel updates them.
+        outputs: Vec<Slice>,
+    },
+    /// What a group does together; lowered before it is run, unless a library does it.
+    Collective {
+        #[expect(missing_docs)]
+        what: Collective,
+        /// Equally long on all members.
         slice: Slice,
-        /// Members in the order that algorithms use.
+        /// Members in the order of their parts, which is the order that algorithms use.
         group: Vec<Rank>,
         #[expect(missing_docs)]
         op: ReduceOp,
-        /// Factor applied to the result; `1.0` for a sum, `1/n` for a mean.
+        /// Factor applied to a reduction; `1.0` for a sum, `1/n` for a mean.
         scale: f64,
         /// How to lower it; `None` until planned.
         algorithm: Option<Algorithm>,
@@ -241,33 +363,41 @@ pub enum Op {
 }
 
 impl Op {
-    /// Slices that the op reads.
+    /// Slices that the op reads. A call's outputs count as writes alone, also where the kernel updates them.
     pub fn reads(&self) -> Vec<Slice> {
         match self {
-            Self::Copy { src, .. }
-            | Self::Cast { src, .. }
-            | Self::Send { src, .. }
-            | Self::Record { src, .. } => {
-                vec![*src]
-            }
+            Self::Copy { src, .. } | Self::Cast { src, .. } | Self::Record { src, .. } => vec![*src],
+            Self::Send { src, count, .. } => std::iter::once(*src).chain(*count).collect(),
             Self::Reduce { src, dst, .. } => vec![*src, *dst],
             Self::Apply { dst, .. } => vec![*dst],
-            Self::Recv { dst, reduce, .. } => reduce.map(|_| *dst).into_iter().collect(),
-            Self::AllReduce { slice, .. } => vec![*slice],
+            Self::Recv { dst, reduce, count, .. } => reduce.map(|_| *dst).into_iter().chain(*count).collect(),
+            Self::Call { inputs, .. } => inputs.clone(),
+            Self::Collective { slice, .. } => vec![*slice],
         }
     }
 
-    /// The slice that the op writes, if any.
-    pub fn writes(&self) -> Option<Slice> {
+    /// The slices that the op writes.
+    pub fn writes(&self) -> Vec<Slice> {
         match self {
             Self::Copy { dst, .. }
             | Self::Cast { dst, .. }
             | Self::Reduce { dst, .. }
             | Self::Apply { dst, .. }
-            | Self::Recv { dst, .. } => Some(*dst),
-            Self::AllReduce { slice, .. } => Some(*slice),
-            Self::Send { .. } | Self::Record { .. } => None,
+            | Self::Recv { dst, .. }
+            | Self::Collective { what: Collective::AllToAll { dst }, .. } => vec![*dst],
+            Self::Call { outputs, .. } => outputs.clone(),
+            Self::Collective { slice, .. } => vec![*slice],
+            Self::Send { .. } | Self::Record { .. } => Vec::new(),
         }
+    }
+
+    /// Whether memory orders the two: they share elements, and one of them writes.
+    pub fn conflicts(&self, other: &Self) -> bool {
+        let touches = |op: &Self, slice: &Slice| {
+            op.reads().iter().chain(&op.writes()).any(|touched| touched.overlaps(slice))
+        };
+        self.writes().iter().any(|slice| touches(other, slice))
+            || other.writes().iter().any(|slice| touches(self, slice))
     }
 }
 
@@ -300,6 +430,12 @@ pub struct Source {
     pub line: u32,
 }
 
+impl std::fmt::Display for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.file, self.line)
+    }
+}
+
 /// What a program promises of its results; the verifier proves it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Contract {
@@ -315,6 +451,23 @@ pub enum Contract {
         #[expect(missing_docs)]
         scale: f64,
     },
+    /// After the program, `buffer` of each rank of `group` holds the same bits, which depend on what every one of them held
+    /// there before: what lossy compression can promise.
+    Same {
+        /// As above.
+        buffer: BufferId,
+        #[expect(missing_docs)]
+        group: Vec<Rank>,
+    },
+}
+
+impl Contract {
+    /// The buffer and the ranks that it speaks of.
+    pub const fn subject(&self) -> (BufferId, &Vec<Rank>) {
+        match self {
+            Self::AllReduce { buffer, group, .. } | Self::Same { buffer, group } => (*buffer, group),
+        }
+    }
 }
 
 /// What all ranks do to move and combine some buffers: a dataflow graph per rank, joined by messages.
@@ -328,6 +481,8 @@ pub struct Program {
     pub ensures: Vec<Contract>,
     /// Indexed by [`SourceId`].
     pub sources: Vec<Source>,
+    /// Indexed by [`KernelId`].
+    pub kernels: Vec<KernelSpec>,
 }
 
 impl Program {

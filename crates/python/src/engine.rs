@@ -2,7 +2,9 @@
 
 use crate::exceptions::error;
 use crate::program::Program;
-use hocket_executor::{Address, Allocation, Engine as Executor, Error, Options, Shape};
+use hocket_executor::{
+    Address, Allocation, Engine as Executor, Error, Foreign, Function, Options, Region, Shape,
+};
 use hocket_ids::{BufferId, Rank};
 use hocket_trace::Kind;
 use pyo3::exceptions::PyBufferError;
@@ -47,23 +49,51 @@ impl Memory {
     }
 
     unsafe fn __getbuffer__(slf: &Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: i32) -> PyResult<()> {
-        if view.is_null() {
-            return Err(PyBufferError::new_err("no view to fill"));
-        }
-        let region = slf.get().allocation.region();
-        // SAFETY: the bytes stay mapped as long as the object lives, which the view keeps alive; they never move.
-        let filled = unsafe {
-            ffi::PyBuffer_FillInfo(
-                view,
-                slf.as_ptr(),
-                region.address().cast(),
-                region.len() as isize,
-                0,
-                flags,
-            )
-        };
-        if filled == 0 { Ok(()) } else { Err(PyErr::fetch(slf.py())) }
+        // SAFETY: the caller's, who is Python.
+        unsafe { fill(slf.as_any(), slf.get().allocation.region(), view, flags) }
     }
+}
+
+/// A slice of registered memory that a library works on; see `_native.pyi`.
+#[pyclass(module = "hocket._native", frozen)]
+pub struct Window {
+    region: Region,
+    _engine: Arc<Executor>,
+}
+
+#[pymethods]
+impl Window {
+    fn __len__(&self) -> usize {
+        self.region.len()
+    }
+
+    unsafe fn __getbuffer__(slf: &Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: i32) -> PyResult<()> {
+        // SAFETY: the caller's, who is Python.
+        unsafe { fill(slf.as_any(), &slf.get().region, view, flags) }
+    }
+}
+
+/// A collective that waits for a library: program, op, slice, destination.
+type Waiting = (u32, u32, Window, Option<Window>);
+
+/// Fills a view of a region that `owner` keeps mapped.
+///
+/// # Safety
+/// `view` is null or may be written.
+unsafe fn fill(
+    owner: &Bound<'_, PyAny>,
+    region: &Region,
+    view: *mut ffi::Py_buffer,
+    flags: i32,
+) -> PyResult<()> {
+    if view.is_null() {
+        return Err(PyBufferError::new_err("no view to fill"));
+    }
+    // SAFETY: the bytes stay mapped as long as the owner lives, which the view keeps alive; they never move.
+    let filled = unsafe {
+        ffi::PyBuffer_FillInfo(view, owner.as_ptr(), region.address().cast(), region.len() as isize, 0, flags)
+    };
+    if filled == 0 { Ok(()) } else { Err(PyErr::fetch(owner.py())) }
 }
 
 /// One rank's executor and wire; see `_native.pyi`.
@@ -150,7 +180,7 @@ impl Engine {
         Ok(Memory { allocation, _engine: Arc::clone(&self.executor) })
     }
 
-    #[pyo3(signature = (program, buffers, *, priority, label))]
+    #[pyo3(signature = (program, buffers, *, priority, label, kernels = HashMap::new()))]
     fn load(
         &self,
         py: Python<'_>,
@@ -158,7 +188,16 @@ impl Engine {
         buffers: HashMap<u32, (Py<Memory>, usize)>,
         priority: u32,
         label: &str,
+        kernels: HashMap<String, usize>,
     ) -> PyResult<u32> {
+        let mut functions = HashMap::new();
+        for (name, address) in kernels {
+            // SAFETY: the caller's, as `_native.pyi` says: a function of this signature, alive as long as the engine.
+            let function = unsafe { Foreign::new(address) };
+            let function = function
+                .ok_or_else(|| error(py, "UsageError", &format!("kernel `{name}` has no address")))?;
+            functions.insert(name, Function::Foreign(function));
+        }
         let mut regions = HashMap::new();
         for (buffer, (memory, offset_bytes)) in buffers {
             let region = memory.get().allocation.region();
@@ -170,7 +209,7 @@ impl Engine {
             regions.insert(BufferId(buffer), region.sub(offset_bytes, len - offset_bytes));
         }
         let program = program.inner();
-        py.detach(|| self.executor.load(program, &regions, priority, label))
+        py.detach(|| self.executor.load(program, &regions, &functions, priority, label))
             .map_err(|cause| raise(py, &cause))
     }
 
@@ -180,6 +219,30 @@ impl Engine {
 
     fn wait(&self, py: Python<'_>, program: u32, timeout_s: f64) -> PyResult<()> {
         wait(py, &self.executor, program, duration(py, timeout_s)?)
+    }
+
+    fn unload(&self, py: Python<'_>, program: u32) -> PyResult<()> {
+        self.executor.unload(program).map_err(|cause| raise(py, &cause))
+    }
+
+    fn state(&self, py: Python<'_>, program: u32, name: &str) -> PyResult<Option<Window>> {
+        let region = self.executor.state(program, name).map_err(|cause| raise(py, &cause))?;
+        Ok(region.map(|region| Window { region, _engine: Arc::clone(&self.executor) }))
+    }
+
+    fn next_external(
+        &self,
+        py: Python<'_>,
+        timeout_s: f64,
+    ) -> PyResult<Option<Waiting>> {
+        let timeout = duration(py, timeout_s)?;
+        let window = |region| Window { region, _engine: Arc::clone(&self.executor) };
+        let next = py.detach(|| self.executor.next_external(timeout));
+        Ok(next.map(|next| (next.program, next.op, window(next.slice), next.dst.map(window))))
+    }
+
+    fn complete_external(&self, py: Python<'_>, program: u32, op: u32) -> PyResult<()> {
+        py.detach(|| self.executor.complete_external(program, op)).map_err(|cause| raise(py, &cause))
     }
 
     fn non_finite(&self) -> Vec<(u32, u32, usize)> {
@@ -233,6 +296,7 @@ fn cache_line_ns(py: Python<'_>) -> Option<f64> {
 /// Adds this file's names to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Memory>()?;
+    module.add_class::<Window>()?;
     module.add_class::<Engine>()?;
     module.add_function(wrap_pyfunction!(cache_line_ns, module)?)?;
     module.add_function(wrap_pyfunction!(now_ns, module)?)

@@ -2,8 +2,10 @@
 //!
 //! One file per concept; each has a `register` that adds its names to the module.
 
+mod builder;
 mod engine;
 mod exceptions;
+mod kernels;
 mod program;
 mod readiness;
 
@@ -12,7 +14,9 @@ use pyo3::prelude::*;
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    builder::register(module)?;
     program::register(module)?;
     engine::register(module)?;
+    kernels::register(module)?;
     readiness::register(module)
 }

@@ -3,15 +3,17 @@
 use crate::exceptions::error;
 use hocket_ids::{BufferId, Rank, Tag};
 use hocket_program as ir;
-use hocket_program::{Algorithm, BufferKind, Contract, DType, Op, RankBuilder, ReduceOp, Slice, passes};
+use hocket_program::{
+    Algorithm, BufferKind, Collective, Contract, DType, Op, RankBuilder, ReduceOp, Slice, passes,
+};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 /// What all ranks do; see `_native.pyi`.
 #[pyclass(module = "hocket._native", frozen)]
-pub struct Program(ir::Program);
+pub struct Program(pub ir::Program);
 
-type Range = (u32, usize, usize);
+pub type Range = (u32, usize, usize);
 
 fn range(slice: &Slice) -> Range {
     (slice.buffer.0, slice.start, slice.stop)
@@ -26,8 +28,10 @@ fn reduction(op: ReduceOp) -> &'static str {
 }
 
 /// An op as a dictionary.
-fn fields<'py>(py: Python<'py>, node: &ir::Node) -> PyResult<Bound<'py, PyDict>> {
+fn fields<'py>(py: Python<'py>, program: &ir::Program, node: &ir::Node) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
+    let source = node.source.and_then(|source| program.sources.get(source.index()));
+    dict.set_item("source", source.map(|source| (&source.file, source.line)))?;
     dict.set_item("after", node.after.iter().map(|op| op.0).collect::<Vec<_>>())?;
     dict.set_item("op", word(&node.op))?;
     match &node.op {
@@ -47,13 +51,15 @@ fn fields<'py>(py: Python<'py>, node: &ir::Node) -> PyResult<Bound<'py, PyDict>>
             }
             dict.set_item("dst", range(dst))?;
         }
-        Op::Send { src, wire, peer, tag } => {
+        Op::Send { src, wire, peer, tag, count } => {
+            dict.set_item("count", count.as_ref().map(range))?;
             dict.set_item("src", range(src))?;
             dict.set_item("wire", wire.name())?;
             dict.set_item("peer", peer.0)?;
             dict.set_item("tag", tag.0)?;
         }
-        Op::Recv { dst, wire, reduce, peer, tag } => {
+        Op::Recv { dst, wire, reduce, peer, tag, count } => {
+            dict.set_item("count", count.as_ref().map(range))?;
             dict.set_item("dst", range(dst))?;
             dict.set_item("wire", wire.name())?;
             dict.set_item("reduce", reduce.map(reduction))?;
@@ -61,11 +67,25 @@ fn fields<'py>(py: Python<'py>, node: &ir::Node) -> PyResult<Bound<'py, PyDict>>
             dict.set_item("tag", tag.0)?;
         }
         Op::Record { src, .. } => dict.set_item("src", range(src))?,
-        Op::AllReduce { slice, group, op, scale, .. } => {
+        Op::Call { kernel, inputs, outputs } => {
+            let spec = &program.kernels[kernel.index()];
+            dict.set_item("kernel", &spec.name)?;
+            dict.set_item("constants", &spec.parameters)?;
+            dict.set_item("inputs", inputs.iter().map(range).collect::<Vec<_>>())?;
+            dict.set_item("outputs", outputs.iter().map(range).collect::<Vec<_>>())?;
+        }
+        Op::Collective { what, slice, group, op, scale, algorithm } => {
             dict.set_item("slice", range(slice))?;
             dict.set_item("group", group.iter().map(|rank| rank.0).collect::<Vec<_>>())?;
             dict.set_item("reduce", reduction(*op))?;
             dict.set_item("scale", scale)?;
+            dict.set_item("root", what.root().map(|root| root.0))?;
+            if let Collective::AllToAll { dst } = what {
+                dict.set_item("dst", range(dst))?;
+            }
+            if let Some(Algorithm::Library { name }) = algorithm {
+                dict.set_item("library", name)?;
+            }
         }
     }
     Ok(dict)
@@ -80,7 +100,8 @@ fn word(op: &Op) -> &'static str {
         Op::Send { .. } => "send",
         Op::Recv { .. } => "recv",
         Op::Record { .. } => "record",
-        Op::AllReduce { .. } => "all_reduce",
+        Op::Call { .. } => "call",
+        Op::Collective { what, .. } => what.name(),
     }
 }
 
@@ -98,11 +119,51 @@ impl Program {
     }
 }
 
-fn refuse(py: Python<'_>, cause: &dyn std::fmt::Display) -> PyErr {
+fn kind_name(kind: BufferKind) -> &'static str {
+    match kind {
+        BufferKind::Bound => "bound",
+        BufferKind::Scratch => "scratch",
+        BufferKind::State => "state",
+        BufferKind::SharedState => "shared_state",
+    }
+}
+
+/// The reduction of that name.
+pub fn reduce_op(py: Python<'_>, name: &str) -> PyResult<ReduceOp> {
+    match name {
+        "sum" => Ok(ReduceOp::Sum),
+        "min" => Ok(ReduceOp::Min),
+        "max" => Ok(ReduceOp::Max),
+        _ => Err(refuse(py, &format!("there is no reduction `{name}`"))),
+    }
+}
+
+/// The algorithm of that name; `numbers` are the group sizes of `two_level`, the base of `bcube`, the servers of
+/// `parameter_server`.
+pub fn algorithm(py: Python<'_>, name: &str, numbers: Vec<u32>) -> PyResult<Algorithm> {
+    let number = numbers.first().copied().unwrap_or(0);
+    Ok(match name {
+        "ring" => Algorithm::Ring,
+        "direct" => Algorithm::Direct,
+        "two_level" => Algorithm::TwoLevel { sizes: numbers },
+        "halving_doubling" => Algorithm::HalvingDoubling,
+        "double_binary_tree" => Algorithm::DoubleBinaryTree,
+        "bcube" if number > 1 => Algorithm::Bcube { base: number },
+        "parameter_server" => Algorithm::ParameterServer { servers: number },
+        _ => match name.strip_prefix("library:") {
+            Some(name) => Algorithm::Library { name: name.into() },
+            None => return Err(refuse(py, &format!("there is no algorithm `{name}`"))),
+        },
+    })
+}
+
+/// Raises `ProgramError`.
+pub fn refuse(py: Python<'_>, cause: &dyn std::fmt::Display) -> PyErr {
     error(py, "ProgramError", &cause.to_string())
 }
 
-fn dtype(py: Python<'_>, name: &str) -> PyResult<DType> {
+/// The element type of that name.
+pub fn dtype(py: Python<'_>, name: &str) -> PyResult<DType> {
     DType::parse(name).ok_or_else(|| refuse(py, &format!("there is no element type `{name}`")))
 }
 
@@ -145,16 +206,26 @@ impl Program {
         Err(refuse(py, &format!("program `{}` is refused:\n{}", self.0.name, errors.join("\n"))))
     }
 
-    /// By buffer: name, element type, elements, whether it is scratch.
-    fn buffers(&self, py: Python<'_>, rank: usize) -> PyResult<Vec<(String, &'static str, usize, bool)>> {
+    /// By buffer: name, element type, elements, kind.
+    fn buffers(
+        &self,
+        py: Python<'_>,
+        rank: usize,
+    ) -> PyResult<Vec<(String, &'static str, usize, &'static str)>> {
         let buffers = &self.rank(py, rank)?.buffers;
-        let each = |b: &ir::Buffer| (b.name.clone(), b.dtype.name(), b.len, b.kind == BufferKind::Scratch);
+        let each = |b: &ir::Buffer| (b.name.clone(), b.dtype.name(), b.len, kind_name(b.kind));
         Ok(buffers.iter().map(each).collect())
+    }
+
+    /// An SVG of the dataflow graph, written to `path`.
+    #[pyo3(signature = (path = None))]
+    fn show<'py>(slf: &Bound<'py, Self>, path: Option<Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("hocket.formats.svg")?.call_method1("show", (slf, path))
     }
 
     /// By op: its fields by name, `op` says which it is; slices are (buffer, start, stop).
     fn ops<'py>(&self, py: Python<'py>, rank: usize) -> PyResult<Vec<Bound<'py, PyDict>>> {
-        self.rank(py, rank)?.nodes.iter().map(|node| fields(py, node)).collect()
+        self.rank(py, rank)?.nodes.iter().map(|node| fields(py, &self.0, node)).collect()
     }
 
     #[staticmethod]
@@ -173,18 +244,8 @@ impl Program {
         record_non_finite: bool,
     ) -> PyResult<Self> {
         let dtype = self::dtype(py, dtype)?;
-        let op = match op {
-            "sum" => ReduceOp::Sum,
-            "min" => ReduceOp::Min,
-            "max" => ReduceOp::Max,
-            _ => return Err(refuse(py, &format!("there is no reduction `{op}`"))),
-        };
-        let algorithm = match algorithm {
-            "ring" => Algorithm::Ring,
-            "direct" => Algorithm::Direct,
-            "two_level" => Algorithm::TwoLevel { sizes },
-            _ => return Err(refuse(py, &format!("there is no algorithm `{algorithm}`"))),
-        };
+        let op = self::reduce_op(py, op)?;
+        let algorithm = self::algorithm(py, algorithm, sizes)?;
         let group: Vec<Rank> = (0..world).map(Rank::from_index).collect();
         let slice = Slice::new(BufferId(0), 0, elements);
         let rank = || {
@@ -194,7 +255,8 @@ impl Program {
                 builder.push(Op::Record { what: ir::Record::NonFinite, src: slice }, None);
             }
             let (group, algorithm) = (group.clone(), Some(algorithm.clone()));
-            builder.push(Op::AllReduce { slice, group, op, scale, algorithm }, None);
+            let what = Collective::AllReduce;
+            builder.push(Op::Collective { what, slice, group, op, scale, algorithm }, None);
             builder.finish()
         };
         let ensures = vec![Contract::AllReduce { buffer: BufferId(0), group: group.clone(), op, scale }];
@@ -202,7 +264,7 @@ impl Program {
             name,
             ranks: (0..world).map(|_| rank()).collect(),
             ensures,
-            sources: Vec::new(),
+            ..ir::Program::default()
         }))
     }
 
@@ -221,9 +283,10 @@ impl Program {
             for from in 0..reached.min(world - reached) {
                 let (from, to) = (physical(from), physical(from + reached));
                 let (peer, tag, wire) = (Rank::from_index(to), Tag(0), DType::U8);
-                builders[from].push(Op::Send { src: slice, wire, peer, tag }, None);
+                builders[from].push(Op::Send { src: slice, wire, peer, tag, count: None }, None);
                 let peer = Rank::from_index(from);
-                builders[to].push(Op::Recv { dst: slice, wire, reduce: None, peer, tag }, None);
+                let recv = Op::Recv { dst: slice, wire, reduce: None, peer, tag, count: None };
+                builders[to].push(recv, None);
             }
             reached *= 2;
         }
@@ -237,6 +300,10 @@ impl Program {
 
     fn relabel(&self, py: Python<'_>, order: Vec<u32>) -> PyResult<Self> {
         passes::relabel(&self.0, &ranks(order)).map(Self).map_err(|cause| refuse(py, &cause))
+    }
+
+    fn fuse(&self, py: Python<'_>) -> Self {
+        Self(py.detach(|| passes::fuse(&self.0)))
     }
 
     fn chunk(&self, py: Python<'_>, chunk_bytes: usize) -> Self {

@@ -28,6 +28,7 @@ struct Shared {
     under_way: AtomicBool,
     on_first: Py<PyAny>,
     adopt: Py<PyAny>,
+    twice: Py<PyAny>,
 }
 
 impl Shared {
@@ -53,6 +54,7 @@ impl Readiness {
         gradients: Vec<u32>,
         on_first: Py<PyAny>,
         adopt: Py<PyAny>,
+        twice: Py<PyAny>,
     ) -> PyResult<Self> {
         if programs.len() != gradients.len() || gradients.contains(&0) {
             let what = "each bucket has one program and at least one gradient";
@@ -71,6 +73,7 @@ impl Readiness {
             under_way: AtomicBool::new(false),
             on_first,
             adopt,
+            twice,
         })))
     }
 
@@ -112,6 +115,21 @@ impl Readiness {
         for bucket in self.0.buckets.iter().filter(|bucket| bucket.launched.load(Ordering::Acquire)) {
             wait(py, &self.0.executor, bucket.program, timeout)?;
         }
+        self.reset();
+        Ok(())
+    }
+
+    fn wait_bucket(&self, py: Python<'_>, bucket: usize, timeout_s: f64) -> PyResult<()> {
+        let timeout = duration(py, timeout_s)?;
+        match self.0.buckets.get(bucket) {
+            Some(bucket) if bucket.launched.load(Ordering::Acquire) => {
+                wait(py, &self.0.executor, bucket.program, timeout)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn reset(&self) {
         for bucket in &self.0.buckets {
             bucket.missing.store(bucket.came.len() as u32, Ordering::Release);
             for came in &bucket.came {
@@ -120,7 +138,6 @@ impl Readiness {
             bucket.launched.store(false, Ordering::Release);
         }
         self.0.under_way.store(false, Ordering::Release);
-        Ok(())
     }
 }
 
@@ -148,6 +165,10 @@ impl ReadyHook {
         }
         let bucket = &self.shared.buckets[self.bucket];
         if bucket.came[self.index].swap(true, Ordering::AcqRel) {
+            // More of a gradient is added to what is there; once its bucket is on its way, that would be lost.
+            if bucket.launched.load(Ordering::Acquire) {
+                self.shared.twice.call1(py, (self.bucket, self.index))?;
+            }
             return Ok(());
         }
         if bucket.missing.fetch_sub(1, Ordering::AcqRel) == 1 {

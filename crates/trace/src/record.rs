@@ -24,6 +24,8 @@ pub enum Kind {
     Recv = 6,
     /// A look at a buffer.
     Record = 7,
+    /// A collective by another library.
+    Library = 8,
     /// A program from launch to its last op.
     Instance = 16,
     /// A training step; its iteration is in `instance`, as for all kinds below.

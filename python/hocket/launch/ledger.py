@@ -162,7 +162,8 @@ class Ledger:
         self._answer(client, Failed(message=refusal) if refusal else Done(value=self._values[request.key]))
 
     def _gather(self, client: int, request: Gather, now_ns: int) -> None:
-        if request.rank != self._members[client].rank or request.rank >= request.world:
+        # One that only watches is a rank's second connection: it speaks for the rank that it says.
+        if self._members[client].rank not in (None, request.rank) or request.rank >= request.world:
             raise FrameError(f"{self._who(client)} speaks for rank {request.rank} of {request.world}")
         world_before = self._completed.get(request.name)
         if world_before is not None and world_before != request.world:

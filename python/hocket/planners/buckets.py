@@ -48,11 +48,11 @@ def bundles(
 
 
 def buckets(bundled: Sequence[Sequence[Sized]], synchroniser: Synchroniser) -> tuple[Bucket, ...]:
-    """A bucket per bundle, urgent ones first; each has one flag element per gradient, which says that it is there."""
+    """A bucket per bundle, urgent ones first."""
     return tuple(
         Bucket(
             gradients=tuple(gradient.name for gradient in bundle),
-            elements=sum(gradient.elements + 1 for gradient in bundle),
+            elements=sum(gradient.elements for gradient in bundle),
             dtype=bundle[0].dtype,
             priority=priority,
             synchroniser=synchroniser,

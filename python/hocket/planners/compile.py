@@ -8,6 +8,9 @@ from hocket._native import Program
 from hocket.artefacts.plan import Plan, Synchroniser
 
 
+VOTES_CHUNK_BYTES = 262_144
+
+
 def programs(plan: Plan) -> list[Program]:
     """The program of each bucket, in the order of `plan.buckets`.
 
@@ -68,6 +71,24 @@ def all_reduce_program(
         record_non_finite=False,
     )
     program = list(_stages(logical, synchroniser, range(world) if order is None else order).values())[-1]
+    program.verify()
+    return program
+
+
+def votes_program(hosts: Sequence[str], elements: int) -> Program:
+    """The largest of every rank's f32 elements, on all: small, so rounds count."""
+    program = Program.all_reduce(
+        name="votes",
+        world=len(hosts),
+        elements=elements,
+        dtype="f32",
+        op="max",
+        scale=1.0,
+        algorithm="direct" if len(set(hosts)) == 1 else "halving_doubling",
+        sizes=(),
+        record_non_finite=False,
+    )
+    program = program.lower().chunk(VOTES_CHUNK_BYTES)
     program.verify()
     return program
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from hocket._native import Program
 from hocket.errors import ProgramError
 from hocket.reference import ops
+from hocket.reference.kernels import KERNELS, Kernel
 from hocket.reference.ops import Array
 
 
@@ -21,6 +22,7 @@ class _Rank:
     ops: list[dict[str, Any]]
     dtypes: list[str]
     buffers: list[Array]
+    kernels: Mapping[str, Kernel]
     done: list[bool] = field(default_factory=list)
 
     def ready(self, op: int) -> bool:
@@ -31,13 +33,26 @@ class _Rank:
         return self.buffers[buffer][start:stop]
 
 
-def run(program: Program, inputs: Sequence[Sequence[Array]]) -> list[tuple[int, int]]:
+State = dict[tuple[int, str], Array]
+"""Contents of state buffers by (rank, name), kept from run to run."""
+
+
+def run(
+    program: Program,
+    inputs: Sequence[Sequence[Array]],
+    *,
+    state: State | None = None,
+    kernels: Mapping[str, Kernel] | None = None,
+) -> list[tuple[int, int]]:
     """Run `program`; `inputs[rank]` are its bound buffers in order, changed in place.
 
-    Arrays are one-dimensional, of the buffer's length and stored type (`ops.STORED`). Returns (rank, element) of each
-    non-finite record. Raises ProgramError when ranks wait for one another in a circle.
+    Arrays are one-dimensional, of the buffer's length and stored type (`ops.STORED`). `state` is changed in place too;
+    `kernels` are the user's, by name. Returns (rank, element) of each non-finite record. Raises ProgramError when ranks wait for
+    one another in a circle.
     """
-    ranks = [_rank(program, rank, inputs[rank]) for rank in range(program.world)]
+    state = {} if state is None else state
+    known = {**KERNELS, **(kernels or {})}
+    ranks = [_rank(program, rank, inputs[rank], state, known) for rank in range(program.world)]
     found: list[tuple[int, int]] = []
     while not all(all(rank.done) for rank in ranks):
         moved = False
@@ -51,19 +66,27 @@ def run(program: Program, inputs: Sequence[Sequence[Array]]) -> list[tuple[int, 
     return found
 
 
-def _rank(program: Program, rank: int, inputs: Sequence[Array]) -> _Rank:
+def _rank(
+    program: Program, rank: int, inputs: Sequence[Array], state: State, kernels: Mapping[str, Kernel]
+) -> _Rank:
     given = iter(inputs)
     declared = program.buffers(rank)
     buffers = []
-    for name, dtype, elements, scratch in declared:
-        array = np.full(elements, 0xAA, ops.STORED[dtype]) if scratch else next(given)
+    for name, dtype, elements, kind in declared:
+        stored = ops.STORED[dtype]
+        if kind == "scratch":
+            array = np.frombuffer(b"\xaa" * (elements * np.dtype(stored).itemsize), stored).copy()
+        elif kind == "bound":
+            array = next(given)
+        else:
+            array = state.setdefault((rank, name), np.zeros(elements, stored))
         if array.shape != (elements,) or array.dtype != ops.STORED[dtype]:
             raise ProgramError(
                 f"rank {rank}: buffer `{name}` is {elements} of {dtype}, given {array.shape} {array.dtype}"
             )
         buffers.append(array)
     listed = program.ops(rank)
-    return _Rank(listed, [dtype for _, dtype, _, _ in declared], buffers, [False] * len(listed))
+    return _Rank(listed, [dtype for _, dtype, _, _ in declared], buffers, kernels, [False] * len(listed))
 
 
 def _try(ranks: list[_Rank], index: int, op: int, found: list[tuple[int, int]]) -> bool:
@@ -75,12 +98,42 @@ def _try(ranks: list[_Rank], index: int, op: int, found: list[tuple[int, int]]) 
             return False  # the receive moves the data and completes both ends
         case "recv":
             return _receive(ranks, index, op)
-        case "all_reduce":
-            raise ProgramError("a collective is left: lower the program before it is run")
-        case _:
+        case "copy" | "cast" | "reduce" | "apply" | "record" | "call":
             _local(rank, fields, index, found)
+        case collective if "library" in fields:
+            return _library(ranks, index, op, collective)
+        case collective:
+            raise ProgramError(f"{collective} is left: lower the program before it is run")
     rank.done[op] = True
     return True
+
+
+def _library(ranks: list[_Rank], index: int, op: int, collective: str) -> bool:
+    """Done for all members when the last of them is there."""
+    own = ranks[index].ops[op]
+    group = own["group"]
+    # Members of a group call its collectives in one order.
+    turn = _calls(ranks[index], own).index(op)
+    members = [(ranks[member], _calls(ranks[member], own)) for member in group]
+    places = [(rank, calls[turn]) for rank, calls in members]
+    if not all(rank.ready(place) for rank, place in places):
+        return False
+    dtype = ranks[index].dtypes[own["slice"][0]]
+    slices = [rank.slice(rank.ops[place]["slice"]) for rank, place in places]
+    targets = [rank.slice(rank.ops[place]["dst"]) for rank, place in places] if "dst" in own else None
+    root = None if own["root"] is None else group.index(own["root"])
+    ops.collective(collective, slices, targets, own["reduce"], own["scale"], root, dtype)
+    for rank, place in places:
+        rank.done[place] = True
+    return True
+
+
+def _calls(rank: _Rank, like: dict[str, Any]) -> list[int]:
+    return [
+        at
+        for at, fields in enumerate(rank.ops)
+        if fields.get("library") == like["library"] and fields.get("group") == like["group"]
+    ]
 
 
 def _receive(ranks: list[_Rank], index: int, op: int) -> bool:
@@ -94,8 +147,14 @@ def _receive(ranks: list[_Rank], index: int, op: int) -> bool:
             and sent["tag"] == fields["tag"]
             and peer.ready(other)
         ):
-            wire = ops.cast(peer.slice(sent["src"]), peer.dtypes[sent["src"][0]], sent["wire"])
-            target = rank.slice(fields["dst"])
+            counts = [
+                None if each["count"] is None else int(owner.slice(each["count"])[0])
+                for owner, each in ((peer, sent), (rank, fields))
+            ]
+            if counts[0] != counts[1]:
+                raise ProgramError(f"rank {index} op {op}: expects {counts[1]} elements, gets {counts[0]}")
+            wire = ops.cast(peer.slice(sent["src"])[: counts[0]], peer.dtypes[sent["src"][0]], sent["wire"])
+            target = rank.slice(fields["dst"])[: counts[0]]
             dtype = rank.dtypes[fields["dst"][0]]
             arrived = ops.cast(wire, fields["wire"], dtype)
             target[:] = (
@@ -124,6 +183,12 @@ def _local(rank: _Rank, fields: dict[str, Any], index: int, found: list[tuple[in
                 target[:] = ops.scale(target, fields["scale"], dtype)
             else:
                 target[:] = ops.round_to(target, dtype, fields["round"])
+        case "call":
+            kernel = rank.kernels.get(fields["kernel"])
+            if kernel is None:
+                raise ProgramError(f"rank {index}: there is no kernel `{fields['kernel']}` to call")
+            inputs = [rank.slice(each) for each in fields["inputs"]]
+            kernel(inputs, [rank.slice(each) for each in fields["outputs"]], fields["constants"])
         case "record":
             at = ops.first_non_finite(rank.slice(fields["src"]), rank.dtypes[fields["src"][0]])
             if at is not None:

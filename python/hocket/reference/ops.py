@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -74,6 +74,46 @@ def first_non_finite(values: Array, dtype: str) -> int | None:
         return None
     found = np.flatnonzero(~np.isfinite(cast(values, dtype, "f64")))
     return int(found[0]) if len(found) else None
+
+
+def collective(  # noqa: PLR0912, PLR0917  # a case per collective
+    kind: str,
+    slices: Sequence[Array],
+    targets: Sequence[Array] | None,
+    op: str,
+    factor: float,
+    root: int | None,
+    dtype: str,
+) -> None:
+    """A collective on the slices of its members, in their order; `targets` are those of an all-to-all."""
+    n = len(slices)
+    part = [slice(len(slices[0]) * i // n, len(slices[0]) * (i + 1) // n) for i in range(n)]
+    before = [each.copy() for each in slices]
+    if kind in ("all_reduce", "reduce_scatter", "reduce_to"):
+        total = before[0]
+        for other in before[1:]:
+            total = reduce(op, total, other, dtype)
+        if factor != 1.0:
+            total = scale(total, factor, dtype)
+        for i, each in enumerate(slices):
+            if kind == "all_reduce" or i == root:
+                each[:] = total
+            elif kind == "reduce_scatter":
+                each[part[i]] = total[part[i]]
+        return
+    for i, each in enumerate(slices):
+        for j in range(n):
+            match kind:
+                case "all_gather":
+                    each[part[j]] = before[j][part[j]]
+                case "gather" if i == root:
+                    each[part[j]] = before[j][part[j]]
+                case "all_to_all" if targets is not None:
+                    targets[i][part[j]] = before[j][part[i]]
+        if kind == "broadcast" and root is not None:
+            each[:] = before[root]
+        elif kind == "scatter" and root is not None:
+            each[part[i]] = before[root][part[i]]
 
 
 def _to_bf16(values: Array) -> Array:

@@ -1,37 +1,49 @@
-"""Buckets: registered memory whose slices are the gradients themselves.
-
-A bucket holds its gradients' elements one after the other, then one flag element per gradient: 1 when this rank's backward
-made it. The mean of a flag is above zero when any rank did, which is all that an unused parameter needs to know.
-"""
+"""Buckets: registered memory whose slices are the gradients (or parameters) themselves, each with its loaded program."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import torch
 from hocket import _native
 from hocket.artefacts.plan import Plan
 from hocket.errors import UsageError
+from hocket.planners.compile import bucket_program
 from hocket.torch.gradients import DTYPES
+from hocket.tracing.policy import Policy
+from hocket.tracing.trace import Scene, Tensor, Traced, bucket_program as traced_program, layout
 
 TORCH_DTYPES = {name: dtype for dtype, name in DTYPES.items()}
 
 
 @dataclass(frozen=True)
+class Spec:
+    """A bucket to be: names in the order they lie in it, and what is done with it."""
+
+    names: tuple[str, ...]
+    dtype: str
+    priority: int
+    program: _native.Program
+    kernels: Mapping[str, int] = field(default_factory=dict)
+    starts: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Bucket:
-    """One bucket's memory and the views into it, in the order of the plan."""
+    """One bucket's memory and the views into it."""
 
     memory: _native.Memory
     elements: torch.Tensor
-    flags: torch.Tensor
     names: tuple[str, ...]
     parameters: tuple[torch.nn.Parameter, ...]
     views: tuple[torch.Tensor, ...]
+    program: int
+    """Its number in the engine."""
 
     def zero(self) -> None:
         """All gradients become zero and belong to their parameters again."""
         self.elements.zero_()
-        self.flags.fill_(1)
         for parameter, view in zip(self.parameters, self.views, strict=True):
             if parameter.grad is not view:
                 parameter.grad = view
@@ -43,40 +55,88 @@ class Bucket:
             end += view.numel()
             if element < end:
                 return name
-        return "a flag"
+        raise IndexError(element)
 
 
-def make(plan: Plan, parameters: dict[str, torch.nn.Parameter], engine: _native.Engine) -> list[Bucket]:
-    """Allocate the plan's buckets and make each parameter's gradient a view into its own."""
+def of_plan(plan: Plan, parameters: Mapping[str, torch.nn.Parameter]) -> list[Spec]:
+    """The plan's buckets; UsageError when it is for another model."""
     check(plan, parameters)
+    return [
+        Spec(bucket.gradients, bucket.dtype, bucket.priority, bucket_program(index, plan))
+        for index, bucket in enumerate(plan.buckets)
+    ]
+
+
+def of_policy(
+    policy: Policy, parameters: Mapping[str, torch.nn.Parameter], scene: Scene
+) -> tuple[list[Spec], list[Traced]]:
+    """Buckets as a policy's handlers make them; programs are traced once per signature of a bucket."""
+    count = len(parameters)
+    tensors = [
+        # Backward makes the last first.
+        Tensor(name, tuple(each.shape), DTYPES[each.dtype], count - 1 - at, at)
+        for at, (name, each) in enumerate(parameters.items())
+    ]
+    specs, known = [], {}
+    for at, fused in enumerate(layout(policy, tensors, scene)):
+        # A handler of gradients may look at names and orders; one of buckets knows type and length alone.
+        plain = type(policy).on_tensor_ready is Policy.on_tensor_ready
+        signature = (fused.dtype, fused.elements) if plain else at
+        traced = known.get(signature)
+        if traced is None:
+            traced = known[signature] = traced_program(policy, fused, scene, name=f"bucket.{at}")
+        addresses = {name: kernel.address for name, kernel in traced.kernels.items() if kernel.address is not None}
+        names = tuple(tensor.name for tensor in fused.tensors)
+        specs.append(Spec(names, fused.dtype, fused.priority, traced.program, addresses, traced.starts))
+    return specs, list(known.values())
+
+
+def make(
+    specs: Sequence[Spec], parameters: Mapping[str, torch.nn.Parameter], engine: _native.Engine, epoch: int
+) -> list[Bucket]:
+    """Allocate buckets and load their programs, in order: the same on all ranks."""
     made = []
-    for bucket in plan.buckets:
-        dtype = TORCH_DTYPES[bucket.dtype]
-        memory = engine.allocate(bucket.elements * dtype.itemsize)
-        elements = torch.frombuffer(memory, dtype=dtype)
-        views = []
-        start = 0
-        for name in bucket.gradients:
-            parameter = parameters[name]
-            views.append(elements[start : start + parameter.numel()].view(parameter.shape))
-            start += parameter.numel()
+    for index, spec in enumerate(specs):
+        dtype = TORCH_DTYPES[spec.dtype]
+        sizes = [parameters[name].numel() for name in spec.names]
+        memory = engine.allocate(sum(sizes) * dtype.itemsize)
+        elements = torch.frombuffer(memory, dtype=dtype) if sum(sizes) else torch.empty(0, dtype=dtype)
+        parts = elements.split(sizes)
+        label = f"bucket {index}" if epoch == 0 else f"bucket {index} of epoch {epoch}"
+        program = engine.load(
+            spec.program, {0: (memory, 0)}, priority=spec.priority, label=label, kernels=spec.kernels
+        )
         made.append(
             Bucket(
                 memory=memory,
-                elements=elements[:start],
-                flags=elements[start:],
-                names=bucket.gradients,
-                parameters=tuple(parameters[name] for name in bucket.gradients),
-                views=tuple(views),
+                elements=elements,
+                names=spec.names,
+                parameters=tuple(parameters[name] for name in spec.names),
+                views=tuple(
+                    part.view(parameters[name].shape) for part, name in zip(parts, spec.names, strict=True)
+                ),
+                program=program,
             )
         )
     return made
 
 
-def check(plan: Plan, parameters: dict[str, torch.nn.Parameter]) -> None:
+def start_states(specs: Sequence[Spec], buckets: Sequence[Bucket], engine: _native.Engine) -> None:
+    """State that starts as a slice of its bucket gets it, now that the bucket is filled."""
+    for spec, bucket in zip(specs, buckets, strict=True):
+        for name, (start, stop) in spec.starts.items():
+            window = engine.state(bucket.program, name)
+            if window is not None and len(window):
+                torch.frombuffer(window, dtype=bucket.elements.dtype).copy_(bucket.elements[start:stop])
+
+
+def check(plan: Plan, parameters: Mapping[str, torch.nn.Parameter]) -> None:
     """Whether the plan is for this model; UsageError names the first difference."""
     hint = "\nhint: profile the script again and make a new plan"
     planned = [name for bucket in plan.buckets for name in bucket.gradients]
+    for index, bucket in enumerate(plan.buckets):
+        if not bucket.gradients:
+            raise UsageError(f"the plan's bucket {index} is empty{hint}")
     for name in planned:
         if name not in parameters:
             raise UsageError(f"the plan has a gradient `{name}`, the model has no such parameter{hint}")
@@ -90,7 +150,7 @@ def check(plan: Plan, parameters: dict[str, torch.nn.Parameter]) -> None:
             dtype = DTYPES[parameters[name].dtype]
             if dtype != bucket.dtype:
                 raise UsageError(f"`{name}` is {dtype}, the plan's bucket {index} is {bucket.dtype}{hint}")
-        elements = sum(parameters[name].numel() + 1 for name in bucket.gradients)
+        elements = sum(parameters[name].numel() for name in bucket.gradients)
         if elements != bucket.elements:
             raise UsageError(
                 f"bucket {index} has {bucket.elements} elements in the plan, {elements} in the model{hint}"

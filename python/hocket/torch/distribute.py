@@ -18,22 +18,32 @@ from hocket.artefacts.trace import LoadedProgram, RunInfo, write_run
 from hocket.errors import UsageError
 from hocket.launch.rendezvous import Job
 from hocket.planners.default import Shape, default_plan
+from hocket.policies.load import load
 from hocket.settings import Settings
 from hocket.torch import gradients
+from hocket.torch.course import of_plan, of_policy
+from hocket.torch.parameters import ParameterSession
 from hocket.torch.process import Process, joined
 from hocket.torch.profiler import Profiler
 from hocket.torch.replicate import replicate
 from hocket.torch.session import Session
 from hocket.torch.spans import Spans
+from hocket.tracing.policy import Policy
+from hocket.tracing.topology import Topology
 
 Model = TypeVar("Model", bound=torch.nn.Module)
 Optimizer = TypeVar("Optimizer", bound=torch.optim.Optimizer)
 
-_sessions: WeakKeyDictionary[torch.nn.Module, Session | Profiler] = WeakKeyDictionary()
+_sessions: WeakKeyDictionary[torch.nn.Module, Session | ParameterSession | Profiler] = WeakKeyDictionary()
 
 
 def distribute(
-    model: Model, optimizer: Optimizer, *, plan: Plan | None = None, settings: Settings | None = None
+    model: Model,
+    optimizer: Optimizer,
+    *,
+    plan: Plan | None = None,
+    policy: Policy | None = None,
+    settings: Settings | None = None,
 ) -> tuple[Model, Optimizer]:
     """Train `model` together with the other ranks of the job; the loop stays as it is.
 
@@ -45,11 +55,13 @@ def distribute(
         model: on the CPU; parameters that do not require gradients are left alone.
         optimizer: over parameters of the model.
         plan: default: the plan file of `settings`, else one by hosts alone.
+        policy: what to do with gradients instead of a plan; default: the policy of `settings`.
         settings: default: from the environment.
 
     Raises:
         RendezvousError: ranks do not meet, or their models differ. UsageError: the plan is for another model, or the model is
-        distributed already. Later, out of `backward`: PeerError when another rank dies or gives up.
+        distributed already. PolicyError: the policy cannot be traced or is refused. Later, out of `backward`: PeerError when
+        another rank dies or gives up.
 
     >>> model = torch.nn.Linear(3, 2)
     >>> model, optimizer = distribute(model, torch.optim.SGD(model.parameters(), lr=0.1))
@@ -59,6 +71,10 @@ def distribute(
         raise UsageError("the model is distributed already\nhint: call `distribute` once, before the loop")
     parameters = gradients.trained(model)
     settings = settings or Settings.from_environment()
+    if policy is None and settings.policy is not None and plan is None:
+        policy = load(settings.policy)
+    if policy is not None and (plan is not None or settings.plan is not None):
+        raise UsageError("a plan and a policy both say how gradients travel\nhint: give one of them")
     process = joined(settings)
     job = process.job
     try:
@@ -66,22 +82,49 @@ def distribute(
         if settings.profile_out is not None:
             _sessions[model] = Profiler(model, optimizer, parameters, job, Path(settings.profile_out))
             return _with_no_sync(model), optimizer
+        session = _session_of(model, optimizer, parameters, plan, policy, process, settings)
+    except BaseException as error:
+        process.abort(f"{type(error).__name__}: {error}")
+        raise
+    _sessions[model] = session
+    process.also_close(session.close)
+    if isinstance(session, Session):
+        _keep_gradients_in_place(optimizer, session)
+    if session.course.timer is not None:
+        session.course.timer.start()
+    return _with_no_sync(model), optimizer
+
+
+def _session_of(
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    parameters: dict[str, torch.nn.Parameter],
+    plan: Plan | None,
+    policy: Policy | None,
+    process: Process,
+    settings: Settings,
+) -> Session | ParameterSession:
+    job = process.job
+    cluster = None if settings.cluster is None else files.read(Path(settings.cluster), Cluster)
+    if policy is None:
         plan = plan or _plan(settings, parameters, job)
         if plan.world != job.world:
             raise UsageError(
                 f"the plan is for {plan.world} ranks, the job has {job.world}\nhint: make a new plan"
             )
-        replicate(model, optimizer, job, process.engine)
-        session = Session(parameters, plan, job, process.engine, _spans(model, optimizer, process, settings))
-    except BaseException as error:
-        process.abort(f"{type(error).__name__}: {error}")
-        raise
-    if session.spans is not None and job.rank == 0:
-        cluster = None if settings.cluster is None else files.read(Path(settings.cluster), Cluster)
-        write_run(Path(session.spans.directory), _run_info(plan, session, job, cluster))
-    _sessions[model] = session
-    _keep_gradients_in_place(optimizer, session)
-    return _with_no_sync(model), optimizer
+        course = of_plan(plan, parameters)
+    else:
+        course = of_policy(policy, parameters, job, Topology.of(job.hosts, cluster), process.abort)
+    replicate(model, optimizer, job, process.engine)
+    spans = _spans(model, optimizer, process, settings)
+    session: Session | ParameterSession
+    if policy is not None and policy.exchanges == "parameters":
+        session = ParameterSession(optimizer, parameters, course, job, process.engine, spans)
+    else:
+        session = Session(model, optimizer, parameters, course, job, process.engine, spans)
+    if spans is not None and job.rank == 0:
+        write_run(Path(spans.directory), _run_info(plan, session, job, cluster))
+    return session
 
 
 def no_sync(model: torch.nn.Module) -> contextlib.AbstractContextManager[None]:
@@ -92,8 +135,16 @@ def no_sync(model: torch.nn.Module) -> contextlib.AbstractContextManager[None]:
 def log(model: torch.nn.Module, **values: Any) -> None:
     """Add values of this step (`step=3, loss=2.5`) to the trace; nothing when no trace is written."""
     session = _session(model)
-    if isinstance(session, Session) and session.spans is not None:
+    if not isinstance(session, Profiler) and session.spans is not None:
         session.spans.log(**values)
+
+
+def record(model: torch.nn.Module, **values: float) -> None:
+    """Add values of this step to this rank's statistics, which a policy's `on_timer` reads; nothing without a policy."""
+    session = _session(model)
+    if not isinstance(session, Profiler):
+        for name, value in values.items():
+            session.course.record(name, value)
 
 
 def rank(model: torch.nn.Module) -> int:
@@ -106,7 +157,7 @@ def world(model: torch.nn.Module) -> int:
     return _session(model).job.world
 
 
-def _session(model: torch.nn.Module) -> Session | Profiler:
+def _session(model: torch.nn.Module) -> Session | ParameterSession | Profiler:
     session = _sessions.get(model)
     if session is None:
         raise UsageError(
@@ -119,7 +170,8 @@ def _spans(
     model: torch.nn.Module, optimizer: torch.optim.Optimizer, process: Process, settings: Settings
 ) -> Spans | None:
     """A trace is of one model: the first one that the process distributes."""
-    if settings.trace is None or any(isinstance(each, Session) and each.spans for each in _sessions.values()):
+    traced = (each for each in _sessions.values() if not isinstance(each, Profiler))
+    if settings.trace is None or any(each.spans for each in traced):
         return None
     return Spans(model, optimizer, process.engine, Path(settings.trace), process.job.rank)
 
@@ -154,7 +206,9 @@ def _keep_gradients_in_place(optimizer: torch.optim.Optimizer, session: Session)
     optimizer.zero_grad = zero_grad  # type: ignore[method-assign]
 
 
-def _run_info(plan: Plan, session: Session, job: Job, cluster: Cluster | None) -> RunInfo:
+def _run_info(
+    plan: Plan | None, session: Session | ParameterSession, job: Job, cluster: Cluster | None
+) -> RunInfo:
     return RunInfo(
         world=job.world,
         hosts=job.hosts,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
@@ -26,6 +27,7 @@ class Process:
         self.job: Job = join(settings, publish=publish)
         self._engine: _native.Engine | None = None
         self._owner = os.getpid()
+        self._closers: list[Callable[[], None]] = []
         self._excepthook = sys.excepthook
         sys.excepthook = self._on_exception
         atexit.register(self.close)
@@ -48,10 +50,16 @@ class Process:
             self._engine.abort(reason)
         self.job.close(reason)
 
+    def also_close(self, closer: Callable[[], None]) -> None:
+        """What ends before this process leaves the job."""
+        self._closers.append(closer)
+
     def close(self) -> None:
         """Leave in order; idempotent."""
         if self.mine:
             atexit.unregister(self.close)
+            for closer in self._closers:
+                closer()
             if self._engine is not None:
                 self._engine.close()
             self.job.close()

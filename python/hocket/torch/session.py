@@ -1,23 +1,28 @@
-"""A model in training: what happens between a gradient's readiness and the end of backward.
+"""A model in training: what happens between a gradient's readiness and the end of backward, or the gate of its parameter.
 
 In a step Python runs the native readiness hook per gradient, one callback when the first gradient of a backward comes and
-one wait at its end; launching, moving and reducing buckets is native and needs no GIL.
+one wait at its end (or one per gate); launching, moving and reducing buckets is native and needs no GIL.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
+import os
+import time
 import warnings
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from hocket import _native
-from hocket.artefacts.plan import Plan
-from hocket.errors import UsageError
+from hocket.errors import PeerError, UsageError
 from hocket.launch.rendezvous import Job
-from hocket.planners.compile import programs
 from hocket.torch import buckets as bucket_memory
+from hocket.torch.buckets import Bucket
+from hocket.torch.course import Course
 from hocket.torch.spans import Spans
+from hocket.torch.votes import Votes
 
 
 class Session:
@@ -25,34 +30,44 @@ class Session:
 
     def __init__(
         self,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
         parameters: dict[str, torch.nn.Parameter],
-        plan: Plan,
+        course: Course,
         job: Job,
         engine: _native.Engine,
         spans: Spans | None,
     ) -> None:
-        """Make the buckets, load the plan's programs, hook every gradient."""
+        """Make the buckets, load the programs, hook every gradient."""
         self.job = job
-        self.plan = plan
         self.spans = spans
         self.engine = engine
-        self.buckets = bucket_memory.make(plan, parameters, engine)
-        self.programs = [
-            engine.load(program, {0: (bucket.memory, 0)}, priority=planned.priority, label=f"bucket {index}")
-            for index, (program, bucket, planned) in enumerate(
-                zip(programs(plan), self.buckets, plan.buckets, strict=True)
-            )
-        ]
-        self.readiness = _native.Readiness(
-            engine, self.programs, [len(bucket.views) for bucket in self.buckets], self._on_first, self._adopt
-        )
+        self.course = course
         self.iteration = 0
+        self._parameters = parameters
+        self._owner = os.getpid()
+        self._votes = Votes(engine, job.hosts, list(parameters))
+        self._hooks: list[torch.utils.hooks.RemovableHandle] = []
         self._warned = False
-        for index, bucket in enumerate(self.buckets):
-            bucket.zero()
-            for position, (parameter, view) in enumerate(zip(bucket.parameters, bucket.views, strict=True)):
-                hook = self.readiness.hook(index, position, view)
-                parameter.register_post_accumulate_grad_hook(hook)
+        self._under_way = False
+        self._counted = False
+        self._begins = False
+        self._unmade: set[str] = set()
+        self._waited: set[int] = set()
+        self._ended_s: float | None = None
+        self._sent = 0
+        self.buckets: list[Bucket] = []
+        self._load()
+        self.gates: Any = None
+        if course.policy is not None and course.policy.gates:
+            from hocket.torch.gates import Gates
+
+            self.gates = Gates(model, optimizer, self._gated(), self._wait_bucket, self._zero_bucket)
+
+    @property
+    def programs(self) -> list[int]:
+        """By bucket: its program's number."""
+        return [bucket.program for bucket in self.buckets]
 
     def zero_grad(self) -> None:
         """All gradients zero, in their buckets."""
@@ -69,7 +84,60 @@ class Session:
         finally:
             self.readiness.enabled = before
 
+    def close(self) -> None:
+        """Stop what runs beside training."""
+        if self.course.timer is not None:
+            self.course.timer.stop()
+
+    def _load(self) -> None:
+        """Buckets, programs and hooks of the current epoch; gradients move from the buckets before."""
+        before = {
+            name: view
+            for bucket in self.buckets
+            for name, view in zip(bucket.names, bucket.views, strict=True)
+        }
+        loaded = self.programs
+        for hook in self._hooks:
+            hook.remove()
+        specs = self.course.specs()
+        number = self.course.epochs.current.number
+        self.buckets = bucket_memory.make(specs, self._parameters, self.engine, number)
+        self.readiness = _native.Readiness(
+            self.engine,
+            self.programs,
+            [len(bucket.views) for bucket in self.buckets],
+            self._on_first,
+            self._adopt,
+            self._twice,
+        )
+        for index, bucket in enumerate(self.buckets):
+            for position, (name, parameter, view) in enumerate(
+                zip(bucket.names, bucket.parameters, bucket.views, strict=True)
+            ):
+                if name in before:
+                    view.copy_(before[name])
+                    parameter.grad = None if parameter.grad is None else view
+                hook = self.readiness.hook(index, position, view)
+                self._hooks.append(parameter.register_post_accumulate_grad_hook(hook))
+            if not before:
+                bucket.zero()
+        # Views stay where they are: what moves them (`model.double()`) would leave the buckets behind.
+        self._addresses = [view.data_ptr() for bucket in self.buckets for view in bucket.views]
+        for program in loaded:
+            self.engine.unload(program)
+
+    def _gated(self) -> list[tuple[torch.nn.Parameter, ...]]:
+        return [bucket.parameters for bucket in self.buckets]
+
     def _on_first(self) -> None:
+        if os.getpid() != self._owner:
+            raise UsageError(
+                "backward in a forked child of the process that distributed the model\n"
+                "hint: train in the process that called `distribute`"
+            )
+        self._under_way = True
+        if self.gates is not None:
+            self.gates.backward_began()
         # The same call as DistributedDataParallel's own; there is no public one.
         torch.autograd.Variable._execution_engine.queue_callback(self._on_end)
 
@@ -80,9 +148,16 @@ class Session:
         if gradient is None:
             view.zero_()
         else:
+            gradient = gradient.to_dense() if gradient.is_sparse else gradient
             self._check_type(bucket, index, gradient)
             view.copy_(gradient)
         parameter.grad = view
+
+    def _twice(self, bucket: int, index: int) -> None:
+        raise UsageError(
+            f"backward makes the gradient of `{self.buckets[bucket].names[index]}` again after it was sent, as a layer does that two "
+            "reentrant checkpoints share\nhint: torch.utils.checkpoint.checkpoint(…, use_reentrant=False)"
+        )
 
     def _check_type(self, bucket: int, index: int, gradient: torch.Tensor) -> None:
         view = self.buckets[bucket].views[index]
@@ -93,34 +168,105 @@ class Session:
                 "distributed\nhint: change the model before `distribute`"
             )
 
+    def _check_places(self) -> None:
+        places = [view.data_ptr() for bucket in self.buckets for view in bucket.views]
+        if places != self._addresses:
+            moved = next(at for at, (a, b) in enumerate(zip(places, self._addresses, strict=True)) if a != b)
+            name = [name for bucket in self.buckets for name in bucket.names][moved]
+            raise UsageError(
+                f"the gradient of `{name}` was moved out of its bucket, as `model.double()` or `model.to(…)` does\n"
+                "hint: change the model before `distribute`"
+            )
+
     def _on_end(self) -> None:
-        """End of backward: what has not come is launched as it is, then all buckets are awaited."""
+        """End of backward: what has not come is launched as it is; then all buckets are awaited, or gates are closed."""
         began_ns = _native.now_ns()
+        self._check_places()
         missing = self.readiness.missing()
+        unmade = []
         for bucket, index in missing:
             parameter = self.buckets[bucket].parameters[index]
             if parameter.grad is not self.buckets[bucket].views[index]:
                 self._adopt(bucket, index, parameter)
             # Accumulated without communication before, and not made by this backward: it still counts as made.
             if not bool(self.buckets[bucket].views[index].any()):
-                self.buckets[bucket].flags[index] = 0
+                unmade.append(self.buckets[bucket].names[index])
+        self._votes.cast(self.course.epochs.vote(), unmade)
+        self._unmade, self._counted, self._waited = set(unmade), False, set()
         self.readiness.finish()
-        self.readiness.wait(self.job.settings.timeout_s)
-        for bucket, index in missing:
-            if float(self.buckets[bucket].flags[index]) == 0:
-                self.buckets[bucket].parameters[index].grad = None
-        for each in self.buckets:
-            each.flags.fill_(1)
-        if not self._warned:
-            self._warn_of_non_finite()
+        if self.gates is None or not self.course.epochs.settled:
+            self._wait_all()
+            ended_ns = _native.now_ns()
+            self.course.record("wait_time", (ended_ns - began_ns) * 1e-9)
+            if self._begins:
+                self._load()
+                if self.gates is not None:
+                    self.gates.rebucket(self._gated())
+        if self.gates is not None:
+            self.gates.backward_ended()
+        self._under_way = False
+        self._note()
         if self.spans is not None:
             self.spans.waited(self.iteration, began_ns, _native.now_ns())
         self.iteration += 1
 
+    def _wait_all(self) -> None:
+        for bucket in range(len(self.buckets)):
+            self._wait_bucket(bucket)
+
+    def _wait_bucket(self, bucket: int) -> None:
+        """Until a bucket is reduced; gradients that no rank made become None."""
+        if bucket in self._waited:
+            return
+        timeout_s = self.job.settings.timeout_s
+        try:
+            self.readiness.wait_bucket(bucket, timeout_s)
+            if not self._counted:
+                self._begins = self.course.decide(self._votes.count(timeout_s))
+                self._counted = True
+        except PeerError as error:
+            self._tell_of_loss(str(error))
+            raise
+        self._waited.add(bucket)
+        own = self.buckets[bucket]
+        for name, parameter in zip(own.names, own.parameters, strict=True):
+            if name in self._unmade and not self._votes.made(name):
+                parameter.grad = None
+        if len(self._waited) == len(self.buckets):
+            self.readiness.reset()
+            if not self._warned:
+                self._warn_of_non_finite()
+
+    def _zero_bucket(self, bucket: int) -> None:
+        self.buckets[bucket].zero()
+
+    def _note(self) -> None:
+        """Statistics of the step that ends."""
+        if self.course.timer is None:
+            return
+        now_s, before_s = time.perf_counter(), self._ended_s
+        self._ended_s = now_s
+        sent = self.engine.bytes_sent()
+        if before_s is not None:
+            step_s = now_s - before_s
+            self.course.record("step_time", step_s)
+            self.course.record("bytes", sum(sent) - self._sent)
+        self._sent = sum(sent)
+        if self.gates is None and self.course.timer.wants_norm():
+            squares = sum(float(torch.linalg.vector_norm(bucket.elements)) ** 2 for bucket in self.buckets)
+            self.course.record("gradient_norm", math.sqrt(squares))
+
+    def _tell_of_loss(self, message: str) -> None:
+        timer = self.course.timer
+        lost = next((rank for rank in range(self.job.world) if f"rank {rank} " in message), None)
+        if timer is not None and lost is not None and lost != self.job.rank:
+            timer.worker_removed(lost)
+
     def _warn_of_non_finite(self) -> None:
+        programs = self.programs
         for program, iteration, element in self.engine.non_finite():
-            if program in self.programs:
-                name = self.buckets[self.programs.index(program)].name_of(element)
+            if program in programs:
+                name = self.buckets[programs.index(program)].name_of(element)
                 warnings.warn(
                     f"rank {self.job.rank} on {self.job.host}: the gradient of `{name}` has NaN or infinity in iteration "
                     f"{iteration}; said once. With a GradScaler this is normal while it finds its scale.",

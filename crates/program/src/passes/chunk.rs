@@ -3,22 +3,23 @@
 //! Before: `recv %0[0:8) add`, then `send %0[0:8)`. After, with chunks of 4 elements: two receives and two sends, each send
 //! after its own receive. Gain: transfers, reductions and casts of one bucket overlap, and urgent buckets overtake.
 
-use crate::{Op, Program, RankBuilder, RankProgram, Slice};
+use crate::{KernelSpec, Op, Program, RankBuilder, RankProgram, Slice};
 use hocket_ids::{OpId, Tag};
 
 /// `program` with no op above `chunk_bytes` of its own element type.
 pub fn chunk(program: &Program, chunk_bytes: usize) -> Program {
+    let pieces = |rank: &RankProgram, op: &Op| pieces(rank, &program.kernels, op, chunk_bytes);
     let pieces_max = program
         .ranks
         .iter()
-        .flat_map(|rank| rank.nodes.iter().map(|node| pieces(rank, &node.op, chunk_bytes)))
+        .flat_map(|rank| rank.nodes.iter().map(|node| pieces(rank, &node.op)))
         .max()
         .unwrap_or(1);
-    let ranks = program.ranks.iter().map(|rank| split(rank, chunk_bytes, pieces_max)).collect();
+    let ranks = program.ranks.iter().map(|rank| split(rank, |op| pieces(rank, op), pieces_max)).collect();
     Program { ranks, ..program.clone() }
 }
 
-fn split(rank: &RankProgram, chunk_bytes: usize, pieces_max: usize) -> RankProgram {
+fn split(rank: &RankProgram, pieces: impl Fn(&Op) -> usize, pieces_max: usize) -> RankProgram {
     let mut builder = RankBuilder::with_buffers(rank);
     let mut became: Vec<Vec<OpId>> = Vec::with_capacity(rank.nodes.len());
     for node in &rank.nodes {
@@ -26,10 +27,10 @@ fn split(rank: &RankProgram, chunk_bytes: usize, pieces_max: usize) -> RankProgr
         let control: Vec<OpId> = node
             .after
             .iter()
-            .filter(|before| !conflict(&rank.nodes[before.index()].op, &node.op))
+            .filter(|before| !rank.nodes[before.index()].op.conflicts(&node.op))
             .flat_map(|before| became[before.index()].clone())
             .collect();
-        let count = pieces(rank, &node.op, chunk_bytes);
+        let count = pieces(&node.op);
         let new = (0..count)
             .map(|at| builder.push_after(piece(&node.op, at, count, pieces_max), &control, node.source))
             .collect();
@@ -39,20 +40,25 @@ fn split(rank: &RankProgram, chunk_bytes: usize, pieces_max: usize) -> RankProgr
 }
 
 /// The slice that decides how an op is split: both ends of a message have as many elements of one type.
-fn extent(op: &Op) -> Option<Slice> {
+fn extent(op: &Op, kernels: &[KernelSpec]) -> Option<Slice> {
     match op {
+        // How much of it moves is known only when it starts.
+        Op::Send { count: Some(_), .. } | Op::Recv { count: Some(_), .. } | Op::Collective { .. } => None,
+        Op::Call { kernel, outputs, .. } => kernels
+            .get(kernel.index())
+            .filter(|kernel| kernel.elementwise)
+            .and_then(|_| outputs.first().copied()),
         Op::Copy { dst, .. }
         | Op::Cast { dst, .. }
         | Op::Reduce { dst, .. }
         | Op::Apply { dst, .. }
         | Op::Recv { dst, .. } => Some(*dst),
         Op::Send { src, .. } | Op::Record { src, .. } => Some(*src),
-        Op::AllReduce { .. } => None,
     }
 }
 
-fn pieces(rank: &RankProgram, op: &Op, chunk_bytes: usize) -> usize {
-    let Some(slice) = extent(op) else { return 1 };
+fn pieces(rank: &RankProgram, kernels: &[KernelSpec], op: &Op, chunk_bytes: usize) -> usize {
+    let Some(slice) = extent(op, kernels) else { return 1 };
     let bytes = match op {
         Op::Send { wire, .. } | Op::Recv { wire, .. } => wire.bytes(),
         _ => rank.buffers[slice.buffer.index()].dtype.bytes(),
@@ -83,15 +89,12 @@ fn piece(op: &Op, at: usize, count: usize, pieces_max: usize) -> Op {
             part(dst);
             renumber(tag);
         }
-        Op::AllReduce { .. } => {}
+        Op::Call { inputs, outputs, .. } => inputs.iter_mut().chain(outputs).for_each(|slice| {
+            if count > 1 {
+                part(slice);
+            }
+        }),
+        Op::Collective { .. } => {}
     }
     op
-}
-
-fn conflict(before: &Op, after: &Op) -> bool {
-    let touches = |op: &Op, slice: &Slice| {
-        op.reads().iter().chain(op.writes().as_ref()).any(|other| other.overlaps(slice))
-    };
-    before.writes().is_some_and(|slice| touches(after, &slice))
-        || after.writes().is_some_and(|slice| touches(before, &slice))
 }

@@ -30,8 +30,8 @@ pub fn encode(program: &Program, links: &[(Rank, Rank)], codec: DType) -> Result
 
 fn encoded(op: &Op, own: Rank, links: &HashSet<(Rank, Rank)>) -> bool {
     match op {
-        Op::Send { wire, peer, .. } => *wire == DType::F32 && links.contains(&(own, *peer)),
-        Op::Recv { wire, peer, .. } => *wire == DType::F32 && links.contains(&(*peer, own)),
+        Op::Send { wire, peer, count: None, .. } => *wire == DType::F32 && links.contains(&(own, *peer)),
+        Op::Recv { wire, peer, count: None, .. } => *wire == DType::F32 && links.contains(&(*peer, own)),
         _ => false,
     }
 }
@@ -87,16 +87,15 @@ impl<'a> Origins<'a> {
             let nodes = &self.program.ranks[rank].nodes;
             let mut parts = vec![slice];
             for (writer, node) in nodes[..reader].iter().enumerate().rev() {
-                let Some(written) = node.op.writes().filter(|written| written.overlaps(&slice)) else {
-                    continue;
-                };
-                for part in parts.iter().filter_map(|part| intersect(part, &written)) {
-                    match self.forwarded(rank, &node.op, &part) {
-                        Some(earlier) => open.push(earlier),
-                        None => self.round(rank, Some(writer), part),
+                for written in node.op.writes().iter().filter(|written| written.overlaps(&slice)) {
+                    for part in parts.iter().filter_map(|part| intersect(part, written)) {
+                        match self.forwarded(rank, &node.op, &part) {
+                            Some(earlier) => open.push(earlier),
+                            None => self.round(rank, Some(writer), part),
+                        }
                     }
+                    parts = subtract(&parts, written);
                 }
-                parts = subtract(&parts, &written);
                 if parts.is_empty() {
                     break;
                 }
@@ -109,7 +108,7 @@ impl<'a> Origins<'a> {
 
     /// When `op` only takes over what a peer has: where the peer reads it.
     fn forwarded(&self, rank: usize, op: &Op, part: &Slice) -> Option<(usize, usize, Slice)> {
-        let Op::Recv { dst, reduce: None, peer, tag, .. } = op else { return None };
+        let Op::Recv { dst, reduce: None, peer, tag, count: None, .. } = op else { return None };
         let send = *self.sends.get(&(peer.index(), rank, *tag))?;
         let Op::Send { src, .. } = &self.program.ranks[peer.index()].nodes[send].op else { return None };
         let (start, stop) = (part.start - dst.start + src.start, part.stop - dst.start + src.start);

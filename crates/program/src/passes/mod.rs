@@ -2,11 +2,13 @@
 
 mod chunk;
 mod encode;
+mod fuse;
 mod lower;
 mod relabel;
 
 pub use chunk::chunk;
 pub use encode::encode;
+pub use fuse::fuse;
 pub use lower::lower;
 pub use relabel::relabel;
 
@@ -28,6 +30,22 @@ pub enum PassError {
         rank: u32,
         /// Its op.
         op: usize,
+    },
+    /// No such algorithm for that collective, or not for so many members.
+    #[error("{collective} by {algorithm}: not for this group; `ring` and `direct` are for any")]
+    Unsupported {
+        /// Its name.
+        collective: &'static str,
+        /// As given.
+        algorithm: String,
+    },
+    /// More servers than members, or none.
+    #[error("parameter_server: {servers} servers among {members} ranks")]
+    Servers {
+        /// As given.
+        servers: usize,
+        /// Of the collective.
+        members: usize,
     },
     /// Sizes of a two-level algorithm do not add up.
     #[error("two_level: groups of {sizes:?} for {members} ranks")]

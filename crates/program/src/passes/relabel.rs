@@ -4,7 +4,7 @@
 //! that order. Gain: algorithms are written once, and fit the network through the order alone.
 
 use super::PassError;
-use crate::{Contract, Op, Program};
+use crate::{Collective, Contract, Op, Program};
 use hocket_ids::Rank;
 
 /// `program` with its ranks renamed.
@@ -23,13 +23,22 @@ pub fn relabel(program: &Program, order: &[Rank]) -> Result<Program, PassError> 
         for node in &mut target.nodes {
             match &mut node.op {
                 Op::Send { peer, .. } | Op::Recv { peer, .. } => rename(peer),
-                Op::AllReduce { group, .. } => group.iter_mut().for_each(rename),
+                Op::Collective { what, group, .. } => {
+                    group.iter_mut().for_each(rename);
+                    if let Collective::Broadcast { root }
+                    | Collective::Reduce { root }
+                    | Collective::Gather { root }
+                    | Collective::Scatter { root } = what
+                    {
+                        rename(root);
+                    }
+                }
                 _ => {}
             }
         }
     }
     for contract in &mut renamed.ensures {
-        let Contract::AllReduce { group, .. } = contract;
+        let (Contract::AllReduce { group, .. } | Contract::Same { group, .. }) = contract;
         group.iter_mut().for_each(rename);
     }
     Ok(renamed)

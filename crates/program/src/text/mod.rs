@@ -11,7 +11,9 @@ pub use print::{node, op};
 #[cfg(test)]
 mod tests {
     use super::parse;
-    use crate::{Algorithm, BufferKind, DType, Op, Program, RankBuilder, ReduceOp, Slice, passes, verify};
+    use crate::{
+        Algorithm, BufferKind, Collective, DType, Op, Program, RankBuilder, ReduceOp, Slice, passes, verify,
+    };
     use hocket_ids::Rank;
     use proptest::prelude::*;
 
@@ -22,7 +24,9 @@ mod tests {
             let buffer = builder.buffer("a \"quoted\" name\n", DType::F32, len, BufferKind::Bound);
             let slice = Slice::new(buffer, 0, len);
             let (group, algorithm) = (group.clone(), Some(Algorithm::Ring));
-            builder.push(Op::AllReduce { slice, group, op: ReduceOp::Sum, scale: 0.1, algorithm }, None);
+            let what = Collective::AllReduce;
+            let op = ReduceOp::Sum;
+            builder.push(Op::Collective { what, slice, group, op, scale: 0.1, algorithm }, None);
             builder.finish()
         };
         let program =

@@ -3,10 +3,10 @@
 
 use super::token::{Token, tokens};
 use crate::{
-    Algorithm, Buffer, BufferKind, Contract, DType, Kernel, Node, Op, Program, RankProgram, Record, ReduceOp,
-    Slice, Source,
+    Algorithm, Buffer, BufferKind, Collective, Contract, DType, Kernel, KernelSpec, Node, Op, Program,
+    RankProgram, Record, ReduceOp, Slice, Source,
 };
-use hocket_ids::{BufferId, OpId, Rank, SourceId, Tag};
+use hocket_ids::{BufferId, KernelId, OpId, Rank, SourceId, Tag};
 use std::fmt;
 use std::str::FromStr;
 
@@ -44,14 +44,11 @@ pub fn parse(text: &str) -> Parsed<Program> {
         let file = parser.string()?;
         program.sources.push(Source { file, line: parser.number("a line")? });
     }
+    while parser.take("kernel") {
+        program.kernels.push(parser.kernel()?);
+    }
     while parser.take("ensures") {
-        parser.word("all_reduce")?;
-        let op = parser.reduce_op()?;
-        parser.word("scale")?;
-        let scale = parser.number("a factor")?;
-        let buffer = parser.buffer()?;
-        parser.word("over")?;
-        program.ensures.push(Contract::AllReduce { buffer, group: parser.ranks()?, op, scale });
+        program.ensures.push(parser.contract()?);
     }
     while parser.peek().is_some() {
         parser.word("rank")?;
@@ -146,6 +143,36 @@ impl<'a> Parser<'a> {
         Ok(BufferId(self.number("a buffer")?))
     }
 
+    fn kernel(&mut self) -> Parsed<KernelSpec> {
+        let name = self.string()?;
+        let elementwise = self.take("elementwise");
+        if !elementwise {
+            self.word("whole")?;
+        }
+        let updates = self.take("updates");
+        let joins = if self.take("joins") { Some(self.reduce_op()?) } else { None };
+        let mut parameters = Vec::new();
+        while self.peek().is_some_and(|text| text.parse::<f64>().is_ok()) {
+            parameters.push(self.number("a number")?);
+        }
+        Ok(KernelSpec { name, elementwise, updates, joins, parameters })
+    }
+
+    fn contract(&mut self) -> Parsed<Contract> {
+        if self.take("same") {
+            let buffer = self.buffer()?;
+            self.word("over")?;
+            return Ok(Contract::Same { buffer, group: self.ranks()? });
+        }
+        self.word("all_reduce")?;
+        let op = self.reduce_op()?;
+        self.word("scale")?;
+        let scale = self.number("a factor")?;
+        let buffer = self.buffer()?;
+        self.word("over")?;
+        Ok(Contract::AllReduce { buffer, group: self.ranks()?, op, scale })
+    }
+
     fn slice(&mut self) -> Parsed<Slice> {
         let buffer = self.buffer()?;
         self.word("[")?;
@@ -186,10 +213,12 @@ impl<'a> Parser<'a> {
             }
             self.word("=")?;
             let place = self.place();
-            let kind = match self.next("bound or scratch")? {
+            let kind = match self.next("bound, scratch, state or shared_state")? {
                 "bound" => BufferKind::Bound,
                 "scratch" => BufferKind::Scratch,
-                _ => return Err(place.expected("bound or scratch")),
+                "state" => BufferKind::State,
+                "shared_state" => BufferKind::SharedState,
+                _ => return Err(place.expected("bound, scratch, state or shared_state")),
             };
             let dtype = self.dtype()?;
             let len = self.number("a number of elements")?;
@@ -235,8 +264,8 @@ impl<'a> Parser<'a> {
                 let src = self.slice()?;
                 self.word("as")?;
                 let wire = self.dtype()?;
-                let (peer, tag) = self.message("to")?;
-                Ok(Op::Send { src, wire, peer, tag })
+                let (peer, tag, count) = self.message("to")?;
+                Ok(Op::Send { src, wire, peer, tag, count })
             }
             "recv" => {
                 let dst = self.slice()?;
@@ -248,15 +277,20 @@ impl<'a> Parser<'a> {
                     self.word("reduce")?;
                     Some(self.reduce_op()?)
                 };
-                let (peer, tag) = self.message("from")?;
-                Ok(Op::Recv { dst, wire, reduce, peer, tag })
+                let (peer, tag, count) = self.message("from")?;
+                Ok(Op::Recv { dst, wire, reduce, peer, tag, count })
             }
             "record" => {
                 self.word("non_finite")?;
                 Ok(Op::Record { what: Record::NonFinite, src: self.slice()? })
             }
-            "all_reduce" => self.all_reduce(),
-            _ => Err(place.expected("an op")),
+            "call" => {
+                let kernel = KernelId(self.number("a kernel")?);
+                let inputs = self.slices()?;
+                self.word("into")?;
+                Ok(Op::Call { kernel, inputs, outputs: self.slices()? })
+            }
+            name => self.collective(name, &place),
         }
     }
 
@@ -276,30 +310,71 @@ impl<'a> Parser<'a> {
         Ok(Op::Apply { kernel, dst: self.slice()? })
     }
 
-    fn message(&mut self, direction: &str) -> Parsed<(Rank, Tag)> {
+    fn slices(&mut self) -> Parsed<Vec<Slice>> {
+        let mut found = Vec::new();
+        while self.peek() == Some("%") {
+            found.push(self.slice()?);
+        }
+        Ok(found)
+    }
+
+    fn message(&mut self, direction: &str) -> Parsed<(Rank, Tag, Option<Slice>)> {
         self.word(direction)?;
         let peer = Rank(self.number("a rank")?);
         self.word("tag")?;
-        Ok((peer, Tag(self.number("a tag")?)))
+        let tag = Tag(self.number("a tag")?);
+        let count = if self.take("count") { Some(self.slice()?) } else { None };
+        Ok((peer, tag, count))
     }
 
-    fn all_reduce(&mut self) -> Parsed<Op> {
-        let op = self.reduce_op()?;
-        self.word("scale")?;
-        let scale = self.number("a factor")?;
+    fn collective(&mut self, name: &str, place: &Place) -> Parsed<Op> {
+        let mut op = ReduceOp::Sum;
+        let mut scale = 1.0;
+        if matches!(name, "all_reduce" | "reduce_scatter" | "reduce_to") {
+            op = self.reduce_op()?;
+            self.word("scale")?;
+            scale = self.number("a factor")?;
+        }
         let slice = self.slice()?;
+        let what = match name {
+            "all_reduce" => Collective::AllReduce,
+            "reduce_scatter" => Collective::ReduceScatter,
+            "all_gather" => Collective::AllGather,
+            "broadcast" => Collective::Broadcast { root: self.root()? },
+            "reduce_to" => Collective::Reduce { root: self.root()? },
+            "gather" => Collective::Gather { root: self.root()? },
+            "scatter" => Collective::Scatter { root: self.root()? },
+            "all_to_all" => {
+                self.word("to")?;
+                Collective::AllToAll { dst: self.slice()? }
+            }
+            _ => return Err(place.expected("an op")),
+        };
         self.word("over")?;
         let group = self.ranks()?;
         self.word("by")?;
+        Ok(Op::Collective { what, slice, group, op, scale, algorithm: self.algorithm()? })
+    }
+
+    fn root(&mut self) -> Parsed<Rank> {
+        self.word("root")?;
+        Ok(Rank(self.number("a rank")?))
+    }
+
+    fn algorithm(&mut self) -> Parsed<Option<Algorithm>> {
         let place = self.place();
-        let algorithm = match self.next("an algorithm")? {
-            "unplanned" => None,
-            "ring" => Some(Algorithm::Ring),
-            "direct" => Some(Algorithm::Direct),
-            "two_level" => Some(Algorithm::TwoLevel { sizes: self.numbers()? }),
-            _ => return Err(place.expected("unplanned, ring, direct or two_level")),
-        };
-        Ok(Op::AllReduce { slice, group, op, scale, algorithm })
+        Ok(Some(match self.next("an algorithm")? {
+            "unplanned" => return Ok(None),
+            "ring" => Algorithm::Ring,
+            "direct" => Algorithm::Direct,
+            "halving_doubling" => Algorithm::HalvingDoubling,
+            "double_binary_tree" => Algorithm::DoubleBinaryTree,
+            "bcube" => Algorithm::Bcube { base: self.number("a base")? },
+            "parameter_server" => Algorithm::ParameterServer { servers: self.number("a number of servers")? },
+            "two_level" => Algorithm::TwoLevel { sizes: self.numbers()? },
+            "library" => Algorithm::Library { name: self.string()? },
+            _ => return Err(place.expected("an algorithm")),
+        }))
     }
 }
 

@@ -1,7 +1,9 @@
 //! Program → text.
 
-use crate::{Algorithm, BufferKind, Contract, Kernel, Node, Op, Program, Record, ReduceOp, Slice};
-use hocket_ids::Rank;
+use crate::{
+    Algorithm, BufferKind, Collective, Contract, Kernel, Node, Op, Program, Record, ReduceOp, Slice,
+};
+use hocket_ids::{Rank, Tag};
 use std::fmt::{self, Display, Formatter};
 
 impl Display for Program {
@@ -10,9 +12,26 @@ impl Display for Program {
         for source in &self.sources {
             writeln!(f, "source {} {}", quoted(&source.file), source.line)?;
         }
-        for Contract::AllReduce { buffer, group, op, scale } in &self.ensures {
-            let (op, scale) = (reduce(*op), number(*scale));
-            writeln!(f, "ensures all_reduce {op} scale {scale} %{buffer} over {}", ranks(group))?;
+        for kernel in &self.kernels {
+            let kind = if kernel.elementwise { "elementwise" } else { "whole" };
+            let updates = if kernel.updates { " updates" } else { "" };
+            let joins = kernel.joins.map_or(String::new(), |op| format!(" joins {}", reduce(op)));
+            write!(f, "kernel {} {kind}{updates}{joins}", quoted(&kernel.name))?;
+            for parameter in &kernel.parameters {
+                write!(f, " {}", number(*parameter))?;
+            }
+            writeln!(f)?;
+        }
+        for contract in &self.ensures {
+            match contract {
+                Contract::AllReduce { buffer, group, op, scale } => {
+                    let (op, scale) = (reduce(*op), number(*scale));
+                    writeln!(f, "ensures all_reduce {op} scale {scale} %{buffer} over {}", ranks(group))?;
+                }
+                Contract::Same { buffer, group } => {
+                    writeln!(f, "ensures same %{buffer} over {}", ranks(group))?;
+                }
+            }
         }
         for (rank, program) in self.ranks.iter().enumerate() {
             writeln!(f, "rank {rank} {{")?;
@@ -20,6 +39,8 @@ impl Display for Program {
                 let kind = match buffer.kind {
                     BufferKind::Bound => "bound",
                     BufferKind::Scratch => "scratch",
+                    BufferKind::State => "state",
+                    BufferKind::SharedState => "shared_state",
                 };
                 let (dtype, len) = (buffer.dtype.name(), buffer.len);
                 writeln!(f, "  %{id} = {kind} {dtype} {len} {}", quoted(&buffer.name))?;
@@ -58,28 +79,57 @@ pub fn op(op: &Op) -> String {
         Op::Apply { kernel: Kernel::Round(dtype), dst } => {
             format!("apply round {} {}", dtype.name(), slice(dst))
         }
-        Op::Send { src, wire, peer, tag } => {
-            format!("send {} as {} to {peer} tag {tag}", slice(src), wire.name())
+        Op::Send { src, wire, peer, tag, count } => {
+            format!("send {} as {} to {}", slice(src), wire.name(), message(*peer, *tag, count.as_ref()))
         }
-        Op::Recv { dst, wire, reduce: how, peer, tag } => {
+        Op::Recv { dst, wire, reduce: how, peer, tag, count } => {
             let how = how.map_or("store".into(), |op| format!("reduce {}", reduce(op)));
-            format!("recv {} as {} {how} from {peer} tag {tag}", slice(dst), wire.name())
+            let message = message(*peer, *tag, count.as_ref());
+            format!("recv {} as {} {how} from {message}", slice(dst), wire.name())
         }
         Op::Record { what: Record::NonFinite, src } => format!("record non_finite {}", slice(src)),
-        Op::AllReduce { slice: of, group, op, scale, algorithm } => {
-            let how = match algorithm {
-                None => "unplanned".into(),
-                Some(Algorithm::Ring) => "ring".into(),
-                Some(Algorithm::Direct) => "direct".into(),
-                Some(Algorithm::TwoLevel { sizes }) => {
-                    let sizes: Vec<String> = sizes.iter().map(ToString::to_string).collect();
-                    format!("two_level {}", sizes.join(" "))
-                }
-            };
-            let (op, scale) = (reduce(*op), number(*scale));
-            format!("all_reduce {op} scale {scale} {} over {} by {how}", slice(of), ranks(group))
+        Op::Call { kernel, inputs, outputs } => {
+            let list = |slices: &[Slice]| slices.iter().map(slice).collect::<Vec<_>>().join(" ");
+            format!("call {kernel} {} into {}", list(inputs), list(outputs))
+        }
+        Op::Collective { what, slice: of, group, op, scale, algorithm } => {
+            let mut words = vec![what.name().to_owned()];
+            if what.reduces() {
+                words.push(format!("{} scale {}", reduce(*op), number(*scale)));
+            }
+            words.push(slice(of));
+            if let Collective::AllToAll { dst } = what {
+                words.push(format!("to {}", slice(dst)));
+            }
+            if let Some(root) = what.root() {
+                words.push(format!("root {root}"));
+            }
+            words.push(format!("over {} by {}", ranks(group), by(algorithm.as_ref())));
+            words.join(" ")
         }
     }
+}
+
+fn by(algorithm: Option<&Algorithm>) -> String {
+    match algorithm {
+        None => "unplanned".into(),
+        Some(Algorithm::Ring) => "ring".into(),
+        Some(Algorithm::Direct) => "direct".into(),
+        Some(Algorithm::HalvingDoubling) => "halving_doubling".into(),
+        Some(Algorithm::DoubleBinaryTree) => "double_binary_tree".into(),
+        Some(Algorithm::Bcube { base }) => format!("bcube {base}"),
+        Some(Algorithm::ParameterServer { servers }) => format!("parameter_server {servers}"),
+        Some(Algorithm::Library { name }) => format!("library {}", quoted(name)),
+        Some(Algorithm::TwoLevel { sizes }) => {
+            let sizes: Vec<String> = sizes.iter().map(ToString::to_string).collect();
+            format!("two_level {}", sizes.join(" "))
+        }
+    }
+}
+
+fn message(peer: Rank, tag: Tag, count: Option<&Slice>) -> String {
+    let count = count.map_or(String::new(), |count| format!(" count {}", slice(count)));
+    format!("{peer} tag {tag}{count}")
 }
 
 fn slice(slice: &Slice) -> String {

@@ -2,6 +2,7 @@
 //! only when its send has begun. Every op has a start and an end; the graph of both over all ranks must have no cycle.
 
 use super::Findings;
+use super::collectives::Collectives;
 use super::messages::Messages;
 use crate::Program;
 use std::collections::VecDeque;
@@ -10,8 +11,13 @@ use std::collections::VecDeque;
 pub type Event = (usize, usize, bool);
 
 /// All events in an order in which they may happen; `None` when some never do.
-pub fn check(program: &Program, messages: &Messages, found: &mut Findings<'_>) -> Option<Vec<Event>> {
-    let graph = Graph::of(program, messages);
+pub fn check(
+    program: &Program,
+    messages: &Messages,
+    collectives: &Collectives,
+    found: &mut Findings<'_>,
+) -> Option<Vec<Event>> {
+    let graph = Graph::of(program, messages, collectives);
     let mut waits = graph.waits.clone();
     let mut ready: VecDeque<usize> = (0..waits.len()).filter(|&event| waits[event] == 0).collect();
     let mut order = Vec::with_capacity(waits.len());
@@ -28,34 +34,38 @@ pub fn check(program: &Program, messages: &Messages, found: &mut Findings<'_>) -
         return Some(order);
     }
     let circle = graph.circle(&waits);
-    let (rank, op, _) = graph.event(circle[0]);
-    let mut named: Vec<String> = Vec::new();
-    for &event in &circle {
-        let (rank, op, _) = graph.event(event);
-        let name = format!("rank {rank} op {op}");
-        if named.last() != Some(&name) {
-            named.push(name);
-        }
-    }
-    found.at(rank, op, format!("waits for itself: {} → …", named.join(" → ")));
+    let on_op = circle.iter().map(|&event| graph.event(event)).find(|&(rank, ..)| graph.is_op(rank));
+    let (rank, op, _) = on_op.unwrap_or_default();
+    let mut places: Vec<(usize, usize)> = circle
+        .iter()
+        .map(|&event| graph.event(event))
+        .filter(|&(rank, ..)| graph.is_op(rank))
+        .map(|(rank, op, _)| (rank, op))
+        .collect();
+    places.dedup();
+    let named: Vec<String> = places.iter().map(|(rank, op)| format!("rank {rank} op {op}")).collect();
+    found.between(rank, op, &places, format!("waits for itself: {} → …", named.join(" → ")));
     None
 }
 
 struct Graph {
-    /// First event of each rank; the start of op `i` is at `2i`, its end at `2i + 1`.
+    /// First event of each rank; the start of op `i` is at `2i`, its end at `2i + 1`. The last one is of the calls of
+    /// collectives, where all members meet.
     first: Vec<usize>,
     then: Vec<Vec<usize>>,
     waits: Vec<u32>,
 }
 
 impl Graph {
-    fn of(program: &Program, messages: &Messages) -> Self {
+    fn of(program: &Program, messages: &Messages, collectives: &Collectives) -> Self {
         let mut first = Vec::with_capacity(program.world());
         let mut events = 0;
         for rank in &program.ranks {
             first.push(events);
             events += 2 * rank.nodes.len();
         }
+        first.push(events);
+        events += 2 * collectives.calls.len();
         let mut graph = Self { first, then: vec![Vec::new(); events], waits: vec![0; events] };
         for (rank, ops) in program.ranks.iter().enumerate() {
             for (op, node) in ops.nodes.iter().enumerate() {
@@ -69,7 +79,24 @@ impl Graph {
             graph.edge((*from, message.send, false), (*to, message.recv, true));
             graph.edge((*to, message.recv, false), (*from, message.send, true));
         }
+        let meeting = program.world();
+        for (call, members) in collectives.calls.iter().enumerate() {
+            for &(rank, op) in members {
+                graph.edge((rank, op, false), (meeting, call, false));
+                graph.edge((meeting, call, false), (rank, op, true));
+            }
+        }
+        for sequence in &collectives.sequences {
+            for pair in sequence.windows(2) {
+                graph.edge((pair[0].0, pair[0].1, true), (pair[1].0, pair[1].1, false));
+            }
+        }
         graph
+    }
+
+    /// Whether an event is of an op, not of a meeting.
+    fn is_op(&self, rank: usize) -> bool {
+        rank + 1 < self.first.len()
     }
 
     fn edge(&mut self, before: Event, after: Event) {

@@ -4,6 +4,7 @@
 //! receive), races (conflicting ops that nothing orders), deadlock (a cycle through dependencies and rendezvous), values
 //! (every contract, by symbolic execution; nothing is read before it is written). Findings are data; nothing is printed.
 
+mod collectives;
 mod deadlock;
 mod expression;
 mod messages;
@@ -13,6 +14,9 @@ mod values;
 
 use crate::{Program, Source, text};
 use std::fmt;
+
+/// Ops shown with one finding.
+const OPS_SHOWN_MAX: usize = 12;
 
 /// Findings reported at most; more are the same story.
 const DIAGNOSTICS_MAX: usize = 20;
@@ -26,7 +30,7 @@ pub struct Diagnostic {
     pub what: String,
     /// The user's line that made the op.
     pub source: Option<Source>,
-    /// The op and its neighbours, as text.
+    /// The smallest part of the program that is at fault: the op and those it is at odds with, as text.
     pub around: Vec<String>,
 }
 
@@ -35,7 +39,7 @@ impl fmt::Display for Diagnostic {
         if let Some((rank, op)) = self.op {
             write!(f, "rank {rank} op {op}")?;
             if let Some(source) = &self.source {
-                write!(f, " ({}:{})", source.file, source.line)?;
+                write!(f, " ({source})")?;
             }
             write!(f, ": ")?;
         }
@@ -55,14 +59,23 @@ pub fn verify(program: &Program) -> Vec<Diagnostic> {
         return found.diagnostics;
     }
     let messages = messages::check(program, &mut found);
+    let collectives = collectives::check(program, &mut found);
     race::check(program, &mut found);
     if !found.diagnostics.is_empty() {
         return found.diagnostics;
     }
-    if let Some(order) = deadlock::check(program, &messages, &mut found) {
-        values::check(program, &messages, &order, &mut found);
+    if let Some(order) = deadlock::check(program, &messages, &collectives, &mut found) {
+        values::check(program, &messages, &collectives, &order, &mut found);
     }
     found.diagnostics
+}
+
+/// Whether ranks of a program whose messages match wait for one another in a circle.
+pub fn deadlocks(program: &Program) -> bool {
+    let mut found = Findings { program, diagnostics: Vec::new() };
+    let messages = messages::check(program, &mut found);
+    let collectives = collectives::check(program, &mut found);
+    deadlock::check(program, &messages, &collectives, &mut found).is_none()
 }
 
 /// Collects diagnostics.
@@ -74,27 +87,40 @@ struct Findings<'a> {
 impl Findings<'_> {
     /// Something is wrong with an op.
     fn at(&mut self, rank: usize, op: usize, what: impl Into<String>) {
+        self.between(rank, op, &[], what);
+    }
+
+    /// Something is wrong between an op and `others` (rank, op).
+    fn between(&mut self, rank: usize, op: usize, others: &[(usize, usize)], what: impl Into<String>) {
         if self.diagnostics.len() >= DIAGNOSTICS_MAX {
             return;
         }
-        let nodes = &self.program.ranks[rank].nodes;
-        let source = nodes.get(op).and_then(|node| node.source);
-        let source = source.and_then(|source| self.program.sources.get(source.index()).cloned());
-        let neighbours = op.saturating_sub(2)..(op + 3).min(nodes.len());
-        let around = neighbours
-            .map(|at| {
-                let mark = if at == op { ">" } else { " " };
-                format!("{mark} {at}: {}", text::node(&nodes[at]))
-            })
-            .collect();
+        let mut involved = vec![(rank, op)];
+        involved.extend(others.iter().take(OPS_SHOWN_MAX).filter(|other| **other != (rank, op)));
+        involved.sort_unstable();
+        let around = involved.iter().map(|&place| self.line(place, place == (rank, op))).collect();
+        let source = self.source(rank, op).cloned();
         self.diagnostics.push(Diagnostic { op: Some((rank, op)), what: what.into(), source, around });
     }
 
-    /// Something is wrong with the whole.
-    fn whole(&mut self, what: impl Into<String>) {
+    /// Something is wrong with the whole; `involved` (rank, op) shows where.
+    fn whole(&mut self, involved: &[(usize, usize)], what: impl Into<String>) {
         if self.diagnostics.len() < DIAGNOSTICS_MAX {
             let what = what.into();
-            self.diagnostics.push(Diagnostic { op: None, what, source: None, around: Vec::new() });
+            let around = involved.iter().take(OPS_SHOWN_MAX).map(|&place| self.line(place, false)).collect();
+            self.diagnostics.push(Diagnostic { op: None, what, source: None, around });
         }
+    }
+
+    fn source(&self, rank: usize, op: usize) -> Option<&Source> {
+        let source = self.program.ranks[rank].nodes.get(op)?.source?;
+        self.program.sources.get(source.index())
+    }
+
+    fn line(&self, (rank, op): (usize, usize), marked: bool) -> String {
+        let mark = if marked { ">" } else { " " };
+        let node = self.program.ranks[rank].nodes.get(op).map(text::node).unwrap_or_default();
+        let source = self.source(rank, op).map_or(String::new(), |source| format!("  ({source})"));
+        format!("{mark} rank {rank} op {op}: {node}{source}")
     }
 }

@@ -12,7 +12,7 @@ pub fn check(program: &Program, found: &mut Findings<'_>) {
                 let what = format!(
                     "races with op {earlier} for %{buffer}[{start}:{stop}]: nothing orders them, and one of them writes"
                 );
-                found.at(rank, later, what);
+                found.between(rank, later, &[(rank, earlier)], what);
             }
         }
     }
@@ -23,7 +23,7 @@ fn conflicts(ops: &RankProgram) -> Vec<(usize, usize, Slice)> {
     let mut accesses: Vec<(Slice, usize, bool)> = Vec::new();
     for (at, node) in ops.nodes.iter().enumerate() {
         accesses.extend(node.op.reads().into_iter().map(|slice| (slice, at, false)));
-        accesses.extend(node.op.writes().map(|slice| (slice, at, true)));
+        accesses.extend(node.op.writes().into_iter().map(|slice| (slice, at, true)));
     }
     accesses.retain(|(slice, ..)| !slice.is_empty());
     accesses.sort_unstable_by_key(|(slice, at, _)| (slice.buffer, slice.start, *at));

@@ -1,7 +1,7 @@
 //! Bounds, types and dependencies of each op by itself.
 
 use super::Findings;
-use crate::{Contract, DType, Kernel, Op, Program, RankProgram, Slice};
+use crate::{Collective, DType, Kernel, KernelSpec, Op, Program, RankProgram, Slice};
 
 pub fn check(program: &Program, found: &mut Findings<'_>) {
     for (rank, ops) in program.ranks.iter().enumerate() {
@@ -14,15 +14,17 @@ pub fn check(program: &Program, found: &mut Findings<'_>) {
             }
         }
     }
-    for Contract::AllReduce { buffer, group, .. } in &program.ensures {
+    for contract in &program.ensures {
+        let (buffer, group) = contract.subject();
         let lens: Vec<Option<usize>> = group
             .iter()
             .map(|rank| program.ranks.get(rank.index())?.buffers.get(buffer.index()).map(|b| b.len))
             .collect();
         if lens.iter().any(|len| len.is_none() || *len != lens[0]) {
-            found.whole(format!(
-                "the contract's buffer %{buffer} is not of one length on all ranks of its group"
-            ));
+            found.whole(
+                &[],
+                format!("the contract's buffer %{buffer} is not of one length on all ranks of its group"),
+            );
         }
     }
 }
@@ -51,17 +53,65 @@ fn wrong(program: &Program, ops: &RankProgram, rank: usize, op: &Op) -> Option<S
             let to = if let Kernel::Round(to) = kernel { *to } else { dtype(dst) };
             (!dtype(dst).is_float() || !to.is_float()).then(|| "this kernel is for floats".into())
         }
-        Op::Send { src, wire, peer, .. } => peer_wrong(*peer).or_else(|| convertible(dtype(src), *wire)),
-        Op::Recv { dst, wire, peer, .. } => peer_wrong(*peer).or_else(|| convertible(*wire, dtype(dst))),
+        Op::Send { src, wire, peer, count, .. } => peer_wrong(*peer)
+            .or_else(|| convertible(dtype(src), *wire))
+            .or_else(|| counted(count.as_ref(), dtype)),
+        Op::Recv { dst, wire, peer, count, .. } => peer_wrong(*peer)
+            .or_else(|| convertible(*wire, dtype(dst)))
+            .or_else(|| counted(count.as_ref(), dtype)),
         Op::Record { .. } => None,
-        Op::AllReduce { group, .. } => {
+        Op::Call { kernel, inputs, outputs } => {
+            let Some(spec) = program.kernels.get(kernel.index()) else {
+                return Some(format!("there is no kernel {kernel}"));
+            };
+            called(spec, inputs, outputs)
+        }
+        Op::Collective { what, slice, group, .. } => {
             let known = group.iter().all(|member| member.index() < program.world());
             let once = group.iter().enumerate().all(|(at, member)| !group[..at].contains(member));
             let here = group.iter().any(|member| member.index() == rank);
-            (!known || !once || !here)
-                .then(|| "a group lists ranks of the world, once each, its caller among them".into())
+            if !known || !once || !here {
+                return Some("a group lists ranks of the world, once each, its caller among them".into());
+            }
+            if what.root().is_some_and(|root| !group.contains(&root)) {
+                return Some("the root is not in the group".into());
+            }
+            match what {
+                Collective::AllToAll { dst } if dtype(dst) != dtype(slice) => {
+                    Some("moves between types; cast".into())
+                }
+                Collective::AllToAll { .. } if !slice.len().is_multiple_of(group.len()) => Some(format!(
+                    "all_to_all of {} elements among {}: parts must be equal",
+                    slice.len(),
+                    group.len()
+                )),
+                Collective::AllToAll { dst } => lengths(slice, dst),
+                _ => None,
+            }
         }
     }
+}
+
+fn counted(count: Option<&Slice>, dtype: impl Fn(&Slice) -> DType) -> Option<String> {
+    count
+        .filter(|count| count.len() != 1 || dtype(count) != DType::I64)
+        .map(|_| "a count is one element of i64".into())
+}
+
+fn called(spec: &KernelSpec, inputs: &[Slice], outputs: &[Slice]) -> Option<String> {
+    let name = &spec.name;
+    for (at, output) in outputs.iter().enumerate() {
+        let aliased = inputs.iter().chain(&outputs[..at]).any(|other| other.overlaps(output));
+        if aliased {
+            return Some(format!(
+                "output {at} of kernel `{name}` shares elements with another of its slices"
+            ));
+        }
+    }
+    let mut lens = inputs.iter().chain(outputs).map(Slice::len);
+    let first = lens.next();
+    (spec.elementwise && lens.any(|len| Some(len) != first))
+        .then(|| format!("kernel `{name}` is elementwise: its slices are equally long"))
 }
 
 fn lengths(src: &Slice, dst: &Slice) -> Option<String> {

@@ -1,32 +1,51 @@
 //! Runs the program on expressions instead of numbers and compares the results with the contracts.
 
 use super::Findings;
+use super::collectives::Collectives;
 use super::deadlock::Event;
-use super::expression::{Contributions, Expressions, Value};
+use super::expression::{Contributions, Expressions, Run, Value};
 use super::messages::Messages;
-use crate::{BufferKind, Contract, DType, Kernel, Op, Program, ReduceOp, Slice};
-use hocket_ids::{BufferId, Rank};
-use std::collections::HashMap;
+use crate::{BufferKind, Collective, Contract, DType, Kernel, Op, Program, ReduceOp, Slice};
+use hocket_ids::{BufferId, KernelId, Rank};
+use std::collections::{BTreeSet, HashMap};
 
 /// What elements hold: unknown before the first write of a scratch buffer.
 type Held = Option<Value>;
 
-pub fn check(program: &Program, messages: &Messages, order: &[Event], found: &mut Findings<'_>) {
+pub fn check(
+    program: &Program,
+    messages: &Messages,
+    collectives: &Collectives,
+    order: &[Event],
+    found: &mut Findings<'_>,
+) {
     let mut state = State::new(program);
-    let mut collectives: HashMap<(usize, usize), usize> = HashMap::new();
+    let mut done = vec![false; collectives.calls.len()];
     for &(rank, op, end) in order {
-        let node = &program.ranks[rank].nodes[op];
+        // The order has an event per meeting of a collective as well.
+        let Some(node) = program.ranks.get(rank).map(|ops| &ops.nodes[op]) else { continue };
         match (&node.op, end) {
-            (Op::Send { src, wire, .. }, false) => {
-                for slice in state.unwritten(rank, src) {
+            (Op::Send { src, wire, count, .. }, false) => {
+                for slice in count.iter().chain([src]).flat_map(|slice| state.unwritten(rank, slice)) {
                     found.at(rank, op, unwritten(&slice));
                 }
                 let sent = state.encode(rank, src, *wire);
-                state.in_flight.insert((rank, op), sent);
+                let count = count.map(|count| state.read(rank, &count));
+                state.in_flight.insert((rank, op), (sent, count));
             }
-            (Op::Recv { dst, wire, reduce, peer, tag }, true) => {
+            (Op::Recv { dst, wire, reduce, peer, tag, count }, true) => {
                 let Some(message) = messages.get(&(peer.index(), rank, *tag)) else { continue };
-                let Some(sent) = state.in_flight.remove(&(peer.index(), message.send)) else { continue };
+                let Some((sent, theirs)) = state.in_flight.remove(&(peer.index(), message.send)) else {
+                    continue;
+                };
+                let ours = count.map(|count| state.read(rank, &count));
+                if ours.as_ref().is_some_and(|ours| ours.iter().any(|run| run.2.is_none())) {
+                    found.at(rank, op, "has a count that nothing has written");
+                } else if ours != theirs {
+                    let what = format!("and the send of rank {peer} have counts that may differ");
+                    found.between(rank, op, &[(peer.index(), message.send)], what);
+                }
+                // Beyond the count, elements keep what they held, and must hold something.
                 if reduce.is_some() {
                     for slice in state.unwritten(rank, dst) {
                         found.at(rank, op, unwritten(&slice));
@@ -34,18 +53,33 @@ pub fn check(program: &Program, messages: &Messages, order: &[Event], found: &mu
                 }
                 state.land(rank, dst, &sent, *wire, *reduce);
             }
-            (Op::AllReduce { slice, group, op: how, scale, .. }, true) => {
-                // All members are there when the last one is; ranks run their collectives of a group in one order.
-                let arrived = collectives.entry((group[0].index(), slice.start)).or_default();
-                *arrived += 1;
-                if *arrived == group.len() {
-                    *arrived = 0;
-                    state.all_reduce(group, slice, *how, *scale);
+            (Op::Collective { what, slice, op: how, scale, .. }, true) => {
+                let Some(&call) = collectives.of.get(&(rank, op)) else { continue };
+                // All members are there when the first of them ends.
+                if !std::mem::replace(&mut done[call], true) {
+                    let members = &collectives.calls[call];
+                    for &(member, op) in members {
+                        if let Op::Collective { slice, .. } = &program.ranks[member].nodes[op].op {
+                            for slice in needed(what, member, members, slice) {
+                                for slice in state.unwritten(member, &slice) {
+                                    found.at(member, op, unwritten(&slice));
+                                }
+                            }
+                        }
+                    }
+                    debug_assert!(slice.start <= slice.stop);
+                    state.collective(*what, members, *how, *scale);
                 }
             }
-            (Op::Send { .. } | Op::Recv { .. } | Op::AllReduce { .. }, _) | (_, false) => {}
+            (Op::Send { .. } | Op::Recv { .. } | Op::Collective { .. }, _) | (_, false) => {}
             (local, true) => {
-                for slice in local.reads().iter().flat_map(|slice| state.unwritten(rank, slice)) {
+                let mut read = local.reads();
+                if let Op::Call { kernel, outputs, .. } = local
+                    && program.kernels[kernel.index()].updates
+                {
+                    read.extend(outputs);
+                }
+                for slice in read.iter().flat_map(|slice| state.unwritten(rank, slice)) {
                     found.at(rank, op, unwritten(&slice));
                 }
                 state.local(rank, local);
@@ -56,7 +90,24 @@ pub fn check(program: &Program, messages: &Messages, order: &[Event], found: &mu
         for contract in &program.ensures {
             judge(contract, &mut state, found);
         }
+        judge_shared_state(&state, found);
     }
+}
+
+/// What of a member's slice a collective reads.
+fn needed(what: &Collective, member: usize, members: &[(usize, usize)], slice: &Slice) -> Vec<Slice> {
+    let n = members.len();
+    let own = members.iter().position(|(rank, _)| *rank == member).unwrap_or_default();
+    match what {
+        Collective::AllGather | Collective::Gather { .. } => vec![part(slice, own, n)],
+        Collective::Broadcast { root } | Collective::Scatter { root } if root.index() != member => Vec::new(),
+        _ => vec![*slice],
+    }
+}
+
+fn part(slice: &Slice, at: usize, n: usize) -> Slice {
+    let len = slice.len();
+    Slice::new(slice.buffer, slice.start + len * at / n, slice.start + len * (at + 1) / n)
 }
 
 fn unwritten(slice: &Slice) -> String {
@@ -71,8 +122,8 @@ struct State<'a> {
     expressions: Expressions,
     /// By rank and buffer.
     buffers: Vec<Vec<Runs>>,
-    /// By rank and send op: what is on its way, from position 0.
-    in_flight: HashMap<(usize, usize), Runs>,
+    /// By rank and send op: what is on its way, from position 0, and its count.
+    in_flight: HashMap<(usize, usize), (Runs, Option<Runs>)>,
 }
 
 impl<'a> State<'a> {
@@ -80,7 +131,12 @@ impl<'a> State<'a> {
         let mut expressions = Expressions::default();
         let buffers = program.ranks.iter().enumerate().map(|(rank, ops)| {
             let runs = ops.buffers.iter().enumerate().map(|(id, buffer)| {
-                let held = (buffer.kind == BufferKind::Bound).then(|| expressions.input(rank, id as u32));
+                let held = match buffer.kind {
+                    BufferKind::Bound => Some(expressions.input(rank, id as u32)),
+                    BufferKind::Scratch => None,
+                    BufferKind::State => Some(expressions.state(Some(rank), &buffer.name)),
+                    BufferKind::SharedState => Some(expressions.state(None, &buffer.name)),
+                };
                 if buffer.len == 0 { Vec::new() } else { vec![(0, buffer.len, held)] }
             });
             runs.collect()
@@ -179,23 +235,117 @@ impl<'a> State<'a> {
                 }
                 self.write(rank, dst, &runs);
             }
-            Op::Record { .. } | Op::Send { .. } | Op::Recv { .. } | Op::AllReduce { .. } => {}
+            Op::Call { kernel, inputs, outputs } => self.call(rank, *kernel, inputs, outputs),
+            Op::Record { .. } | Op::Send { .. } | Op::Recv { .. } | Op::Collective { .. } => {}
         }
     }
 
-    fn all_reduce(&mut self, group: &[Rank], slice: &Slice, op: ReduceOp, scale: f64) {
-        let mut sum = self.read(group[0].index(), slice);
-        for rank in &group[1..] {
-            sum = self.combine(op, &sum, &self.read(rank.index(), slice));
+    fn call(&mut self, rank: usize, kernel: KernelId, inputs: &[Slice], outputs: &[Slice]) {
+        let spec = &self.program.kernels[kernel.index()];
+        let updated: &[Slice] = if spec.updates { outputs } else { &[] };
+        let read: Vec<Runs> = inputs.iter().chain(updated).map(|slice| self.read(rank, slice)).collect();
+        let mut made = Vec::with_capacity(outputs.len());
+        for (at, output) in outputs.iter().enumerate() {
+            made.push(if spec.elementwise {
+                let mut runs = Runs::new();
+                let mut edges: BTreeSet<usize> = read.iter().flatten().map(|run| run.1).collect();
+                edges.insert(output.len());
+                let mut start = 0;
+                for stop in edges.into_iter().filter(|&stop| stop <= output.len()) {
+                    let held: Option<Vec<Value>> = read.iter().map(|runs| at_position(runs, start)).collect();
+                    let held = held.map(|held| self.expressions.elementwise(kernel.0, at as u32, held));
+                    if start < stop {
+                        runs.push((start, stop, held));
+                    }
+                    start = stop;
+                }
+                runs
+            } else {
+                let whole: Option<Vec<Vec<Run>>> = read
+                    .iter()
+                    .map(|runs| {
+                        joined(runs.clone()).into_iter().map(|(a, b, held)| Some((a, b, held?))).collect()
+                    })
+                    .collect();
+                let held = whole.map(|inputs| self.expressions.whole(kernel.0, at as u32, inputs));
+                if output.is_empty() { Runs::new() } else { vec![(0, output.len(), held)] }
+            });
         }
-        #[expect(clippy::float_cmp, reason = "the neutral factor is exact")]
-        if scale != 1.0 {
-            for run in &mut sum {
-                run.2 = run.2.map(|value| self.expressions.scale(scale, value));
+        for (output, runs) in outputs.iter().zip(made) {
+            self.write(rank, output, &runs);
+        }
+    }
+
+    fn collective(&mut self, what: Collective, members: &[(usize, usize)], op: ReduceOp, scale: f64) {
+        let n = members.len();
+        let slices: Vec<(usize, Slice)> = members
+            .iter()
+            .filter_map(|&(rank, op)| match &self.program.ranks[rank].nodes[op].op {
+                Op::Collective { slice, .. } => Some((rank, *slice)),
+                _ => None,
+            })
+            .collect();
+        let root = what.root().and_then(|root| slices.iter().position(|(rank, _)| *rank == root.index()));
+        let root = root.unwrap_or_default();
+        let held: Vec<Runs> = slices.iter().map(|(rank, slice)| self.read(*rank, slice)).collect();
+        let whole = |at: usize| slices[at];
+        let share = |at: usize, of: usize| (slices[at].0, part(&slices[at].1, of, n));
+        let cut = |runs: &Runs, at: usize| {
+            let span = part(&Slice::new(BufferId(0), 0, slices[0].1.len()), at, n);
+            within(runs, span.start, span.stop)
+        };
+        let mut writes: Vec<((usize, Slice), Runs)> = Vec::new();
+        match what {
+            Collective::AllReduce | Collective::ReduceScatter | Collective::Reduce { .. } => {
+                let mut sum = held[0].clone();
+                for other in &held[1..] {
+                    sum = self.combine(op, &sum, other);
+                }
+                #[expect(clippy::float_cmp, reason = "the neutral factor is exact")]
+                if scale != 1.0 {
+                    for run in &mut sum {
+                        run.2 = run.2.map(|value| self.expressions.scale(scale, value));
+                    }
+                }
+                for (at, (_, slice)) in slices.iter().enumerate() {
+                    match what {
+                        Collective::AllReduce => writes.push((whole(at), sum.clone())),
+                        Collective::ReduceScatter => {
+                            writes.push((whole(at), unknown(slice)));
+                            writes.push((share(at, at), cut(&sum, at)));
+                        }
+                        _ if at == root => writes.push((whole(at), sum.clone())),
+                        _ => writes.push((whole(at), unknown(slice))),
+                    }
+                }
+            }
+            Collective::Broadcast { .. } => {
+                writes.extend((0..n).map(|at| (whole(at), held[root].clone())));
+            }
+            Collective::AllGather => {
+                for at in 0..n {
+                    writes.extend((0..n).map(|of| (share(at, of), cut(&held[of], of))));
+                }
+            }
+            Collective::Gather { .. } => {
+                writes.extend((0..n).map(|of| (share(root, of), cut(&held[of], of))));
+            }
+            Collective::Scatter { .. } => {
+                writes.extend((0..n).map(|at| (share(at, at), cut(&held[root], at))));
+            }
+            Collective::AllToAll { .. } => {
+                for (at, &(rank, op)) in members.iter().enumerate() {
+                    if let Op::Collective { what: Collective::AllToAll { dst }, .. } =
+                        &self.program.ranks[rank].nodes[op].op
+                    {
+                        // Uneven parts meet only where both are equally long, as the lowering moves them.
+                        writes.extend((0..n).map(|of| ((rank, part(dst, of, n)), cut(&held[of], at))));
+                    }
+                }
             }
         }
-        for rank in group {
-            self.write(rank.index(), slice, &sum);
+        for ((rank, slice), runs) in writes {
+            self.write(rank, &slice, &runs);
         }
     }
 
@@ -219,6 +369,25 @@ impl<'a> State<'a> {
     }
 }
 
+/// What is held at a position.
+fn at_position(runs: &Runs, position: usize) -> Held {
+    runs.iter().find(|run| run.0 <= position && position < run.1).and_then(|run| run.2)
+}
+
+/// The runs between two positions, counted from the first.
+fn within(runs: &Runs, start: usize, stop: usize) -> Runs {
+    let clip = |run: &(usize, usize, Held)| {
+        let (from, to) = (run.0.max(start), run.1.min(stop));
+        (from < to).then(|| (from - start, to - start, moved(run.2, start as i64)))
+    };
+    runs.iter().filter_map(clip).collect()
+}
+
+/// Nothing is known of any element.
+fn unknown(slice: &Slice) -> Runs {
+    if slice.is_empty() { Runs::new() } else { vec![(0, slice.len(), None)] }
+}
+
 fn moved(held: Held, by: i64) -> Held {
     held.map(|value| Value { shift: value.shift + by, ..value })
 }
@@ -229,36 +398,92 @@ fn narrows(from: DType, to: DType) -> bool {
 }
 
 fn judge(contract: &Contract, state: &mut State<'_>, found: &mut Findings<'_>) {
-    let Contract::AllReduce { buffer, group, op, scale } = contract;
+    let (buffer, group) = contract.subject();
     let Some(first) = group.first() else { return };
     let whole = |state: &State<'_>, rank: Rank| {
         let len = state.program.ranks[rank.index()].buffers[buffer.index()].len;
-        state.read(rank.index(), &Slice::new(*buffer, 0, len))
+        state.read(rank.index(), &Slice::new(buffer, 0, len))
     };
     let reference = joined(whole(state, *first));
+    let mut seen = BTreeSet::new();
     for rank in group {
         for (start, stop, held) in whole(state, *rank) {
-            let made =
-                held.and_then(|value| Some((state.expressions.contributions(value.expr)?, value.shift)));
-            let wrong = match made {
-                Some((made, shift)) => disagreement(&made, shift, *buffer, group, *op, *scale),
-                None => Some("holds a mixture of reductions".into()),
+            let slice = Slice::new(buffer, start, stop);
+            let wrong = match (contract, held) {
+                (_, None) => Some("holds nothing that is defined".into()),
+                (Contract::AllReduce { op, scale, .. }, Some(value)) => {
+                    match state.expressions.contributions(value.expr, &state.program.kernels) {
+                        Some(made) => disagreement(&made, value.shift, buffer, group, *op, *scale),
+                        None => Some("holds a mixture of reductions".into()),
+                    }
+                }
+                (Contract::Same { .. }, Some(value)) => {
+                    seen.extend(state.expressions.ranks(value.expr));
+                    None
+                }
             };
             if let Some(wrong) = wrong {
-                found.whole(format!("rank {rank}: %{buffer}[{start}:{stop}] {wrong}"));
+                let made = writers(state.program, *rank, &slice);
+                found.whole(&made, format!("rank {rank}: %{buffer}[{start}:{stop}] {wrong}"));
                 return;
             }
         }
         let own = joined(whole(state, *rank));
         if let Some(at) = reference.iter().zip(&own).position(|(a, b)| a != b) {
             let (start, stop, _) = own[at];
-            found.whole(format!(
-                "replicas differ: rank {rank} and rank {first} hold %{buffer}[{start}:{stop}] rounded or summed in \
-                 different ways"
-            ));
+            let slice = Slice::new(buffer, start, stop);
+            let mut made = writers(state.program, *first, &slice);
+            made.extend(writers(state.program, *rank, &slice));
+            found.whole(
+                &made,
+                format!(
+                    "replicas differ: rank {rank} and rank {first} hold %{buffer}[{start}:{stop}] rounded or summed in \
+                     different ways"
+                ),
+            );
             return;
         }
     }
+    if let Contract::Same { .. } = contract
+        && !reference.is_empty()
+        && let Some(missing) = group.iter().find(|rank| !seen.contains(&rank.index()))
+    {
+        let len = reference.last().map_or(0, |run| run.1);
+        let made = writers(state.program, *first, &Slice::new(buffer, 0, len));
+        found.whole(&made, format!("%{buffer} lacks the contribution of rank {missing}"));
+    }
+}
+
+/// Shared state is the same on all ranks at the start; so it must be at the end.
+fn judge_shared_state(state: &State<'_>, found: &mut Findings<'_>) {
+    let mut known: HashMap<&str, (usize, Runs)> = HashMap::new();
+    for (rank, ops) in state.program.ranks.iter().enumerate() {
+        for (id, buffer) in ops.buffers.iter().enumerate().filter(|(_, b)| b.kind == BufferKind::SharedState)
+        {
+            let own = joined(state.buffers[rank][id].clone());
+            let (first, reference) = known.entry(&buffer.name).or_insert_with(|| (rank, own.clone()));
+            if own != *reference {
+                let slice = Slice::new(BufferId::from_index(id), 0, buffer.len);
+                let made = writers(state.program, Rank::from_index(rank), &slice);
+                let name = &buffer.name;
+                let what = format!("shared state `{name}` is not the same on rank {first} and rank {rank}");
+                found.whole(&made, what);
+                return;
+            }
+        }
+    }
+}
+
+/// The ops of a rank that wrote a slice: those whose elements are still there.
+fn writers(program: &Program, rank: Rank, slice: &Slice) -> Vec<(usize, usize)> {
+    let nodes = program.ranks[rank.index()].nodes.iter().enumerate();
+    let mut made: Vec<(usize, usize)> = nodes
+        .filter(|(_, node)| node.op.writes().iter().any(|write| write.overlaps(slice)))
+        .map(|(op, _)| (rank.index(), op))
+        .collect();
+    let few = made.len().saturating_sub(4);
+    made.drain(..few);
+    made
 }
 
 /// Neighbouring runs of the same expression as one, so that two ranks compare equal however they were cut.

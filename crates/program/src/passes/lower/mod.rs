@@ -3,13 +3,15 @@
 //! Before: `all_reduce sum %0[0:8) over 0 1 by ring` on each rank. After: sends, reducing receives and copies that do
 //! the same. Gain: everything behind this pass knows messages only.
 
+mod bcube;
 mod direct;
 mod message;
 mod ring;
+mod tree;
 mod two_level;
 
 use super::PassError;
-use crate::{Algorithm, Node, Op, Program, RankBuilder, RankProgram};
+use crate::{Algorithm, Collective, Node, Op, Program, RankBuilder, RankProgram, Slice};
 use hocket_ids::{OpId, Rank};
 use message::{Call, Weaver};
 
@@ -60,7 +62,7 @@ impl<'a> Cursor<'a> {
 
     fn pass_plain_ops(&mut self, rank: usize, weaver: &mut Weaver) {
         while let Some(node) = self.current() {
-            if matches!(node.op, Op::AllReduce { .. }) {
+            if to_lower(&node.op) {
                 return;
             }
             let new = weaver.builder(rank).push_after(node.op.clone(), &self.after(), node.source);
@@ -69,38 +71,136 @@ impl<'a> Cursor<'a> {
     }
 }
 
+/// Whether the op is a collective of ours.
+fn to_lower(op: &Op) -> bool {
+    matches!(op, Op::Collective { algorithm, .. } if !matches!(algorithm, Some(Algorithm::Library { .. })))
+}
+
 /// Whether every rank of the group that `cursors[rank]` waits with is at the same collective.
 fn all_there(cursors: &[Cursor<'_>], rank: usize) -> bool {
-    let Some(Op::AllReduce { group, .. }) = cursors[rank].current().map(|node| &node.op) else {
-        return false;
+    let at = |rank: usize| cursors.get(rank)?.current().map(|node| &node.op).filter(|op| to_lower(op));
+    let Some(own) = at(rank) else { return false };
+    let Op::Collective { group, .. } = own else { return false };
+    group.iter().all(|member| at(member.index()).is_some_and(|other| same(own, other)))
+}
+
+/// The same collective, wherever its slices lie.
+fn same(left: &Op, right: &Op) -> bool {
+    let place = |op: &Op| {
+        let mut op = op.clone();
+        if let Op::Collective { what, slice, .. } = &mut op {
+            let nowhere = |slice: &mut Slice| *slice = Slice::new(hocket_ids::BufferId(0), 0, slice.len());
+            nowhere(slice);
+            if let Collective::AllToAll { dst } = what {
+                nowhere(dst);
+            }
+        }
+        op
     };
-    let own = &cursors[rank].current().map(|node| &node.op);
-    group.iter().all(|member| {
-        cursors.get(member.index()).is_some_and(|cursor| cursor.current().map(|node| &node.op) == *own)
-    })
+    place(left) == place(right)
 }
 
 fn expand(cursors: &mut [Cursor<'_>], rank: usize, weaver: &mut Weaver) -> Result<(), PassError> {
     let Some(node) = cursors[rank].current() else { return Ok(()) };
-    let Op::AllReduce { slice, group, op, scale, algorithm } = &node.op else { return Ok(()) };
+    let Op::Collective { what, group, op, scale, algorithm, .. } = &node.op else { return Ok(()) };
     let Some(algorithm) = algorithm else {
         return Err(PassError::Unplanned { rank: rank as u32, op: cursors[rank].at });
     };
-    let members: Vec<Rank> = group.clone();
-    let starts: Vec<usize> = members.iter().map(|m| weaver.builder(m.index()).len()).collect();
-    for member in &members {
-        weaver.set_context(member.index(), cursors[member.index()].after(), node.source);
+    let mut slices = Vec::with_capacity(group.len());
+    let mut dsts = Vec::new();
+    for member in group {
+        let own = cursors[member.index()].current().map(|node| (&node.op, node.source));
+        let Some((Op::Collective { what, slice, .. }, source)) = own else { return Ok(()) };
+        slices.push(*slice);
+        if let Collective::AllToAll { dst } = what {
+            dsts.push(*dst);
+        }
+        weaver.set_context(member.index(), cursors[member.index()].after(), source);
     }
-    let call = Call { slice: *slice, members: &members, op: *op, scale: *scale };
-    match algorithm {
-        Algorithm::Ring => ring::all_reduce(&call, weaver),
-        Algorithm::Direct => direct::all_reduce(&call, weaver),
-        Algorithm::TwoLevel { sizes } => two_level::all_reduce(&call, sizes, weaver)?,
-    }
-    for (member, start) in members.iter().zip(starts) {
+    let starts: Vec<usize> = group.iter().map(|m| weaver.builder(m.index()).len()).collect();
+    let call = Call { slices, members: group.clone(), op: *op, scale: *scale };
+    weave(*what, &call, &dsts, algorithm, weaver)?;
+    for (member, start) in group.iter().zip(starts) {
         let end = weaver.builder(member.index()).len();
         let became = (start..end).map(OpId::from_index).collect();
         cursors[member.index()].advance(became);
     }
     Ok(())
+}
+
+/// Every pair of a collective and an algorithm that fits it.
+fn weave(
+    what: Collective,
+    call: &Call,
+    dsts: &[Slice],
+    algorithm: &Algorithm,
+    weaver: &mut Weaver,
+) -> Result<(), PassError> {
+    use Algorithm::{Bcube, Direct, DoubleBinaryTree, HalvingDoubling, ParameterServer, Ring, TwoLevel};
+    let n = call.n();
+    let position = |root: Rank| call.members.iter().position(|member| *member == root);
+    let root = what.root().and_then(position).unwrap_or_default();
+    let unsupported =
+        || PassError::Unsupported { collective: what.name(), algorithm: format!("{algorithm:?}") };
+    let scatter_base = |base: u32| bcube::radices(n, base as usize);
+    match (what, algorithm) {
+        (Collective::AllReduce, Ring) => all_reduce_ring(call, weaver),
+        (Collective::AllReduce, Direct) => bcube::owned(call, n, weaver),
+        (Collective::AllReduce, ParameterServer { servers }) => {
+            let servers = *servers as usize;
+            if servers == 0 || servers > n {
+                return Err(PassError::Servers { servers, members: n });
+            }
+            bcube::owned(call, servers, weaver);
+        }
+        (Collective::AllReduce, TwoLevel { sizes }) => two_level::all_reduce(call, sizes, weaver)?,
+        (Collective::AllReduce, HalvingDoubling) => bcube::halving_doubling(call, weaver),
+        (Collective::AllReduce, DoubleBinaryTree) => tree::all_reduce(call, weaver),
+        (Collective::AllReduce, Bcube { base }) => bcube::all_reduce(call, *base as usize, weaver),
+        (Collective::ReduceScatter, Ring) => ring::reduce_scatter(call, weaver),
+        (Collective::ReduceScatter, Direct) => direct::reduce_scatter(call, n, weaver),
+        (Collective::ReduceScatter, HalvingDoubling) if n.is_power_of_two() => {
+            bcube::reduce_scatter(call, &scatter_base(2), weaver);
+        }
+        (Collective::ReduceScatter, Bcube { base }) => {
+            bcube::reduce_scatter(call, &scatter_base(*base), weaver);
+        }
+        (Collective::AllGather, Ring) => ring::all_gather(call, weaver),
+        (Collective::AllGather, Direct) => direct::all_gather(call, n, weaver),
+        (Collective::AllGather, HalvingDoubling) if n.is_power_of_two() => {
+            bcube::all_gather(call, &scatter_base(2), weaver);
+        }
+        (Collective::AllGather, Bcube { base }) => bcube::all_gather(call, &scatter_base(*base), weaver),
+        (Collective::Broadcast { .. }, Ring) => ring::broadcast(call, root, weaver),
+        (Collective::Broadcast { .. }, Direct) => direct::broadcast(call, root, weaver),
+        (Collective::Broadcast { .. }, HalvingDoubling) => bcube::binomial_broadcast(call, root, weaver),
+        (Collective::Broadcast { .. }, DoubleBinaryTree) => tree::broadcast(call, root, weaver),
+        (Collective::Reduce { .. }, Ring) => ring::reduce(call, root, weaver),
+        (Collective::Reduce { .. }, Direct) => direct::reduce(call, root, weaver),
+        (Collective::Reduce { .. }, HalvingDoubling) => bcube::binomial_reduce(call, root, weaver),
+        (Collective::Reduce { .. }, DoubleBinaryTree) => tree::reduce(call, root, weaver),
+        (Collective::Gather { .. }, Direct) => direct::gather(call, root, weaver),
+        (Collective::Scatter { .. }, Direct) => direct::scatter(call, root, weaver),
+        (Collective::AllToAll { .. }, Direct) => direct::all_to_all(call, dsts, weaver),
+        _ => return Err(unsupported()),
+    }
+    match what {
+        Collective::ReduceScatter => {
+            for member in 0..n {
+                weaver.scale(call, member, &call.part(member, n));
+            }
+        }
+        Collective::Reduce { .. } => weaver.scale(call, root, &call.whole()),
+        _ => {}
+    }
+    Ok(())
+}
+
+fn all_reduce_ring(call: &Call, weaver: &mut Weaver) {
+    let n = call.n();
+    ring::reduce_scatter(call, weaver);
+    for member in 0..n {
+        weaver.scale(call, member, &call.part(member, n));
+    }
+    ring::all_gather(call, weaver);
 }

@@ -1,15 +1,15 @@
 //! Two-level all-reduce: each group reduces along a chain to its first member, the leaders run a ring, and each result
 //! goes back along the chain. Between groups only leaders talk, so a slow link between racks carries the least.
 
+use super::all_reduce_ring;
 use super::message::{Call, Weaver};
-use super::ring;
 use crate::passes::PassError;
-use hocket_ids::Rank;
 
-pub fn all_reduce(call: &Call<'_>, sizes: &[u32], weaver: &mut Weaver) -> Result<(), PassError> {
-    let wrong = || PassError::Sizes { sizes: sizes.to_vec(), members: call.members.len() };
-    let mut groups: Vec<&[Rank]> = Vec::with_capacity(sizes.len());
-    let mut rest = call.members;
+pub fn all_reduce(call: &Call, sizes: &[u32], weaver: &mut Weaver) -> Result<(), PassError> {
+    let wrong = || PassError::Sizes { sizes: sizes.to_vec(), members: call.n() };
+    let all: Vec<usize> = (0..call.n()).collect();
+    let mut groups: Vec<&[usize]> = Vec::with_capacity(sizes.len());
+    let mut rest = &all[..];
     for &size in sizes {
         let (group, after) = rest.split_at_checked(size as usize).ok_or_else(wrong)?;
         if group.is_empty() {
@@ -23,14 +23,14 @@ pub fn all_reduce(call: &Call<'_>, sizes: &[u32], weaver: &mut Weaver) -> Result
     }
     for group in &groups {
         for link in group.windows(2).rev() {
-            weaver.message(link[1], link[0], call.slice, Some(call.op));
+            weaver.message(call, link[1], link[0], &call.whole(), true);
         }
     }
-    let leaders: Vec<Rank> = groups.iter().map(|group| group[0]).collect();
-    ring::all_reduce(&Call { members: &leaders, ..*call }, weaver);
+    let leaders: Vec<usize> = groups.iter().map(|group| group[0]).collect();
+    all_reduce_ring(&call.among(&leaders), weaver);
     for group in &groups {
         for link in group.windows(2) {
-            weaver.message(link[0], link[1], call.slice, None);
+            weaver.message(call, link[0], link[1], &call.whole(), false);
         }
     }
     Ok(())

@@ -1,0 +1,110 @@
+//! Work on local memory: what the ops that move nothing between ranks do.
+
+use hocket_kernels as kernels;
+use hocket_kernels::Function;
+use hocket_trace::Kind;
+use hocket_wire::memory::Region;
+
+/// One op on local memory.
+#[derive(Debug)]
+pub enum Compute {
+    Copy {
+        dst: Region,
+        src: Region,
+    },
+    Cast {
+        dst: Region,
+        dtype: kernels::DType,
+        src: Region,
+        src_dtype: kernels::DType,
+    },
+    Reduce {
+        op: kernels::ReduceOp,
+        dst: Region,
+        dtype: kernels::DType,
+        src: Region,
+        src_dtype: kernels::DType,
+    },
+    Scale {
+        dst: Region,
+        dtype: kernels::DType,
+        factor: f64,
+    },
+    Round {
+        dst: Region,
+        dtype: kernels::DType,
+        to: kernels::DType,
+    },
+    NonFinite {
+        src: Region,
+        dtype: kernels::DType,
+        first_element: usize,
+    },
+    Call(Call),
+}
+
+/// A kernel of whole slices.
+#[derive(Debug)]
+pub struct Call {
+    /// For messages.
+    pub name: String,
+    /// What runs.
+    pub function: Function,
+    /// In the order of the op.
+    pub inputs: Vec<Region>,
+    /// In the order of the op; none overlaps another or an input.
+    pub outputs: Vec<Region>,
+    /// The kernel's own.
+    pub constants: Vec<f64>,
+}
+
+impl Compute {
+    /// Does it; `Ok` gives the first element that is not finite, where that was asked. The program's bound buffers have
+    /// `together_bytes`.
+    pub fn run(&self, together_bytes: usize) -> Result<Option<usize>, String> {
+        match self {
+            Self::Copy { dst, src } => dst.copy_from(src, together_bytes),
+            Self::Cast { dst, dtype, src, src_dtype } => dst.cast_from(*dtype, *src_dtype, src.as_bytes()),
+            Self::Reduce { op, dst, dtype, src, src_dtype } => {
+                dst.reduce_from(*op, *dtype, *src_dtype, src.as_bytes());
+            }
+            Self::Scale { dst, dtype, factor } => kernels::scale(*dtype, dst.as_bytes_mut(), *factor),
+            Self::Round { dst, dtype, to } => kernels::round(*dtype, dst.as_bytes_mut(), *to),
+            Self::NonFinite { src, dtype, first_element } => {
+                let found = kernels::first_non_finite(*dtype, src.as_bytes());
+                return Ok(found.map(|element| first_element + element));
+            }
+            Self::Call(call) => {
+                let inputs: Vec<&[u8]> = call.inputs.iter().map(Region::as_bytes).collect();
+                let mut outputs: Vec<&mut [u8]> = call.outputs.iter().map(Region::as_bytes_mut).collect();
+                let done = call.function.call(&inputs, &mut outputs, &call.constants);
+                done.map_err(|what| format!("kernel `{}`: {what}", call.name))?;
+            }
+        }
+        Ok(None)
+    }
+
+    /// How the trace calls it.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Copy { .. } => Kind::Copy,
+            Self::Cast { .. } => Kind::Cast,
+            Self::Reduce { .. } => Kind::Reduce,
+            Self::Scale { .. } | Self::Round { .. } | Self::Call(_) => Kind::Apply,
+            Self::NonFinite { .. } => Kind::Record,
+        }
+    }
+
+    /// Bytes that it makes.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Copy { dst, .. }
+            | Self::Cast { dst, .. }
+            | Self::Reduce { dst, .. }
+            | Self::Scale { dst, .. }
+            | Self::Round { dst, .. }
+            | Self::NonFinite { src: dst, .. } => dst.len(),
+            Self::Call(call) => call.outputs.iter().map(Region::len).sum(),
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! Lets messages convert and reduce by themselves, without the scratch buffer between.
+//!
+//! Before: `cast %0[0:8] to %1[0:8]`, `send %1[0:8] as f16`; at the other end `recv %1[0:8] as f16 store`, `cast %1[0:8] to
+//! %2[0:8]`, `reduce sum %2[0:8] into %0[0:8]`. After: `send %0[0:8] as f16`; `recv %0[0:8] as f16 reduce sum`. Gain: a value
+//! is read and written once per message, and a policy's own ring is as fast as the engine's.
+//!
+//! A buffer between may be what keeps two ranks from waiting for one another (both send what they will overwrite), so a
+//! fused program that deadlocks is dropped for the one before.
+
+use crate::verify::deadlocks;
+use crate::{BufferKind, Op, Program, RankBuilder, RankProgram, Slice};
+use hocket_ids::{BufferId, OpId};
+
+/// `program` with as few scratch buffers between messages and local ops as its dataflow allows.
+pub fn fuse(program: &Program) -> Program {
+    let ranks = program.ranks.iter().map(fused).collect();
+    let fused = Program { ranks, ..program.clone() };
+    if deadlocks(&fused) { program.clone() } else { fused }
+}
+
+/// Ops that are left, each at the place of the last that it is made of.
+struct Ops<'a> {
+    rank: &'a RankProgram,
+    left: Vec<Option<Op>>,
+    /// By buffer: ops that touch it, ascending.
+    touching: Vec<Vec<usize>>,
+    /// Whether an op is ordered for another reason than memory.
+    controlled: Vec<bool>,
+}
+
+fn fused(rank: &RankProgram) -> RankProgram {
+    let mut ops = Ops::new(rank);
+    for at in 0..ops.left.len() {
+        ops.forward_send(at);
+    }
+    for at in 0..ops.left.len() {
+        ops.land_directly(at);
+    }
+    ops.build()
+}
+
+impl<'a> Ops<'a> {
+    fn new(rank: &'a RankProgram) -> Self {
+        let mut touching = vec![Vec::new(); rank.buffers.len()];
+        let mut controlled = vec![false; rank.nodes.len()];
+        for (at, node) in rank.nodes.iter().enumerate() {
+            for slice in node.op.reads().into_iter().chain(node.op.writes()) {
+                if touching[slice.buffer.index()].last() != Some(&at) {
+                    touching[slice.buffer.index()].push(at);
+                }
+            }
+            for before in node.after.iter().map(|before| before.index()) {
+                if !rank.nodes[before].op.conflicts(&node.op) {
+                    controlled[before] = true;
+                    controlled[at] = true;
+                }
+            }
+        }
+        let left = rank.nodes.iter().map(|node| Some(node.op.clone())).collect();
+        Self { rank, left, touching, controlled }
+    }
+
+    fn is_scratch(&self, buffer: BufferId) -> bool {
+        self.rank.buffers[buffer.index()].kind == BufferKind::Scratch
+    }
+
+    /// Ops after `at` that read exactly `slice` until it is overwritten; `None` when something touches a part of it.
+    fn readers(&self, at: usize, slice: &Slice) -> Option<Vec<usize>> {
+        let mut readers = Vec::new();
+        let touching = &self.touching[slice.buffer.index()];
+        for &later in &touching[touching.partition_point(|&op| op <= at)..] {
+            let Some(op) = &self.left[later] else { continue };
+            let reads: Vec<Slice> = op.reads().into_iter().filter(|read| read.overlaps(slice)).collect();
+            let writes: Vec<Slice> = op.writes().into_iter().filter(|write| write.overlaps(slice)).collect();
+            if reads.iter().any(|read| read != slice) || !reads.is_empty() && !writes.is_empty() {
+                return None;
+            }
+            if !reads.is_empty() {
+                readers.push(later);
+            } else if let Some(write) = writes.first() {
+                // A kernel that updates its outputs reads them.
+                let overwrites = write.covers(slice) && !matches!(op, Op::Call { .. });
+                return overwrites.then_some(readers);
+            }
+        }
+        Some(readers)
+    }
+
+    /// Whether an op between `from` and `to` writes into `slice`.
+    fn overwritten(&self, from: usize, to: usize, slice: &Slice) -> bool {
+        let touching = &self.touching[slice.buffer.index()];
+        let first = touching.partition_point(|&op| op <= from);
+        touching[first..]
+            .iter()
+            .take_while(|&&op| op < to)
+            .filter_map(|&op| self.left[op].as_ref())
+            .any(|op| op.writes().iter().any(|other| other.overlaps(slice)))
+    }
+
+    /// `cast a to t`, `send t` … → `send a as the type of t` …
+    fn forward_send(&mut self, at: usize) {
+        let Some(Op::Cast { src, dst } | Op::Copy { src, dst }) = self.left[at].clone() else { return };
+        if !self.is_scratch(dst.buffer) || self.controlled[at] {
+            return;
+        }
+        let Some(readers) = self.readers(at, &dst) else { return };
+        let wire = self.rank.buffers[dst.buffer.index()].dtype;
+        let sends = readers.iter().all(|&reader| {
+            matches!(&self.left[reader], Some(Op::Send { wire: own, count: None, .. }) if *own == wire)
+                && !self.overwritten(at, reader, &src)
+        });
+        if readers.is_empty() || !sends {
+            return;
+        }
+        for reader in readers {
+            if let Some(Op::Send { src: own, .. }) = &mut self.left[reader] {
+                *own = src;
+            }
+            self.touch(src.buffer, reader);
+        }
+        self.left[at] = None;
+    }
+
+    /// `recv t store`, then `cast t to d`, `copy t to d` or `reduce t into d` → `recv d`; again for what comes of it.
+    fn land_directly(&mut self, at: usize) {
+        let mut at = at;
+        loop {
+            let Some(Op::Recv { dst: between, wire, reduce: None, peer, tag, count: None }) =
+                self.left[at].clone()
+            else {
+                return;
+            };
+            if !self.is_scratch(between.buffer) || self.controlled[at] {
+                return;
+            }
+            let Some([reader]) =
+                self.readers(at, &between).map(TryInto::<[usize; 1]>::try_into).and_then(Result::ok)
+            else {
+                return;
+            };
+            if self.controlled[reader] {
+                return;
+            }
+            // Rounded to the buffer's own type on the way, the value would be another one.
+            let exact = self.rank.buffers[between.buffer.index()].dtype == wire;
+            let (dst, reduce) = match &self.left[reader] {
+                Some(Op::Cast { dst, .. } | Op::Copy { dst, .. }) if exact => (*dst, None),
+                Some(Op::Copy { dst, .. }) => (*dst, None),
+                Some(Op::Reduce { op, dst, .. }) if exact || self.same_type(&between, dst) => {
+                    (*dst, Some(*op))
+                }
+                _ => return,
+            };
+            self.left[reader] = Some(Op::Recv { dst, wire, reduce, peer, tag, count: None });
+            self.left[at] = None;
+            at = reader;
+        }
+    }
+
+    fn same_type(&self, left: &Slice, right: &Slice) -> bool {
+        let dtype = |slice: &Slice| self.rank.buffers[slice.buffer.index()].dtype;
+        dtype(left) == dtype(right)
+    }
+
+    fn touch(&mut self, buffer: BufferId, op: usize) {
+        let touching = &mut self.touching[buffer.index()];
+        if let Err(place) = touching.binary_search(&op) {
+            touching.insert(place, op);
+        }
+    }
+
+    fn build(self) -> RankProgram {
+        let mut builder = RankBuilder::with_buffers(self.rank);
+        let mut became: Vec<Option<OpId>> = Vec::with_capacity(self.left.len());
+        let mut used = vec![false; self.rank.buffers.len()];
+        for (op, node) in self.left.iter().zip(&self.rank.nodes) {
+            let Some(op) = op else {
+                became.push(None);
+                continue;
+            };
+            for slice in op.reads().into_iter().chain(op.writes()) {
+                used[slice.buffer.index()] = true;
+            }
+            let control: Vec<OpId> = node
+                .after
+                .iter()
+                .filter(|before| !self.rank.nodes[before.index()].op.conflicts(&node.op))
+                .filter_map(|before| became[before.index()])
+                .collect();
+            became.push(Some(builder.push_after(op.clone(), &control, node.source)));
+        }
+        let mut rank = builder.finish();
+        for (buffer, used) in rank.buffers.iter_mut().zip(used) {
+            if !used && buffer.kind == BufferKind::Scratch {
+                buffer.len = 0;
+            }
+        }
+        rank
+    }
+}

@@ -1,0 +1,36 @@
+"""Ready-made policies, one per file: each also the worked example of what its file says. Copy one and change it."""
+
+from hocket.policies.adaptive_fusion import AdaptiveFusion
+from hocket.policies.int8 import Int8
+from hocket.policies.local_sgd import LocalSGD
+from hocket.policies.partial_f16 import PartialF16
+from hocket.policies.power_sgd import PowerSGD
+from hocket.policies.priority import Priority
+from hocket.policies.top_k import TopK
+from hocket.policies.two_level import TwoLevelRing
+from hocket.tracing.policy import Policy
+
+READY_MADE: dict[str, type[Policy]] = {
+    "empty": Policy,
+    "partial_f16": PartialF16,
+    "priority": Priority,
+    "two_level": TwoLevelRing,
+    "adaptive_fusion": AdaptiveFusion,
+    "top_k": TopK,
+    "int8": Int8,
+    "power_sgd": PowerSGD,
+    "local_sgd": LocalSGD,
+}
+"""By the name that `--policy` and HOCKET_POLICY take."""
+
+__all__ = [
+    "READY_MADE",
+    "AdaptiveFusion",
+    "Int8",
+    "LocalSGD",
+    "PartialF16",
+    "PowerSGD",
+    "Priority",
+    "TopK",
+    "TwoLevelRing",
+]

@@ -1,0 +1,56 @@
+"""A policy by name, as `--policy` and HOCKET_POLICY give it: a ready-made one, or FILE.py[:CLASS]."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import sys
+from pathlib import Path
+
+from hocket.errors import PolicyError, UsageError
+from hocket.policies import READY_MADE
+from hocket.tracing.policy import Policy
+
+
+def load(name: str) -> Policy:
+    """An instance. Raises UsageError when there is no such policy, PolicyError when its file fails.
+
+    >>> type(load("two_level")).__name__
+    'TwoLevelRing'
+    """
+    if name in READY_MADE:
+        return READY_MADE[name]()
+    path, _, wanted = name.partition(":")
+    if not path.endswith(".py"):
+        raise UsageError(f"there is no policy `{name}`\nhint: {', '.join(READY_MADE)}, or FILE.py[:CLASS]")
+    found = _policies(Path(path))
+    if wanted:
+        found = {key: each for key, each in found.items() if key == wanted}
+    if len(found) != 1:
+        names = ", ".join(_policies(Path(path))) or "none"
+        raise UsageError(f"{path}: which policy? There are: {names}\nhint: write {path}:CLASS")
+    try:
+        return next(iter(found.values()))()
+    except Exception as error:
+        raise PolicyError(f"{path}: {next(iter(found))}() raised {type(error).__name__}: {error}") from error
+
+
+def _policies(path: Path) -> dict[str, type[Policy]]:
+    """Policies defined in a file, by class name."""
+    if not path.is_file():
+        raise UsageError(f"there is no policy file {path}")
+    name = f"hocket_policy_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"{path} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise PolicyError(f"{path} cannot be loaded: {type(error).__name__}: {error}") from error
+    return {
+        key: each
+        for key, each in vars(module).items()
+        if inspect.isclass(each) and issubclass(each, Policy) and each.__module__ == name
+    }

@@ -1,0 +1,22 @@
+"""Two-level ring: a chain within each group, a ring among the leaders, and back along the chain (SDCC, case 3).
+
+Between groups only leaders talk, so that the slow links carry the least. A group is a host with several ranks, or a rack.
+"""
+
+from hocket.tracing.context import Context
+from hocket.tracing.handles import Buffer
+from hocket.tracing.policy import Policy
+
+
+class TwoLevelRing(Policy):
+    """Mean over hosts, or over racks where each rank has its own host."""
+
+    def on_buffer_ready(self, cx: Context, buffer: Buffer) -> None:
+        """Within, among leaders, within."""
+        by_host = len(cx.leaders) < cx.world
+        group, leaders = (cx.local_ranks, cx.leaders) if by_host else (cx.rack_ranks, cx.rack_leaders)
+        cx.reduce_to(buffer, group[0], group=group, algorithm="ring")
+        if cx.rank == group[0]:
+            cx.all_reduce(buffer, group=leaders, algorithm="ring")
+            cx.scale(buffer, 1 / cx.world)
+        cx.broadcast(buffer, group[0], group=group, algorithm="ring")

@@ -1,0 +1,126 @@
+"""What each built-in kernel of whole slices does, in NumPy: the definition of `crates/kernels/src/named`.
+
+A kernel gets its inputs, its outputs (which it writes, or updates) and its constants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from hocket.errors import ProgramError
+from hocket.reference.ops import Array
+
+Kernel = Callable[[Sequence[Array], Sequence[Array], Sequence[float]], None]
+
+
+def sub(inputs: Sequence[Array], outputs: Sequence[Array], _constants: Sequence[float]) -> None:
+    """`out = left - right`."""
+    outputs[0][:] = inputs[0] - inputs[1]
+
+
+def mul(inputs: Sequence[Array], outputs: Sequence[Array], _constants: Sequence[float]) -> None:
+    """`out = left · right`."""
+    outputs[0][:] = inputs[0] * inputs[1]
+
+
+def clamp(inputs: Sequence[Array], outputs: Sequence[Array], constants: Sequence[float]) -> None:
+    """`out = in` between two constants."""
+    outputs[0][:] = np.clip(inputs[0], *np.asarray(constants, inputs[0].dtype))
+
+
+def fill(_inputs: Sequence[Array], outputs: Sequence[Array], constants: Sequence[float]) -> None:
+    """`out` = the constant."""
+    outputs[0][:] = constants[0]
+
+
+def top_k(inputs: Sequence[Array], outputs: Sequence[Array], _constants: Sequence[float]) -> None:
+    """(in) → (values, indices, count): the largest magnitudes that are not zero, as many as fit, in the order of indices."""
+    values, (kept, indices, count) = inputs[0], outputs
+    largest = np.argsort(-np.abs(values), kind="stable")[: min(len(kept), len(values))]
+    chosen = np.sort(largest[values[largest] != 0])
+    kept[: len(chosen)] = values[chosen]
+    indices[: len(chosen)] = chosen
+    count[0] = len(chosen)
+
+
+def scatter_add(inputs: Sequence[Array], outputs: Sequence[Array], _constants: Sequence[float]) -> None:
+    """(values, indices, count) → dense: adds the first `count` values at their indices."""
+    values, indices, count = inputs
+    taken = _indices(indices, count, outputs[0])
+    np.add.at(outputs[0], taken, values[: len(taken)])
+
+
+def clear_at(inputs: Sequence[Array], outputs: Sequence[Array], _constants: Sequence[float]) -> None:
+    """(indices, count) → dense: zero at the first `count` indices."""
+    indices, count = inputs
+    outputs[0][_indices(indices, count, outputs[0])] = 0
+
+
+def quantise(inputs: Sequence[Array], outputs: Sequence[Array], constants: Sequence[float]) -> None:
+    """(in) → (codes, scales): a step is a 127th of the block's largest magnitude."""
+    values, (codes, scales), block = inputs[0], outputs, int(constants[0])
+    for at in range(len(scales)):
+        part = values[at * block : (at + 1) * block]
+        largest = np.float32(np.max(np.abs(part), initial=np.float32(0)))
+        scales[at] = largest / np.float32(127)
+        steps = np.float32(127) / largest if largest > 0 else np.float32(0)
+        codes[at * block : (at + 1) * block] = np.rint(part * steps).astype(np.int8)
+
+
+def dequantise(inputs: Sequence[Array], outputs: Sequence[Array], constants: Sequence[float]) -> None:
+    """(codes, scales) → out."""
+    codes, scales = inputs
+    outputs[0][:] = codes.astype(np.float32) * np.repeat(scales, int(constants[0]))[: len(codes)]
+
+
+def dequantise_add(inputs: Sequence[Array], outputs: Sequence[Array], constants: Sequence[float]) -> None:
+    """(codes, scales) → out, added to what is there."""
+    codes, scales = inputs
+    outputs[0][:] += codes.astype(np.float32) * np.repeat(scales, int(constants[0]))[: len(codes)]
+
+
+def matmul(inputs: Sequence[Array], outputs: Sequence[Array], constants: Sequence[float]) -> None:
+    """(left, right) → out; constants rows, inner, cols, then 1 where left, right is stored transposed."""
+    rows, inner, cols, left_t, right_t = (int(each) for each in constants)
+    left = inputs[0].reshape(inner, rows).T if left_t else inputs[0].reshape(rows, inner)
+    right = inputs[1].reshape(cols, inner).T if right_t else inputs[1].reshape(inner, cols)
+    outputs[0][:] = (left @ right).reshape(-1)
+
+
+def orthogonalise(_inputs: Sequence[Array], outputs: Sequence[Array], constants: Sequence[float]) -> None:
+    """Columns become orthonormal, by modified Gram-Schmidt; dependent ones become zero."""
+    rows, cols = (int(each) for each in constants)
+    matrix = outputs[0].reshape(rows, cols)
+    for col in range(cols):
+        before = np.dot(matrix[:, col], matrix[:, col])
+        for other in range(col):
+            matrix[:, col] -= np.dot(matrix[:, col], matrix[:, other]) * matrix[:, other]
+        norm = np.dot(matrix[:, col], matrix[:, col])
+        matrix[:, col] *= 1 / np.sqrt(norm) if norm > before * 1e-10 else 0
+
+
+def seed(_inputs: Sequence[Array], outputs: Sequence[Array], _constants: Sequence[float]) -> None:
+    """Zeros become the same numbers between -1 and 1 on every rank (Knuth's MMIX generator)."""
+    if outputs[0].any():
+        return
+    state = 0x9E3779B97F4A7C15
+    for at in range(len(outputs[0])):
+        state = (state * 6364136223846793005 + 1442695040888963407) % 2**64
+        outputs[0][at] = np.float32(state >> 40) / np.float32(1 << 23) - np.float32(1)
+
+
+def _indices(indices: Array, count: Array, dense: Array) -> Array:
+    taken = indices[: int(count[0])]
+    if len(taken) and (taken.min() < 0 or taken.max() >= len(dense)):
+        raise ProgramError(f"an index is beyond {len(dense)} elements")
+    return taken
+
+
+KERNELS: Mapping[str, Kernel] = {
+    **{f"{each.__name__}.{dtype}": each for each in (sub, mul, clamp, fill) for dtype in ("f32", "f64")},
+    **{f"{each.__name__}.f32": each for each in (top_k, scatter_add, clear_at, matmul, orthogonalise, seed)},
+    **{f"{each.__name__}.int8": each for each in (quantise, dequantise, dequantise_add)},
+}
+"""By the name in a program."""

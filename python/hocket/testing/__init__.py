@@ -1,0 +1,6 @@
+"""For tests of policies and kernels, in one process, on a laptop: `run` and `check_kernel`."""
+
+from hocket.testing.kernels import check_kernel
+from hocket.testing.policies import Result, run, trace
+
+__all__ = ["Result", "check_kernel", "run", "trace"]

@@ -1,0 +1,90 @@
+"""Where a model's programs come from, epoch by epoch: a plan, which stays, or a policy, which is traced again."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import torch
+from hocket.artefacts.plan import Plan
+from hocket.errors import PolicyError
+from hocket.launch.rendezvous import Job
+from hocket.torch import buckets
+from hocket.torch.buckets import Spec
+from hocket.torch.timer import Timer
+from hocket.tracing.epoch import Epoch, Epochs
+from hocket.tracing.observed import Guard
+from hocket.tracing.policy import Policy
+from hocket.tracing.topology import Topology
+from hocket.tracing.trace import Scene
+
+
+@dataclass
+class Course:
+    """`specs` gives the buckets of the current epoch; `timer` is there for policies alone."""
+
+    epochs: Epochs
+    make: Callable[[Epoch], list[Spec]]
+    policy: Policy | None = None
+    timer: Timer | None = None
+    guards: list[Guard] = field(default_factory=list)
+
+    def specs(self) -> list[Spec]:
+        """Buckets and programs of the current epoch, the same on all ranks."""
+        return self.make(self.epochs.current)
+
+    def decide(self, smallest_vote: int) -> bool:
+        """Whether an epoch begins now."""
+        began = self.epochs.decide(smallest_vote) is not None
+        if began and self.timer is not None:
+            self.timer.statistics.forget()
+        return began
+
+    def record(self, name: str, value: float) -> None:
+        """A statistic, where somebody can ask for it."""
+        if self.timer is not None:
+            self.timer.statistics.record(name, value)
+
+
+def of_plan(plan: Plan, parameters: Mapping[str, torch.nn.Parameter]) -> Course:
+    """One epoch without an end."""
+    specs = buckets.of_plan(plan, parameters)
+    return Course(Epochs(Epoch(0)), lambda _epoch: specs)
+
+
+def of_policy(
+    policy: Policy,
+    parameters: Mapping[str, torch.nn.Parameter],
+    job: Job,
+    topology: Topology,
+    fail: Callable[[str], None],
+) -> Course:
+    """Traced on every rank for all ranks; PolicyError when what comes out is not the same everywhere."""
+
+    def make(epoch: Epoch) -> list[Spec]:
+        scene = Scene.of(policy, topology, epoch.agreed, epoch.snapshot)
+        specs, traced = buckets.of_policy(policy, parameters, scene)
+        course.guards = [guard for each in traced for guard in each.guards]
+        _agree(policy, specs, job)
+        return specs
+
+    first = Epoch(0, Scene.of(policy, topology).agreed)
+    course = Course(Epochs(first), make, policy)
+    course.timer = Timer(policy, job, topology, course.epochs, lambda: course.guards, fail)
+    return course
+
+
+def _agree(policy: Policy, specs: list[Spec], job: Job) -> None:
+    digest = hashlib.sha256()
+    for spec in specs:
+        digest.update(f"{spec.names} {spec.priority} {spec.program}".encode())
+    digests = job.store.gather(
+        "policy/digest", job.rank, job.world, digest.hexdigest(), job.settings.timeout_s
+    )
+    other = next((rank for rank, each in enumerate(digests) if each != digests[0]), None)
+    if other is not None:
+        raise PolicyError(
+            f"{type(policy).__name__} makes other programs on rank {other} than on rank 0\n"
+            "hint: handlers are run for all ranks on every rank: they may depend on `cx` alone, not on files, time or random numbers"
+        )

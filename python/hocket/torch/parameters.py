@@ -1,0 +1,88 @@
+"""A model whose ranks train alone and exchange parameters every so many steps (local SGD): buckets hold the parameters."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import torch
+from hocket import _native
+from hocket.errors import UsageError
+from hocket.launch.rendezvous import Job
+from hocket.torch import buckets as bucket_memory
+from hocket.torch.course import Course
+from hocket.torch.spans import Spans
+from hocket.torch.votes import Votes
+
+
+class ParameterSession:
+    """Hooks the optimizer's step; parameters are views into buckets, their values stay."""
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        parameters: dict[str, torch.nn.Parameter],
+        course: Course,
+        job: Job,
+        engine: _native.Engine,
+        spans: Spans | None,
+    ) -> None:
+        """Replicas are equal at the start: what state starts as is the same on all ranks."""
+        policy = course.policy
+        if policy is None or policy.every < 1:
+            raise UsageError("parameters are exchanged once in `every` steps, at least 1")
+        self.job, self.engine, self.course, self.spans = job, engine, course, spans
+        self._every = policy.every
+        self._steps = 0
+        self._parameters = parameters
+        self._votes = Votes(engine, job.hosts, list(parameters))
+        self.buckets: list[bucket_memory.Bucket] = []
+        self._load()
+        optimizer.register_step_post_hook(self._on_step)
+
+    @property
+    def programs(self) -> list[int]:
+        """By bucket: its program's number."""
+        return [bucket.program for bucket in self.buckets]
+
+    def no_sync(self) -> contextlib.AbstractContextManager[None]:
+        """Gradients are not communicated anyway."""
+        return contextlib.nullcontext()
+
+    def close(self) -> None:
+        """Stop what runs beside training."""
+        if self.course.timer is not None:
+            self.course.timer.stop()
+
+    def _load(self) -> None:
+        loaded = self.programs
+        specs = self.course.specs()
+        number = self.course.epochs.current.number
+        self.buckets = bucket_memory.make(specs, self._parameters, self.engine, number)
+        with torch.no_grad():
+            for bucket in self.buckets:
+                for parameter, view in zip(bucket.parameters, bucket.views, strict=True):
+                    view.copy_(parameter)
+                    parameter.data = view
+        bucket_memory.start_states(specs, self.buckets, self.engine)
+        for program in loaded:
+            self.engine.unload(program)
+
+    def _on_step(self, *_: Any) -> None:
+        self._steps += 1
+        if self._steps % self._every:
+            return
+        began_ns = _native.now_ns()
+        timeout_s = self.job.settings.timeout_s
+        self._votes.cast(self.course.epochs.vote(), [])
+        for program in self.programs:
+            self.engine.launch(program)
+        for program in self.programs:
+            self.engine.wait(program, timeout_s)
+        begins = self.course.decide(self._votes.count(timeout_s))
+        ended_ns = _native.now_ns()
+        self.course.record("wait_time", (ended_ns - began_ns) * 1e-9)
+        if self.spans is not None:
+            self.engine.mark("wait", self._steps - 1, began_ns, ended_ns)
+        if begins:
+            self._load()

@@ -1,0 +1,152 @@
+"""The thread beside training: calls `on_timer`, shares statistics and proposals with all ranks, makes epochs of them.
+
+All ranks' timers meet at the store once per tick, over a connection of their own; nothing in a step waits for this thread. What a
+handler raises ends the job on every rank, with the traceback.
+"""
+
+from __future__ import annotations
+
+import threading
+import traceback
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from hocket.errors import Error, PolicyError, RendezvousError
+from hocket.launch.rendezvous import Job
+from hocket.launch.store import Store
+from hocket.tracing.control import Control, Statistics
+from hocket.tracing.epoch import Epoch, Epochs
+from hocket.tracing.observed import Guard
+from hocket.tracing.policy import Policy, Value
+from hocket.tracing.topology import Topology
+
+PATIENCE_S = 3600.0
+"""How long a tick waits for the slowest rank's handler: as long as it likes, since no step waits for it."""
+
+
+class Timer:
+    """Runs until `stop`."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        job: Job,
+        topology: Topology,
+        epochs: Epochs,
+        guards: Callable[[], list[Guard]],
+        fail: Callable[[str], None],
+    ) -> None:
+        """`guards` gives those of the current epoch, `fail` ends the job."""
+        self.statistics = Statistics()
+        self._policy, self._job, self._topology, self._epochs = policy, job, topology, epochs
+        self._guards, self._fail = guards, fail
+        self._interval_s = job.settings.timer_interval_s or policy.timer_interval_s
+        self._changes: dict[str, Value] = {}
+        self._stopped = threading.Event()
+        self._store: Store | None = None
+        self._tick = 0
+        self._norm_wanted = True
+        self._thread = threading.Thread(target=self._run, name="hocket-timer", daemon=True)
+
+    def start(self) -> None:
+        """Connect, tell the policy of its workers, and begin."""
+        job = self._job
+        who = f"the timer of rank {job.rank} on {job.host}"
+        self._store = Store(
+            job.store.address, job.secret, rank=None, who=who, timeout_s=job.settings.start_timeout_s
+        )
+        for worker in range(job.world):
+            self._call("on_worker_added", worker)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End; does not wait for a handler that hangs."""
+        self._stopped.set()
+
+    def wants_norm(self) -> bool:
+        """Whether the norm of gradients was not recorded since the last tick: it costs a pass over them."""
+        wanted, self._norm_wanted = self._norm_wanted, False
+        return wanted
+
+    def worker_removed(self, worker: int) -> None:
+        """A rank is gone: the policy is told."""
+        self._call("on_worker_removed", worker)
+
+    def gather(self, key: str, value: float) -> list[float]:
+        """As `Exchange`: every rank's value of this turn."""
+        given = self._meet("negotiate", {"key": key, "value": value})
+        keys = {each["key"] for each in given}
+        if len(keys) > 1:
+            raise PolicyError(f"ranks negotiate in different orders: {', '.join(sorted(keys))}")
+        return [each["value"] for each in given]
+
+    def propose(self, changes: Mapping[str, Value]) -> None:
+        """As `Exchange`: kept for the end of this tick."""
+        self._changes.update(changes)
+
+    def _run(self) -> None:
+        try:
+            while not self._stopped.wait(self._interval_s):
+                self._tick += 1
+                self._norm_wanted = True
+                self._call("on_timer", self.statistics)
+                self._share()
+        except RendezvousError:
+            # A rank has left the store: in order, at the end of training, or dead, which the wire says with its name.
+            self._stopped.set()
+        except Error as error:
+            self._fail(f"{type(error).__name__}: {error}")
+        finally:
+            if self._store is not None:
+                self._store.leave()
+
+    def _share(self) -> None:
+        mine = {
+            "statistics": self.statistics.published(),
+            "changes": self._changes,
+            "settled": self._epochs.settled,
+            "epoch": self._epochs.current.number,
+        }
+        everyone = self._meet("tick", mine)
+        if not self._stopped.is_set():
+            self._changes = {}
+        snapshot = [each["statistics"] for each in everyone]
+        self.statistics.take_others(snapshot)
+        # What comes while an epoch waits to begin, or while ranks are on two sides of one, is said again next time.
+        if any(not each["settled"] or each["epoch"] != everyone[0]["epoch"] for each in everyone):
+            self._changes = {**mine["changes"], **self._changes}  # type: ignore[dict-item]
+            return
+        changes: dict[str, Value] = {}
+        for each in reversed(everyone):
+            changes.update(each["changes"])  # the lowest rank has the last word
+        # Guards look at every rank's statistics, which all have now: all come to the same answer.
+        broken = self._enough(snapshot) and any(not guard.holds(snapshot) for guard in self._guards())
+        current = self._epochs.current
+        changed = {name: value for name, value in changes.items() if current.agreed.get(name) != value}
+        if changed or broken:
+            self._epochs.learn(Epoch(current.number + 1, {**current.agreed, **changed}, snapshot))
+
+    def _enough(self, snapshot: list[Mapping[str, list[float]]]) -> bool:
+        return all(len(each.get("step_time", ())) > 1 for each in snapshot)
+
+    def _meet(self, what: str, value: Any) -> list[Any]:
+        assert self._store is not None
+        job = self._job
+        return self._store.gather(f"timer/{what}", job.rank, job.world, value, PATIENCE_S)
+
+    def _call(self, handler: str, argument: Any) -> None:
+        control = Control(
+            self._job.rank,
+            self._topology,
+            self._epochs.current.agreed,
+            self.statistics,
+            self,
+            f"{handler} {self._tick}",
+        )
+        try:
+            getattr(self._policy, handler)(control, argument)
+        except RendezvousError:
+            raise
+        except Exception as error:
+            text = "".join(traceback.format_exception(error)).rstrip()
+            raise PolicyError(f"{type(self._policy).__name__}.{handler} raised:\n{text}") from error

@@ -1,0 +1,228 @@
+"""What a group does together. Part `i` of `n` of a buffer is `cx.split(buffer, n)[i]` and belongs to member `i` of the group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from hocket.errors import PolicyError
+from hocket.tracing import algorithms, sources
+from hocket.tracing.data import DataOps
+from hocket.tracing.handles import Buffer
+from hocket.tracing.messages import MessageOps
+
+Library = Literal["gloo", "nccl", "mpi"]
+
+
+class CollectiveOps(DataOps, MessageOps):
+    """Collectives over a group of ranks (default: all), in the order of their parts.
+
+    `algorithm` is `ring, halving_doubling, double_binary_tree, bcube, two_level, parameter_server, direct` or `auto`; `sizes` are
+    the groups of `two_level` (default: by host), `base` the fan of `bcube`, `servers` how many members serve. `library` (`gloo`,
+    `nccl`, `mpi`) does it instead of the native wire. Ranks of a group call its collectives in one order.
+    """
+
+    def all_reduce(
+        self,
+        buffer: Buffer,
+        op: str = "sum",
+        *,
+        group: Sequence[int] | None = None,
+        algorithm: str = "auto",
+        sizes: Sequence[int] | None = None,
+        base: int = 4,
+        servers: int | None = None,
+        library: Library | None = None,
+    ) -> Buffer:
+        """`sum`, `mean`, `min` or `max` of all members' buffers, in place, on each."""
+        return self._collective(
+            "all_reduce", buffer, group, algorithm, library, op=op, sizes=sizes, base=base, servers=servers
+        )
+
+    def reduce_scatter(
+        self,
+        buffer: Buffer,
+        op: str = "sum",
+        *,
+        group: Sequence[int] | None = None,
+        algorithm: str = "auto",
+        base: int = 4,
+        library: Library | None = None,
+    ) -> Buffer:
+        """As all-reduce, of each member's own part, which is returned; the other parts are undefined after."""
+        self._collective("reduce_scatter", buffer, group, algorithm, library, op=op, base=base)
+        return self._own_part(buffer, group)
+
+    def all_gather(
+        self,
+        buffer: Buffer,
+        *,
+        group: Sequence[int] | None = None,
+        algorithm: str = "auto",
+        base: int = 4,
+        library: Library | None = None,
+    ) -> Buffer:
+        """Each member's own part of its buffer to all."""
+        return self._collective("all_gather", buffer, group, algorithm, library, base=base)
+
+    def broadcast(
+        self,
+        buffer: Buffer,
+        root: int,
+        *,
+        group: Sequence[int] | None = None,
+        algorithm: str = "auto",
+        library: Library | None = None,
+    ) -> Buffer:
+        """The root's buffer to all."""
+        return self._collective("broadcast", buffer, group, algorithm, library, root=root)
+
+    def reduce_to(
+        self,
+        buffer: Buffer,
+        root: int,
+        op: str = "sum",
+        *,
+        group: Sequence[int] | None = None,
+        algorithm: str = "auto",
+        library: Library | None = None,
+    ) -> Buffer:
+        """The collective `reduce`: as all-reduce, on the root alone; the others' buffers are undefined after."""
+        return self._collective("reduce", buffer, group, algorithm, library, op=op, root=root)
+
+    def gather(
+        self,
+        buffer: Buffer,
+        root: int,
+        *,
+        group: Sequence[int] | None = None,
+        algorithm: str = "auto",
+        library: Library | None = None,
+    ) -> Buffer:
+        """Each member's own part to the root."""
+        return self._collective("gather", buffer, group, algorithm, library, root=root)
+
+    def scatter(
+        self,
+        buffer: Buffer,
+        root: int,
+        *,
+        group: Sequence[int] | None = None,
+        algorithm: str = "auto",
+        library: Library | None = None,
+    ) -> Buffer:
+        """The root's parts to their members; one's own is returned."""
+        self._collective("scatter", buffer, group, algorithm, library, root=root)
+        return self._own_part(buffer, group)
+
+    def all_to_all(
+        self,
+        buffer: Buffer,
+        into: Buffer | None = None,
+        *,
+        group: Sequence[int] | None = None,
+        algorithm: str = "auto",
+        library: Library | None = None,
+    ) -> Buffer:
+        """Part `j` of member `i` becomes part `i` of what member `j` gets."""
+        self._recorder.check(buffer)
+        target = self.alloc(buffer.elements, buffer.dtype) if into is None else into
+        self._collective("all_to_all", buffer, group, algorithm, library, into=target)
+        return target
+
+    def barrier(self, *, group: Sequence[int] | None = None) -> None:
+        """What follows on any member comes after what precedes on all."""
+        token = self.fill(self.alloc(1, "f32"), 0)
+        self._recorder.weave.builder.fence(self._recorder.rank)
+        self.copy(token, token_after := self.alloc(1, "f32"))
+        self.all_reduce(token_after, "max", group=group, algorithm="halving_doubling")
+        self._recorder.weave.builder.fence(self._recorder.rank)
+        self.copy(token_after)
+
+    def all_gather_variable(
+        self, buffers: Sequence[Buffer], count: Buffer, *, group: Sequence[int] | None = None
+    ) -> list[tuple[list[Buffer], Buffer]]:
+        """The first `count` elements (one i64, known at run time) of each of some buffers, from every member, around a ring.
+
+        Returns by member the buffers, as long as those given, and their count: elements beyond it are undefined.
+        """
+        self._recorder.check(count, *buffers)
+        members = self._members(group)
+        n, own = len(members), members.index(self._recorder.rank)
+        counts = self.alloc(n, "i64")
+        self.copy(count, counts[own : own + 1])
+        self.all_gather(counts, group=members, algorithm="direct")
+        gathered: list[list[Buffer]] = [
+            list(buffers) if at == own else [self.alloc(each.elements, each.dtype) for each in buffers]
+            for at in range(n)
+        ]
+        after, before = members[(own + 1) % n], members[own - 1]
+        for step in range(n - 1):
+            leaving, coming = (own - step) % n, (own - step - 1) % n
+            for each in gathered[leaving]:
+                self.send(each, after, count=counts[leaving : leaving + 1])
+            for each in gathered[coming]:
+                self.recv(each, before, count=counts[coming : coming + 1])
+        return [(gathered[at], counts[at : at + 1]) for at in range(n)]
+
+    def _members(self, group: Sequence[int] | None) -> list[int]:
+        world = self._recorder.weave.topology.world
+        members = list(range(world)) if group is None else list(group)
+        known = all(isinstance(each, int) and 0 <= each < world for each in members)
+        if not known or len(set(members)) != len(members) or self._recorder.rank not in members:
+            raise PolicyError(
+                f"{sources.where()}: rank {self._recorder.rank} calls a collective over {members}\n"
+                f"hint: a group lists ranks below {world}, once each, and only its members call"
+            )
+        return members
+
+    def _own_part(self, buffer: Buffer, group: Sequence[int] | None) -> Buffer:
+        members = self._members(group)
+        return self.split(buffer, len(members))[members.index(self._recorder.rank)]
+
+    def _collective(
+        self,
+        what: str,
+        buffer: Buffer,
+        group: Sequence[int] | None,
+        algorithm: str,
+        library: Library | None,
+        *,
+        op: str = "sum",
+        root: int | None = None,
+        into: Buffer | None = None,
+        sizes: Sequence[int] | None = None,
+        base: int = 4,
+        servers: int | None = None,
+    ) -> Buffer:
+        self._recorder.check(buffer, *([] if into is None else [into]))
+        members = self._members(group)
+        if op not in ("sum", "mean", "min", "max"):
+            raise PolicyError(f"{sources.where()}: there is no reduction `{op}`\nhint: sum, mean, min or max")
+        if root is not None and root not in members:
+            raise PolicyError(f"{sources.where()}: the root, rank {root}, is not in the group {members}")
+        weave = self._recorder.weave
+        if library is not None:
+            name, numbers = f"library:{library}", ()
+        elif algorithm == "auto":
+            name, numbers = algorithms.choose(what, members, buffer.bytes, weave.topology)
+        elif algorithm in algorithms.KNOWN:
+            name = algorithm
+            numbers = algorithms.numbers(algorithm, members, weave.topology, sizes, base, servers)
+        else:
+            known = ", ".join(algorithms.KNOWN)
+            raise PolicyError(f"{sources.where()}: there is no algorithm `{algorithm}`\nhint: auto, {known}")
+        weave.builder.collective(
+            self._recorder.rank,
+            what,
+            buffer.place,
+            members=members,
+            op="sum" if op == "mean" else op,
+            scale=1.0 / len(members) if op == "mean" else 1.0,
+            algorithm=name,
+            numbers=numbers,
+            root=root,
+            dst=None if into is None else into.place,
+            source=sources.line(),
+        )
+        return buffer

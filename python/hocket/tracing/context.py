@@ -1,0 +1,171 @@
+"""`Context`: what a traced handler is given: the ops, and the facts that it may branch on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hocket.errors import PolicyError
+from hocket.tracing import sources
+from hocket.tracing.collectives import CollectiveOps
+from hocket.tracing.handles import Gradient
+from hocket.tracing.observed import Observed, agree, window_mean
+from hocket.tracing.policy import Value
+from hocket.tracing.recorder import Pending, Recorder
+from hocket.tracing.topology import Link
+
+Enqueue = Callable[[Gradient, int | None], None]
+
+
+class Context(CollectiveOps):
+    """One rank's view while a handler is traced."""
+
+    def __init__(self, recorder: Recorder, enqueue: Enqueue | None) -> None:
+        """`enqueue` takes gradients with their priority; None outside `on_tensor_ready`."""
+        self._recorder = recorder
+        self._enqueue = enqueue
+
+    @property
+    def rank(self) -> int:
+        """This rank."""
+        return self._recorder.rank
+
+    @property
+    def world(self) -> int:
+        """Number of ranks."""
+        return self._recorder.weave.topology.world
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """All ranks."""
+        return tuple(range(self.world))
+
+    @property
+    def host(self) -> str:
+        """Name of this rank's host."""
+        return self._recorder.weave.topology.hosts[self.rank]
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Host of each rank."""
+        return self._recorder.weave.topology.hosts
+
+    @property
+    def local_ranks(self) -> tuple[int, ...]:
+        """Ranks of this host."""
+        return self._recorder.weave.topology.local_ranks(self.rank)
+
+    @property
+    def local_rank(self) -> int:
+        """Position among them."""
+        return self.local_ranks.index(self.rank)
+
+    @property
+    def rack_ranks(self) -> tuple[int, ...]:
+        """Ranks of this rack."""
+        return self._recorder.weave.topology.rack_ranks(self.rank)
+
+    @property
+    def leader(self) -> int:
+        """The first rank of this host."""
+        return self.local_ranks[0]
+
+    @property
+    def leaders(self) -> tuple[int, ...]:
+        """The first rank of each host."""
+        return tuple(dict.fromkeys(self._recorder.weave.topology.local_ranks(rank)[0] for rank in self.ranks))
+
+    @property
+    def rack_leaders(self) -> tuple[int, ...]:
+        """The first rank of each rack."""
+        return tuple(dict.fromkeys(self._recorder.weave.topology.rack_ranks(rank)[0] for rank in self.ranks))
+
+    def link(self, peer: int, source: int | None = None) -> Link:
+        """From this rank (or another `source`) to `peer`: `.bandwidth` in bit/s, `.latency` in seconds."""
+        return self._recorder.weave.topology.link(self.rank if source is None else source, peer)
+
+    def agreed(self, name: str) -> Value:
+        """A value that all ranks agree on: a parameter of the policy, as last proposed."""
+        agreed = self._recorder.weave.agreed
+        if name not in agreed:
+            raise PolicyError(
+                f"{sources.where()}: no value `{name}` is agreed\nhint: there are {', '.join(sorted(agreed))}"
+            )
+        return agreed[name]
+
+    def get(self, name: str, window: int = 10) -> Observed:
+        """Mean of this rank's last `window` values of a statistic, when the epoch began; decisions by it are guarded."""
+        weave, rank = self._recorder.weave, self.rank
+        return Observed.of(
+            lambda snapshot: window_mean(snapshot[rank].get(name, ()), window),
+            weave.snapshot,
+            weave.guards,
+            sources.where(),
+        )
+
+    def negotiate(self, value: float, how: str = "mode") -> float:
+        """One value for all ranks: `mode`, `min`, `max` or `leader` of what each gives. All ranks ask in one order."""
+        recorder, weave = self._recorder, self._recorder.weave
+        turn = recorder.negotiations
+        recorder.negotiations += 1
+        if turn < len(weave.negotiated):
+            result = weave.negotiated[turn]
+            assert isinstance(result, float)
+            return result
+        weave.asked[self.rank] = (value, how, sources.where())
+        raise Pending
+
+    def backward_order(self, grad: Gradient) -> int:
+        """0 for the gradient that backward makes first."""
+        return grad.backward_order
+
+    def forward_order(self, grad: Gradient) -> int:
+        """0 for the gradient whose parameter the next forward needs first."""
+        return grad.forward_order
+
+    def enqueue(self, grad: Gradient, priority: int | None = None) -> None:
+        """Into the priority queue, to be fused with its neighbours; a lower priority goes first (default: backward order)."""
+        if self._enqueue is None or not isinstance(grad, Gradient):
+            raise PolicyError(
+                f"{sources.where()}: only `on_tensor_ready` enqueues, and only its gradient\n"
+                "hint: in `on_buffer_ready` use `cx.all_reduce` or messages"
+            )
+        self._enqueue(grad, priority)
+
+    def record(self, name: str, value: float) -> None:
+        """Refused: a traced handler runs once per epoch."""
+        raise PolicyError(
+            f"{sources.where()}: records `{name}` while it is traced, which happens once per epoch\n"
+            f"hint: record in `on_timer`, or call `hocket.torch.record(model, {name}={value!r})` in the script"
+        )
+
+    def propose(self, **_changes: Value) -> None:
+        """Refused: a traced handler runs when an epoch begins."""
+        raise PolicyError(
+            f"{sources.where()}: proposes an epoch while one begins\nhint: propose in `on_timer`"
+        )
+
+
+def settle(values: list[tuple[object, str, str]]) -> float:
+    """The result of a negotiation from all ranks' (value, way, place); still observed when the values were."""
+    hows = {how for _, how, _ in values}
+    if len(hows) > 1:
+        places = ", ".join(dict.fromkeys(place for _, _, place in values))
+        raise PolicyError(f"ranks negotiate in different ways ({', '.join(sorted(hows))}): {places}")
+    how = hows.pop()
+    numbers = []
+    for value, _, place in values:
+        if not isinstance(value, int | float):
+            raise PolicyError(f"{place}: negotiates {value!r}\nhint: numbers are negotiated")
+        numbers.append(value)
+    result = agree([float(each) for each in numbers], how)
+    observed = [each for each in numbers if isinstance(each, Observed)]
+    if not observed:
+        return result
+    parts = [
+        each.source if isinstance(each, Observed) else (lambda _snapshot, constant=float(each): constant)
+        for each in numbers
+    ]
+    made = Observed(result)
+    made._source = lambda snapshot: agree([part(snapshot) for part in parts], how)
+    made._guards, made._where = observed[0]._guards, observed[0]._where
+    return made

@@ -1,0 +1,135 @@
+"""What handlers in Python (`on_timer`, `on_worker_added`, `on_worker_removed`) are given: statistics, agreement, proposals.
+
+They run beside training, on their own thread; nothing in a step waits for them.
+"""
+
+from __future__ import annotations
+
+import statistics
+import threading
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from hocket.tracing.observed import agree, window_mean
+from hocket.tracing.policy import Value
+from hocket.tracing.topology import Topology
+
+KEPT = 1000
+"""Values of each statistic that are kept."""
+
+PUBLISHED = 50
+"""Of these, how many other ranks can read."""
+
+
+class Statistics:
+    """Values by name, the latest `KEPT` of each. Built in: `step_time`, `wait_time` (seconds), `bytes` (sent in a step),
+    `throughput.N` (bit/s to rank N), `gradient_norm`."""
+
+    def __init__(self) -> None:
+        """None yet."""
+        self._lock = threading.Lock()
+        self._values: dict[str, deque[float]] = {}
+        self._others: Sequence[Mapping[str, Sequence[float]]] = ()
+
+    def record(self, name: str, value: float) -> None:
+        """One more value."""
+        with self._lock:
+            self._values.setdefault(name, deque(maxlen=KEPT)).append(float(value))
+
+    def get(self, name: str, window: int = 10, rank: int | None = None) -> float:
+        """Mean of the last `window` values, of this rank or as another one last published; 0 when there are none."""
+        if rank is not None and rank < len(self._others):
+            return window_mean(self._others[rank].get(name, ()), window)
+        return window_mean(self.values(name), window)
+
+    def median(self, name: str, window: int = 10) -> float:
+        """Median of this rank's last `window` values; 0 when there are none."""
+        values = self.values(name)[-window:]
+        return statistics.median(values) if values else 0.0
+
+    def count(self, name: str) -> int:
+        """How many values are kept since the epoch began."""
+        return len(self.values(name))
+
+    def values(self, name: str) -> list[float]:
+        """This rank's, oldest first."""
+        with self._lock:
+            return list(self._values.get(name, ()))
+
+    def published(self) -> dict[str, list[float]]:
+        """What other ranks may read."""
+        with self._lock:
+            return {name: list(values)[-PUBLISHED:] for name, values in self._values.items()}
+
+    def take_others(self, others: Sequence[Mapping[str, Sequence[float]]]) -> None:
+        """What the ranks published, by rank."""
+        self._others = others
+
+    def forget(self) -> None:
+        """A new epoch: old values say nothing of it."""
+        with self._lock:
+            self._values.clear()
+
+
+class Exchange(Protocol):
+    """How ranks reach one another beside training."""
+
+    def gather(self, key: str, value: float) -> list[float]:
+        """Every rank's value of a key, by rank; blocks until all gave theirs."""
+
+    def propose(self, changes: Mapping[str, Value]) -> None:
+        """Hand changes to the coordinator."""
+
+
+class Control:
+    """One rank's view in a handler that runs in Python."""
+
+    def __init__(
+        self,
+        rank: int,
+        topology: Topology,
+        agreed: Mapping[str, Value],
+        statistics: Statistics,
+        exchange: Exchange,
+        turn: str,
+    ) -> None:
+        """`turn` names this call of the handler alike on all ranks."""
+        self.rank = rank
+        self.topology = topology
+        self.statistics = statistics
+        self._agreed = agreed
+        self._exchange = exchange
+        self._turn = turn
+        self._negotiations = 0
+
+    @property
+    def world(self) -> int:
+        """Number of ranks."""
+        return self.topology.world
+
+    def agreed(self, name: str) -> Value:
+        """A value that all ranks agree on in this epoch; KeyError names those there are."""
+        if name not in self._agreed:
+            raise KeyError(f"no value `{name}` is agreed; there are {', '.join(sorted(self._agreed))}")
+        return self._agreed[name]
+
+    def get(self, name: str, window: int = 10, rank: int | None = None) -> float:
+        """As `Statistics.get`."""
+        return self.statistics.get(name, window, rank)
+
+    def record(self, name: str, value: float) -> None:
+        """One more value of a statistic of this rank."""
+        self.statistics.record(name, value)
+
+    def negotiate(self, value: float, how: str = "mode") -> float:
+        """One value for all ranks: `mode`, `min`, `max` or `leader` (rank 0's). Waits for the same call on all ranks."""
+        self._negotiations += 1
+        return agree(self._exchange.gather(f"{self._turn}/{self._negotiations}", float(value)), how)
+
+    def propose(self, **changes: Value) -> None:
+        """Change agreed values on all ranks at one iteration, as a new epoch: policies are traced again."""
+        unknown = next((name for name in changes if name not in self._agreed), None)
+        if unknown is not None:
+            raise KeyError(f"`{unknown}` is no agreed value; declare it in the policy's `parameters`")
+        self._exchange.propose(changes)

@@ -1,0 +1,198 @@
+"""Ops on a rank's own memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hocket.errors import PolicyError
+from hocket.tracing import sources
+from hocket.tracing.handles import FLOATS, ITEM_BYTES, Buffer
+from hocket.tracing.kernels import Kernel, builtin
+from hocket.tracing.recorder import Recorder
+
+
+class DataOps:
+    """`alloc, copy, cast, add, sub, mul, scale, clamp, reduce, apply, split, concat`, and what stays: `state`.
+
+    Ops that make elements return them; `into` says where they go instead of a new buffer, which may be an operand.
+    """
+
+    _recorder: Recorder
+
+    def alloc(self, elements: int, dtype: str = "f32") -> Buffer:
+        """A new buffer; its elements are undefined until written."""
+        self._known(dtype)
+        return self._recorder.alloc(int(elements), dtype)
+
+    def state(
+        self,
+        name: str,
+        like: Buffer | None = None,
+        *,
+        elements: int = 0,
+        dtype: str = "f32",
+        shared: bool = False,
+        starts_as: Buffer | None = None,
+    ) -> Buffer:
+        """Elements that stay from step to step. At first zero, or what `starts_as`, a slice of the bucket, holds when training
+        starts. `shared`: proven to be the same on all ranks."""
+        like = like if starts_as is None else starts_as
+        if like is not None:
+            self._recorder.check(like)
+            elements, dtype = like.elements, like.dtype
+        self._known(dtype)
+        return self._recorder.state(name, int(elements), dtype, shared, starts_as)
+
+    def copy(self, source: Buffer, into: Buffer | None = None) -> Buffer:
+        """The same elements; types differ: converted, rounded to nearest even."""
+        into = self._target(source, into, source.dtype)
+        casts = source.dtype != into.dtype
+        self._floats_if(casts, source, into)
+        builder = self._recorder.weave.builder
+        builder.copy(self._rank, source.place, into.place, casts=casts, source=sources.line())
+        return into
+
+    def cast(self, source: Buffer, dtype: str, into: Buffer | None = None) -> Buffer:
+        """Converted to another float, rounded to nearest even."""
+        self._known(dtype)
+        self._recorder.check(source)
+        return self.copy(source, self.alloc(source.elements, dtype) if into is None else into)
+
+    def round(self, buffer: Buffer, dtype: str) -> Buffer:
+        """In place, to the nearest values that `dtype` holds; the type stays. What goes over a lossy link is rounded so by who keeps it."""
+        self._recorder.check(buffer)
+        self._known(dtype)
+        self._recorder.weave.builder.round(self._rank, dtype, buffer.place, source=sources.line())
+        return buffer
+
+    def reduce(self, source: Buffer, into: Buffer, op: str = "sum") -> Buffer:
+        """`into = into ⊕ source` (`sum`, `min`, `max`); a source of another float is converted first."""
+        self._recorder.check(source, into)
+        self._recorder.same_length(source, into)
+        self._floats_if(source.dtype != into.dtype, source, into)
+        builder = self._recorder.weave.builder
+        builder.reduce(self._rank, _reduction(op), source.place, into.place, source=sources.line())
+        return into
+
+    def add(self, left: Buffer, right: Buffer, into: Buffer | None = None) -> Buffer:
+        """`left + right`."""
+        self._recorder.check(left, right)
+        self._recorder.same_length(left, right)
+        if into is not None and into == right:
+            left, right = right, left
+        if into is None or into != left:
+            into = self.copy(left, into)
+        return self.reduce(right, into)
+
+    def sub(self, left: Buffer, right: Buffer, into: Buffer | None = None) -> Buffer:
+        """`left - right`."""
+        return self._binary("sub", left, right, into)
+
+    def mul(self, left: Buffer, right: Buffer, into: Buffer | None = None) -> Buffer:
+        """`left · right`, element by element; by a number: `scale`."""
+        return self._binary("mul", left, right, into)
+
+    def scale(self, buffer: Buffer, factor: float) -> Buffer:
+        """In place, times a constant."""
+        self._recorder.check(buffer)
+        self._floats_if(True, buffer)
+        self._recorder.weave.builder.scale(self._rank, float(factor), buffer.place, source=sources.line())
+        return buffer
+
+    def clamp(self, buffer: Buffer, low: float, high: float, into: Buffer | None = None) -> Buffer:
+        """Between two constants."""
+        self._recorder.check(buffer)
+        target = self.alloc(buffer.elements, buffer.dtype) if into is None or into == buffer else into
+        self.apply(f"clamp.{buffer.dtype}", [buffer], [target], low, high)
+        return self.copy(target, into) if into is not None and into != target else target
+
+    def fill(self, buffer: Buffer, value: float) -> Buffer:
+        """All elements become a constant."""
+        self._recorder.check(buffer)
+        self.apply(f"fill.{buffer.dtype}", [], [buffer], value)
+        return buffer
+
+    def apply(
+        self, kernel: Kernel | str, inputs: Sequence[Buffer], outputs: Sequence[Buffer], *constants: float
+    ) -> None:
+        """Run a kernel of whole slices: a built-in by name, or one of yours. Inputs and outputs share no elements."""
+        found = builtin(kernel) if isinstance(kernel, str) else kernel
+        self._recorder.check(*inputs, *outputs)
+        found.check_call([each.dtype for each in inputs], [each.dtype for each in outputs])
+        weave = self._recorder.weave
+        if found.address is not None and weave.kernels.setdefault(found.name, found) != found:
+            raise PolicyError(f"{sources.where()}: two kernels are called `{found.name}`")
+        number = weave.builder.kernel(
+            found.name,
+            elementwise=found.elementwise,
+            updates=found.updates,
+            joins=found.joins,
+            constants=[float(each) for each in constants],
+        )
+        places = [each.place for each in inputs], [each.place for each in outputs]
+        weave.builder.call(self._rank, number, *places, source=sources.line())
+
+    def split(self, buffer: Buffer, parts: int) -> list[Buffer]:
+        """Slices as even as elements allow: part `i` is that of member `i` of a group of as many."""
+        self._recorder.check(buffer)
+        edges = [buffer.elements * at // parts for at in range(parts + 1)]
+        return [buffer[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+
+    def slice(self, buffer: Buffer, start: int, stop: int) -> Buffer:
+        """`buffer[start:stop]`."""
+        return buffer[start:stop]
+
+    def concat(self, buffers: Sequence[Buffer]) -> Buffer:
+        """A new buffer with the elements of all, one after the other."""
+        self._recorder.check(*buffers)
+        if not buffers or len({each.dtype for each in buffers}) > 1:
+            raise PolicyError(f"{sources.where()}: concat takes buffers of one type, at least one")
+        whole = self.alloc(sum(each.elements for each in buffers), buffers[0].dtype)
+        start = 0
+        for each in buffers:
+            self.copy(each, whole[start : start + each.elements])
+            start += each.elements
+        return whole
+
+    @property
+    def _rank(self) -> int:
+        return self._recorder.rank
+
+    def _binary(self, name: str, left: Buffer, right: Buffer, into: Buffer | None) -> Buffer:
+        self._recorder.check(left, right)
+        self._recorder.same_length(left, right)
+        # A kernel's output shares nothing with its inputs.
+        aliased = into is None or into._number in (left._number, right._number)
+        target = self.alloc(left.elements, left.dtype) if aliased else into
+        assert target is not None
+        self.apply(f"{name}.{left.dtype}", [left, right], [target])
+        return self.copy(target, into) if into is not None and into != target else target
+
+    def _target(self, source: Buffer, into: Buffer | None, dtype: str) -> Buffer:
+        self._recorder.check(source)
+        if into is None:
+            return self.alloc(source.elements, dtype)
+        self._recorder.check(into)
+        self._recorder.same_length(source, into)
+        return into
+
+    def _known(self, dtype: str) -> None:
+        if dtype not in ITEM_BYTES:
+            raise PolicyError(
+                f"{sources.where()}: there is no element type `{dtype}`\nhint: {', '.join(ITEM_BYTES)}"
+            )
+
+    def _floats_if(self, needed: bool, *buffers: Buffer) -> None:
+        wrong = next((each for each in buffers if needed and each.dtype not in FLOATS), None)
+        if wrong is not None:
+            raise PolicyError(
+                f"{sources.where()}: {wrong.dtype} is no float, which this needs\nhint: use a kernel (`cx.apply`)"
+            )
+
+
+def _reduction(op: str) -> str:
+    if op not in ("sum", "min", "max"):
+        raise PolicyError(
+            f"{sources.where()}: there is no reduction `{op}`\nhint: sum, mean (in collectives), min or max"
+        )
+    return op

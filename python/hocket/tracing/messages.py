@@ -1,0 +1,83 @@
+"""Ops between two ranks: the k-th send from one to another meets the k-th receive there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hocket.errors import PolicyError
+from hocket.tracing import sources
+from hocket.tracing.handles import FLOATS, ITEM_BYTES, Buffer
+from hocket.tracing.recorder import Recorder
+
+
+class MessageOps:
+    """`send, recv, recv_reduce`.
+
+    `wire` is the element type that crosses (default: the buffer's own): another float is converted on the way. `count`, one
+    element of i64, says at run time how many of the elements move; both ends must hold the same, which is proven.
+    """
+
+    _recorder: Recorder
+
+    def send(
+        self, buffer: Buffer, to: int | Sequence[int], *, wire: str | None = None, count: Buffer | None = None
+    ) -> None:
+        """To a rank, or to each of a group."""
+        self._check(buffer, wire, count)
+        weave, rank = self._recorder.weave, self._recorder.rank
+        for peer in [to] if isinstance(to, int) else to:
+            tag = weave.next_send(rank, self._recorder.peer(peer))
+            weave.builder.send(
+                rank,
+                buffer.place,
+                peer,
+                tag,
+                wire=wire or buffer.dtype,
+                count=None if count is None else count.place,
+                source=sources.line(),
+            )
+
+    def recv(
+        self, into: Buffer, source: int, *, wire: str | None = None, count: Buffer | None = None
+    ) -> Buffer:
+        """From a rank, over what is there."""
+        return self._receive(into, source, wire, count, None)
+
+    def recv_reduce(
+        self, into: Buffer, source: int | Sequence[int], op: str = "sum", *, wire: str | None = None
+    ) -> Buffer:
+        """From a rank, or from each of a group in turn, reduced into what is there."""
+        for each in [source] if isinstance(source, int) else source:
+            self._receive(into, each, wire, None, op)
+        return into
+
+    def _receive(
+        self, into: Buffer, source: int, wire: str | None, count: Buffer | None, op: str | None
+    ) -> Buffer:
+        self._check(into, wire, count)
+        weave, rank = self._recorder.weave, self._recorder.rank
+        tag = weave.next_receive(self._recorder.peer(source), rank)
+        weave.builder.recv(
+            rank,
+            into.place,
+            source,
+            tag,
+            wire=wire or into.dtype,
+            reduce=op,
+            count=None if count is None else count.place,
+            source=sources.line(),
+        )
+        return into
+
+    def _check(self, buffer: Buffer, wire: str | None, count: Buffer | None) -> None:
+        self._recorder.check(buffer, *([] if count is None else [count]))
+        if wire is not None and wire not in ITEM_BYTES:
+            raise PolicyError(
+                f"{sources.where()}: there is no element type `{wire}`\nhint: {', '.join(ITEM_BYTES)}"
+            )
+        if wire not in (None, buffer.dtype) and not {wire, buffer.dtype} <= set(FLOATS):
+            raise PolicyError(
+                f"{sources.where()}: {buffer.dtype} does not cross as {wire}: only floats convert"
+            )
+        if count is not None and (count.dtype != "i64" or count.elements != 1):
+            raise PolicyError(f"{sources.where()}: a count is one element of i64, not {count!r}")

@@ -1,0 +1,22 @@
+"""The user's file and line behind what a handler does: the innermost frame that is not of tracing itself."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+_HERE = str(Path(__file__).parent)
+
+
+def line() -> tuple[str, int] | None:
+    """(file, line) of the caller outside this package."""
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_HERE):
+        frame = frame.f_back  # type: ignore[assignment]
+    return None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
+
+
+def where() -> str:
+    """`file:line`, for messages."""
+    found = line()
+    return "a handler" if found is None else f"{found[0]}:{found[1]}"

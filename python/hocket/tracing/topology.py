@@ -1,0 +1,115 @@
+"""Who is where, and how fast the network between them is: what handlers may branch on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from hocket.artefacts.cluster import Cluster
+from hocket.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Link:
+    """From one rank to another: bandwidth in bit/s (infinite within a host that was not measured), latency in seconds, one way."""
+
+    bandwidth: float
+    latency: float
+
+
+@dataclass(frozen=True)
+class Topology:
+    """Host and rack of each rank, and the links between hosts.
+
+    >>> two = Topology.even(world=4, racks=2, hosts_per_rack=1, link_bit_per_s=1e9, trunk_bit_per_s=1e8)
+    >>> two.link(0, 1).bandwidth, two.link(0, 2).bandwidth
+    (inf, 100000000.0)
+    """
+
+    hosts: tuple[str, ...]
+    racks: tuple[str, ...]
+    links: tuple[tuple[Link, ...], ...]
+    """Between ranks; row: source."""
+
+    @property
+    def world(self) -> int:
+        """Number of ranks."""
+        return len(self.hosts)
+
+    def link(self, source: int, destination: int) -> Link:
+        """From one rank to another."""
+        return self.links[source][destination]
+
+    def local_ranks(self, rank: int) -> tuple[int, ...]:
+        """Ranks on the host of `rank`, itself among them."""
+        return tuple(each for each in range(self.world) if self.hosts[each] == self.hosts[rank])
+
+    def rack_ranks(self, rank: int) -> tuple[int, ...]:
+        """Ranks in the rack of `rank`."""
+        return tuple(each for each in range(self.world) if self.racks[each] == self.racks[rank])
+
+    @classmethod
+    def of(cls, hosts: Sequence[str], cluster: Cluster | None = None) -> Topology:
+        """Of ranks on `hosts`; without a cluster every link between hosts is as fast as any other."""
+        if cluster is None:
+            return cls._joined(tuple(hosts), ("rack0",) * len(hosts), lambda a, b: Link(1e10, 5e-5))
+        known = {host.name: at for at, host in enumerate(cluster.hosts)}
+        unknown = next((host for host in hosts if host not in known), None)
+        if unknown is not None:
+            raise UsageError(
+                f"rank {list(hosts).index(unknown)} is on host `{unknown}`, which the cluster does not have"
+            )
+        uplinks = {rack.name: rack.uplink_bit_per_s for rack in cluster.racks}
+
+        def link(a: str, b: str) -> Link:
+            row, column = known[a], known[b]
+            here, there = cluster.hosts[row], cluster.hosts[column]
+            limits = [here.bandwidth_bit_per_s, there.bandwidth_bit_per_s]
+            if here.rack != there.rack:
+                limits += [
+                    each for each in (uplinks.get(here.rack), uplinks.get(there.rack)) if each is not None
+                ]
+            measured = cluster.bandwidth_bit_per_s
+            bandwidth = measured[row][column] if measured else min(limits)
+            return Link(bandwidth, cluster.latency_s[row][column] if cluster.latency_s else 5e-5)
+
+        racks = tuple(cluster.hosts[known[host]].rack for host in hosts)
+        return cls._joined(tuple(hosts), racks, link)
+
+    @classmethod
+    def even(
+        cls,
+        *,
+        world: int,
+        racks: int = 1,
+        hosts_per_rack: int | None = None,
+        link_bit_per_s: float = 1e10,
+        trunk_bit_per_s: float | None = None,
+    ) -> Topology:
+        """`world` ranks over `racks` in blocks; without `hosts_per_rack` each rank has its own host."""
+        if not 1 <= racks <= world:
+            raise UsageError(f"{world} ranks in {racks} racks")
+        rack = [rank * racks // world for rank in range(world)]
+        hosts = []
+        for rank in range(world):
+            members = [each for each in range(world) if rack[each] == rack[rank]]
+            count = hosts_per_rack or len(members)
+            hosts.append(f"r{rack[rank]}h{members.index(rank) * count // len(members)}")
+        names = tuple(f"rack{each}" for each in rack)
+        trunk = link_bit_per_s if trunk_bit_per_s is None else trunk_bit_per_s
+        rack_of = dict(zip(hosts, names, strict=True))
+        return cls._joined(
+            tuple(hosts),
+            names,
+            lambda a, b: Link(link_bit_per_s if rack_of[a] == rack_of[b] else trunk, 5e-5),
+        )
+
+    @classmethod
+    def _joined(
+        cls, hosts: tuple[str, ...], racks: tuple[str, ...], between: Callable[[str, str], Link]
+    ) -> Topology:
+        known: dict[tuple[str, str], Link] = {}
+        for a in dict.fromkeys(hosts):
+            for b in dict.fromkeys(hosts):
+                known[a, b] = Link(float("inf"), 1e-6) if a == b else between(a, b)
+        return cls(hosts, racks, tuple(tuple(known[a, b] for b in hosts) for a in hosts))

@@ -1,0 +1,273 @@
+"""Runs a policy's handlers for every rank and makes of it what a job needs: buckets, and a verified program for each.
+
+Two steps: `layout` asks `on_tensor_ready` which gradients go into the queue, and fuses them; `bucket_program` traces both handlers
+for one bucket. Both are the same on every rank, since all ranks' handlers are run on each.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hocket._native import Program
+from hocket.errors import Error, PolicyError, ProgramError
+from hocket.tracing.context import Context, settle
+from hocket.tracing.handles import ITEM_BYTES, Gradient
+from hocket.tracing.kernels import Kernel
+from hocket.tracing.observed import Guard, Snapshot
+from hocket.tracing.policy import DEFAULTS, Policy, Value
+from hocket.tracing.recorder import Pending, Recorder, Weave
+from hocket.tracing.topology import Topology
+
+NEGOTIATIONS_MAX = 100
+"""In one handler; more are a loop that does not end."""
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A gradient (or parameter) as tracing knows it; `backward_order` counts from the first that backward makes."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    backward_order: int
+    forward_order: int
+
+    @property
+    def elements(self) -> int:
+        """Number of elements."""
+        count = 1
+        for extent in self.shape:
+            count *= extent
+        return count
+
+
+@dataclass(frozen=True)
+class Fused:
+    """A bucket: tensors in the order they lie in it. Lower `priority` goes first."""
+
+    tensors: tuple[Tensor, ...]
+    priority: int
+
+    @property
+    def dtype(self) -> str:
+        """Element type."""
+        return self.tensors[0].dtype
+
+    @property
+    def elements(self) -> int:
+        """Number of elements."""
+        return sum(tensor.elements for tensor in self.tensors)
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What handlers may ask: who is where, what is agreed, what was observed when the epoch began."""
+
+    topology: Topology
+    agreed: Mapping[str, Value] = field(default_factory=dict)
+    snapshot: Snapshot = ()
+
+    @classmethod
+    def of(
+        cls,
+        policy: Policy,
+        topology: Topology,
+        agreed: Mapping[str, Value] | None = None,
+        snapshot: Snapshot = (),
+    ) -> Scene:
+        """With the policy's parameters where nothing else is agreed."""
+        values = {**DEFAULTS, **policy.parameters, **(agreed or {})}
+        return cls(topology, values, snapshot or [{} for _ in range(topology.world)])
+
+    def number(self, name: str) -> int:
+        """An agreed whole number."""
+        value = self.agreed[name]
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            raise PolicyError(f"the agreed value `{name}` is {value!r}: it is a whole number from 0 on")
+        return value
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A program, what its trace took for granted, and the user's kernels in it."""
+
+    program: Program
+    guards: tuple[Guard, ...]
+    kernels: Mapping[str, Kernel]
+    starts: Mapping[str, tuple[int, int]]
+    """State buffers that start as a slice of the bucket."""
+
+
+def layout(policy: Policy, tensors: Sequence[Tensor], scene: Scene) -> list[Fused]:
+    """Buckets of the gradients that `on_tensor_ready` enqueues, in the order of backward.
+
+    Raises PolicyError when ranks enqueue differently: buckets are the same on all.
+    """
+    queued: list[tuple[Tensor, int]] = []
+    for tensor in sorted(tensors, key=lambda each: each.backward_order):
+        asked = [_enqueued(policy, tensor, scene, rank) for rank in range(scene.topology.world)]
+        other = next((rank for rank, each in enumerate(asked) if each != asked[0]), None)
+        if other is not None:
+            raise PolicyError(
+                f"{_handler(policy, 'on_tensor_ready')}: rank 0 and rank {other} enqueue `{tensor.name}` differently\n"
+                "hint: buckets are the same on all ranks: decide by agreed values or orders"
+            )
+        if asked[0]:
+            queued.append((tensor, asked[0][0]))
+    return _fuse(queued, scene)
+
+
+def bucket_program(policy: Policy, fused: Fused, scene: Scene, *, name: str = "bucket") -> Traced:
+    """Trace, lower, fuse, chunk and verify the program of one bucket.
+
+    Raises PolicyError with file and line for what cannot be traced, for what a handler raises (with its traceback), and for
+    programs that would lose, double, race or deadlock.
+    """
+    weave = _trace(policy, fused, scene, name)
+    stages = compile_stages(weave.builder.finish(), scene)
+    program = stages["chunk"]
+    try:
+        program.verify()
+    except ProgramError as error:
+        raise PolicyError(f"{_handler(policy, 'on_buffer_ready')} is refused: {error}") from None
+    return Traced(program, tuple(weave.guards), dict(weave.kernels), dict(weave.starts))
+
+
+def stages(policy: Policy, fused: Fused, scene: Scene, *, name: str = "bucket") -> dict[str, Program]:
+    """The program after each pass, by its name, in order; not verified."""
+    return compile_stages(_trace(policy, fused, scene, name).builder.finish(), scene)
+
+
+def compile_stages(traced: Program, scene: Scene) -> dict[str, Program]:
+    """The passes that policies' programs go through."""
+    made = {"trace": traced}
+    made["lower"] = made["trace"].lower()
+    made["fuse"] = made["lower"].fuse()
+    made["chunk"] = made["fuse"].chunk(max(64, scene.number("chunk_bytes")))
+    return made
+
+
+def _enqueued(policy: Policy, tensor: Tensor, scene: Scene, rank: int) -> list[int]:
+    """Priorities that a rank's handler enqueues a tensor with; its ops are thrown away."""
+    found: list[int] = []
+
+    def enqueue(_grad: Gradient, priority: int | None) -> None:
+        found.append(tensor.backward_order if priority is None else int(priority))
+
+    def run(weave: Weave) -> None:
+        recorder = Recorder(weave, rank)
+        place = recorder.bound("bucket", tensor.elements, tensor.dtype).place
+        found.clear()
+        policy.on_tensor_ready(Context(recorder, enqueue), _gradient(recorder, tensor, place))
+
+    _negotiated(policy, "on_tensor_ready", "layout", scene, [rank], run_rank=lambda weave, _rank: run(weave))
+    if len(found) > 1:
+        raise PolicyError(
+            f"{_handler(policy, 'on_tensor_ready')}: enqueues `{tensor.name}` {len(found)} times"
+        )
+    return found
+
+
+def _trace(policy: Policy, fused: Fused, scene: Scene, name: str) -> Weave:
+    def run_rank(weave: Weave, rank: int) -> None:
+        recorder = Recorder(weave, rank)
+        bucket = recorder.bound("bucket", fused.elements, fused.dtype)
+        if fused.dtype in ("f64", "f32", "f16", "bf16") and fused.elements:
+            weave.builder.record_non_finite(rank, bucket.place, source=None)
+        start = 0
+        for tensor in fused.tensors:
+            place = (bucket.place[0], start, start + tensor.elements)
+            start += tensor.elements
+            policy.on_tensor_ready(
+                Context(recorder, lambda _grad, _priority: None), _gradient(recorder, tensor, place)
+            )
+        policy.on_buffer_ready(Context(recorder, None), bucket)
+
+    ranks = list(range(scene.topology.world))
+    weave = _negotiated(policy, "on_buffer_ready", name, scene, ranks, run_rank)
+    match policy.contract:
+        case "mean":
+            weave.builder.ensure_all_reduce(0, ranks, "sum", 1.0 / len(ranks))
+        case "same":
+            weave.builder.ensure_same(0, ranks)
+        case "none":
+            pass
+        case other:
+            raise PolicyError(f"{type(policy).__name__}.contract is {other!r}\nhint: mean, same or none")
+    return weave
+
+
+def _negotiated(
+    policy: Policy,
+    handler: str,
+    name: str,
+    scene: Scene,
+    ranks: Sequence[int],
+    run_rank: Callable[[Weave, int], None],
+) -> Weave:
+    """Run a handler for some ranks, again from the start after each negotiation, until none is open."""
+    results: list[object] = []
+    while True:
+        weave = Weave(name, scene.topology, scene.agreed, scene.snapshot, results)
+        for rank in ranks:
+            try:
+                run_rank(weave, rank)
+            except Pending:
+                continue
+            except Error:
+                raise
+            except Exception as error:
+                text = "".join(traceback.format_exception(error)).rstrip()
+                raise PolicyError(
+                    f"{_handler(policy, handler)} raised for rank {rank} of {scene.topology.world}:\n{text}"
+                ) from error
+        if not weave.asked:
+            return weave
+        if len(weave.asked) < len(ranks):
+            missing = next(rank for rank in ranks if rank not in weave.asked)
+            place = next(iter(weave.asked.values()))[2]
+            raise PolicyError(
+                f"{place}: rank {missing} does not negotiate here\nhint: all ranks negotiate in one order"
+            )
+        results.append(settle([weave.asked[rank] for rank in ranks]))
+        if len(results) > NEGOTIATIONS_MAX:
+            raise PolicyError(f"{_handler(policy, handler)} negotiates more than {NEGOTIATIONS_MAX} times")
+
+
+def _gradient(recorder: Recorder, tensor: Tensor, place: tuple[int, int, int]) -> Gradient:
+    return Gradient(
+        recorder,
+        place,
+        tensor.dtype,
+        name=tensor.name,
+        shape=tensor.shape,
+        backward_order=tensor.backward_order,
+        forward_order=tensor.forward_order,
+    )
+
+
+def _fuse(queued: Iterable[tuple[Tensor, int]], scene: Scene) -> list[Fused]:
+    """One open bucket per element type; it closes when it is large enough."""
+    size, first = scene.number("fusion_bytes"), scene.number("first_fusion_bytes")
+    closed: list[Fused] = []
+    opened: dict[str, list[tuple[Tensor, int]]] = {}
+
+    def close(dtype: str) -> None:
+        taken = opened.pop(dtype)
+        closed.append(Fused(tuple(tensor for tensor, _ in taken), min(priority for _, priority in taken)))
+
+    for tensor, priority in queued:
+        opened.setdefault(tensor.dtype, []).append((tensor, priority))
+        held = sum(each.elements for each, _ in opened[tensor.dtype]) * ITEM_BYTES[tensor.dtype]
+        if held >= (size if closed else min(first, size)):
+            close(tensor.dtype)
+    for dtype in list(opened):
+        close(dtype)
+    return closed
+
+
+def _handler(policy: Policy, name: str) -> str:
+    code = getattr(type(policy), name).__code__
+    return f"{type(policy).__name__}.{name} ({code.co_filename}:{code.co_firstlineno})"
