@@ -34,6 +34,7 @@ PATH = click.Path(path_type=Path)
 )
 @click.option("--store", help="ADDRESS[:PORT] of this machine that all hosts reach; default: found out.")
 @click.option("--plan", type=PATH, help="Plan file to run.")
+@click.option("--policy", help="Policy to run: a ready-made one's name, or FILE.py[:CLASS].")
 @click.option("--cluster", type=PATH, help="Cluster file that the default plan is made for.")
 @click.option("--trace", type=PATH, help="Directory to write a trace to.")
 @click.option("--threads", type=click.IntRange(1), help="Native threads of each rank.")
@@ -50,6 +51,7 @@ def command(
     interpreter: str,
     store: str | None,
     plan: Path | None,
+    policy: str | None,
     cluster: Path | None,
     trace: Path | None,
     threads: int | None,
@@ -67,6 +69,7 @@ def command(
         raise UsageError(f"script {script} does not exist")
     given: dict[str, Any] = {
         "plan": _absolute(plan, must_exist=True),
+        "policy": _policy(policy),
         "cluster": _absolute(cluster, must_exist=True),
         "trace": _absolute(trace, must_exist=False),
         "threads": threads,
@@ -98,6 +101,14 @@ def _absolute(path: Path | None, *, must_exist: bool) -> str | None:
     if path is not None and must_exist and not path.exists():
         raise UsageError(f"{path} does not exist")
     return None if path is None else str(path.absolute())
+
+
+def _policy(name: str | None) -> str | None:
+    """With its file's whole path: ranks may start elsewhere."""
+    path, colon, wanted = (name or "").partition(":")
+    if not path.endswith(".py"):
+        return name
+    return f"{_absolute(Path(path), must_exist=True)}{colon}{wanted}"
 
 
 def _say_threads(processes: list[ProcessSpec]) -> None:

@@ -3,13 +3,17 @@
 Between groups only leaders talk, so that the slow links carry the least. A group is a host with several ranks, or a rack.
 """
 
+from typing import ClassVar
+
 from hocket.tracing.context import Context
 from hocket.tracing.handles import Buffer
-from hocket.tracing.policy import Policy
+from hocket.tracing.policy import Policy, Value
 
 
 class TwoLevelRing(Policy):
     """Mean over hosts, or over racks where each rank has its own host."""
+
+    parameters: ClassVar[dict[str, Value]] = {"chunk_bytes": 128 << 10}
 
     def on_buffer_ready(self, cx: Context, buffer: Buffer) -> None:
         """Within, among leaders, within."""

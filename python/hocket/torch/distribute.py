@@ -88,8 +88,6 @@ def distribute(
         raise
     _sessions[model] = session
     process.also_close(session.close)
-    if isinstance(session, Session):
-        _keep_gradients_in_place(optimizer, session)
     if session.course.timer is not None:
         session.course.timer.start()
     return _with_no_sync(model), optimizer
@@ -147,6 +145,14 @@ def record(model: torch.nn.Module, **values: float) -> None:
             session.course.record(name, value)
 
 
+def clip_grad_norm_(model: torch.nn.Module, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
+    """`torch.nn.utils.clip_grad_norm_` over all gradients of a distributed model; with gates, waits for all of them first."""
+    session = _session(model)
+    if isinstance(session, Session) and session.gates is not None:
+        session.gates.open_all()
+    return torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm, norm_type)
+
+
 def rank(model: torch.nn.Module) -> int:
     """This process's rank in the job of a distributed model."""
     return _session(model).job.rank
@@ -190,20 +196,6 @@ def _with_no_sync(model: Model) -> Model:
     # A partial of a module's function: the model stays picklable and copyable.
     model.no_sync = functools.partial(no_sync, model)  # type: ignore[assignment]
     return model
-
-
-def _keep_gradients_in_place(optimizer: torch.optim.Optimizer, session: Session) -> None:
-    """`zero_grad` zeroes whole buckets; gradients of parameters that are not communicated go as before."""
-    own = {id(parameter) for bucket in session.buckets for parameter in bucket.parameters}
-    before = optimizer.zero_grad
-
-    def zero_grad(set_to_none: bool = True) -> None:
-        others = [each for group in optimizer.param_groups for each in group["params"] if id(each) not in own]
-        if others:
-            before(set_to_none)
-        session.zero_grad()
-
-    optimizer.zero_grad = zero_grad  # type: ignore[method-assign]
 
 
 def _run_info(

@@ -12,7 +12,6 @@ import os
 import time
 import warnings
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 from hocket import _native
@@ -21,6 +20,7 @@ from hocket.launch.rendezvous import Job
 from hocket.torch import buckets as bucket_memory
 from hocket.torch.buckets import Bucket
 from hocket.torch.course import Course
+from hocket.torch.gates import Gates
 from hocket.torch.spans import Spans
 from hocket.torch.votes import Votes
 
@@ -58,10 +58,9 @@ class Session:
         self._sent = 0
         self.buckets: list[Bucket] = []
         self._load()
-        self.gates: Any = None
+        self._keep_gradients_in_place(optimizer)
+        self.gates: Gates | None = None
         if course.policy is not None and course.policy.gates:
-            from hocket.torch.gates import Gates
-
             self.gates = Gates(model, optimizer, self._gated(), self._wait_bucket, self._zero_bucket)
 
     @property
@@ -121,10 +120,23 @@ class Session:
                 self._hooks.append(parameter.register_post_accumulate_grad_hook(hook))
             if not before:
                 bucket.zero()
+        self._owned = {id(each) for bucket in self.buckets for each in bucket.parameters}
         # Views stay where they are: what moves them (`model.double()`) would leave the buckets behind.
         self._addresses = [view.data_ptr() for bucket in self.buckets for view in bucket.views]
         for program in loaded:
             self.engine.unload(program)
+
+    def _keep_gradients_in_place(self, optimizer: torch.optim.Optimizer) -> None:
+        """`zero_grad` zeroes whole buckets; gradients of parameters that are not communicated go as before."""
+        before = optimizer.zero_grad
+
+        def zero_grad(set_to_none: bool = True) -> None:
+            others = (each for group in optimizer.param_groups for each in group["params"])
+            if any(id(each) not in self._owned for each in others):
+                before(set_to_none)
+            self.zero_grad()
+
+        optimizer.zero_grad = zero_grad  # type: ignore[method-assign]
 
     def _gated(self) -> list[tuple[torch.nn.Parameter, ...]]:
         return [bucket.parameters for bucket in self.buckets]

@@ -6,6 +6,7 @@ handler raises ends the job on every rank, with the traceback.
 
 from __future__ import annotations
 
+import itertools
 import threading
 import traceback
 from collections.abc import Callable, Mapping
@@ -22,6 +23,10 @@ from hocket.tracing.topology import Topology
 
 PATIENCE_S = 3600.0
 """How long a tick waits for the slowest rank's handler: as long as it likes, since no step waits for it."""
+
+
+_numbers = itertools.count()
+"""Of the timers of this process: the same on all ranks, which distribute their models in one order."""
 
 
 class Timer:
@@ -44,6 +49,7 @@ class Timer:
         self._changes: dict[str, Value] = {}
         self._stopped = threading.Event()
         self._store: Store | None = None
+        self._number = next(_numbers)
         self._tick = 0
         self._norm_wanted = True
         self._thread = threading.Thread(target=self._run, name="hocket-timer", daemon=True)
@@ -132,7 +138,7 @@ class Timer:
     def _meet(self, what: str, value: Any) -> list[Any]:
         assert self._store is not None
         job = self._job
-        return self._store.gather(f"timer/{what}", job.rank, job.world, value, PATIENCE_S)
+        return self._store.gather(f"timer/{self._number}/{what}", job.rank, job.world, value, PATIENCE_S)
 
     def _call(self, handler: str, argument: Any) -> None:
         control = Control(

@@ -1,0 +1,505 @@
+"""No barrier between backward and the next forward: every parameter has a gate, and a layer waits for its own alone.
+
+A gate opens when the parameter's bucket is reduced and the optimizer has applied it. It is closed by the end of a backward
+and opened by the forward pre-hook of the layer that uses it first; whoever looks at parameters otherwise opens all of them.
+It knows modules, the optimizer and `wait(bucket)`; how gradients are reduced it must not know.
+
+Cost when all gates are open: one Python call and one test per module with parameters and forward, below a microsecond.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+from weakref import WeakSet
+
+from torch.nn.modules import module as module_hooks
+from torch.nn.utils import clip_grad
+from torch.overrides import TorchFunctionMode
+
+import torch
+from hocket.errors import Error, UsageError
+from hocket.torch import optimizers
+
+_alive: WeakSet[Gates] = WeakSet()
+_ABSENT = object()
+# Calls and attributes that look at a tensor without its values.
+_METADATA = frozenset(
+    ["shape", "dtype", "device", "ndim", "is_leaf", "requires_grad", "size", "dim", "numel", "is_complex"]
+)
+
+
+class _Gate:
+    """The forward pre-hook of one module."""
+
+    def __init__(self, gates: Gates, training: bool) -> None:
+        self.gates = gates
+        self.training = training
+        # Bucket → the parameter that needs it, for messages.
+        self.used: dict[int, str] = {}
+        self.below: dict[int, str] = {}
+
+    def __call__(self, module: torch.nn.Module, _inputs: Any) -> None:
+        if self.gates.closed:
+            self.gates.arrive(self, module)
+
+
+class Gates:
+    """The gates of one model and its optimizer.
+
+    `optimizer.step()` after a backward is put off: it keeps the hyperparameters of the call and returns at once. Each bucket
+    is awaited and stepped when forward comes to the first layer that uses one of its parameters. Which layer that is, is seen
+    in the first training forward; until one has succeeded, and in every forward without gradients, in evaluation mode or of a
+    submodule by itself, all gates open first. What no forward used so far opens when forward begins.
+
+    All gates also open for `state_dict`, `load_state_dict`, copies and pickles of the model, its submodules and the optimizer,
+    for `parameters()` and `named_parameters()` of the model and its submodules outside forward (so that
+    `torch.nn.utils.clip_grad_norm_(model.parameters(), 1)` sees reduced gradients), for `zero_grad` without a step before it,
+    and before a fork. `zero_grad` after `step` is put off with it.
+
+    What cannot be seen needs `open_all()` first: `layer.weight`, `layer.weight.grad`, `optimizer.param_groups[0]["params"]`
+    and `optimizer.state` read by hand between backward and the next forward; `GradScaler.unscale_` and `GradScaler.step`;
+    a second backward without a forward between. A layer that forward reaches by another way than before and that uses the
+    parameters of a module it does not call may see values of the step before.
+
+    Attributes:
+        barrier_reason: why the last `step()` was not put off; before the first: why it will not be. None: it was, or will be.
+        closed: the buckets whose gates are closed.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        buckets: Sequence[Sequence[torch.nn.Parameter]],
+        wait: Callable[[int], None],
+        zero: Callable[[int], None] | None = None,
+    ) -> None:
+        """Hook the model and wrap the optimizer; all gates are open.
+
+        Args:
+            model: whose forward opens the gates.
+            optimizer: over all parameters in `buckets`; if it has not all, another one may step the rest, and `backward_ended`
+                waits for everything.
+            buckets: the parameters of each bucket; a parameter is in one at most.
+            wait: `wait(b)` returns when bucket b's gradients of the last backward are reduced, `grad` None where no rank made
+                one. It is called with the GIL, at most until it has returned once after each backward.
+            zero: `zero(b)` zeroes bucket b's gradients in place of `optimizer.zero_grad` after a step that was put off.
+                Default: as `optimizer.zero_grad` does.
+        """
+        self.closed: set[int] = set()
+        self._model = model
+        self._optimizer = optimizer
+        self._wait = wait
+        self._zero = zero
+        self._work = optimizers.Work()
+        self._in_forward = False
+        self._removed = False
+        self._thread = threading.get_ident()
+        self._uses: dict[int, set[torch.nn.Module]] | None = None
+        self._gates: dict[torch.nn.Module, _Gate] = {}
+        self._handles: dict[int, torch.utils.hooks.RemovableHandle] = {}
+        self._replaced: dict[int, tuple[Any, dict[str, tuple[Any, Any]]]] = {}
+        self._assign(buckets)
+        self._install_on_model()
+        self._install_on_optimizer()
+        self.barrier_reason = self._stranger() or optimizers.barrier_reason(optimizer)
+        _alive.add(self)
+
+    def __deepcopy__(self, _memo: object) -> Gates:
+        """A copied hook still belongs to the gates of the original; copies of modules have none."""
+        return self
+
+    def backward_began(self) -> None:
+        """The first gradient of a backward has come.
+
+        Raises:
+            UsageError: a gate is closed: the gradient was added to one that is still being reduced.
+        """
+        if self.closed:
+            raise UsageError(
+                f"a backward began before the gradients of the last one were applied: gate of {self._name(min(self.closed))}"
+                "\nhint: call the model once for each backward, or `open_all()` of its gates between two of them"
+            )
+
+    def backward_ended(self) -> None:
+        """A backward with communication is over: its buckets are on the way, all gates are closed."""
+        self.backward_began()
+        self._thread = threading.get_ident()
+        # An interrupt in the middle of forward leaves it set.
+        self._in_forward = False
+        self.closed.update(range(len(self._buckets)))
+        if self._stranger() is not None:
+            self.open_all()
+
+    def rebucket(self, buckets: Sequence[Sequence[torch.nn.Parameter]]) -> None:
+        """Open all gates; from the next backward on they are those of other buckets."""
+        self.open_all()
+        self._assign(buckets)
+        self._place()
+
+    def open_all(self) -> None:
+        """Wait for all gradients and apply them: what comes after sees what it would see without gates.
+
+        Raises:
+            PeerError: a rank died; the message names the parameter whose gate could not open. It stays closed.
+        """
+        for bucket in sorted(self.closed):
+            self._open(bucket, self._name(bucket))
+
+    def wait_all(self) -> None:
+        """All gradients of the last backward are reduced, as clipping needs; the same as `open_all`."""
+        self.open_all()
+
+    def zero_grad(self) -> bool:
+        """For a `zero_grad` of one's own: True: each bucket is zeroed when it is applied; False: zero them now."""
+        return self._put_zeroing_off(True)
+
+    def remove(self) -> None:
+        """Open all gates, then take all hooks and wrappers away.
+
+        A wrapper that others wrapped meanwhile, as a scheduler does with `optimizer.step`, stays and passes calls on.
+        """
+        self.open_all()
+        self._removed = True
+        for handle in self._handles.values():
+            handle.remove()
+        for owner, names in self._replaced.values():
+            for name in names:
+                self._put_back(owner, name, owner.__dict__)
+        _alive.discard(self)
+
+    def arrive(self, gate: _Gate, module: torch.nn.Module) -> None:
+        """Forward comes to a module while gates are closed."""
+        if not self._in_forward or self._uses is None:
+            self.open_all()
+            return
+        # In the other mode a module may take another way, as TransformerEncoderLayer does.
+        needed = gate.used if module.training == gate.training else gate.below
+        for bucket, name in needed.items():
+            self._open(bucket, name)
+
+    def forget(self) -> None:
+        """Open all gates without waiting: in a forked child nobody will ever reduce these gradients."""
+        self.closed.clear()
+        self._work = optimizers.Work()
+
+    def open_before_fork(self) -> None:
+        """The child is to see applied values; an error is for the next gate in the parent to say."""
+        if self._thread == threading.get_ident():
+            with contextlib.suppress(Exception):
+                self.open_all()
+
+    def outside_forward(self) -> None:
+        """Somebody asks for parameters; inside forward that is the model itself, whose gates open as it goes."""
+        if self.closed and not self._in_forward:
+            self.open_all()
+
+    def _open(self, bucket: int, name: str) -> None:
+        if bucket not in self.closed:
+            return
+        try:
+            self._wait(bucket)
+            self.closed.discard(bucket)
+            self._work.apply(bucket)
+        except Error as error:
+            raise type(error)(f"gate of {name}: {error}") from error
+        except Exception as error:
+            error.add_note(f"gate of {name}")
+            raise
+        finally:
+            if not self.closed:
+                self._work = optimizers.Work()
+
+    def _name(self, bucket: int) -> str:
+        return next((self._names[id(each)] for each in self._buckets[bucket]), f"bucket {bucket}")
+
+    def _stranger(self) -> str | None:
+        missing = optimizers.missing(self._optimizer, self._bucket_of)
+        return (
+            None
+            if missing is None
+            else f"`{self._names[missing]}` is not in the optimizer; another one may step it"
+        )
+
+    def _assign(self, buckets: Sequence[Sequence[torch.nn.Parameter]]) -> None:
+        self._names = {id(each): name for name, each in self._model.named_parameters()}
+        self._buckets = tuple(tuple(bucket) for bucket in buckets)
+        self._bucket_of = {id(each): index for index, bucket in enumerate(self._buckets) for each in bucket}
+        for parameter in (each for bucket in self._buckets for each in bucket):
+            if id(parameter) not in self._names:
+                raise UsageError(
+                    "a bucket has a parameter that is not the model's\nhint: gate its own parameters"
+                )
+
+    def _place(self) -> None:
+        """Each gate learns its buckets from what was observed."""
+        for module, gate in self._gates.items():
+            gate.used = {}
+            gate.below = self._with_names(module.parameters())
+        for parameter in (each for bucket in self._buckets for each in bucket):
+            users = (self._uses or {}).get(id(parameter)) or [self._model]
+            for module in users:
+                self._gates[module].used.update(self._with_names([parameter]))
+
+    def _with_names(self, parameters: Iterable[torch.Tensor]) -> dict[int, str]:
+        keys = [id(each) for each in parameters if id(each) in self._bucket_of]
+        return {self._bucket_of[key]: self._names[key] for key in reversed(keys)}
+
+    def _install_on_model(self) -> None:
+        model = self._model
+        for module in model.modules():
+            if next(module.parameters(), None) is None and module is not model:
+                continue
+            self._gate(module)
+            opens: Callable[..., None] = functools.partial(_open_all, self)
+            self._keep(module.register_state_dict_pre_hook(opens))
+            # The public name is younger than the oldest torch that we support.
+            self._keep(module._register_load_state_dict_pre_hook(opens))
+            self._replace(module, "named_parameters", functools.partial(_named_parameters, self, module))
+            self._replace(module, "__getstate__", functools.partial(_state, self, module))
+            if hasattr(type(module), "__deepcopy__"):
+                self._replace(module, "__deepcopy__", functools.partial(_deepcopy, self, module))
+        self._keep(model.register_forward_pre_hook(self._on_forward, prepend=True))
+        self._keep(model.register_forward_hook(self._on_forward_left, prepend=True, always_call=True))
+        self._keep(model.register_forward_hook(self._on_forward_end, prepend=True))
+        forward = functools.partial(self._observed, model.forward)
+        self._replace(model, "forward", functools.update_wrapper(forward, model.forward))
+        others = functools.partial(type(model).parameters, model)
+        self._replace(model, "zero_grad", functools.partial(self._on_zero_grad, model.zero_grad, others))
+
+    def _gate(self, module: torch.nn.Module) -> None:
+        # First of all pre-hooks: those of weight_norm compute with the parameters.
+        gate = self._gates[module] = _Gate(self, module.training)
+        self._keep(module.register_forward_pre_hook(gate, prepend=True))
+
+    def _install_on_optimizer(self) -> None:
+        optimizer = self._optimizer
+        opens: Callable[..., None] = functools.partial(_open_all, self)
+        self._keep(optimizer.register_state_dict_pre_hook(opens, prepend=True))
+        self._keep(optimizer.register_load_state_dict_pre_hook(opens, prepend=True))
+        self._replace(optimizer, "__getstate__", functools.partial(_state, self, optimizer))
+
+        def others() -> Iterable[torch.Tensor]:
+            return (each for group in optimizer.param_groups for each in group["params"])
+
+        zero_grad = functools.partial(self._on_zero_grad, optimizer.zero_grad, others)
+        self._replace(optimizer, "zero_grad", functools.update_wrapper(zero_grad, optimizer.zero_grad))
+        self._replace(optimizer, "step", optimizers.wrapped_step(optimizer, self._on_step))
+
+    def _on_step(self, plain: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        if self._removed:
+            return plain(*args, **kwargs)
+        reason = optimizers.call_reason(self._optimizer, plain, [*args, *kwargs.values()])
+        self.barrier_reason = self._stranger() or reason
+        if not self.closed or self._work.step is not None or self.barrier_reason is not None:
+            self.open_all()
+            return plain(*args, **kwargs)
+        return optimizers.announced(self._optimizer, self._put_off)
+
+    def _put_off(self, optimizer: torch.optim.Optimizer) -> None:
+        self._work.step = optimizers.Step(optimizer, self._bucket_of)
+        self._work.step.apply(optimizers.NO_BUCKET)
+        # Where a gate is open already, it has nothing but the step to wait for.
+        self.closed.update(range(len(self._buckets)))
+
+    def _on_zero_grad(
+        self, plain: Callable[[bool], None], parameters: Callable[[], Any], set_to_none: bool = True
+    ) -> None:
+        if self._put_zeroing_off(set_to_none):
+            optimizers.zero((each for each in parameters() if id(each) not in self._bucket_of), set_to_none)
+        else:
+            plain(set_to_none)
+
+    def _put_zeroing_off(self, set_to_none: bool) -> bool:
+        if self._work.step is None:
+            # Gradients on the way would be lost.
+            self.open_all()
+            return False
+        zero = self._zero or (lambda bucket: optimizers.zero(self._buckets[bucket], set_to_none))
+        for bucket in set(range(len(self._buckets))) - self.closed:
+            zero(bucket)
+        self._work.zero = zero
+        return True
+
+    def _on_forward(self, model: torch.nn.Module, _inputs: Any) -> None:
+        self._in_forward = True
+        if self.closed and not (self._uses is not None and model.training and torch.is_grad_enabled()):
+            self.open_all()
+
+    def _on_forward_end(self, *_: Any) -> None:
+        # What this forward did not use must be applied before backward adds to it.
+        self.open_all()
+
+    def _on_forward_left(self, *_: Any) -> None:
+        self._in_forward = False
+
+    def _observed(self, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """The model's forward until it has been observed once."""
+        if self._uses is not None or not self._model.training or not torch.is_grad_enabled():
+            return forward(*args, **kwargs)
+        observer = _Observer(self._model, (each for bucket in self._buckets for each in bucket))
+        with observer.watching():
+            output = forward(*args, **kwargs)
+        for module in {user for users in observer.uses.values() for user in users}:
+            if module not in self._gates:
+                self._gate(module)
+        for module, gate in self._gates.items():
+            gate.training = module.training
+        self._uses = observer.uses
+        self._place()
+        self._put_back(self._model, "forward", self._model.__dict__)
+        return output
+
+    def _keep(self, handle: torch.utils.hooks.RemovableHandle) -> None:
+        self._handles[handle.id] = handle
+
+    def _replace(self, owner: Any, name: str, value: Any) -> None:
+        """On the instance: class and signature stay, and `without_gates` finds it again."""
+        names = self._replaced.setdefault(id(owner), (owner, {}))[1]
+        names[name] = (value, owner.__dict__.get(name, _ABSENT))
+        owner.__dict__[name] = value
+
+    def _put_back(self, owner: Any, name: str, attributes: dict[str, Any]) -> None:
+        ours, before = self._replaced[id(owner)][1][name]
+        if attributes.get(name) is ours:
+            del attributes[name]
+            if before is not _ABSENT:
+                attributes[name] = before
+
+    def without_gates(self, owner: Any, state: dict[str, Any]) -> dict[str, Any]:
+        """`owner.__dict__` as it would be, for copies."""
+        state = dict(state)
+        for name in self._replaced[id(owner)][1]:
+            self._put_back(owner, name, state)
+        for name, hooks in state.items():
+            if "_hooks" in name and isinstance(hooks, dict):
+                kept = ((key, hook) for key, hook in hooks.items() if key not in self._handles)
+                state[name] = type(hooks)(kept)
+        return state
+
+
+def clip_grad_norm_(
+    gates: Gates,
+    parameters: torch.Tensor | Iterable[torch.Tensor],
+    max_norm: float,
+    norm_type: float = 2.0,
+    **options: Any,
+) -> torch.Tensor:
+    """`torch.nn.utils.clip_grad_norm_` of reduced gradients, between backward and `optimizer.step()`.
+
+    The norm is of all gradients, so it waits for all: the `step()` after it has nothing left to wait for and runs at once.
+
+    Args:
+        gates: of the model.
+        parameters: whose gradients are clipped, in place.
+        max_norm: what the norm of all gradients together is scaled down to if it is above.
+        norm_type: the norm's order.
+        options: `error_if_nonfinite` and `foreach`, as in torch.
+
+    Returns the norm before clipping; raises PeerError when a rank died.
+    """
+    gates.open_all()
+    norm: torch.Tensor = clip_grad.clip_grad_norm_(parameters, max_norm, norm_type, **options)
+    return norm
+
+
+class _Observer(TorchFunctionMode):
+    """Sees which modules use which parameters: the innermost module of the model that runs at each call of torch."""
+
+    def __init__(self, model: torch.nn.Module, parameters: Iterable[torch.nn.Parameter]) -> None:
+        super().__init__()
+        self.uses: dict[int, set[torch.nn.Module]] = {}
+        self._members = set(model.modules())
+        self._running = [model]
+        self._parameters = {id(each): each for each in parameters}
+        # A view kept since the model was made is a use too, of all parameters in that memory.
+        self._at: dict[int, list[int]] = {}
+        for key, parameter in self._parameters.items():
+            self._at.setdefault(_address(parameter), []).append(key)
+        self._at.pop(0, None)
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        """Until it ends; modules outside the model, such as those that parametrise it, count as their caller."""
+        entering = module_hooks.register_module_forward_pre_hook(self._enter)
+        leaving = module_hooks.register_module_forward_hook(self._leave, always_call=True)
+        try:
+            with self:
+                yield
+        finally:
+            entering.remove()
+            leaving.remove()
+
+    def __torch_function__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = getattr(func, "__name__", "")
+        if name == "__get__":
+            name = getattr(getattr(func, "__self__", None), "__name__", "")
+        if name not in _METADATA:
+            self._note(args)
+            self._note(kwargs)
+        return func(*args, **(kwargs or {}))
+
+    def _note(self, value: Any) -> None:
+        if isinstance(value, torch.Tensor):
+            for key in [id(value)] if id(value) in self._parameters else self._at.get(_address(value), ()):
+                self.uses.setdefault(key, set()).add(self._running[-1])
+        elif isinstance(value, (tuple, list)):
+            for each in value:
+                self._note(each)
+        elif isinstance(value, dict):
+            self._note(list(value.values()))
+
+    def _enter(self, module: torch.nn.Module, _inputs: Any) -> None:
+        if module in self._members:
+            self._running.append(module)
+
+    def _leave(self, module: torch.nn.Module, *_: Any) -> None:
+        if module in self._members:
+            self._running.pop()
+
+
+def _address(tensor: torch.Tensor) -> int:
+    """Where the tensor's storage begins; 0: nowhere, as with sparse tensors and those of transformations."""
+    try:
+        return tensor.untyped_storage().data_ptr()
+    except (RuntimeError, NotImplementedError):
+        return 0
+
+
+def _open_all(gates: Gates, *_: Any) -> None:
+    gates.open_all()
+
+
+def _named_parameters(gates: Gates, module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+    gates.outside_forward()
+    return type(module).named_parameters(module, *args, **kwargs)
+
+
+def _state(gates: Gates, owner: Any) -> Any:
+    gates.open_all()
+    getstate: Any = type(owner).__getstate__  # the owner's own is this function
+    state = getstate(owner)
+    return gates.without_gates(owner, state) if isinstance(state, dict) else state
+
+
+def _deepcopy(gates: Gates, module: Any, memo: Any) -> Any:
+    gates.open_all()
+    return type(module).__deepcopy__(module, memo)
+
+
+def _before_fork() -> None:
+    for gates in list(_alive):
+        gates.open_before_fork()
+
+
+def _after_fork() -> None:
+    for gates in list(_alive):
+        gates.forget()
+
+
+os.register_at_fork(before=_before_fork, after_in_child=_after_fork)

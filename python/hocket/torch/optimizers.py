@@ -1,0 +1,205 @@
+"""One `optimizer.step()` taken apart: the same update, bucket by bucket, with the hyperparameters of the call.
+
+It knows optimizers and lists of parameters; when a bucket's turn comes is the business of `gates`.
+An update that reads one parameter, its gradient and its state gives the same bits in any order of parameters; every other
+one must see all gradients at once and is named by `barrier_reason`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+from torch.optim import optimizer as internals
+
+import torch
+
+# Each updates a parameter from that parameter, its gradient and its state alone. Missing: LBFGS, whose state is of all
+# parameters together, and SparseAdam, whose gradients are not dense.
+PER_PARAMETER = frozenset(
+    {"ASGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "Muon"}
+    | {"NAdam", "RAdam", "RMSprop", "Rprop", "SGD"}
+)
+NO_BUCKET = -1
+
+
+def barrier_reason(optimizer: torch.optim.Optimizer) -> str | None:
+    """Why `optimizer.step()` needs all gradients at once and all parameters right after; None when it does not.
+
+    `optimizer.needs_all_gradients = False` says of an optimizer from elsewhere that it updates each parameter by itself;
+    `True` keeps the barrier of any optimizer. A step hook may read gradients or parameters, so it keeps the barrier too,
+    unless the function has the attribute `reads_nothing = True`.
+    """
+    kind = type(optimizer)
+    name = kind.__name__
+    hinted = getattr(optimizer, "needs_all_gradients", None)
+    if hinted is not None:
+        reason = f"{name}.needs_all_gradients is set" if hinted else None
+    elif not (name in PER_PARAMETER and getattr(torch.optim, name, None) is kind):
+        reason = f"{name} is not known to update each parameter by itself; if so, needs_all_gradients = False says it"
+    else:
+        reason = None
+    if reason is None and any(group.get("differentiable") for group in optimizer.param_groups):
+        reason = f"{name} is differentiable: its step is part of a graph"
+    if reason is None and any(
+        getattr(optimizer, each, None) is not None for each in ("grad_scale", "found_inf")
+    ):
+        reason = "a GradScaler decides from all gradients whether to step"
+    return reason or _hook_reason(optimizer)
+
+
+def call_reason(
+    optimizer: torch.optim.Optimizer, plain: Callable[..., Any], arguments: Iterable[Any]
+) -> str | None:
+    """As `barrier_reason`, for a call of `step(*arguments)` in front of the method `plain`."""
+    if any(each is not None for each in arguments):
+        return "step() was called with a closure"
+    if getattr(plain, "__self__", None) is not optimizer and not hasattr(plain, "_wrapped_by_lr_sched"):
+        return f"step() was replaced by `{getattr(plain, '__qualname__', plain)}`"
+    return barrier_reason(optimizer)
+
+
+def missing(optimizer: torch.optim.Optimizer, parameters: Iterable[int]) -> int | None:
+    """The first of these `id`s of parameters that the optimizer does not have."""
+    own = {id(each) for group in optimizer.param_groups for each in group["params"]}
+    return next((key for key in parameters if key not in own), None)
+
+
+def wrapped_step(
+    optimizer: torch.optim.Optimizer,
+    on_step: Callable[[Callable[..., Any], Sequence[Any], Mapping[str, Any]], Any],
+) -> Callable[..., Any]:
+    """A `step` method that calls `on_step(the method before, args, kwargs)`."""
+    plain = optimizer.step
+
+    # Schedulers want a method whose function they can bind again, and look for their mark on it.
+    @functools.wraps(plain)
+    def step(_optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
+        return on_step(plain, args, kwargs)
+
+    return types.MethodType(step, optimizer)
+
+
+def announced(optimizer: torch.optim.Optimizer, put_off: Callable[[torch.optim.Optimizer], None]) -> None:
+    """Call `put_off(optimizer)` as torch calls a step: recorded for its profiler, hooks around it, schedulers content."""
+    # What a scheduler's wrapper below ours would have noted.
+    optimizer._opt_called = True  # type: ignore[attr-defined]
+    torch.optim.Optimizer.profile_hook_step(put_off)(optimizer)
+
+
+def zero(parameters: Iterable[torch.Tensor], set_to_none: bool) -> None:
+    """`Optimizer.zero_grad` of some parameters."""
+    for parameter in parameters:
+        if set_to_none:
+            parameter.grad = None
+        elif parameter.grad is not None:
+            # A view, as a gradient in a bucket is, cannot be detached in place; it has no graph either.
+            gradient = parameter.grad if parameter.grad.grad_fn is None else parameter.grad.detach_()
+            gradient.requires_grad_(False).zero_()
+
+
+def _hook_reason(optimizer: torch.optim.Optimizer) -> str | None:
+    hooks = chain(
+        internals._global_optimizer_pre_hooks.values(),
+        internals._global_optimizer_post_hooks.values(),
+        optimizer._optimizer_step_pre_hooks.values(),
+        optimizer._optimizer_step_post_hooks.values(),
+    )
+    for hook in hooks:
+        if not getattr(hook, "reads_nothing", False):
+            name = getattr(hook, "__qualname__", type(hook).__name__)
+            return f"the step hook `{name}` may read gradients or parameters; if not, set its reads_nothing = True"
+    return None
+
+
+class Step:
+    """One call of `optimizer.step()` that waits for its buckets; each parameter is updated once."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer, bucket_of: Mapping[int, int]) -> None:
+        """Keep the hyperparameters of now.
+
+        Args:
+            optimizer: one without a `barrier_reason`.
+            bucket_of: from a parameter's `id` to its bucket; parameters in none are applied as `NO_BUCKET`.
+        """
+        self._optimizer = optimizer
+        self._hyperparameters = [
+            {key: _kept(value) for key, value in group.items() if key != "params"}
+            for group in optimizer.param_groups
+        ]
+        self._parts: dict[int, dict[int, list[torch.Tensor]]] = {}
+        for index, group in enumerate(optimizer.param_groups):
+            for parameter in group["params"]:
+                part = self._parts.setdefault(bucket_of.get(id(parameter), NO_BUCKET), {})
+                part.setdefault(index, []).append(parameter)
+
+    def apply(self, bucket: int) -> None:
+        """Update the bucket's parameters; a second call does nothing, as after a step that failed half-way."""
+        part = self._parts.pop(bucket, None)
+        if part is None:
+            return
+        optimizer = self._optimizer
+        groups = optimizer.param_groups
+        optimizer.param_groups = [
+            {**self._hyperparameters[index], "params": parameters} for index, parameters in part.items()
+        ]
+        try:
+            with outside_forward():
+                _without_hooks(optimizer)(optimizer)
+        finally:
+            optimizer.param_groups = groups
+
+
+@dataclass
+class Work:
+    """What is to be done with a bucket when its gradients are there: a step, and zeroing them after it."""
+
+    step: Step | None = None
+    zero: Callable[[int], None] | None = None
+
+    def apply(self, bucket: int) -> None:
+        """Do it; the gradients are zeroed even if the step fails, as the caller of `zero_grad` believes they are."""
+        try:
+            if self.step is not None:
+                self.step.apply(bucket)
+        finally:
+            if self.zero is not None:
+                with outside_forward():
+                    self.zero(bucket)
+
+
+@contextlib.contextmanager
+def outside_forward() -> Iterator[None]:
+    """What runs inside computes as between two forwards, whatever mode the forward around it is in."""
+    with contextlib.ExitStack() as modes:
+        # State made in inference mode could never be updated again.
+        if torch.is_inference_mode_enabled():
+            modes.enter_context(torch.inference_mode(False))
+        # Adafactor and Muon multiply matrices.
+        for device in ("cpu", "cuda"):
+            if torch.is_autocast_enabled(device):
+                modes.enter_context(torch.autocast(device, enabled=False))
+        yield
+
+
+def _without_hooks(optimizer: torch.optim.Optimizer) -> Callable[[torch.optim.Optimizer], Any]:
+    """The class's own update: hooks run once per logical step, not once per bucket."""
+    step: Any = type(optimizer).step
+    update: Callable[[torch.optim.Optimizer], Any] = (
+        step.__wrapped__ if getattr(step, "hooked", False) else step
+    )
+    return update
+
+
+def _kept(value: Any) -> Any:
+    """A hyperparameter's value of now; schedulers change tensors in place."""
+    if isinstance(value, torch.Tensor):
+        return value.detach().clone()
+    if type(value) in (tuple, list):
+        return type(value)(_kept(each) for each in value)
+    return value
