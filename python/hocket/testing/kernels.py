@@ -83,10 +83,10 @@ def _check_elementwise(
     kernel: Kernel, inputs: list[Array], outputs: list[Array], whole: list[Array], constants: Sequence[float]
 ) -> None:
     half = len(whole[0]) // 2
-    parts = [each[:half].copy() for each in outputs]
-    run(kernel, [each[:half].copy() for each in inputs], parts, constants)
+    parts = [each[half:].copy() for each in outputs]
+    run(kernel, [each[half:].copy() for each in inputs], parts, constants)
     for part, all_of_it in zip(parts, whole, strict=True):
-        if not np.array_equal(part, all_of_it[:half], equal_nan=part.dtype.kind == "f"):
+        if not np.array_equal(part, all_of_it[half:], equal_nan=part.dtype.kind == "f"):
             raise AssertionError(
                 f"kernel `{kernel.name}` is declared elementwise, but half of a slice gives other elements"
             )

@@ -15,7 +15,7 @@ from hocket.reference.ops import Array, cast
 from hocket.testing.kernels import python_form
 from hocket.tracing.policy import Policy, Value
 from hocket.tracing.topology import Topology
-from hocket.tracing.trace import Fused, Scene, Tensor, Traced, bucket_program, layout
+from hocket.tracing.trace import Fused, Scene, Tensor, Traced, bucket_program, layout, stages
 
 SHAPES = ((64, 32), (32,), (7, 5), (1,))
 
@@ -134,3 +134,9 @@ def _run_bucket(
 
 def _flat(arrays: Mapping[str, Any]) -> Array:
     return np.concatenate([np.asarray(arrays[name], np.float64).reshape(-1) for name in sorted(arrays)])
+
+
+def stages_of(policy: Policy, topology: Topology, elements: int) -> dict[str, Program]:
+    """The program of one f32 gradient after each pass, by its name."""
+    tensor = Tensor("g0", (elements,), "f32", 0, 0)
+    return stages(policy, Fused((tensor,), 0), Scene.of(policy, topology))

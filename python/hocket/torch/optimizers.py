@@ -66,8 +66,13 @@ def call_reason(
 
 def missing(optimizer: torch.optim.Optimizer, parameters: Iterable[int]) -> int | None:
     """The first of these `id`s of parameters that the optimizer does not have."""
-    own = {id(each) for group in optimizer.param_groups for each in group["params"]}
+    own = {id(each) for each in all_parameters(optimizer)}
     return next((key for key in parameters if key not in own), None)
+
+
+def all_parameters(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
+    """Those of all groups, in order."""
+    return (each for group in optimizer.param_groups for each in group["params"])
 
 
 def wrapped_step(

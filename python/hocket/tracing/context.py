@@ -109,7 +109,9 @@ class Context(CollectiveOps):
         recorder.negotiations += 1
         if turn < len(weave.negotiated):
             result = weave.negotiated[turn]
-            assert isinstance(result, float)
+            if isinstance(result, Observed):
+                # Decisions by it are guarded in the attempt that stays.
+                return Observed.of(result.source, weave.snapshot, weave.guards, sources.where())
             return result
         weave.asked[self.rank] = (value, how, sources.where())
         raise Pending

@@ -30,7 +30,7 @@ class Weave:
         topology: Topology,
         agreed: Mapping[str, Value],
         snapshot: Snapshot,
-        negotiated: Sequence[object],
+        negotiated: Sequence[float],
     ) -> None:
         """`negotiated`: results of earlier attempts, in the order of the calls."""
         self.builder = Builder(name, topology.world)

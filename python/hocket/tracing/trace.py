@@ -126,12 +126,14 @@ def bucket_program(policy: Policy, fused: Fused, scene: Scene, *, name: str = "b
     programs that would lose, double, race or deadlock.
     """
     weave = _trace(policy, fused, scene, name)
-    stages = compile_stages(weave.builder.finish(), scene)
-    program = stages["chunk"]
+    traced = weave.builder.finish()
     try:
+        program = compile_stages(traced, scene)["chunk"]
         program.verify()
     except ProgramError as error:
-        raise PolicyError(f"{_handler(policy, 'on_buffer_ready')} is refused: {error}") from None
+        # What a pass refuses, the verifier explains with the lines, where it sees it too.
+        why = "\n".join(traced.errors()) if "program `" not in str(error) else ""
+        raise PolicyError(f"{_handler(policy, 'on_buffer_ready')} is refused: {why or error}") from None
     return Traced(program, tuple(weave.guards), dict(weave.kernels), dict(weave.starts))
 
 
@@ -208,7 +210,7 @@ def _negotiated(
     run_rank: Callable[[Weave, int], None],
 ) -> Weave:
     """Run a handler for some ranks, again from the start after each negotiation, until none is open."""
-    results: list[object] = []
+    results: list[float] = []
     while True:
         weave = Weave(name, scene.topology, scene.agreed, scene.snapshot, results)
         for rank in ranks:
