@@ -3,24 +3,49 @@
 `import hocket` is light: it loads neither PyTorch nor NumPy. Start with `import hocket.torch as hk`.
 """
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from hocket._native import __version__
 from hocket.errors import (
     ArtefactError,
     Error,
     PeerError,
+    PolicyError,
     ProgramError,
     RendezvousError,
     TestbedError,
     UsageError,
 )
 
+if TYPE_CHECKING:
+    from hocket.tracing.kernels import kernel, library_kernel
+    from hocket.tracing.policy import Policy
+
 __all__ = [
     "ArtefactError",
     "Error",
     "PeerError",
+    "Policy",
+    "PolicyError",
     "ProgramError",
     "RendezvousError",
     "TestbedError",
     "UsageError",
     "__version__",
+    "kernel",
+    "library_kernel",
 ]
+
+_WHERE = {
+    "Policy": "hocket.tracing.policy",
+    "kernel": "hocket.tracing.kernels",
+    "library_kernel": "hocket.tracing.kernels",
+}
+"""What is loaded when it is asked for: the lower layers know nothing of it."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in _WHERE:
+        return getattr(importlib.import_module(_WHERE[name]), name)
+    raise AttributeError(f"module `hocket` has no attribute `{name}`")

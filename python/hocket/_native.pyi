@@ -111,7 +111,8 @@ class Readiness:
         twice: Callable[[int, int], None],
     ) -> None:
         """`gradients[b]`: how many bucket `b` waits for. `on_first()` is called by the first hook of each backward, `adopt(bucket,
-        index, parameter)` when a parameter's gradient is not the bucket's view (it copies and puts the view back), `twice(bucket, index)` when a gradient comes again after its bucket was launched."""
+        index, parameter)` when a parameter's gradient is not the bucket's view (it copies and puts the view back), `twice(bucket,
+        index)` when a gradient comes again after its bucket was launched."""
 
     enabled: bool
     """False: hooks do nothing (gradient accumulation)."""

@@ -29,7 +29,7 @@ def part(values, at, n):
     return slice(len(values) * at // n, len(values) * (at + 1) // n)
 
 
-def expected(what, inputs, group, root, op):
+def expected(what, inputs, group, root, op):  # noqa: PLR0912  # a case per collective
     """By member of the group; None where nothing is promised."""
     n = len(group)
     taken = [inputs[rank].astype(np.float64) for rank in group]

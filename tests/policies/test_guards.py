@@ -43,7 +43,7 @@ def test_a_policy_that_looks_at_nothing_has_no_guards():
         (lambda x: x > 1, 1.5, 0.5),
         (lambda x: x <= 2 * x - 2, 3.0, 1.0),
         (lambda x: (x + 1) / 2 == 1.5, 2.0, 3.0),
-        (lambda x: int(x), 2.9, 3.0),
+        (int, 2.9, 3.0),
         (lambda x: bool(x - 2), 5.0, 2.0),
         (lambda x: 10 - x > 5 if isinstance(10 - x, Observed) else x < 5, 3.0, 6.0),
     ],

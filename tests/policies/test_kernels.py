@@ -161,7 +161,7 @@ def test_a_kernel_of_a_shared_library(tmp_path):
 
 def test_misuse_of_kernels_is_explained():
     """A wrong type would read beyond its memory."""
-    with pytest.raises(UsageError, match="kernels take .* not f16"):
+    with pytest.raises(UsageError, match=r"kernels take .* not f16"):
         library_kernel("x.so", "f", inputs=["f16"], outputs=["f32"])
     pytest.importorskip("numba")
     with pytest.raises(UsageError, match="takes 2 arguments"):

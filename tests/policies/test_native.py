@@ -142,7 +142,8 @@ def run_reference(program, inputs, launches):
     return results
 
 
-def agree(policy, world, elements, dtype, chunk_bytes, seed, job):
+def agree(policy, job, *, elements, dtype, chunk_bytes, seed):
+    world = len(job.engines)
     tensor = Tensor("g", (elements,), dtype, 0, 0)
     scene = Scene.of(policy, Topology.even(world=world), {"chunk_bytes": chunk_bytes})
     program = bucket_program(policy, Fused((tensor,), 0), scene).program
@@ -157,12 +158,12 @@ def agree(policy, world, elements, dtype, chunk_bytes, seed, job):
             assert same or np.array_equal(left, right, equal_nan=left.dtype.kind == "f")
 
 
-def check_on(job, world, cases):
+def check_on(job, cases):
     @settings(deadline=None, max_examples=40, suppress_health_check=list(HealthCheck), derandomize=True)
     @given(cases)
     def check(case):
         script, elements, dtype, chunk_bytes, seed = case
-        agree(Scripted(script), world, elements, dtype, chunk_bytes, seed, job)
+        agree(Scripted(script), job, elements=elements, dtype=dtype, chunk_bytes=chunk_bytes, seed=seed)
 
     check()
 
@@ -179,7 +180,7 @@ def test_random_policies():
     for hosts in (("a",) * 3, ("a", "a", "b"), ("a", "b", "c", "d", "e")):
         job = Job(hosts)
         try:
-            check_on(job, len(hosts), cases)
+            check_on(job, cases)
         finally:
             job.close()
 
@@ -191,6 +192,6 @@ def test_ready_made_policies():
         for name, policy in READY_MADE.items():
             if name == "power_sgd":
                 continue  # its sums of products are taken in another order: tests/policies/test_kernels.py has the bound
-            agree(policy(), 4, 301, "f32", 256, 3, job)
+            agree(policy(), job, elements=301, dtype="f32", chunk_bytes=256, seed=3)
     finally:
         job.close()

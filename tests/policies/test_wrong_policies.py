@@ -44,7 +44,7 @@ WRONG = {
     "compare with a number": (lambda cx, b: b == 0, "compares a buffer"),
     "read an element": (lambda cx, b: b[0], "reads an element"),
     "step of a slice": (lambda cx, b: cx.scale(b[::2], 2), "slices with a step"),
-    "iterate": (lambda cx, b: [each for each in b], "iterates over a buffer"),
+    "iterate": (lambda cx, b: list(b), "iterates over a buffer"),
     "to float": (lambda cx, b: float(b), "takes a number out of a buffer"),
     "to int": (lambda cx, b: int(b), "takes a number out of a buffer"),
     "numpy": (lambda cx, b: __import__("numpy").asarray(b), "calls NumPy on a buffer"),
@@ -149,7 +149,7 @@ WRONG = {
         "replicas differ",
     ),
     "a count that may differ": (
-        lambda cx, b: variable(cx, b),
+        lambda cx, b: (variable(cx, b), None),
         "have counts that may differ",
     ),
     "a kernel that mixes": (

@@ -1,349 +1,33 @@
-"""Gates in one process: a bucket's gradients are NaN from the end of backward until somebody waits for it."""
+"""Gates alone: who opens them, who must not, and what they leave behind."""
 
 import copy
 import io
 import os
 import pickle
 from functools import partial
-from types import SimpleNamespace
 
 import pytest
+from gated import (
+    Odd,
+    Run,
+    Wire,
+    assert_same,
+    encoder,
+    gated,
+    in_pairs,
+    inputs,
+    per_parameter,
+    perceptron,
+    same,
+    values,
+    weights_only,
+)
 
 import torch
 from hocket.errors import PeerError, UsageError
 from hocket.torch import optimizers
-from hocket.torch.gates import Gates, clip_grad_norm_
+from hocket.torch.gates import clip_grad_norm_
 from torch import nn
-
-STEPS = 5
-
-
-class Wire:
-    """Stands for the session: keeps true gradients aside until `wait`, and says what happened in which order."""
-
-    def __init__(self, model, optimizer, buckets=None, zero=False):
-        self.buckets = buckets or per_parameter(model)
-        self.kept = {}
-        self.events = []
-        self.dead = set()
-        self.gates = Gates(model, optimizer, self.buckets, self.wait, self.zero if zero else None)
-
-    def wait(self, bucket):
-        if bucket in self.dead:
-            raise PeerError("rank 3 died")
-        if bucket in self.kept:
-            self.events.append(bucket)
-            for parameter, gradient in zip(self.buckets[bucket], self.kept.pop(bucket), strict=True):
-                parameter.grad = gradient
-
-    def zero(self, bucket):
-        for parameter in self.buckets[bucket]:
-            parameter.grad = torch.zeros_like(parameter)
-
-    def backward(self, loss):
-        self.gates.backward_began()
-        loss.backward()
-        for index, bucket in enumerate(self.buckets):
-            self.kept[index] = [each.grad for each in bucket]
-            for each in bucket:
-                # As in memory that is being reduced: something is there, but not the gradient.
-                each.grad = torch.full_like(each, torch.nan)
-        self.gates.backward_ended()
-
-
-def per_parameter(model):
-    """The last parameter first, as backward makes them."""
-    return [[each] for each in reversed(list(model.parameters()))]
-
-
-def in_pairs(model):
-    ordered = list(reversed(list(model.parameters())))
-    return [ordered[at : at + 2] for at in range(0, len(ordered), 2)]
-
-
-def perceptron():
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 2))
-
-
-def inputs(step, shape=(3, 4)):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(step))
-
-
-def values(model):
-    # Around the gates, so that looking does not open them.
-    return [each.detach().clone() for each in type(model).parameters(model)]
-
-
-def assert_same(found, expected):
-    for ours, theirs in zip(found, expected, strict=True):
-        assert torch.equal(ours, theirs)
-
-
-def gated(model=perceptron, kind=torch.optim.SGD, **options):
-    """A model with gates, and its optimizer."""
-    made = model()
-    optimizer = kind(made.parameters(), lr=0.1, **options)
-    return made, optimizer, Wire(made, optimizer)
-
-
-def train(gated, model, optimizer, *, buckets=in_pairs, shape=(3, 4), before=None, after=None, zero=True):
-    """Parameters after some steps, and what `after` returned; `before` and `after` `step()` get a Run."""
-    run = Run()
-    run.model = model()
-    run.optimizer = optimizer(run.model)
-    run.wire = Wire(run.model, run.optimizer, buckets(run.model)) if gated else None
-    seen = []
-    for run.step in range(STEPS):
-        if zero:
-            run.optimizer.zero_grad()
-        run.backward(run.model(inputs(run.step, shape)).square().sum())
-        if before:
-            before(run)
-        run.optimizer.step()
-        if after:
-            seen.append(after(run))
-    if gated:
-        run.wire.gates.open_all()
-    return [*values(run.model), *(torch.as_tensor(each) for each in seen if each is not None)]
-
-
-def flat(optimizer):
-    """All tensors of the optimizer's state."""
-    state = [each for _, each in sorted(optimizer.state_dict()["state"].items())]
-    kept = [each[key] for each in state for key in sorted(each) if isinstance(each[key], torch.Tensor)]
-    return torch.cat([each.flatten() for each in [torch.zeros(0), *kept]])
-
-
-class Run(SimpleNamespace):
-    """A loop at one of its steps; `wire` is None in the plain loop."""
-
-    def backward(self, loss):
-        if self.wire:
-            self.wire.backward(loss)
-        else:
-            loss.backward()
-
-
-def same(model=perceptron, optimizer=None, **options):
-    """The loop with gates ends at the bits of the plain one."""
-    optimizer = optimizer or partial(groups, kind=torch.optim.SGD, momentum=0.9)
-    assert_same(*(train(gated, model, optimizer, **options) for gated in (True, False)))
-
-
-def groups(model, kind, **options):
-    parameters = list(model.parameters())
-    if kind is getattr(torch.optim, "Muon", None):
-        parameters = [each for each in parameters if each.ndim == 2]
-    return kind([{"params": parameters[::2]}, {"params": parameters[1::2], "lr": 0.003}], lr=0.01, **options)
-
-
-def weights_only():
-    torch.manual_seed(0)
-    return nn.Sequential(
-        nn.Linear(4, 8, bias=False), nn.Tanh(), nn.Linear(8, 8, bias=False), nn.Linear(8, 2, bias=False)
-    )
-
-
-OPTIMIZERS = [
-    *((name, {}) for name in sorted(optimizers.PER_PARAMETER) if hasattr(torch.optim, name)),
-    ("SGD", {"momentum": 0.9, "nesterov": True, "weight_decay": 0.01}),
-    ("SGD", {"momentum": 0.9, "foreach": True}),
-    ("SGD", {"momentum": 0.9, "fused": True}),
-    ("RMSprop", {"momentum": 0.9, "centered": True}),
-    ("Adam", {"amsgrad": True, "weight_decay": 0.1}),
-    ("Adam", {"foreach": True}),
-    ("AdamW", {"foreach": False}),
-    ("AdamW", {"fused": True}),
-    ("Adagrad", {"fused": True}),
-    ("NAdam", {"foreach": True, "decoupled_weight_decay": True}),
-]
-
-
-@pytest.mark.parametrize(("name", "options"), OPTIMIZERS, ids=str)
-@pytest.mark.parametrize("scheduler", ["before", "after"])
-def test_every_optimizer_ends_at_the_same_bits(name, options, scheduler):
-    """Training with gates would be another training."""
-
-    def optimizer(model):
-        made = groups(model, getattr(torch.optim, name), **options)
-        if scheduler == "before":
-            made.schedule = torch.optim.lr_scheduler.ExponentialLR(made, 0.5)
-        return made
-
-    def before(run):
-        if not hasattr(run.optimizer, "schedule"):
-            run.optimizer.schedule = torch.optim.lr_scheduler.ExponentialLR(run.optimizer, 0.5)
-
-    def after(run):
-        run.optimizer.schedule.step()
-        if run.wire:
-            assert run.wire.gates.barrier_reason is None
-            assert run.wire.gates.closed
-        if run.step == STEPS - 1:
-            return flat(run.optimizer)
-        return None
-
-    same(weights_only if name == "Muon" else perceptron, optimizer, before=before, after=after)
-
-
-@pytest.mark.parametrize("zero", [False, True])
-def test_the_usual_loop_overlaps(zero):
-    """Forward would wait for the last layer's gradients before it starts the first layer."""
-    model = perceptron()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    wire = Wire(model, optimizer, zero=zero)
-    for name in (0, 2, 4):
-        model[name].register_forward_pre_hook(lambda *_, name=name: wire.events.append(f"layer {name}"))
-    for step in range(3):
-        wire.backward(model(inputs(step)).sum())
-        optimizer.step()
-        optimizer.zero_grad()
-        wire.events.clear()
-    model(inputs(0))
-    assert wire.events == [4, 5, "layer 0", 2, 3, "layer 2", 0, 1, "layer 4"]
-
-
-@pytest.mark.parametrize("set_to_none", [True, False])
-@pytest.mark.parametrize("whose", ["optimizer", "model"])
-def test_gradients_are_zeroed_after_their_step(set_to_none, whose):
-    """A zero_grad that was put off would lose gradients under way, or add those of two steps."""
-
-    def after(run):
-        getattr(run, whose).zero_grad(set_to_none)
-        assert not run.wire or run.wire.gates.closed
-
-    same(after=after, zero=False)
-
-
-def test_zero_grad_without_a_step_waits():
-    """The reduction would write gradients of a skipped step into the next."""
-    model, optimizer, wire = gated()
-    wire.backward(model(inputs(0)).sum())
-    optimizer.zero_grad()
-    assert len(wire.events) == 6
-    assert all(each.grad is None for each in model.parameters())
-
-
-def test_accumulation():
-    """Backward passes without communication would be refused, or stepped with."""
-
-    def after(run):
-        run.optimizer.zero_grad()
-        loss = run.model(inputs(100 + run.step)).square().sum()
-        if run.wire:
-            run.wire.gates.backward_began()
-        loss.backward()
-
-    same(after=after, zero=False)
-
-
-class Odd(nn.Module):
-    """Parameters used by other modules than theirs, by two, by none, by the root."""
-
-    def __init__(self):
-        super().__init__()
-        torch.manual_seed(0)
-        self.first = nn.Linear(4, 4)
-        self.second = nn.Linear(4, 4)
-        self.third = nn.Linear(4, 4)
-        self.third.weight = self.first.weight
-        self.borrowed = nn.Linear(4, 4, bias=False)
-        self.unused = nn.Linear(4, 4)
-        self.offset = nn.Parameter(torch.ones(4))
-        self.kept_view = self.second.bias.detach()
-        self.recurrent = nn.LSTM(4, 4)
-
-    def forward(self, x):
-        x = self.first(x) * self.kept_view
-        x = self.second(x) @ self.borrowed.weight
-        x = self.third(torch.tanh(x)) + self.offset
-        return self.recurrent(x[None])[0]
-
-
-def encoder():
-    torch.manual_seed(0)
-    layer = nn.TransformerEncoderLayer(4, 2, dim_feedforward=8, dropout=0.0, batch_first=True)
-    return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
-
-
-def attention():
-    class SelfAttention(nn.Module):
-        def __init__(self):
-            super().__init__()
-            torch.manual_seed(0)
-            self.inner = nn.MultiheadAttention(4, 2)
-
-        def forward(self, x):
-            return self.inner(x, x, x)[0]
-
-    return SelfAttention()
-
-
-def parametrised():
-    torch.manual_seed(0)
-    return nn.Sequential(
-        nn.utils.parametrizations.weight_norm(nn.Linear(4, 4)), nn.utils.spectral_norm(nn.Linear(4, 4))
-    )
-
-
-MODELS = [(Odd, (3, 4)), (encoder, (2, 3, 4)), (attention, (3, 2, 4)), (parametrised, (3, 4))]
-
-
-@pytest.mark.parametrize(("model", "shape"), MODELS)
-@pytest.mark.parametrize("buckets", [per_parameter, in_pairs])
-def test_whoever_uses_a_parameter_waits_for_it(model, shape, buckets):
-    """A layer would compute with the parameters of the step before."""
-    same(model, buckets=buckets, shape=shape)
-
-
-def test_gates_open_where_parameters_are_used_not_where_they_live():
-    """The gate of a borrowed, tied or unused parameter would open too late."""
-    model = Odd()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    wire = Wire(model, optimizer, [[each] for each in model.parameters()])
-    names = [name for name, _ in model.named_parameters()]
-    for name, module in model.named_children():
-        module.register_forward_pre_hook(lambda *_, name=name: wire.events.append(name))
-    for step in range(2):
-        optimizer.zero_grad()
-        wire.backward(model(inputs(step)).sum())
-        optimizer.step()
-        wire.events.clear()
-    model(inputs(0))
-    order = [each if isinstance(each, str) else names[each] for each in wire.events]
-    at = order.index
-    early = ["borrowed.weight", "second.bias", "unused.weight", "offset", "first.weight", "first.bias"]
-    assert max(map(at, early)) < at("first") < at("second.weight") < at("second") < at("third.bias")
-    assert at("third") < at("recurrent.weight_ih_l0") < at("recurrent")
-
-
-READERS = {
-    "state_dict": lambda run: list(run.model.state_dict().values()),
-    "state_dict of a layer": lambda run: list(run.model[4].state_dict().values()),
-    "parameters": lambda run: list(run.model.parameters()),
-    "deepcopy": lambda run: values(copy.deepcopy(run.model)),
-    "deepcopy of a layer": lambda run: values(copy.deepcopy(run.model[4])),
-    "pickle": lambda run: values(pickle.loads(pickle.dumps(run.model))),  # noqa: S301
-    "forward without gradients": lambda run: [torch.no_grad()(run.model)(inputs(9))],
-    "forward in inference mode": lambda run: [torch.inference_mode()(run.model)(inputs(9)).clone()],
-    "forward of a layer": lambda run: [run.model[4](inputs(9, (3, 8)))],
-    "optimizer": lambda run: [flat(run.optimizer)],
-    "deepcopy of the optimizer": lambda run: copy.deepcopy(run.optimizer).param_groups[0]["params"],
-}
-
-
-@pytest.mark.parametrize("reader", READERS)
-def test_readers_see_applied_values(reader):
-    """A checkpoint, a copy or an evaluation would be of a mixture of two steps."""
-
-    def after(run):
-        run.optimizer.zero_grad()
-        if run.step % 2:
-            return None
-        return torch.cat([each.detach().flatten().clone() for each in READERS[reader](run)])
-
-    same(after=after)
 
 
 def test_evaluation_between_steps():
@@ -587,7 +271,7 @@ class Borrower(nn.Module):
 @pytest.mark.parametrize("first", [[0], [1], [0, 1], [1, 0]])
 def test_branches_that_were_not_taken(first):
     """A layer that the first forward left out would miss steps, or one that this forward leaves out."""
-    same(partial(Branching, first))
+    same(partial(Branching, first), buckets=per_parameter)
 
 
 def test_a_part_in_the_other_mode():

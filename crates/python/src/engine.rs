@@ -230,11 +230,7 @@ impl Engine {
         Ok(region.map(|region| Window { region, _engine: Arc::clone(&self.executor) }))
     }
 
-    fn next_external(
-        &self,
-        py: Python<'_>,
-        timeout_s: f64,
-    ) -> PyResult<Option<Waiting>> {
+    fn next_external(&self, py: Python<'_>, timeout_s: f64) -> PyResult<Option<Waiting>> {
         let timeout = duration(py, timeout_s)?;
         let window = |region| Window { region, _engine: Arc::clone(&self.executor) };
         let next = py.detach(|| self.executor.next_external(timeout));

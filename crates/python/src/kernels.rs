@@ -21,7 +21,8 @@ fn run_kernel(
         Some(address) => unsafe { Foreign::new(address) }.map(Function::Foreign),
         None => Function::builtin(name),
     };
-    let function = function.ok_or_else(|| error(py, "UsageError", &format!("there is no kernel `{name}`")))?;
+    let function =
+        function.ok_or_else(|| error(py, "UsageError", &format!("there is no kernel `{name}`")))?;
     let inputs = inputs.iter().map(PyUntypedBuffer::get).collect::<PyResult<Vec<_>>>()?;
     let outputs = outputs.iter().map(PyUntypedBuffer::get).collect::<PyResult<Vec<_>>>()?;
     if inputs.iter().chain(&outputs).any(|buffer| !buffer.is_c_contiguous())

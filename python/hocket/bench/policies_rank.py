@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import time
 from collections.abc import Callable
@@ -63,27 +64,37 @@ class Layers(nn.Module):
     """`count` square layers of `width`: as much communication as computation allows, in so many gradients."""
 
     def __init__(self, count: int, width: int) -> None:
+        """Without bias: one gradient a layer."""
         super().__init__()
         self.layers = nn.ModuleList(nn.Linear(width, width, bias=False) for _ in range(count))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """(batch, width) to the same."""
         for layer in self.layers:
             x = torch.tanh(layer(x))
         return x
 
 
 def workload(name: str, seed: int, rank: int) -> tuple[nn.Module, torch.optim.Optimizer, Any, Any]:
-    """A model, its optimizer, the batches and the loss: a task of the demo, or `layers:COUNT:WIDTH:BATCH`."""
-    if name in TASKS:
-        task = TASKS[name]
+    """Model, optimizer, batches and loss: a task of the demo (`-sgd`: with plain SGD), or `layers:COUNT:WIDTH:BATCH`."""
+    task = TASKS.get(name.removesuffix("-sgd"))
+    if task is not None:
         model = task.model(seed)
         batches = task.batches(seed, rank)
-        return model, task.optimizer(model), lambda: next(batches), task.loss
+        # Adam divides by the size of gradients: where they are next to nothing, it makes steps of rounding errors.
+        plain = name.endswith("-sgd")
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.02) if plain else task.optimizer(model)
+        return model, optimizer, lambda: next(batches), task.loss
     _, count, width, batch = name.split(":")
     model = Layers(int(count), int(width))
     generator = torch.Generator().manual_seed(1000 * seed + rank)
     inputs, targets = torch.randn(2, int(batch), int(width), generator=generator)
-    return model, torch.optim.SGD(model.parameters(), lr=0.01), lambda: (inputs, targets), nn.functional.mse_loss
+    return (
+        model,
+        torch.optim.SGD(model.parameters(), lr=0.01),
+        lambda: (inputs, targets),
+        nn.functional.mse_loss,
+    )
 
 
 def distribute(
@@ -122,8 +133,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, required=True)
     parser.add_argument("--steps", type=int, required=True, help="of each contender in a round")
     parser.add_argument("--warm-up", type=int, default=2, help="steps of each contender that do not count")
-    parser.add_argument("--climb", default="", help="a contender that first trains until its thresholds settle")
-    parser.add_argument("--error", action="store_true", help="measure the L2 error of the mean gradient instead")
+    parser.add_argument(
+        "--climb", default="", help="a contender that first trains until its thresholds settle"
+    )
+    parser.add_argument(
+        "--error", action="store_true", help="measure the L2 error of the mean gradient instead"
+    )
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
@@ -180,7 +195,7 @@ def gradient_error(contender: Contender) -> float:
     exact = [torch.zeros(each.shape, dtype=torch.float64) for each in parameters]
     for other in range(world):
         for total, each in zip(exact, gradients(other), strict=True):
-            total += each.double() / world
+            total.add_(each.double() / world)
     own = iter(gradients(rank))
     wanted = {id(each): next(own) for each in parameters}
     contender.optimizer.zero_grad()
@@ -191,9 +206,16 @@ def gradient_error(contender: Contender) -> float:
     contender.model.state_dict()
     for hook in hooks:
         hook.remove()
-    square = sum(float(((each.grad.double() - total) ** 2).sum()) for each, total in zip(parameters, exact, strict=True))
-    norm = sum(float((total**2).sum()) for total in exact)
+    square = sum(
+        float(((_grad(each) - total) ** 2).sum()) for each, total in zip(parameters, exact, strict=True)
+    )
+    norm = math.fsum(float((total**2).sum()) for total in exact)
     return float((square / norm) ** 0.5)
+
+
+def _grad(parameter: nn.Parameter) -> torch.Tensor:
+    assert parameter.grad is not None  # noqa: S101  # every parameter of these models has one
+    return parameter.grad.double()
 
 
 if __name__ == "__main__":

@@ -162,3 +162,35 @@ def verify(*, out: Path | None) -> None:
         f"{cost.world} ranks, {cost.buckets} buckets of {cost.elements:,} elements: {cost.total_s:.2f} s"
     )
     _write(out, {name: getattr(cost, name) for name in cost.__struct_fields__})
+
+
+@command.command("policies")
+@click.option(
+    "--row", "rows", multiple=True, help="One row alone; may be given again. `--row list` lists them."
+)
+@json_option
+def policies(*, rows: tuple[str, ...], out: Path | None) -> None:
+    """The ready-made policies on emulated clusters, each against what it is meant to beat. About ten minutes; needs root.
+
+    Example: hocket bench policies --row two_level
+    """
+    from hocket.bench.policies import ROWS, cache_line_ns, measure  # noqa: PLC0415  # loads what only this verb needs
+
+    if "list" in rows:
+        click.echo("\n".join(ROWS))
+        return
+    unknown = next((row for row in rows if row not in ROWS), None)
+    if unknown is not None:
+        raise click.BadParameter(f"there is no row `{unknown}`: {', '.join(ROWS)}")
+    near = cache_line_ns()
+    if near is not None:
+        click.echo(f"a cache line takes {near:.0f} ns from core to core")
+    table = Table("row", "what", "measured", "bar", "holds")
+    measured = []
+    for row in measure(rows or None):
+        click.echo(f"{row.name}: {row.value:.4g}{row.unit}", err=True)
+        measured.append({name: getattr(row, name) for name in row.__struct_fields__})
+        bar = "" if row.bar is None else f"{row.bar:g}{row.unit}"
+        table.add_row(row.name, row.what, f"{row.value:.4g}{row.unit}", bar, "yes" if row.holds else "no")
+    Console().print(table)
+    _write(out, {"cache_line_ns": near, "rows": measured})

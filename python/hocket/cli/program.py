@@ -10,6 +10,7 @@ import click
 from hocket.artefacts import files
 from hocket.artefacts.plan import Plan
 from hocket.errors import UsageError
+from hocket.formats.svg import svg as draw
 from hocket.planners.compile import stages
 
 
@@ -20,8 +21,11 @@ from hocket.planners.compile import stages
 )
 @click.option("--rank", type=click.IntRange(0), help="One rank's part alone.")
 @click.option("--after", "stage", help="The stage to show; default: the last. `--after list` lists them.")
+@click.option("--svg", type=click.Path(path_type=Path), help="Write the dataflow graph here instead.")
 @click.option("--json", "as_json", is_flag=True, help="Print the ops as JSON.")
-def command(*, plan: Path, bucket: int, rank: int | None, stage: str | None, as_json: bool) -> None:
+def command(
+    *, plan: Path, bucket: int, rank: int | None, stage: str | None, svg: Path | None, as_json: bool
+) -> None:
     """Print the program of one bucket of PLAN, verified.
 
     Example: hocket program plan.json --bucket 0 --rank 1 --after lower
@@ -39,6 +43,10 @@ def command(*, plan: Path, bucket: int, rank: int | None, stage: str | None, as_
         raise UsageError(f"there is no stage `{stage}`\nhint: there are {', '.join(made)}")
     program = made[stage or list(made)[-1]]
     program.verify()
+    if svg is not None:
+        svg.write_text(draw(program, ranks=None if rank is None else [rank]))
+        click.echo(f"wrote {svg}")
+        return
     if as_json:
         wanted = range(program.world) if rank is None else [rank]
         click.echo(json.dumps({each: program.ops(each) for each in wanted}))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -86,7 +87,7 @@ def command(
     )
 
 
-def _print_stage(made: Policy, stage: str, scene: Scene, passes: dict[str, object]) -> None:
+def _print_stage(made: Policy, stage: str, scene: Scene, passes: Mapping[str, object]) -> None:
     if stage not in passes:
         raise UsageError(
             f"{type(made).__name__} for {scene.topology.world} ranks has no stage `{stage}`\nhint: {', '.join(passes)}"

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from hocket._native import Program
 from hocket.artefacts.plan import Plan, Synchroniser
 
-
 VOTES_CHUNK_BYTES = 262_144
 
 

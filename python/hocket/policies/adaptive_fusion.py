@@ -15,7 +15,7 @@ class AdaptiveFusion(Policy):
 
     parameters: ClassVar[dict[str, Value]] = {
         "fusion_bytes": 256 << 10,
-        "steps": 8,
+        "steps": 12,
         "largest": 128 << 20,
         "climbing": True,
     }
@@ -35,7 +35,7 @@ class AdaptiveFusion(Policy):
         self.step_s[fused] = cx.negotiate(stats.median("step_time", steps), how="max")
         best = min(self.step_s, key=self.step_s.__getitem__)
         self.worse = 0 if best == fused else self.worse + 1
-        if cx.rank == 0 and (self.worse == 2 or 2 * fused > int(cx.agreed("largest"))):
+        if cx.rank == 0 and (self.worse == 3 or 2 * fused > int(cx.agreed("largest"))):
             cx.propose(fusion_bytes=best, first_fusion_bytes=best, climbing=False)
         elif cx.rank == 0:
             cx.propose(fusion_bytes=2 * fused, first_fusion_bytes=2 * fused)

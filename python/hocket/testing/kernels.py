@@ -29,8 +29,8 @@ def run(
     run_kernel(
         kernel.name,
         kernel.address,
-        [np.ascontiguousarray(each) for each in inputs],
-        list(outputs),
+        [np.ascontiguousarray(each).data for each in inputs],
+        [each.data for each in outputs],
         [float(each) for each in constants],
     )
 
@@ -64,12 +64,12 @@ def check_kernel(
         run(found, inputs, ours, constants)
         expected(*inputs, *theirs, np.asarray(constants, np.float64))
         for at, (left, right) in enumerate(zip(ours, theirs, strict=True)):
-            _compare(found.name, size, at, left, right, relative)
+            _compare(found.name, size, at, ours=left, theirs=right, relative=relative)
         if found.elementwise and size > 1:
-            _check_elementwise(found, inputs, outputs, ours, constants)
+            _check_elementwise(found, inputs=inputs, outputs=outputs, whole=ours, constants=constants)
 
 
-def _compare(name: str, size: int, at: int, ours: Array, theirs: Array, relative: float) -> None:
+def _compare(name: str, size: int, at: int, *, ours: Array, theirs: Array, relative: float) -> None:
     bound = relative * (np.abs(theirs.astype(np.float64)) + 1e-6)
     wrong = np.flatnonzero(~(np.abs(ours.astype(np.float64) - theirs.astype(np.float64)) <= bound))
     if len(wrong):
@@ -80,7 +80,12 @@ def _compare(name: str, size: int, at: int, ours: Array, theirs: Array, relative
 
 
 def _check_elementwise(
-    kernel: Kernel, inputs: list[Array], outputs: list[Array], whole: list[Array], constants: Sequence[float]
+    kernel: Kernel,
+    *,
+    inputs: list[Array],
+    outputs: list[Array],
+    whole: list[Array],
+    constants: Sequence[float],
 ) -> None:
     half = len(whole[0]) // 2
     parts = [each[half:].copy() for each in outputs]

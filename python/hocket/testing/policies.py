@@ -31,15 +31,14 @@ class Result:
     def mean(self, step: int = -1) -> dict[str, Array]:
         """Exact mean of a step's inputs, in f64."""
         ranks = self.inputs[step]
-        return {name: np.mean([each[name] for each in ranks], axis=0, dtype=np.float64) for name in ranks[0]}
+        stacked = {name: np.stack([each[name] for each in ranks]) for name in ranks[0]}
+        return {name: np.asarray(each.mean(axis=0, dtype=np.float64)) for name, each in stacked.items()}
 
     def error(self, step: int = -1) -> float:
         """Largest L2 error of any rank against the exact mean, over the norm of the mean."""
         exact = _flat(self.mean(step))
-        return max(
-            float(np.linalg.norm(_flat(each) - exact) / max(np.linalg.norm(exact), 1e-300))
-            for each in self.gradients[step]
-        )
+        norm = max(float(np.linalg.norm(exact)), 1e-300)
+        return max(float(np.linalg.norm(_flat(each) - exact)) / norm for each in self.gradients[step])
 
 
 def run(

@@ -12,7 +12,8 @@ from hocket.errors import UsageError
 from hocket.planners.compile import bucket_program
 from hocket.torch.gradients import DTYPES
 from hocket.tracing.policy import Policy
-from hocket.tracing.trace import Scene, Tensor, Traced, bucket_program as traced_program, layout
+from hocket.tracing.trace import Scene, Tensor, Traced, layout
+from hocket.tracing.trace import bucket_program as traced_program
 
 TORCH_DTYPES = {name: dtype for dtype, name in DTYPES.items()}
 
@@ -77,15 +78,18 @@ def of_policy(
         Tensor(name, tuple(each.shape), DTYPES[each.dtype], count - 1 - at, at)
         for at, (name, each) in enumerate(parameters.items())
     ]
-    specs, known = [], {}
+    specs: list[Spec] = []
+    known: dict[object, Traced] = {}
     for at, fused in enumerate(layout(policy, tensors, scene)):
         # A handler of gradients may look at names and orders; one of buckets knows type and length alone.
         plain = type(policy).on_tensor_ready is Policy.on_tensor_ready
-        signature = (fused.dtype, fused.elements) if plain else at
+        signature: object = (fused.dtype, fused.elements) if plain else at
         traced = known.get(signature)
         if traced is None:
             traced = known[signature] = traced_program(policy, fused, scene, name=f"bucket.{at}")
-        addresses = {name: kernel.address for name, kernel in traced.kernels.items() if kernel.address is not None}
+        addresses = {
+            name: kernel.address for name, kernel in traced.kernels.items() if kernel.address is not None
+        }
         names = tuple(tensor.name for tensor in fused.tensors)
         specs.append(Spec(names, fused.dtype, fused.priority, traced.program, addresses, traced.starts))
     return specs, list(known.values())

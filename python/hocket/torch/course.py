@@ -71,7 +71,9 @@ def of_policy(
 
     first = Epoch(0, Scene.of(policy, topology).agreed)
     course = Course(Epochs(first), make, policy)
-    course.timer = Timer(policy, job, topology, course.epochs, lambda: course.guards, fail)
+    course.timer = Timer(
+        policy, job, topology=topology, epochs=course.epochs, guards=lambda: course.guards, fail=fail
+    )
     return course
 
 
@@ -86,5 +88,5 @@ def _agree(policy: Policy, specs: list[Spec], job: Job) -> None:
     if other is not None:
         raise PolicyError(
             f"{type(policy).__name__} makes other programs on rank {other} than on rank 0\n"
-            "hint: handlers are run for all ranks on every rank: they may depend on `cx` alone, not on files, time or random numbers"
+            "hint: handlers are run for all ranks on every rank: they may depend on `cx` alone, not on files, time or chance"
         )

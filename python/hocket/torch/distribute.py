@@ -82,7 +82,15 @@ def distribute(
         if settings.profile_out is not None:
             _sessions[model] = Profiler(model, optimizer, parameters, job, Path(settings.profile_out))
             return _with_no_sync(model), optimizer
-        session = _session_of(model, optimizer, parameters, plan, policy, process, settings)
+        session = _session_of(
+            model,
+            optimizer,
+            parameters=parameters,
+            plan=plan,
+            policy=policy,
+            process=process,
+            settings=settings,
+        )
     except BaseException as error:
         process.abort(f"{type(error).__name__}: {error}")
         raise
@@ -96,6 +104,7 @@ def distribute(
 def _session_of(
     model: torch.nn.Module,
     optimizer: torch.optim.Optimizer,
+    *,
     parameters: dict[str, torch.nn.Parameter],
     plan: Plan | None,
     policy: Policy | None,
@@ -117,9 +126,26 @@ def _session_of(
     spans = _spans(model, optimizer, process, settings)
     session: Session | ParameterSession
     if policy is not None and policy.exchanges == "parameters":
-        session = ParameterSession(optimizer, parameters, course, job, process.engine, spans)
+        session = ParameterSession(
+            optimizer,
+            parameters=parameters,
+            course=course,
+            job=job,
+            engine=process.engine,
+            libraries=process.libraries,
+            spans=spans,
+        )
     else:
-        session = Session(model, optimizer, parameters, course, job, process.engine, spans)
+        session = Session(
+            model,
+            optimizer,
+            parameters=parameters,
+            course=course,
+            job=job,
+            engine=process.engine,
+            libraries=process.libraries,
+            spans=spans,
+        )
     if spans is not None and job.rank == 0:
         write_run(Path(spans.directory), _run_info(plan, session, job, cluster))
     return session

@@ -9,6 +9,7 @@ import torch
 from hocket import _native
 from hocket.errors import UsageError
 from hocket.launch.rendezvous import Job
+from hocket.libraries.service import Service
 from hocket.torch import buckets as bucket_memory
 from hocket.torch.course import Course
 from hocket.torch.spans import Spans
@@ -21,10 +22,12 @@ class ParameterSession:
     def __init__(
         self,
         optimizer: torch.optim.Optimizer,
+        *,
         parameters: dict[str, torch.nn.Parameter],
         course: Course,
         job: Job,
         engine: _native.Engine,
+        libraries: Service,
         spans: Spans | None,
     ) -> None:
         """Replicas are equal at the start: what state starts as is the same on all ranks."""
@@ -33,6 +36,7 @@ class ParameterSession:
             raise UsageError("parameters are exchanged once in `every` steps, at least 1")
         self.job, self.engine, self.course, self.spans = job, engine, course, spans
         self._every = policy.every
+        self._libraries = libraries
         self._steps = 0
         self._parameters = parameters
         self._votes = Votes(engine, job.hosts, list(parameters))
@@ -65,7 +69,10 @@ class ParameterSession:
                     view.copy_(parameter)
                     parameter.data = view
         bucket_memory.start_states(specs, self.buckets, self.engine)
+        for spec, program in zip(specs, self.programs, strict=True):
+            self._libraries.learn(program, spec.program)
         for program in loaded:
+            self._libraries.forget(program)
             self.engine.unload(program)
 
     def _on_step(self, *_: Any) -> None:
@@ -75,6 +82,7 @@ class ParameterSession:
         began_ns = _native.now_ns()
         timeout_s = self.job.settings.timeout_s
         self._votes.cast(self.course.epochs.vote(), [])
+        self._libraries.expect(self.programs)
         for program in self.programs:
             self.engine.launch(program)
         for program in self.programs:

@@ -15,6 +15,7 @@ from typing import Any
 
 from hocket import _native
 from hocket.launch.rendezvous import Job, join
+from hocket.libraries.service import Service
 from hocket.settings import Settings
 from hocket.torch.rendezvous import publish
 
@@ -26,6 +27,7 @@ class Process:
         """Join; every rank must."""
         self.job: Job = join(settings, publish=publish)
         self._engine: _native.Engine | None = None
+        self._libraries: Service | None = None
         self._owner = os.getpid()
         self._closers: list[Callable[[], None]] = []
         self._excepthook = sys.excepthook
@@ -38,6 +40,14 @@ class Process:
         if self._engine is None:
             self._engine = self.job.engine()
         return self._engine
+
+    @property
+    def libraries(self) -> Service:
+        """Runs the collectives that policies leave to libraries, of all models."""
+        if self._libraries is None:
+            self._libraries = Service(self.job, self.engine, self.abort)
+            self.also_close(self._libraries.close)
+        return self._libraries
 
     @property
     def mine(self) -> bool:

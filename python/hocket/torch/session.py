@@ -17,6 +17,7 @@ import torch
 from hocket import _native
 from hocket.errors import PeerError, UsageError
 from hocket.launch.rendezvous import Job
+from hocket.libraries.service import Service
 from hocket.torch import buckets as bucket_memory
 from hocket.torch.buckets import Bucket
 from hocket.torch.course import Course
@@ -32,10 +33,12 @@ class Session:
         self,
         model: torch.nn.Module,
         optimizer: torch.optim.Optimizer,
+        *,
         parameters: dict[str, torch.nn.Parameter],
         course: Course,
         job: Job,
         engine: _native.Engine,
+        libraries: Service,
         spans: Spans | None,
     ) -> None:
         """Make the buckets, load the programs, hook every gradient."""
@@ -43,6 +46,7 @@ class Session:
         self.spans = spans
         self.engine = engine
         self.course = course
+        self._libraries = libraries
         self.iteration = 0
         self._parameters = parameters
         self._owner = os.getpid()
@@ -101,6 +105,8 @@ class Session:
         specs = self.course.specs()
         number = self.course.epochs.current.number
         self.buckets = bucket_memory.make(specs, self._parameters, self.engine, number)
+        for spec, program in zip(specs, self.programs, strict=True):
+            self._libraries.learn(program, spec.program)
         self.readiness = _native.Readiness(
             self.engine,
             self.programs,
@@ -116,14 +122,15 @@ class Session:
                 if name in before:
                     view.copy_(before[name])
                     parameter.grad = None if parameter.grad is None else view
-                hook = self.readiness.hook(index, position, view)
-                self._hooks.append(parameter.register_post_accumulate_grad_hook(hook))
+                ready = self.readiness.hook(index, position, view)
+                self._hooks.append(parameter.register_post_accumulate_grad_hook(ready))
             if not before:
                 bucket.zero()
         self._owned = {id(each) for bucket in self.buckets for each in bucket.parameters}
         # Views stay where they are: what moves them (`model.double()`) would leave the buckets behind.
         self._addresses = [view.data_ptr() for bucket in self.buckets for view in bucket.views]
         for program in loaded:
+            self._libraries.forget(program)
             self.engine.unload(program)
 
     def _keep_gradients_in_place(self, optimizer: torch.optim.Optimizer) -> None:
@@ -148,6 +155,7 @@ class Session:
                 "hint: train in the process that called `distribute`"
             )
         self._under_way = True
+        self._libraries.expect(self.programs)
         if self.gates is not None:
             self.gates.backward_began()
         # The same call as DistributedDataParallel's own; there is no public one.
@@ -167,8 +175,8 @@ class Session:
 
     def _twice(self, bucket: int, index: int) -> None:
         raise UsageError(
-            f"backward makes the gradient of `{self.buckets[bucket].names[index]}` again after it was sent, as a layer does that two "
-            "reentrant checkpoints share\nhint: torch.utils.checkpoint.checkpoint(…, use_reentrant=False)"
+            f"backward makes the gradient of `{self.buckets[bucket].names[index]}` again after it was sent, as with a layer that "
+            "two reentrant checkpoints share\nhint: torch.utils.checkpoint.checkpoint(…, use_reentrant=False)"
         )
 
     def _check_type(self, bucket: int, index: int, gradient: torch.Tensor) -> None:

@@ -36,6 +36,7 @@ class Timer:
         self,
         policy: Policy,
         job: Job,
+        *,
         topology: Topology,
         epochs: Epochs,
         guards: Callable[[], list[Guard]],
@@ -136,18 +137,19 @@ class Timer:
         return all(len(each.get("step_time", ())) > 1 for each in snapshot)
 
     def _meet(self, what: str, value: Any) -> list[Any]:
-        assert self._store is not None
         job = self._job
+        if self._store is None:
+            raise PolicyError("a handler negotiates before the timer has started")
         return self._store.gather(f"timer/{self._number}/{what}", job.rank, job.world, value, PATIENCE_S)
 
     def _call(self, handler: str, argument: Any) -> None:
         control = Control(
             self._job.rank,
             self._topology,
-            self._epochs.current.agreed,
-            self.statistics,
-            self,
-            f"{handler} {self._tick}",
+            agreed=self._epochs.current.agreed,
+            statistics=self.statistics,
+            exchange=self,
+            turn=f"{handler} {self._tick}",
         )
         try:
             getattr(self._policy, handler)(control, argument)

@@ -43,6 +43,7 @@ def numbers(
     algorithm: str,
     group: Sequence[int],
     topology: Topology,
+    *,
     sizes: Sequence[int] | None,
     base: int,
     servers: int | None,

@@ -202,27 +202,36 @@ class CollectiveOps(DataOps, MessageOps):
         if root is not None and root not in members:
             raise PolicyError(f"{sources.where()}: the root, rank {root}, is not in the group {members}")
         weave = self._recorder.weave
+        numbers: tuple[int, ...]
         if library is not None:
             name, numbers = f"library:{library}", ()
         elif algorithm == "auto":
             name, numbers = algorithms.choose(what, members, buffer.bytes, weave.topology)
         elif algorithm in algorithms.KNOWN:
             name = algorithm
-            numbers = algorithms.numbers(algorithm, members, weave.topology, sizes, base, servers)
+            numbers = algorithms.numbers(
+                algorithm, members, weave.topology, sizes=sizes, base=base, servers=servers
+            )
         else:
             known = ", ".join(algorithms.KNOWN)
             raise PolicyError(f"{sources.where()}: there is no algorithm `{algorithm}`\nhint: auto, {known}")
+        # Libraries reduce; the factor is ours.
+        scaled = op == "mean" and library is None
         weave.builder.collective(
             self._recorder.rank,
             what,
             buffer.place,
             members=members,
             op="sum" if op == "mean" else op,
-            scale=1.0 / len(members) if op == "mean" else 1.0,
+            scale=1.0 / len(members) if scaled else 1.0,
             algorithm=name,
             numbers=numbers,
             root=root,
             dst=None if into is None else into.place,
             source=sources.line(),
         )
+        if op == "mean" and not scaled and root in (None, self._recorder.rank):
+            self.scale(
+                self._own_part(buffer, group) if what == "reduce_scatter" else buffer, 1.0 / len(members)
+            )
         return buffer

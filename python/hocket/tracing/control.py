@@ -89,6 +89,7 @@ class Control:
         self,
         rank: int,
         topology: Topology,
+        *,
         agreed: Mapping[str, Value],
         statistics: Statistics,
         exchange: Exchange,

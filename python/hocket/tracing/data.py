@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from hocket.errors import PolicyError
 from hocket.tracing import sources
@@ -59,7 +60,7 @@ class DataOps:
         return self.copy(source, self.alloc(source.elements, dtype) if into is None else into)
 
     def round(self, buffer: Buffer, dtype: str) -> Buffer:
-        """In place, to the nearest values that `dtype` holds; the type stays. What goes over a lossy link is rounded so by who keeps it."""
+        """In place, to the nearest values that `dtype` holds; the type stays. Who keeps what a lossy link carries rounds it so."""
         self._recorder.check(buffer)
         self._known(dtype)
         self._recorder.weave.builder.round(self._rank, dtype, buffer.place, source=sources.line())
@@ -136,7 +137,7 @@ class DataOps:
         """Slices as even as elements allow: part `i` is that of member `i` of a group of as many."""
         self._recorder.check(buffer)
         edges = [buffer.elements * at // parts for at in range(parts + 1)]
-        return [buffer[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+        return [buffer[a:b] for a, b in pairwise(edges)]
 
     def slice(self, buffer: Buffer, start: int, stop: int) -> Buffer:
         """`buffer[start:stop]`."""
@@ -162,9 +163,8 @@ class DataOps:
         self._recorder.check(left, right)
         self._recorder.same_length(left, right)
         # A kernel's output shares nothing with its inputs.
-        aliased = into is None or into._number in (left._number, right._number)
-        target = self.alloc(left.elements, left.dtype) if aliased else into
-        assert target is not None
+        own = into is not None and into.place[0] not in (left.place[0], right.place[0])
+        target = into if own and into is not None else self.alloc(left.elements, left.dtype)
         self.apply(f"{name}.{left.dtype}", [left, right], [target])
         return self.copy(target, into) if into is not None and into != target else target
 

@@ -71,7 +71,7 @@ class Buffer:
         """For people."""
         return f"<{self.elements} {self.dtype} of %{self._number}[{self._start}:{self._stop}]>"
 
-    def __bool__(self) -> bool:
+    def __bool__(self) -> bool:  # noqa: PLE0304  # it never returns
         """Refused: it would need values."""
         _refuse(
             "branches on a buffer",
@@ -82,11 +82,11 @@ class Buffer:
         """Refused: it would need values."""
         _refuse("iterates over a buffer", "use `cx.split(buffer, n)` for parts")
 
-    def __float__(self) -> float:
+    def __float__(self) -> NoReturn:
         """Refused: it would need values."""
         _refuse("takes a number out of a buffer", "use `cx.record` in `on_timer`, or a kernel (`cx.apply`)")
 
-    def __int__(self) -> int:
+    def __int__(self) -> NoReturn:
         """Refused: it would need values."""
         _refuse("takes a number out of a buffer", "use `cx.record` in `on_timer`, or a kernel (`cx.apply`)")
 
@@ -118,12 +118,9 @@ class Buffer:
 
     def __eq__(self, other: object) -> bool:
         """Whether it is the same slice; other things are not compared with values."""
-        if isinstance(other, Buffer):
-            return self._recorder is other._recorder and self.place == other.place
-        _refuse(
-            "compares a buffer",
-            "compare ranks, topology, agreed values or statistics; compare values in a kernel (`cx.apply`)",
-        )
+        if not isinstance(other, Buffer):
+            self._comparison()
+        return self._recorder is other._recorder and self.place == other.place
 
     def __hash__(self) -> int:
         """Of the slice."""

@@ -7,6 +7,7 @@ verifier believes that, and `hocket.testing.check_kernel` compares it with NumPy
 from __future__ import annotations
 
 import ctypes
+import importlib
 import inspect
 import textwrap
 from collections.abc import Callable, Sequence
@@ -158,8 +159,7 @@ def _known_types(dtypes: Sequence[str]) -> None:
 
 def _numba(function: Callable[..., None], inputs: Sequence[str], outputs: Sequence[str]) -> Any:
     try:
-        import numba  # noqa: PLC0415  # optional: pip install 'hocket[kernels]'
-        from numba import types  # noqa: PLC0415
+        numba: Any = importlib.import_module("numba")  # optional: pip install 'hocket[kernels]'
     except ImportError:
         raise UsageError("kernels in Python need numba\nhint: pip install 'hocket[kernels]'") from None
     arity = len(inspect.signature(function).parameters)
@@ -180,10 +180,11 @@ def _numba(function: Callable[..., None], inputs: Sequence[str], outputs: Sequen
     import numpy as np  # noqa: PLC0415  # with numba, which needs it
 
     names: dict[str, Any] = {"carray": numba.carray, "np": np, "function": numba.njit(function)}
-    exec(
-        textwrap.dedent(code).replace("inputs_bytes", "input_bytes").replace("outputs_bytes", "output_bytes"),
-        names,
-    )  # noqa: S102
+    code = (
+        textwrap.dedent(code).replace("inputs_bytes", "input_bytes").replace("outputs_bytes", "output_bytes")
+    )
+    exec(code, names)  # noqa: S102  # our own text around names of ours
+    types = numba.types
     pointers, lengths = types.CPointer(types.voidptr), types.CPointer(types.int64)
     signature = types.void(pointers, lengths, pointers, lengths, types.CPointer(types.float64))
     try:

@@ -47,7 +47,7 @@ class Observed(float):
 
     def _compare(self, other: object, compare: Callable[[float, float], bool]) -> bool:
         if not isinstance(other, int | float):
-            return NotImplemented
+            return NotImplemented  # type: ignore[no-any-return]
         source, constant = self._source, float(other)
         theirs: Source = other._source if isinstance(other, Observed) else lambda _snapshot: constant
         outcome = compare(float(self), float(other))
@@ -88,7 +88,7 @@ class Observed(float):
 
     def _derived(self, other: object, combine: Callable[[float, float], float]) -> Observed:
         if not isinstance(other, int | float):
-            return NotImplemented
+            return NotImplemented  # type: ignore[no-any-return]
         ours, constant = self._source, float(other)
         theirs: Source = other._source if isinstance(other, Observed) else lambda _snapshot: constant
         made = Observed(combine(float(self), float(other)))

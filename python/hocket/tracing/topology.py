@@ -52,7 +52,7 @@ class Topology:
     def of(cls, hosts: Sequence[str], cluster: Cluster | None = None) -> Topology:
         """Of ranks on `hosts`; without a cluster every link between hosts is as fast as any other."""
         if cluster is None:
-            return cls._joined(tuple(hosts), ("rack0",) * len(hosts), lambda a, b: Link(1e10, 5e-5))
+            return cls._joined(tuple(hosts), ("rack0",) * len(hosts), lambda _a, _b: Link(1e10, 5e-5))
         known = {host.name: at for at, host in enumerate(cluster.hosts)}
         unknown = next((host for host in hosts if host not in known), None)
         if unknown is not None:

@@ -164,7 +164,14 @@ def _enqueued(policy: Policy, tensor: Tensor, scene: Scene, rank: int) -> list[i
         found.clear()
         policy.on_tensor_ready(Context(recorder, enqueue), _gradient(recorder, tensor, place))
 
-    _negotiated(policy, "on_tensor_ready", "layout", scene, [rank], run_rank=lambda weave, _rank: run(weave))
+    _negotiated(
+        policy,
+        "on_tensor_ready",
+        scene,
+        name="layout",
+        ranks=[rank],
+        run_rank=lambda weave, _rank: run(weave),
+    )
     if len(found) > 1:
         raise PolicyError(
             f"{_handler(policy, 'on_tensor_ready')}: enqueues `{tensor.name}` {len(found)} times"
@@ -188,7 +195,7 @@ def _trace(policy: Policy, fused: Fused, scene: Scene, name: str) -> Weave:
         policy.on_buffer_ready(Context(recorder, None), bucket)
 
     ranks = list(range(scene.topology.world))
-    weave = _negotiated(policy, "on_buffer_ready", name, scene, ranks, run_rank)
+    weave = _negotiated(policy, "on_buffer_ready", scene, name=name, ranks=ranks, run_rank=run_rank)
     match policy.contract:
         case "mean":
             weave.builder.ensure_all_reduce(0, ranks, "sum", 1.0 / len(ranks))
@@ -204,8 +211,9 @@ def _trace(policy: Policy, fused: Fused, scene: Scene, name: str) -> Weave:
 def _negotiated(
     policy: Policy,
     handler: str,
-    name: str,
     scene: Scene,
+    *,
+    name: str,
     ranks: Sequence[int],
     run_rank: Callable[[Weave, int], None],
 ) -> Weave:

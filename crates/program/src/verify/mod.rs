@@ -7,6 +7,7 @@
 mod collectives;
 mod deadlock;
 mod expression;
+mod judge;
 mod messages;
 mod race;
 mod structure;

@@ -1,16 +1,17 @@
-//! Runs the program on expressions instead of numbers and compares the results with the contracts.
+//! Runs the program on expressions instead of numbers.
 
 use super::Findings;
 use super::collectives::Collectives;
 use super::deadlock::Event;
-use super::expression::{Contributions, Expressions, Run, Value};
+use super::expression::{Expressions, Run, Value};
+use super::judge;
 use super::messages::Messages;
-use crate::{BufferKind, Collective, Contract, DType, Kernel, Op, Program, ReduceOp, Slice};
-use hocket_ids::{BufferId, KernelId, Rank};
+use crate::{BufferKind, Collective, DType, Kernel, Op, Program, ReduceOp, Slice};
+use hocket_ids::{BufferId, KernelId};
 use std::collections::{BTreeSet, HashMap};
 
 /// What elements hold: unknown before the first write of a scratch buffer.
-type Held = Option<Value>;
+pub(super) type Held = Option<Value>;
 
 pub fn check(
     program: &Program,
@@ -88,9 +89,9 @@ pub fn check(
     }
     if found.diagnostics.is_empty() {
         for contract in &program.ensures {
-            judge(contract, &mut state, found);
+            judge::contract(contract, &mut state, found);
         }
-        judge_shared_state(&state, found);
+        judge::shared_state(&state, found);
     }
 }
 
@@ -115,13 +116,13 @@ fn unwritten(slice: &Slice) -> String {
 }
 
 /// Runs of elements that hold the same expression, in order, without gaps.
-type Runs = Vec<(usize, usize, Held)>;
+pub(super) type Runs = Vec<(usize, usize, Held)>;
 
-struct State<'a> {
-    program: &'a Program,
-    expressions: Expressions,
+pub(super) struct State<'a> {
+    pub program: &'a Program,
+    pub expressions: Expressions,
     /// By rank and buffer.
-    buffers: Vec<Vec<Runs>>,
+    pub buffers: Vec<Vec<Runs>>,
     /// By rank and send op: what is on its way, from position 0, and its count.
     in_flight: HashMap<(usize, usize), (Runs, Option<Runs>)>,
 }
@@ -150,7 +151,7 @@ impl<'a> State<'a> {
     }
 
     /// The runs inside a slice, positions counted from its start.
-    fn read(&self, rank: usize, slice: &Slice) -> Runs {
+    pub fn read(&self, rank: usize, slice: &Slice) -> Runs {
         let runs = &self.buffers[rank][slice.buffer.index()];
         let first = runs.partition_point(|run| run.1 <= slice.start);
         runs[first..]
@@ -397,97 +398,8 @@ fn narrows(from: DType, to: DType) -> bool {
     from != to && !(to == DType::F64 || (to == DType::F32 && matches!(from, DType::F16 | DType::BF16)))
 }
 
-fn judge(contract: &Contract, state: &mut State<'_>, found: &mut Findings<'_>) {
-    let (buffer, group) = contract.subject();
-    let Some(first) = group.first() else { return };
-    let whole = |state: &State<'_>, rank: Rank| {
-        let len = state.program.ranks[rank.index()].buffers[buffer.index()].len;
-        state.read(rank.index(), &Slice::new(buffer, 0, len))
-    };
-    let reference = joined(whole(state, *first));
-    let mut seen = BTreeSet::new();
-    for rank in group {
-        for (start, stop, held) in whole(state, *rank) {
-            let slice = Slice::new(buffer, start, stop);
-            let wrong = match (contract, held) {
-                (_, None) => Some("holds nothing that is defined".into()),
-                (Contract::AllReduce { op, scale, .. }, Some(value)) => {
-                    match state.expressions.contributions(value.expr, &state.program.kernels) {
-                        Some(made) => disagreement(&made, value.shift, buffer, group, *op, *scale),
-                        None => Some("holds a mixture of reductions".into()),
-                    }
-                }
-                (Contract::Same { .. }, Some(value)) => {
-                    seen.extend(state.expressions.ranks(value.expr));
-                    None
-                }
-            };
-            if let Some(wrong) = wrong {
-                let made = writers(state.program, *rank, &slice);
-                found.whole(&made, format!("rank {rank}: %{buffer}[{start}:{stop}] {wrong}"));
-                return;
-            }
-        }
-        let own = joined(whole(state, *rank));
-        if let Some(at) = reference.iter().zip(&own).position(|(a, b)| a != b) {
-            let (start, stop, _) = own[at];
-            let slice = Slice::new(buffer, start, stop);
-            let mut made = writers(state.program, *first, &slice);
-            made.extend(writers(state.program, *rank, &slice));
-            found.whole(
-                &made,
-                format!(
-                    "replicas differ: rank {rank} and rank {first} hold %{buffer}[{start}:{stop}] rounded or summed in \
-                     different ways"
-                ),
-            );
-            return;
-        }
-    }
-    if let Contract::Same { .. } = contract
-        && !reference.is_empty()
-        && let Some(missing) = group.iter().find(|rank| !seen.contains(&rank.index()))
-    {
-        let len = reference.last().map_or(0, |run| run.1);
-        let made = writers(state.program, *first, &Slice::new(buffer, 0, len));
-        found.whole(&made, format!("%{buffer} lacks the contribution of rank {missing}"));
-    }
-}
-
-/// Shared state is the same on all ranks at the start; so it must be at the end.
-fn judge_shared_state(state: &State<'_>, found: &mut Findings<'_>) {
-    let mut known: HashMap<&str, (usize, Runs)> = HashMap::new();
-    for (rank, ops) in state.program.ranks.iter().enumerate() {
-        for (id, buffer) in ops.buffers.iter().enumerate().filter(|(_, b)| b.kind == BufferKind::SharedState)
-        {
-            let own = joined(state.buffers[rank][id].clone());
-            let (first, reference) = known.entry(&buffer.name).or_insert_with(|| (rank, own.clone()));
-            if own != *reference {
-                let slice = Slice::new(BufferId::from_index(id), 0, buffer.len);
-                let made = writers(state.program, Rank::from_index(rank), &slice);
-                let name = &buffer.name;
-                let what = format!("shared state `{name}` is not the same on rank {first} and rank {rank}");
-                found.whole(&made, what);
-                return;
-            }
-        }
-    }
-}
-
-/// The ops of a rank that wrote a slice: those whose elements are still there.
-fn writers(program: &Program, rank: Rank, slice: &Slice) -> Vec<(usize, usize)> {
-    let nodes = program.ranks[rank.index()].nodes.iter().enumerate();
-    let mut made: Vec<(usize, usize)> = nodes
-        .filter(|(_, node)| node.op.writes().iter().any(|write| write.overlaps(slice)))
-        .map(|(op, _)| (rank.index(), op))
-        .collect();
-    let few = made.len().saturating_sub(4);
-    made.drain(..few);
-    made
-}
-
 /// Neighbouring runs of the same expression as one, so that two ranks compare equal however they were cut.
-fn joined(runs: Runs) -> Runs {
+pub(super) fn joined(runs: Runs) -> Runs {
     let mut joined: Runs = Vec::with_capacity(runs.len());
     for run in runs {
         match joined.last_mut() {
@@ -496,33 +408,4 @@ fn joined(runs: Runs) -> Runs {
         }
     }
     joined
-}
-
-fn disagreement(
-    made: &Contributions,
-    shift: i64,
-    buffer: BufferId,
-    group: &[Rank],
-    op: ReduceOp,
-    scale: f64,
-) -> Option<String> {
-    let term = |rank: &Rank| (rank.index(), buffer.0, -shift);
-    let missing: Vec<String> =
-        group.iter().filter(|rank| !made.terms.contains_key(&term(rank))).map(ToString::to_string).collect();
-    if !missing.is_empty() {
-        return Some(format!("lacks the contribution of rank {}", missing.join(", ")));
-    }
-    let doubled: Vec<String> =
-        group.iter().filter(|rank| made.terms[&term(rank)].0 > 1).map(ToString::to_string).collect();
-    if !doubled.is_empty() {
-        return Some(format!("has the contribution of rank {} more than once", doubled.join(", ")));
-    }
-    if made.terms.len() > group.len() {
-        return Some("has contributions that are not its own elements of the group".into());
-    }
-    if group.len() > 1 && made.op != Some(op) {
-        return Some(format!("is not reduced by {op:?}"));
-    }
-    let factor = made.terms.values().find(|(_, factor)| (factor / scale - 1.0).abs() > 1e-12);
-    factor.map(|(_, factor)| format!("is scaled by {factor}, not by {scale}"))
 }

@@ -1,0 +1,25 @@
+"""Policies of `hocket bench policies`: adaptive fusion where each collective is dear, over Gloo instead of the native wire."""
+
+from __future__ import annotations
+
+from hocket.policies import AdaptiveFusion
+from hocket.tracing.context import Context
+from hocket.tracing.control import Control, Statistics
+from hocket.tracing.handles import Buffer
+from hocket.tracing.policy import Policy
+
+
+class OverGloo(Policy):
+    """Plain data parallelism by another library."""
+
+    def on_buffer_ready(self, cx: Context, buffer: Buffer) -> None:
+        """One library call per bucket."""
+        cx.all_reduce(buffer, op="mean", library="gloo")
+
+
+class AdaptiveOverGloo(AdaptiveFusion, OverGloo):
+    """The same, looking for its threshold."""
+
+    def on_timer(self, cx: Control, stats: Statistics) -> None:
+        """As `AdaptiveFusion`."""
+        super().on_timer(cx, stats)

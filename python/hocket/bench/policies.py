@@ -1,0 +1,367 @@
+"""`hocket bench policies`: the ready-made policies on emulated clusters, each against what it is meant to beat, in one run.
+
+Contenders are trained in turns by the same processes; a row's number is a ratio of medians over blocks of steps.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from hocket import _native
+from hocket.artefacts import files
+from hocket.artefacts.cluster import Cluster, Host, Rack
+from hocket.bench import adaptive_gloo
+from hocket.demo.bed import Bed, open_bed
+from hocket.errors import PeerError
+from hocket.launch import address as addresses
+from hocket.launch.processes import ProcessSpec
+from hocket.launch.run import launch
+from hocket.policies import TwoLevelRing
+from hocket.settings import Settings
+from hocket.tracing.topology import Topology
+from hocket.tracing.trace import Fused, Scene, Tensor, bucket_program
+
+GIGABIT = 1e9
+TIMEOUT_S = 120.0
+
+
+class Row(Struct, frozen=True, kw_only=True):
+    """A line of the table: `value` is better when larger; `bar` is what it should reach (None: no bar)."""
+
+    name: str
+    what: str
+    value: float
+    bar: float | None
+    unit: str = " times"
+    holds: bool
+    details: dict[str, Any]
+
+
+class Training(Struct, frozen=True, kw_only=True):
+    """What ranks on a cluster are asked to train."""
+
+    cluster: Cluster
+    contenders: tuple[str, ...]
+    model: str
+    rounds: int = 4
+    steps: int = 4
+    arguments: tuple[str, ...] = ()
+
+
+def measure(names: Sequence[str] | None = None) -> Iterator[Row]:
+    """Rows one by one as they are measured; `names` chooses some."""
+    for name, row in ROWS.items():
+        if names is None or name in names:
+            yield row(name)
+
+
+def train(asked: Training) -> dict[str, Any]:
+    """One run; by contender its step times and losses. Raises PeerError with the last words of the rank that failed."""
+    slots = [host.name for host in asked.cluster.hosts for _ in range(host.slots)]
+    argv = [sys.executable, "-m", "hocket.bench.policies_rank", "--contenders", " ".join(asked.contenders)]
+    argv += [
+        "--model",
+        asked.model,
+        "--rounds",
+        str(asked.rounds),
+        "--steps",
+        str(asked.steps),
+        *asked.arguments,
+    ]
+    result: dict[str, Any] = _in_bed(asked.cluster, slots, argv)
+    return result
+
+
+def _in_bed(cluster: Cluster, slots: Sequence[str], argv: Sequence[str]) -> Any:
+    with tempfile.TemporaryDirectory(prefix="hocket-bench-") as directory, open_bed(cluster) as bed:
+        if not bed.carries_any_program:
+            raise PeerError(f"these rows need network namespaces: {bed.remarks[0]}")
+        out = Path(directory) / "result.json"
+        files.write(Path(directory) / "cluster.toml", cluster)
+        _launch(bed, slots, [*argv, "--out", str(out)], Path(directory) / "cluster.toml")
+        return json.loads(out.read_text())
+
+
+def _launch(bed: Bed, slots: Sequence[str], argv: list[str], cluster: Path) -> None:
+    meeting = bed.address(slots[0])
+    environment = {
+        **bed.environment,
+        "WORLD_SIZE": str(len(slots)),
+        "MASTER_ADDR": meeting,
+        "MASTER_PORT": str(bed.port()),
+        "OMP_NUM_THREADS": "1",
+    }
+    output = io.BytesIO()
+    outcome = launch(
+        [
+            ProcessSpec(
+                argv=argv, host=host, prefix=bed.command(host), environment={**environment, "RANK": str(rank)}
+            )
+            for rank, host in enumerate(slots)
+        ],
+        settings=Settings(cluster=str(cluster), timeout_s=TIMEOUT_S, start_timeout_s=TIMEOUT_S),
+        store=addresses.join(meeting, bed.port()),
+        serve=False,
+        out=output,
+        err=output,
+    )
+    if outcome.failures:
+        raise PeerError(f"{outcome.failures[0]}\n{output.getvalue().decode(errors='replace')[-2000:]}")
+
+
+def hosts(
+    rates_bit_per_s: Sequence[float],
+    racks: int = 1,
+    trunk_bit_per_s: float | None = None,
+    *,
+    alternating: bool = False,
+) -> Cluster:
+    """Hosts of one slot, in racks by blocks, or alternating between them."""
+    count = len(rates_bit_per_s)
+    return Cluster(
+        hosts=tuple(
+            Host(
+                name=f"h{at}",
+                rack=f"rack{at % racks if alternating else at * racks // count}",
+                bandwidth_bit_per_s=rate,
+            )
+            for at, rate in enumerate(rates_bit_per_s)
+        ),
+        racks=tuple(Rack(name=f"rack{at}", uplink_bit_per_s=trunk_bit_per_s) for at in range(racks)),
+    )
+
+
+def step_s(result: dict[str, Any], contender: str, asked: Training) -> float:
+    """Median over blocks of the mean step: steps that are put off belong to the block that they end in."""
+    times = result[contender]["times_s"]
+    blocks = [times[at : at + asked.steps] for at in range(0, len(times), asked.steps)]
+    return statistics.median(statistics.fmean(block) for block in blocks)
+
+
+def _ratio(name: str, what: str, asked: Training, *, ours: str, theirs: str, bar: float | None) -> Row:
+    result = train(asked)
+    steps_s = {each: step_s(result, each, asked) for each in asked.contenders}
+    value = steps_s[theirs] / steps_s[ours]
+    details = {
+        "step_s": steps_s,
+        "step_times_s": {each: result[each]["times_s"] for each in asked.contenders},
+    }
+    return Row(name=name, what=what, value=value, bar=bar, holds=bar is None or value >= bar, details=details)
+
+
+def _partial_f16(name: str) -> Row:
+    asked = Training(
+        cluster=hosts([GIGABIT, GIGABIT, GIGABIT, GIGABIT / 10]),
+        contenders=("ddp", "ddp-f16", "partial_f16"),
+        model="transformer",
+        rounds=3,
+        steps=3,
+    )
+    return _ratio(
+        name,
+        "partial f16 / DDP, steps per second, one slow link of 4 hosts",
+        asked,
+        ours="partial_f16",
+        theirs="ddp",
+        bar=1.65,
+    )
+
+
+def _partial_f16_error(name: str) -> Row:
+    asked = Training(
+        cluster=hosts([GIGABIT, GIGABIT, GIGABIT, GIGABIT / 10]),
+        contenders=("ddp-f16", "partial_f16", "ddp"),
+        model="layers:4:512:1",
+        arguments=("--error",),
+    )
+    result = train(asked)
+    value = result["ddp-f16"] / result["partial_f16"]
+    what = "L2 error of the mean gradient: f16 everywhere / partial f16"
+    return Row(
+        name=name, what=what, value=value, bar=1.0, holds=value > 1, details={"relative_error": result}
+    )
+
+
+def _two_level(name: str) -> Row:
+    """In the order of the demo's testbed: a scheduler that knows no racks gives ranks in turn."""
+    return _two_level_in(name, "hosts alternating", alternating=True, bar=1.83)
+
+
+def _two_level_contiguous(name: str) -> Row:
+    """DDP's best order: its ring crosses the trunk once each way, with 7/4 of the bytes that two levels send."""
+    return _two_level_in(name, "hosts in the best order for a flat ring", alternating=False, bar=None)
+
+
+def _two_level_in(name: str, order: str, *, alternating: bool, bar: float | None) -> Row:
+    asked = Training(
+        cluster=hosts([GIGABIT] * 8, racks=2, trunk_bit_per_s=GIGABIT / 10, alternating=alternating),
+        contenders=("ddp", "two_level"),
+        model="layers:8:512:1",
+        rounds=3,
+        steps=3,
+    )
+    return _ratio(
+        name,
+        f"two-level / DDP, 2 racks of 4 ranks, slow trunk, {order}",
+        asked,
+        ours="two_level",
+        theirs="ddp",
+        bar=bar,
+    )
+
+
+def _adaptive(name: str, base: str, adaptive: str) -> Row:
+    sizes = [1 << at for at in range(18, 26)]
+    fixed = {size: f"{base},fusion_bytes={size},first_fusion_bytes={size}" for size in sizes}
+    asked = Training(
+        cluster=hosts([10 * GIGABIT] * 8),
+        contenders=(adaptive, *fixed.values()),
+        model="layers:400:64:1",
+        rounds=5,
+        steps=5,
+        arguments=("--climb", adaptive),
+    )
+    result = train(asked)
+    after_s = step_s(result, adaptive, asked)
+    fixed_s = {size: step_s(result, each, asked) for size, each in fixed.items()}
+    climb = result[adaptive]["start"]
+    start_s = fixed_s[sizes[0]]
+    value, of_best = start_s / after_s, min(fixed_s.values()) / after_s
+    # Where the same threshold is among the fixed ones, what is between them is noise: it is said, not hidden.
+    details = {
+        "after_s": after_s,
+        "fixed_s": fixed_s,
+        "share_of_best": of_best,
+        "settled_bytes": climb["settled"],
+        "climb_s": {size: statistics.median(times) for size, times in climb["by_threshold"].items()},
+    }
+    wire = "Gloo" if "Gloo" in adaptive else "native"
+    what = f"adaptive fusion from 256 KB / its start ({wire}); {of_best:.2f} of the best fixed threshold"
+    return Row(
+        name=name, what=what, value=value, bar=2.1, holds=value >= 2.1 and of_best >= 0.98, details=details
+    )
+
+
+def _adaptive_native(name: str) -> Row:
+    return _adaptive(name, "empty", "adaptive_fusion")
+
+
+def _adaptive_gloo(name: str) -> Row:
+    file = adaptive_gloo.__file__
+    return _adaptive(name, f"{file}:OverGloo", f"{file}:AdaptiveOverGloo")
+
+
+def _priority(name: str) -> Row:
+    asked = Training(
+        cluster=hosts([0.4 * GIGABIT] * 4),
+        contenders=("priority", "empty,gates=true", "empty"),
+        model="transformer",
+        rounds=4,
+        steps=5,
+    )
+    what = "priority and partition / the same in backward order and whole buckets, communication-bound"
+    return _ratio(name, what, asked, ours="priority", theirs="empty,gates=true", bar=1.06)
+
+
+def _empty(name: str) -> Row:
+    asked = Training(
+        cluster=hosts([GIGABIT] * 4),
+        contenders=("plan", "empty"),
+        model="transformer",
+        rounds=8,
+        steps=4,
+    )
+    result = train(asked)
+    value = step_s(result, "empty", asked) / step_s(result, "plan", asked)
+    details = {each: result[each]["times_s"] for each in asked.contenders}
+    what = "step time, empty policy / engine called directly"
+    return Row(name=name, what=what, value=value, bar=1.01, holds=value <= 1.01, details=details)
+
+
+def _ring(name: str) -> Row:
+    with tempfile.TemporaryDirectory(prefix="hocket-bench-") as directory:
+        out = Path(directory) / "result.json"
+        argv = [sys.executable, "-m", "hocket.bench.ring_rank", "--sizes", "1000000,10000000,100000000"]
+        argv += ["--rounds", "21", "--out", str(out)]
+        output = io.BytesIO()
+        specs = [ProcessSpec(argv=argv, environment={"OMP_NUM_THREADS": "1"})] * 4
+        outcome = launch(specs, settings=Settings(), out=output, err=output)
+        if outcome.failures:
+            raise PeerError(str(outcome.failures[0]))
+        rows = json.loads(out.read_text())
+    value = min(row["engine"] / row["policy"] for row in rows)
+    what = "ring written in a policy / the engine's own, bus bandwidth, worst of 1, 10 and 100 MB"
+    wrong = sum(row["wrong"] for row in rows)
+    return Row(
+        name=name,
+        what=what,
+        value=value,
+        bar=0.99,
+        holds=value >= 0.99 and wrong == 0,
+        details={"rows": rows},
+    )
+
+
+def _losses(name: str) -> Row:
+    asked = Training(
+        cluster=hosts([GIGABIT] * 4, racks=2, trunk_bit_per_s=GIGABIT / 2),
+        contenders=("ddp", "empty", "priority", "two_level", "adaptive_fusion"),
+        model="digits-sgd",
+        rounds=1,
+        steps=100,
+        arguments=("--warm-up", "0"),
+    )
+    result = train(asked)
+    reference = result["ddp"]["losses"]
+    worst = {
+        each: max(abs(a - b) / abs(b) for a, b in zip(result[each]["losses"], reference, strict=True))
+        for each in asked.contenders[1:]
+    }
+    value = max(worst.values())
+    what = "loss curves of lossless policies against DDP, 100 steps, largest relative difference"
+    return Row(
+        name=name, what=what, value=value, bar=1e-5, unit="", holds=value <= 1e-5, details={"largest": worst}
+    )
+
+
+def _verify(name: str) -> Row:
+    policy = TwoLevelRing()
+    scene = Scene.of(policy, Topology.even(world=64, racks=8, trunk_bit_per_s=1e9))
+    began_s = time.perf_counter()
+    for at in range(200):
+        # Every bucket of another length: nothing is taken from the one before.
+        bucket_program(policy, Fused((Tensor("g", (250_000 + at,), "f32", 0, 0),), 0), scene)
+    value = time.perf_counter() - began_s
+    what = "trace and verify 64 ranks, 200 buckets, two-level"
+    return Row(name=name, what=what, value=value, bar=5.0, unit=" s", holds=value <= 5, details={})
+
+
+ROWS: dict[str, Callable[[str], Row]] = {
+    "partial_f16": _partial_f16,
+    "partial_f16_error": _partial_f16_error,
+    "two_level": _two_level,
+    "two_level_contiguous": _two_level_contiguous,
+    "adaptive_fusion": _adaptive_native,
+    "adaptive_fusion_gloo": _adaptive_gloo,
+    "priority": _priority,
+    "ring": _ring,
+    "empty": _empty,
+    "losses": _losses,
+    "verify": _verify,
+}
+"""By the name that `--row` takes."""
+
+
+def cache_line_ns() -> float | None:
+    """How far the cores are from each other just now."""
+    return _native.cache_line_ns()

@@ -1,0 +1,81 @@
+"""A collective as a library is asked for it, and the library that does it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from hocket.errors import UsageError
+from hocket.launch.rendezvous import Job
+
+DTYPES = {
+    "f64": np.float64,
+    "f32": np.float32,
+    "i64": np.int64,
+    "i32": np.int32,
+    "i8": np.int8,
+    "u8": np.uint8,
+}
+"""Element types that all libraries take; 16-bit floats differ between them, and are cast before."""
+
+Elements = npt.NDArray[np.generic]
+
+
+@dataclass(frozen=True)
+class Call:
+    """`what` is the op's name in programs; ranks are those of the job. Part `i` of a buffer belongs to `group[i]`."""
+
+    what: str
+    group: tuple[int, ...]
+    reduce: str
+    root: int | None
+    dtype: str
+
+    def __str__(self) -> str:
+        """For messages."""
+        return f"{self.what} of {self.dtype} over {list(self.group)}"
+
+
+class Library(Protocol):
+    """One library in one process."""
+
+    def run(self, call: Call, elements: Elements, into: Elements | None) -> None:
+        """Do it, in place; `into` is where an all-to-all goes. Waits without the GIL, at most the job's time-out."""
+
+    def close(self) -> None:
+        """Give communicators back."""
+
+
+def parts(elements: Elements, n: int) -> list[Elements]:
+    """As even as they go, in the order of the group."""
+    edges = [len(elements) * at // n for at in range(n + 1)]
+    return [elements[a:b] for a, b in pairwise(edges)]
+
+
+def open_library(name: str, job: Job) -> Library:
+    """UsageError when there is none of that name, or it is not installed."""
+    makers: dict[str, Callable[[], Library]] = {
+        "gloo": lambda: _torch("gloo", job),
+        "nccl": lambda: _torch("nccl", job),
+        "mpi": lambda: _mpi(job),
+    }
+    if name not in makers:
+        raise UsageError(f"there is no library `{name}`\nhint: {', '.join(makers)}")
+    return makers[name]()
+
+
+def _torch(backend: str, job: Job) -> Library:
+    from hocket.libraries.torch_distributed import TorchDistributed  # noqa: PLC0415  # loads torch
+
+    return TorchDistributed(backend, job)
+
+
+def _mpi(job: Job) -> Library:
+    from hocket.libraries.mpi import Mpi  # noqa: PLC0415  # loads mpi4py
+
+    return Mpi(job)
