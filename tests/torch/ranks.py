@@ -33,7 +33,7 @@ def run(
         free.bind(("127.0.0.1", 0))
         environment = {
             "GLOO_PORT": str(free.getsockname()[1]),
-            "PYTHONPATH": str(HERE),
+            "PYTHONPATH": f"{HERE}:{HERE.parent / 'policies'}",
             "OMP_NUM_THREADS": "1",
         }
     out = io.BytesIO()

@@ -170,17 +170,14 @@ def main() -> None:
 
 def climb(contender: Contender, steps_max: int = 600) -> dict[str, Any]:
     """Train until the policy says that it has settled; its step times by threshold on the way."""
-    from hocket.torch.distribute import _session  # noqa: PLC0415  # what a benchmark looks at, users need not
-
-    agreed = _session(contender.model).course.epochs  # type: ignore[union-attr]
     by_threshold: dict[str, list[float]] = {}
     for _ in range(steps_max):
-        fused = str(agreed.current.agreed["fusion_bytes"])
+        fused = str(hk.agreed(contender.model)["fusion_bytes"])
         contender.step()
         by_threshold.setdefault(fused, []).append(contender.times_s[-1])
-        if not agreed.current.agreed["climbing"]:
+        if not hk.agreed(contender.model)["climbing"]:
             break
-    return {"by_threshold": by_threshold, "settled": agreed.current.agreed["fusion_bytes"]}
+    return {"by_threshold": by_threshold, "settled": hk.agreed(contender.model)["fusion_bytes"]}
 
 
 def gradient_error(contender: Contender) -> float:

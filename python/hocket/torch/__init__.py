@@ -5,6 +5,6 @@ import hocket.torch as hk
 model, optimizer = hk.distribute(model, optimizer)
 """
 
-from hocket.torch.distribute import clip_grad_norm_, distribute, log, no_sync, rank, record, world
+from hocket.torch.distribute import agreed, clip_grad_norm_, distribute, log, no_sync, rank, record, world
 
-__all__ = ["clip_grad_norm_", "distribute", "log", "no_sync", "rank", "record", "world"]
+__all__ = ["agreed", "clip_grad_norm_", "distribute", "log", "no_sync", "rank", "record", "world"]

@@ -28,7 +28,7 @@ from hocket.torch.profiler import Profiler
 from hocket.torch.replicate import replicate
 from hocket.torch.session import Session
 from hocket.torch.spans import Spans
-from hocket.tracing.policy import Policy
+from hocket.tracing.policy import Policy, Value
 from hocket.tracing.topology import Topology
 
 Model = TypeVar("Model", bound=torch.nn.Module)
@@ -177,6 +177,15 @@ def clip_grad_norm_(model: torch.nn.Module, max_norm: float, norm_type: float = 
     if isinstance(session, Session) and session.gates is not None:
         session.gates.open_all()
     return torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm, norm_type)
+
+
+def agreed(model: torch.nn.Module) -> dict[str, Value]:
+    """What all ranks agree on in the current epoch, by name, and its number as `epoch`."""
+    session = _session(model)
+    if isinstance(session, Profiler):
+        return {"epoch": 0}
+    current = session.course.epochs.current
+    return {**current.agreed, "epoch": current.number}
 
 
 def rank(model: torch.nn.Module) -> int:

@@ -1,0 +1,176 @@
+"""Policies in jobs of real processes: what they train, when epochs begin, and what happens when handlers misbehave."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "torch"))
+import ranks
+
+from hocket.settings import Settings
+
+ROOT = Path(__file__).parents[2]
+CLI = [str(Path(sys.executable).parent / "hocket")]
+
+
+def run(function, tmp_path, *arguments, world=3, code=0):
+    ended = ranks.run(
+        f"training_scripts:{function}",
+        world,
+        tmp_path,
+        *arguments,
+        settings=Settings(timeout_s=30, start_timeout_s=30),
+    )
+    assert ended.outcome.code == code, ended.output
+    return ended
+
+
+def close(ours, theirs, relative=1e-5):
+    return all(
+        np.linalg.norm(np.subtract(a, b)) <= relative * np.linalg.norm(b)
+        for a, b in zip(ours, theirs, strict=True)
+    )
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    """What the empty policy trains; `tests/torch/test_adapter.py` compares that with DDP."""
+    return run("plain", tmp_path_factory.mktemp("plain")).returned
+
+
+@pytest.mark.parametrize("name", ["partial_f16", "priority", "two_level", "adaptive_fusion"])
+def test_lossless_policies_train_the_same(tmp_path, plain, name):
+    """A policy that only moves gradients otherwise would train another model."""
+    trained = run("ready_made", tmp_path, name).returned
+    assert all(each == trained[0] for each in trained), "replicas differ"
+    assert close(trained[0], plain[0])
+
+
+@pytest.mark.parametrize("name", ["top_k", "int8", "power_sgd"])
+def test_lossy_policies_keep_replicas_equal(tmp_path, name):
+    """Ranks would drift apart."""
+    trained = run("ready_made", tmp_path, name).returned
+    assert all(each == trained[0] for each in trained)
+
+
+@pytest.mark.parametrize("kind", ["barrier", "gates"])
+def test_epochs_change_buckets_and_nothing_else(tmp_path, plain, kind):
+    """A new threshold would lose a gradient on the way from one bucket to another."""
+    trained = run("restless", tmp_path, kind).returned
+    assert len({epoch for _, epoch in trained}) == 1, "ranks are in different epochs"
+    assert trained[0][1] >= 2
+    assert all(each == trained[0] for each in trained)
+    assert close(trained[0][0], plain[0])
+
+
+def test_a_handler_that_raises_fails_every_rank_with_its_traceback(tmp_path):
+    """The job would hang, or end without a reason."""
+    ended = run("raises", tmp_path, code=1)
+    assert ended.returned == [None] * 3
+    assert ended.output.count("ValueError: what the handler said") >= 3
+    assert "training_scripts.py" in ended.output
+
+
+def test_a_handler_that_hangs_delays_no_step(tmp_path):
+    """Training would wait for a policy's Python."""
+    for epoch, took_s in run("hangs", tmp_path).returned:
+        assert epoch == 0
+        assert took_s < 25
+
+
+def test_a_policy_that_depends_on_chance_is_refused(tmp_path):
+    """Ranks would run programs that do not match."""
+    ended = run("chance", tmp_path, code=1)
+    assert "makes other programs on rank" in ended.output
+
+
+def test_libraries(tmp_path, plain):
+    """Gloo would sum other elements than ours."""
+    trained = run("by_gloo", tmp_path).returned
+    assert close(trained[0], plain[0])
+    assert close(trained[1], trained[0], 1e-6)
+
+
+def test_local_sgd_is_together_after_an_exchange_and_apart_between(tmp_path):
+    """Ranks would train alone for ever, or not alone at all."""
+    trained = run("local", tmp_path).returned
+    assert all(each[0] == trained[0][0] for each in trained)
+    assert trained[0][1] != trained[1][1]
+
+
+def test_statistics(tmp_path):
+    """A policy would decide by numbers of nothing."""
+    for rank, seen in enumerate(run("statistics", tmp_path, world=2).returned):
+        assert seen["workers"] == [0, 1]
+        assert seen["step_time"] > 0.01
+        assert 0 <= seen["wait_time"] < seen["step_time"] * 2
+        assert seen["gradient_norm"] > 0
+        assert seen["mine"] == 10.0 + rank
+        assert seen["of rank 1"] == 11.0
+
+
+def test_a_layer_that_two_reentrant_checkpoints_share_is_refused(tmp_path):
+    """Its gradient would be sent before it is complete, and ranks would differ in silence."""
+    assert "makes the gradient of `layer." in run("reentrant", tmp_path, world=2, code=1).output
+
+
+def test_a_model_converted_after_distribute_is_refused(tmp_path):
+    """Its gradients would lie outside of buckets."""
+    assert "hint: change the model before `distribute`" in run("converted", tmp_path, world=2, code=1).output
+
+
+def test_sparse_gradients_become_dense(tmp_path):
+    """Rows that ranks have in common, and those that they have not."""
+    first, second = run("sparse", tmp_path, world=2).returned
+    assert first == second
+    assert first[:6] == [1.5, 1.5, 0, 0, 0, 3.0]
+
+
+def hocket(*arguments):
+    return subprocess.run(
+        [*CLI, *arguments], check=False, capture_output=True, text=True, cwd=ROOT, timeout=100
+    )
+
+
+def test_verify_command(tmp_path):
+    """A policy could only be checked on a cluster."""
+    ended = hocket("verify", "two_level", "--world", "16", "--racks", "4", "--json")
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads(ended.stdout)["world"] == 16
+    ended = hocket("verify", "partial_f16", "--world", "3", "--show", str(tmp_path / "graph.svg"))
+    assert ended.returncode == 0, ended.stderr
+    assert (tmp_path / "graph.svg").read_text().startswith("<svg")
+    assert "trunk" in hocket("verify", "--help").stdout
+
+
+def test_verify_command_refuses(tmp_path):
+    """Wrong input would end in a traceback."""
+    wrong = tmp_path / "wrong.py"
+    wrong.write_text(
+        "from hocket import Policy\n\n\nclass Wrong(Policy):\n    def on_buffer_ready(self, cx, buffer):\n        pass\n"
+    )
+    ended = hocket("verify", str(wrong), "--world", "2")
+    assert ended.returncode == 1
+    assert f"Wrong.on_buffer_ready ({wrong}:5) is refused" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    for arguments, said in (
+        (["nothing"], "there is no policy `nothing`"),
+        ([str(tmp_path / "none.py")], "there is no policy file"),
+        ([f"{wrong}:Other"], "which policy? There are: Wrong"),
+        (["two_level", "--world", "2", "--racks", "3"], "2 ranks in 3 racks"),
+        (["two_level", "--print", "bogus"], "has no stage `bogus`"),
+    ):
+        ended = hocket("verify", *arguments)
+        assert ended.returncode == 2, ended.stderr
+        assert said in ended.stderr
+
+
+def test_run_with_a_policy(tmp_path):
+    """`--policy` would be ignored."""
+    ended = hocket("run", "-n", "2", "--policy", "nothing", "examples/train_digits.py")
+    assert ended.returncode != 0
+    assert "there is no policy `nothing`" in ended.stderr + ended.stdout
