@@ -343,7 +343,11 @@ impl Engine {
             label: loaded.label.clone(),
             instance: loaded.instance(),
             timeout_s: timeout.as_secs_f64(),
-            waits_for: if waits.is_empty() { "work of this rank".into() } else { waits.join(", ") },
+            waits_for: match waits.is_empty() {
+                false => waits.join(", "),
+                true if loaded.waits_for_library() => "a collective by a library".into(),
+                true => "work of this rank".into(),
+            },
         }
     }
 }

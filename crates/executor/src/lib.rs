@@ -11,9 +11,12 @@ mod core;
 mod engine;
 mod error;
 mod external;
+mod flow;
+mod gate;
 mod io_thread;
 mod loaded;
 mod peer;
+mod sync;
 
 pub use engine::{Engine, Options};
 pub use error::Error;

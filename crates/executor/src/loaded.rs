@@ -1,43 +1,17 @@
 //! A program loaded into this rank's executor: its instructions and the state of its current instance.
 //!
-//! One instance of a program runs at a time. A peer can be at most one instance ahead (it cannot finish without us), so
-//! what it announces early is kept in one of two gates per message, by the parity of the launch count.
+//! One instance of a program runs at a time; `flow` counts its dependencies, `gate` joins the two sides of its messages.
 
 use crate::compile::{Action, Instruction};
+use crate::flow::Flow;
+use crate::gate::{ANNOUNCED, Gate, RELEASED};
 use hocket_ids::Rank;
 use hocket_wire::memory::{Allocation, Region};
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
-
-/// Own dependencies are met.
-const RELEASED: u8 = 1;
-/// The peer announced its side.
-const ANNOUNCED: u8 = 2;
-
-/// Both sides of a message must be there before it moves.
-#[derive(Debug, Default)]
-struct Gate([AtomicU8; 2]);
-
-impl Gate {
-    /// Notes one side; `Ok(true)` when the other is there too, `Err` when this side was there already.
-    fn note(&self, instance: u32, side: u8) -> Result<bool, ()> {
-        let half = &self.0[(instance & 1) as usize];
-        let before = half.fetch_or(side, Ordering::AcqRel);
-        if before & side != 0 {
-            return Err(());
-        }
-        let both = before | side == RELEASED | ANNOUNCED;
-        if both {
-            half.store(0, Ordering::Release);
-        }
-        Ok(both)
-    }
-}
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// State of one instruction.
 #[derive(Debug, Default)]
 pub struct State {
-    /// Dependencies not yet met.
-    pending: AtomicU32,
     gate: Gate,
     /// Where the announced bytes lie in a neighbour's arena, by parity of the instance.
     offered: [AtomicU64; 2],
@@ -82,9 +56,7 @@ pub struct Loaded {
     /// Per instruction, how many others come before it on the longest chain.
     depths: Vec<u32>,
     states: Vec<State>,
-    remaining: AtomicU32,
-    launched: AtomicU32,
-    completed: AtomicU32,
+    flow: Flow,
     launched_ns: AtomicU64,
 }
 
@@ -100,6 +72,7 @@ impl Loaded {
     ) -> Self {
         let depths = depths(&instructions);
         let states = instructions.iter().map(|_| State::default()).collect();
+        let flow = Flow::new(instructions.len());
         Self {
             number,
             label,
@@ -109,9 +82,7 @@ impl Loaded {
             own,
             depths,
             states,
-            remaining: AtomicU32::new(0),
-            launched: AtomicU32::new(0),
-            completed: AtomicU32::new(0),
+            flow,
             launched_ns: AtomicU64::new(0),
         }
     }
@@ -128,12 +99,12 @@ impl Loaded {
 
     /// Launches so far.
     pub fn launched(&self) -> u32 {
-        self.launched.load(Ordering::Acquire)
+        self.flow.launched()
     }
 
     /// Whether every launched instance is complete.
     pub fn is_complete(&self) -> bool {
-        self.completed.load(Ordering::Acquire) == self.launched()
+        self.flow.is_complete()
     }
 
     /// The instance that runs, or ran last.
@@ -143,11 +114,7 @@ impl Loaded {
 
     /// Claims the next launch; `false` while the one before runs.
     pub fn claim(&self, now_ns: u64) -> bool {
-        let completed = self.completed.load(Ordering::Acquire);
-        let claimed = self
-            .launched
-            .compare_exchange(completed, completed + 1, Ordering::AcqRel, Ordering::Acquire)
-            .is_ok();
+        let claimed = self.flow.claim();
         if claimed {
             self.launched_ns.store(now_ns, Ordering::Relaxed);
         }
@@ -156,10 +123,7 @@ impl Loaded {
 
     /// Resets the dataflow for a claimed launch and returns the instructions that depend on nothing.
     pub fn start(&self) -> Vec<u32> {
-        self.remaining.store(self.instructions.len() as u32, Ordering::Release);
-        for (state, instruction) in self.states.iter().zip(&self.instructions) {
-            state.pending.store(instruction.after, Ordering::Relaxed);
-        }
+        self.flow.start(self.instructions.iter().map(|instruction| instruction.after));
         let roots = self.instructions.iter().enumerate().filter(|(_, instruction)| instruction.after == 0);
         roots.map(|(at, _)| at as u32).collect()
     }
@@ -171,7 +135,7 @@ impl Loaded {
 
     /// One dependency of `op` is met; whether it was the last.
     pub fn meet(&self, op: u32) -> bool {
-        self.states[op as usize].pending.fetch_sub(1, Ordering::AcqRel) == 1
+        self.flow.meet(op)
     }
 
     /// The dependencies of message `op` are met; whether the peer is there too.
@@ -244,12 +208,12 @@ impl Loaded {
     /// `op` is complete; whether it was the last of the instance.
     pub fn finish(&self, op: u32, instance: u32) -> bool {
         self.states[op as usize].done.store(instance + 1, Ordering::Release);
-        self.remaining.fetch_sub(1, Ordering::AcqRel) == 1
+        self.flow.finish()
     }
 
     /// The instance is complete; the next may be launched.
     pub fn complete(&self, instance: u32) {
-        self.completed.store(instance + 1, Ordering::Release);
+        self.flow.complete(instance);
     }
 
     /// Messages of the running instance that are not complete: the peer, and whether we wait for its bytes.
@@ -271,6 +235,15 @@ impl Loaded {
         waits
     }
 
+    /// Whether a collective by a library is not complete.
+    pub fn waits_for_library(&self) -> bool {
+        let running = self.launched();
+        let mut both = self.instructions.iter().zip(&self.states);
+        both.any(|(instruction, state)| {
+            matches!(instruction.action, Action::Library(..)) && state.done.load(Ordering::Acquire) != running
+        })
+    }
+
     /// Ranks that the program exchanges messages with.
     pub fn peers(&self) -> impl Iterator<Item = Rank> + '_ {
         self.instructions.iter().filter_map(Instruction::peer)
@@ -286,30 +259,4 @@ fn depths(instructions: &[Instruction]) -> Vec<u32> {
         }
     }
     depths
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A message that moved before both sides were ready would read or overwrite live data.
-    #[test]
-    fn gate_opens_when_both_sides_came_in_either_order() {
-        let gate = Gate::default();
-        for (instance, first) in [(0, RELEASED), (1, ANNOUNCED), (2, ANNOUNCED), (3, RELEASED)] {
-            assert_eq!(gate.note(instance, first), Ok(false));
-            assert_eq!(gate.note(instance, first), Err(()));
-            assert_eq!(gate.note(instance, (RELEASED | ANNOUNCED) ^ first), Ok(true));
-        }
-    }
-
-    /// A peer that is one step ahead must not open this step's gate.
-    #[test]
-    fn early_announcement_waits_for_its_own_instance() {
-        let gate = Gate::default();
-        assert_eq!(gate.note(1, ANNOUNCED), Ok(false));
-        assert_eq!(gate.note(0, RELEASED), Ok(false));
-        assert_eq!(gate.note(0, ANNOUNCED), Ok(true));
-        assert_eq!(gate.note(1, RELEASED), Ok(true));
-    }
 }

@@ -263,11 +263,11 @@ def _adaptive_gloo(name: str) -> Row:
 
 def _priority(name: str) -> Row:
     asked = Training(
-        cluster=hosts([0.4 * GIGABIT] * 4),
+        cluster=hosts([0.6 * GIGABIT] * 4),
         contenders=("priority", "empty,gates=true", "empty"),
-        model="transformer",
-        rounds=4,
-        steps=5,
+        model="layers:16:512:256",
+        rounds=3,
+        steps=12,
     )
     what = "priority and partition / the same in backward order and whole buckets, communication-bound"
     return _ratio(name, what, asked, ours="priority", theirs="empty,gates=true", bar=1.06)
@@ -292,7 +292,7 @@ def _ring(name: str) -> Row:
     with tempfile.TemporaryDirectory(prefix="hocket-bench-") as directory:
         out = Path(directory) / "result.json"
         argv = [sys.executable, "-m", "hocket.bench.ring_rank", "--sizes", "1000000,10000000,100000000"]
-        argv += ["--rounds", "21", "--out", str(out)]
+        argv += ["--rounds", "31", "--out", str(out)]
         output = io.BytesIO()
         specs = [ProcessSpec(argv=argv, environment={"OMP_NUM_THREADS": "1"})] * 4
         outcome = launch(specs, settings=Settings(), out=output, err=output)

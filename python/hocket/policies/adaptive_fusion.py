@@ -29,8 +29,7 @@ class AdaptiveFusion(Policy):
     def on_timer(self, cx: Control, stats: Statistics) -> None:
         """Once enough steps were made since the last change: note, and go on or settle."""
         fused, steps = int(cx.agreed("fusion_bytes")), int(cx.agreed("steps"))
-        enough = stats.count("step_time") >= steps + 2
-        if cx.negotiate(float(enough and bool(cx.agreed("climbing"))), how="min") == 0:
+        if not cx.agreed("climbing") or not cx.negotiate(stats.count("step_time") >= steps + 2, how="min"):
             return
         self.step_s[fused] = cx.negotiate(stats.median("step_time", steps), how="max")
         best = min(self.step_s, key=self.step_s.__getitem__)

@@ -36,10 +36,7 @@ class Course:
 
     def decide(self, smallest_vote: int) -> bool:
         """Whether an epoch begins now."""
-        began = self.epochs.decide(smallest_vote) is not None
-        if began and self.timer is not None:
-            self.timer.statistics.forget()
-        return began
+        return self.epochs.decide(smallest_vote) is not None
 
     def record(self, name: str, value: float) -> None:
         """A statistic, where somebody can ask for it."""

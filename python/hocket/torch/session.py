@@ -59,7 +59,7 @@ class Session:
         self._unmade: set[str] = set()
         self._waited: set[int] = set()
         self._ended_s: float | None = None
-        self._sent = 0
+        self._sent = engine.bytes_sent()
         self.buckets: list[Bucket] = []
         self._load()
         self._keep_gradients_in_place(optimizer)
@@ -270,8 +270,11 @@ class Session:
         if before_s is not None:
             step_s = now_s - before_s
             self.course.record("step_time", step_s)
-            self.course.record("bytes", sum(sent) - self._sent)
-        self._sent = sum(sent)
+            self.course.record("bytes", sum(sent) - sum(self._sent))
+            for rank, (now, before) in enumerate(zip(sent, self._sent, strict=True)):
+                if now > before:
+                    self.course.record(f"throughput.{rank}", 8 * (now - before) / step_s)
+        self._sent = sent
         if self.gates is None and self.course.timer.wants_norm():
             squares = sum(float(torch.linalg.vector_norm(bucket.elements)) ** 2 for bucket in self.buckets)
             self.course.record("gradient_norm", math.sqrt(squares))

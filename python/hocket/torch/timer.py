@@ -52,6 +52,8 @@ class Timer:
         self._store: Store | None = None
         self._number = next(_numbers)
         self._tick = 0
+        # What handlers see: all ranks go on to an epoch's values at one tick, or their negotiations would not match.
+        self._seen = epochs.current
         self._norm_wanted = True
         self._thread = threading.Thread(target=self._run, name="hocket-timer", daemon=True)
 
@@ -123,12 +125,15 @@ class Timer:
         if any(not each["settled"] or each["epoch"] != everyone[0]["epoch"] for each in everyone):
             self._changes = {**mine["changes"], **self._changes}  # type: ignore[dict-item]
             return
+        current = self._epochs.current
+        if self._seen is not current:
+            self._seen = current
+            self.statistics.forget()
         changes: dict[str, Value] = {}
         for each in reversed(everyone):
             changes.update(each["changes"])  # the lowest rank has the last word
         # Guards look at every rank's statistics, which all have now: all come to the same answer.
         broken = self._enough(snapshot) and any(not guard.holds(snapshot) for guard in self._guards())
-        current = self._epochs.current
         changed = {name: value for name, value in changes.items() if current.agreed.get(name) != value}
         if changed or broken:
             self._epochs.learn(Epoch(current.number + 1, {**current.agreed, **changed}, snapshot))
@@ -146,7 +151,7 @@ class Timer:
         control = Control(
             self._job.rank,
             self._topology,
-            agreed=self._epochs.current.agreed,
+            agreed=self._seen.agreed,
             statistics=self.statistics,
             exchange=self,
             turn=f"{handler} {self._tick}",

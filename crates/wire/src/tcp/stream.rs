@@ -2,10 +2,14 @@
 
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::net::sockopt::set_tcp_congestion;
+use socket2::SockRef;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
+
+/// Bytes that a connection takes before they can leave: half a frame.
+const NOT_SENT_BYTES_MAX: u32 = 128 * 1024;
 
 /// TCP between hosts, Unix within one.
 #[derive(Debug)]
@@ -37,6 +41,9 @@ impl Stream {
                 // reached 0.65 to 0.90 of the rate from burst to burst, CUBIC 0.94 steadily (headers take the rest).
                 // Where a kernel has no CUBIC its own choice stays, which is slower at worst.
                 let _: Result<(), _> = set_tcp_congestion(s, "cubic");
+                // What the kernel has taken, nothing overtakes: it takes little beyond what TCP may send now. Without this, the
+                // most urgent bucket waited 200 ms behind others at 0.6 Gbit/s, with it half of that.
+                SockRef::from(s).set_tcp_notsent_lowat(NOT_SENT_BYTES_MAX)?;
                 s.set_nodelay(true)?;
                 s.set_nonblocking(true)
             }

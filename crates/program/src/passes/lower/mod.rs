@@ -50,9 +50,11 @@ impl<'a> Cursor<'a> {
         self.program.nodes.get(self.at)
     }
 
+    /// What comes before for another reason than memory; that is found again op by op, and need not be waited for as a whole.
     fn after(&self) -> Vec<OpId> {
-        let after = self.current().into_iter().flat_map(|node| &node.after);
-        after.flat_map(|op| self.became[op.index()].clone()).collect()
+        let Some(node) = self.current() else { return Vec::new() };
+        let control = node.after.iter().filter(|op| !self.program.nodes[op.index()].op.conflicts(&node.op));
+        control.flat_map(|op| self.became[op.index()].clone()).collect()
     }
 
     fn advance(&mut self, became: Vec<OpId>) {
