@@ -45,6 +45,7 @@ bench: setup ## benchmarks, in alternation with other libraries
 	$(BIN)/hocket bench hook
 	$(BIN)/hocket bench trace
 	$(BIN)/hocket bench verify
+	$(BIN)/hocket bench policies
 
 clean: ## remove what set-up and builds made
 	rm -rf $(VENV) target python/hocket/*.so

@@ -20,7 +20,8 @@ def main():
                     check(library, job.rank, group, dtype)
         library.close()
         job.store.barrier("done", job.rank, job.world, 20)
-    print(f"rank {job.rank} is right", flush=True)
+    sys.stdout.write(f"rank {job.rank} is right\n")
+    sys.stdout.flush()
 
 
 def check(library, rank, group, dtype):

@@ -278,7 +278,7 @@ def _empty(name: str) -> Row:
         cluster=hosts([GIGABIT] * 4),
         contenders=("plan", "empty"),
         model="transformer",
-        rounds=8,
+        rounds=14,
         steps=4,
     )
     result = train(asked)
@@ -292,7 +292,7 @@ def _ring(name: str) -> Row:
     with tempfile.TemporaryDirectory(prefix="hocket-bench-") as directory:
         out = Path(directory) / "result.json"
         argv = [sys.executable, "-m", "hocket.bench.ring_rank", "--sizes", "1000000,10000000,100000000"]
-        argv += ["--rounds", "31", "--out", str(out)]
+        argv += ["--rounds", "80", "--out", str(out)]
         output = io.BytesIO()
         specs = [ProcessSpec(argv=argv, environment={"OMP_NUM_THREADS": "1"})] * 4
         outcome = launch(specs, settings=Settings(), out=output, err=output)

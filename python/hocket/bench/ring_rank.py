@@ -20,6 +20,7 @@ from hocket.tracing.topology import Topology
 from hocket.tracing.trace import Fused, Scene, Tensor, bucket_program
 
 CHUNK_BYTES = 524_288
+SAMPLED_BYTES = 400_000_000
 
 
 class ProgrammedRing(Policy):
@@ -80,7 +81,8 @@ def main() -> None:
             for turn in (list(numbers), list(reversed(numbers))):
                 halves = alternate(
                     {name: functools.partial(run, numbers[name]) for name in turn},
-                    rounds=arguments.rounds,
+                    # Small ones are short, and noisier.
+                    rounds=max(arguments.rounds, SAMPLED_BYTES // size_bytes),
                     before=lambda: run(meet),
                 )
                 for name, half in halves.items():

@@ -38,6 +38,17 @@ class Course:
         """Whether an epoch begins now."""
         return self.epochs.decide(smallest_vote) is not None
 
+    def start_timer(self) -> None:
+        """Where a policy has something to do beside training, or decided by statistics; else nothing is kept or shared."""
+        if self.timer is None:
+            return
+        handlers = ("on_timer", "on_worker_added", "on_worker_removed")
+        own = any(getattr(type(self.policy), each) is not getattr(Policy, each) for each in handlers)
+        if own or self.guards:
+            self.timer.start()
+        else:
+            self.timer = None
+
     def record(self, name: str, value: float) -> None:
         """A statistic, where somebody can ask for it."""
         if self.timer is not None:

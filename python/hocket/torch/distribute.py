@@ -96,8 +96,7 @@ def distribute(
         raise
     _sessions[model] = session
     process.also_close(session.close)
-    if session.course.timer is not None:
-        session.course.timer.start()
+    session.course.start_timer()
     return _with_no_sync(model), optimizer
 
 
