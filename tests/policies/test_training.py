@@ -67,6 +67,11 @@ def test_epochs_change_buckets_and_nothing_else(tmp_path, plain, kind):
     assert close(trained[0][0], plain[0])
 
 
+def test_ranks_may_end_with_gates_closed(tmp_path):
+    """The first to leave would fail the others, which still need its part of the last step."""
+    run("ends_with_a_step", tmp_path)
+
+
 def test_a_handler_that_raises_fails_every_rank_with_its_traceback(tmp_path):
     """The job would hang, or end without a reason."""
     ended = run("raises", tmp_path, code=1)

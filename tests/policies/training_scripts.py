@@ -137,6 +137,19 @@ def local():
     return fit(policy, steps=2 * LocalSGD.every)[0], fit(LocalSGD(), steps=2 * LocalSGD.every + 1)[0]
 
 
+def ends_with_a_step():
+    """No look at the model after the last step: ranks leave with gates closed."""
+    network = model(RANK)
+    network, optimizer = hk.distribute(
+        network, torch.optim.SGD(network.parameters(), lr=0.1), policy=READY_MADE["priority"]()
+    )
+    for _ in range(5):
+        optimizer.zero_grad()
+        network(torch.randn(8, 12)).sum().backward()
+        optimizer.step()
+        time.sleep(0.1 * RANK)
+
+
 def plain():
     return fit(Policy())[0]
 

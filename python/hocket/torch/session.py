@@ -88,7 +88,11 @@ class Session:
             self.readiness.enabled = before
 
     def close(self) -> None:
-        """Stop what runs beside training."""
+        """Apply what is outstanding, and stop what runs beside training."""
+        if self.gates is not None and self.gates.closed:
+            # Others need our part of the last step; where the job has failed, that was said already.
+            with contextlib.suppress(PeerError):
+                self.gates.open_all()
         if self.course.timer is not None:
             self.course.timer.stop()
 
