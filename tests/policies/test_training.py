@@ -67,6 +67,15 @@ def test_epochs_change_buckets_and_nothing_else(tmp_path, plain, kind):
     assert close(trained[0][0], plain[0])
 
 
+def test_state_goes_on_into_a_new_epoch(tmp_path):
+    """Error feedback would be lost whenever a threshold changes."""
+    (tmp_path / "still").mkdir()
+    still = run("remembers", tmp_path / "still", "still").returned
+    restless = run("remembers", tmp_path, "restless").returned
+    assert restless[0][1] >= 2
+    assert close(restless[0][0], still[0][0], 1e-6)
+
+
 def test_ranks_may_end_with_gates_closed(tmp_path):
     """The first to leave would fail the others, which still need its part of the last step."""
     run("ends_with_a_step", tmp_path)

@@ -54,6 +54,28 @@ class Restless(Policy):
             cx.propose(fusion_bytes=random.choice([0, 1000, 4000, 1 << 20]))  # noqa: S311
 
 
+class Remembers(Policy):
+    """Each gradient is the sum of all so far: state that is lost shows at once."""
+
+    contract = "none"
+
+    def on_buffer_ready(self, cx, buffer):
+        cx.all_reduce(buffer, op="mean", algorithm="direct")
+        kept = cx.state("kept", like=buffer)
+        cx.reduce(buffer, kept)
+        cx.copy(kept, into=buffer)
+
+
+class RemembersRestless(Remembers, Restless):
+    def on_timer(self, cx, stats):
+        Restless.on_timer(self, cx, stats)
+
+
+def remembers(kind):
+    policy = RemembersRestless() if kind == "restless" else Remembers()
+    return fit(policy, pause_s=0.02, optimizer=lambda p: torch.optim.SGD(p, lr=0.001))
+
+
 class RestlessGates(Restless):
     gates = True
 

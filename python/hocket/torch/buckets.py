@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -16,6 +16,7 @@ from hocket.tracing.trace import Scene, Tensor, Traced, layout
 from hocket.tracing.trace import bucket_program as traced_program
 
 TORCH_DTYPES = {name: dtype for dtype, name in DTYPES.items()}
+STATE_DTYPES = {**TORCH_DTYPES, "i64": torch.int64, "i32": torch.int32, "i8": torch.int8, "u8": torch.uint8}
 
 
 @dataclass(frozen=True)
@@ -132,6 +133,49 @@ def start_states(specs: Sequence[Spec], buckets: Sequence[Bucket], engine: _nati
             window = engine.state(bucket.program, name)
             if window is not None and len(window):
                 torch.frombuffer(window, dtype=bucket.elements.dtype).copy_(bucket.elements[start:stop])
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """Buckets of an epoch and what they were made of."""
+
+    specs: Sequence[Spec]
+    buckets: Sequence[Bucket]
+
+
+def carry_states(before: Loaded, after: Loaded, engine: _native.Engine, rank: int) -> None:
+    """State goes on into a new epoch: what has an element per element of its bucket by parameter, wherever that lies now;
+    other state where the bucket has the same parameters. The rest starts anew."""
+    elements: dict[tuple[str, str], torch.Tensor] = {}
+    whole: dict[tuple[str, tuple[str, ...]], torch.Tensor] = {}
+    for spec, bucket in zip(before.specs, before.buckets, strict=True):
+        for name, held in _states(spec, bucket, engine, rank):
+            whole[name, spec.names] = held
+            if len(held) == len(bucket.elements):
+                sizes = [view.numel() for view in bucket.views]
+                elements |= {
+                    (name, each): part for each, part in zip(spec.names, held.split(sizes), strict=True)
+                }
+    for spec, bucket in zip(after.specs, after.buckets, strict=True):
+        for name, held in _states(spec, bucket, engine, rank):
+            if len(held) == len(bucket.elements):
+                sizes = [view.numel() for view in bucket.views]
+                for each, part in zip(spec.names, held.split(sizes), strict=True):
+                    if (name, each) in elements:
+                        part.copy_(elements[name, each])
+            elif (name, spec.names) in whole and len(whole[name, spec.names]) == len(held):
+                held.copy_(whole[name, spec.names])
+
+
+def _states(
+    spec: Spec, bucket: Bucket, engine: _native.Engine, rank: int
+) -> Iterator[tuple[str, torch.Tensor]]:
+    for name, dtype, elements, kind in spec.program.buffers(rank):
+        window = (
+            engine.state(bucket.program, name) if kind in ("state", "shared_state") and elements else None
+        )
+        if window is not None:
+            yield name, torch.frombuffer(window, dtype=STATE_DTYPES[dtype])
 
 
 def check(plan: Plan, parameters: Mapping[str, torch.nn.Parameter]) -> None:

@@ -41,6 +41,7 @@ class ParameterSession:
         self._parameters = parameters
         self._votes = Votes(engine, job.hosts, list(parameters))
         self.buckets: list[bucket_memory.Bucket] = []
+        self._specs: list[bucket_memory.Spec] = []
         self._load()
         optimizer.register_step_post_hook(self._on_step)
 
@@ -62,6 +63,7 @@ class ParameterSession:
         loaded = self.programs
         specs = self.course.specs()
         number = self.course.epochs.current.number
+        old = bucket_memory.Loaded(self._specs, self.buckets)
         self.buckets = bucket_memory.make(specs, self._parameters, self.engine, number)
         with torch.no_grad():
             for bucket in self.buckets:
@@ -69,6 +71,8 @@ class ParameterSession:
                     view.copy_(parameter)
                     parameter.data = view
         bucket_memory.start_states(specs, self.buckets, self.engine)
+        bucket_memory.carry_states(old, bucket_memory.Loaded(specs, self.buckets), self.engine, self.job.rank)
+        self._specs = specs
         for spec, program in zip(specs, self.programs, strict=True):
             self._libraries.learn(program, spec.program)
         for program in loaded:

@@ -61,6 +61,7 @@ class Session:
         self._ended_s: float | None = None
         self._sent = engine.bytes_sent()
         self.buckets: list[Bucket] = []
+        self._specs: list[bucket_memory.Spec] = []
         self._load()
         self._keep_gradients_in_place(optimizer)
         self.gates: Gates | None = None
@@ -108,7 +109,11 @@ class Session:
             hook.remove()
         specs = self.course.specs()
         number = self.course.epochs.current.number
+        old = bucket_memory.Loaded(self._specs, self.buckets)
         self.buckets = bucket_memory.make(specs, self._parameters, self.engine, number)
+        self._specs = specs
+        new = bucket_memory.Loaded(specs, self.buckets)
+        bucket_memory.carry_states(old, new, self.engine, self.job.rank)
         for spec, program in zip(specs, self.programs, strict=True):
             self._libraries.learn(program, spec.program)
         self.readiness = _native.Readiness(
