@@ -21,7 +21,7 @@ demo: setup ## train on an emulated cluster with DDP and with Hocket, and compar
 
 test: setup check ## every test: Rust, then Python
 	cargo test --workspace
-	RUSTFLAGS="--cfg loom" cargo test --release --target-dir target/loom -p hocket-executor --lib loom
+	RUSTFLAGS="--cfg loom" cargo test --release --target-dir target/loom -p hocket-executor -p hocket-wire --lib loom
 	$(BIN)/python -m pytest --doctest-modules python/hocket tests
 
 check: setup ## formatting, lints, types, layers

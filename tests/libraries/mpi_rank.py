@@ -1,53 +1,147 @@
-"""One rank of `test_mpi.py`, started by mpirun: every collective of the library against NumPy."""
+"""One rank of `test_libraries.py`: every collective of a library against NumPy, or a member that stays away."""
 
 import sys
+import time
 from dataclasses import replace
 
 import numpy as np
 
+from hocket.errors import Error
 from hocket.launch.rendezvous import join
-from hocket.libraries.call import Call, open_library, parts
+from hocket.libraries.call import DTYPES, Call, open_library, parts
 from hocket.settings import Settings
+
+SIZES = (0, 2, 7, 30)
+"""Parts that are empty, uneven, even."""
 
 
 def main():
-    settings = replace(Settings.from_environment(), timeout_s=20.0, start_timeout_s=20.0)
+    name, what, timeout_s = sys.argv[1], sys.argv[2], float(sys.argv[3])
+    settings = replace(Settings.from_environment(), timeout_s=timeout_s, start_timeout_s=20.0)
     with join(settings) as job:
-        library = open_library(sys.argv[1], job)
-        for dtype in ("f32", "f64", "i32"):
-            for group in ((0, 1, 2), (2, 0)):
-                if job.rank in group:
-                    check(library, job.rank, group, dtype)
+        library = open_library(name, job)
+        job.store.barrier(
+            "open", job.rank, job.world, 20
+        )  # loading torch takes longer than some time-outs here
+        {"collectives": collectives, "stays_away": stays_away}[what](library, job, name)
+        job.store.barrier(
+            "done", job.rank, job.world, 20
+        )  # one that closes early takes others' connections along
         library.close()
-        job.store.barrier("done", job.rank, job.world, 20)
     sys.stdout.write(f"rank {job.rank} is right\n")
     sys.stdout.flush()
 
 
-def check(library, rank, group, dtype):
-    n, own = len(group), group.index(rank)
-    kinds = {"f32": np.float32, "f64": np.float64, "i32": np.int32}
-    every = [np.arange(6 * n, dtype=kinds[dtype]) * (at + 1) + at for at in range(n)]
+def collectives(library, job, name):
+    everyone = tuple(range(job.world))
+    for group in {everyone, everyone[::-2], everyone[-1:]}:
+        if job.rank in group:
+            library.run(Call("barrier", group, "sum", None, "u8"), np.empty(0, np.uint8), None)
+            for dtype in DTYPES:
+                for size in SIZES:
+                    moves(library, job.rank, group, dtype, size)
+                    reductions(library, job.rank, group, dtype, size, may_refuse=name == "mpi")
+    if name != "mpi":
+        import torch
 
-    def run(what, reduce="sum", root=None, into=None):
+        assert not torch.distributed.is_initialized()  # the default group is the script's
+
+
+def stays_away(library, job, name):
+    """Of a collective, then of making a communicator; who waits is told by whom it is kept waiting, in time."""
+
+    def run(group):
+        library.run(Call("all_reduce", group, "sum", None, "f32"), np.ones(1000, np.float32), None)
+
+    run((0, 1, 2))
+    if job.rank == 2:
+        if name == "mpi":
+            time.sleep(600)  # the others' end must tear this down
+        return
+    for group, said in (((0, 1, 2), "not complete"), ((2, 1, 0), "to make its communicator")):
+        began_s = time.monotonic()
+        message = refusal(lambda group=group: run(group))
+        assert time.monotonic() - began_s < job.settings.timeout_s
+        asked = f"all_reduce of f32 over {list(group)}"
+        assert message.startswith(f"rank {job.rank} on {job.host}: library `{name}`, {asked}: "), message
+        assert "rank 2 did not come" in message, message
+        assert said in message, message
+    if name == "mpi":
+        sys.stdout.write(f"rank {job.rank} is right\n")
+        sys.exit()
+
+
+def refusal(act):
+    try:
+        act()
+    except Error as error:
+        return str(error)
+    return ""
+
+
+def inputs(group, dtype, size):
+    """Small integers: exact in every type, and so are their sums."""
+    return [as_type(np.arange(size) % 11 * (at + 1) + at, dtype) for at in range(len(group))]
+
+
+def as_type(values, dtype):
+    if dtype == "bf16":
+        return (np.asarray(values, np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    return np.asarray(values, DTYPES[dtype])
+
+
+def as_numbers(elements, dtype):
+    if dtype == "bf16":
+        return (elements.astype(np.uint32) << 16).view(np.float32)
+    return elements.astype(np.float64)
+
+
+def moves(library, rank, group, dtype, size):
+    n, own = len(group), group.index(rank)
+    every = inputs(group, dtype, size)
+    root = n - 1
+
+    def run(what, root=None):
         values = every[own].copy()
-        library.run(Call(what, group, reduce, None if root is None else group[root], dtype), values, into)
+        library.run(Call(what, group, "sum", None if root is None else group[root], dtype), values, None)
         return values
 
-    for reduce, by in (("sum", np.sum), ("min", np.min), ("max", np.max)):
-        assert np.array_equal(run("all_reduce", reduce), by(every, axis=0))
-    assert np.array_equal(parts(run("reduce_scatter"), n)[own], parts(np.sum(every, axis=0), n)[own])
     gathered = np.concatenate([parts(each, n)[at] for at, each in enumerate(every)])
     assert np.array_equal(run("all_gather"), gathered)
-    assert np.array_equal(run("broadcast", root=1), every[1])
-    reduced, collected = run("reduce_to", root=1), run("gather", root=1)
-    if own == 1:
-        assert np.array_equal(reduced, np.sum(every, axis=0))
-        assert np.array_equal(collected, gathered)
-    assert np.array_equal(parts(run("scatter", root=1), n)[own], parts(every[1], n)[own])
-    into = np.empty_like(every[own])
-    run("all_to_all", into=into)
-    assert np.array_equal(into, np.concatenate([parts(each, n)[own] for each in every]))
+    assert np.array_equal(run("broadcast", root), every[root])
+    assert np.array_equal(run("gather", root), gathered if own == root else every[own])
+    scattered = [parts(every[root if at == own else own], n)[at] for at in range(n)]
+    assert np.array_equal(run("scatter", root), np.concatenate(scattered))
+    even = [each[: size // n * n] for each in every]
+    into = np.empty_like(even[own])
+    library.run(Call("all_to_all", group, "sum", None, dtype), even[own].copy(), into)
+    assert np.array_equal(into, np.concatenate([parts(each, n)[own] for each in even]))
+
+
+def reductions(library, rank, group, dtype, size, *, may_refuse):
+    n, own = len(group), group.index(rank)
+    every = inputs(group, dtype, size)
+    numbers = [as_numbers(each, dtype) for each in every]
+
+    def run(what, reduce, root=None):
+        values = every[own].copy()
+        library.run(Call(what, group, reduce, None if root is None else group[root], dtype), values, None)
+        return values
+
+    def check():
+        for reduce, by in (("sum", np.sum), ("min", np.min), ("max", np.max)):
+            expected = as_type(by(numbers, axis=0), dtype)
+            assert np.array_equal(run("all_reduce", reduce), expected)
+            assert np.array_equal(parts(run("reduce_scatter", reduce), n)[own], parts(expected, n)[own])
+            reduced = run("reduce_to", reduce, n - 1)
+            assert own != n - 1 or np.array_equal(reduced, expected)
+
+    message = refusal(check)
+    if message:
+        # Not every MPI has 16-bit floats; none may reduce them as something else.
+        assert may_refuse, message
+        assert dtype in ("f16", "bf16"), message
+        assert f"this MPI does not reduce {dtype}\nhint: cast to f32 before, or use library `gloo`" in message
 
 
 if __name__ == "__main__":

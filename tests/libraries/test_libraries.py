@@ -1,6 +1,7 @@
-"""Collectives by other libraries: Gloo always, MPI where there is one, in real processes."""
+"""Collectives by other libraries: Gloo always, MPI and NCCL where there is one, in real processes."""
 
 import importlib.util
+import io
 import os
 import secrets
 import shutil
@@ -13,6 +14,7 @@ import pytest
 
 from hocket.errors import UsageError
 from hocket.launch.processes import ProcessSpec
+from hocket.launch.rendezvous import join
 from hocket.launch.run import launch
 from hocket.libraries.call import open_library
 from hocket.settings import Settings
@@ -20,19 +22,15 @@ from hocket.settings import Settings
 RANK = Path(__file__).parent / "mpi_rank.py"
 
 
-def test_gloo(tmp_path):
-    """Another library would get other elements, types or groups."""
-    import io
-
+def run_by_launcher(library, what, timeout_s, world=3):
     out = io.BytesIO()
-    spec = ProcessSpec(argv=[sys.executable, str(RANK), "gloo"])
-    outcome = launch([spec] * 3, settings=Settings(timeout_s=30, start_timeout_s=30), out=out, err=out)
+    spec = ProcessSpec(argv=[sys.executable, str(RANK), library, what, str(timeout_s)])
+    outcome = launch([spec] * world, settings=Settings(timeout_s=30, start_timeout_s=30), out=out, err=out)
     assert outcome.code == 0, out.getvalue().decode()
-    assert out.getvalue().count(b"is right") == 3
+    assert out.getvalue().count(b"is right") == world
 
 
-def test_mpi():
-    """The same by MPI."""
+def run_by_mpirun(what, timeout_s):
     mpirun = shutil.which("mpirun", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     if mpirun is None or importlib.util.find_spec("mpi4py") is None:
         pytest.skip("no mpirun with mpi4py here: pip install 'hocket[mpi]', and an MPI")
@@ -48,10 +46,41 @@ def test_mpi():
         "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
         "OMPI_MCA_rmaps_base_oversubscribe": "1",
     }
-    command = [mpirun, "-n", "3", sys.executable, str(RANK), "mpi"]
-    ended = subprocess.run(command, env=environment, check=False, capture_output=True, text=True, timeout=90)
+    command = [mpirun, "-n", "3", sys.executable, str(RANK), "mpi", what, str(timeout_s)]
+    return subprocess.run(command, env=environment, check=False, capture_output=True, text=True, timeout=60)
+
+
+def test_gloo():
+    """Another library would get other elements, types or groups."""
+    run_by_launcher("gloo", "collectives", 20)
+
+
+def test_mpi():
+    """The same by MPI."""
+    ended = run_by_mpirun("collectives", 20)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert ended.stdout.count("is right") == 3
+
+
+def test_nccl():
+    """The same by NCCL, a rank per GPU."""
+    import torch
+
+    if not torch.cuda.is_available():
+        pytest.skip("no GPU here")
+    run_by_launcher("nccl", "collectives", 20, world=min(3, torch.cuda.device_count()))
+
+
+def test_gloo_names_who_stays_away():
+    """A job would hang, or end without a word about whom to look at."""
+    run_by_launcher("gloo", "stays_away", 1.6)
+
+
+def test_mpi_names_who_stays_away_and_ends():
+    """MPI makes communicators and ends processes without a deadline: the job would hang."""
+    ended = run_by_mpirun("stays_away", 1.6)
+    assert ended.returncode != 0
+    assert ended.stdout.count("is right") == 2, ended.stdout + ended.stderr
 
 
 def test_unknown_library():
@@ -66,5 +95,33 @@ def test_nccl_without_a_gpu():
 
     if torch.cuda.is_available():
         pytest.skip("there is a GPU here")
-    with pytest.raises(UsageError, match="library `nccl` needs a GPU"):
-        open_library("nccl", None)
+    with (
+        join(environment={}) as job,
+        pytest.raises(UsageError, match=r"rank 0 on .*: library `nccl` needs a GPU"),
+    ):
+        open_library("nccl", job)
+
+
+def test_mpi_without_mpi4py(monkeypatch):
+    """An ImportError says nothing about what to install."""
+    monkeypatch.setitem(sys.modules, "mpi4py", None)
+    with (
+        join(environment={}) as job,
+        pytest.raises(UsageError, match=r"library `mpi` cannot be loaded: .*\nhint: pip install"),
+    ):
+        open_library("mpi", job)
+
+
+def test_mpi_without_mpirun():
+    """Each rank would be alone in its own world of MPI, and sum up nothing."""
+    if importlib.util.find_spec("mpi4py") is None:
+        pytest.skip("no mpi4py here: pip install 'hocket[mpi]', and an MPI")
+    out = io.BytesIO()
+    spec = ProcessSpec(argv=[sys.executable, str(RANK), "mpi", "collectives", "20"])
+    outcome = launch([spec] * 2, settings=Settings(timeout_s=30, start_timeout_s=30), out=out, err=out)
+    assert outcome.code != 0
+    output = out.getvalue().decode()
+    if "cannot be loaded" in output:
+        pytest.skip("mpi4py finds no MPI here")
+    assert "library `mpi`: MPI calls this process rank 0 of 1, the job rank" in output
+    assert "hint: start the ranks with mpirun" in output

@@ -130,4 +130,35 @@ mod loom_tests {
             thread.join().unwrap();
         });
     }
+
+    /// A launch claimed while two threads end the one before, whichever ends last, sees what both wrote and counts anew.
+    #[test]
+    fn the_next_launch_starts_from_a_whole_end() {
+        loom::model(|| {
+            let shared = Arc::new((Flow::new(2), [AtomicU32::new(0), AtomicU32::new(0)]));
+            let (flow, written) = &*shared;
+            assert!(flow.claim());
+            flow.start([0, 0].into_iter());
+            let end = |shared: &(Flow, [AtomicU32; 2]), op: usize| {
+                shared.1[op].store(1, Ordering::Relaxed);
+                if shared.0.finish() {
+                    shared.0.complete(0);
+                }
+            };
+            let other = Arc::clone(&shared);
+            let thread = thread::spawn(move || end(&other, 1));
+            end(&shared, 0);
+            if flow.claim() {
+                assert_eq!(written[0].load(Ordering::Relaxed) + written[1].load(Ordering::Relaxed), 2);
+                flow.start([0, 1].into_iter());
+                assert!(!flow.is_complete());
+                assert!(flow.meet(1));
+                assert!(!flow.finish());
+                assert!(flow.finish());
+                flow.complete(1);
+                assert!(flow.is_complete());
+            }
+            thread.join().unwrap();
+        });
+    }
 }

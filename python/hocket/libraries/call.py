@@ -16,19 +16,21 @@ from hocket.launch.rendezvous import Job
 DTYPES = {
     "f64": np.float64,
     "f32": np.float32,
+    "f16": np.float16,
+    "bf16": np.uint16,
     "i64": np.int64,
     "i32": np.int32,
     "i8": np.int8,
     "u8": np.uint8,
 }
-"""Element types that all libraries take; 16-bit floats differ between them, and are cast before."""
+"""Element types as NumPy has them. It has no bf16: those are their bits, which only a library that knows better may reduce."""
 
 Elements = npt.NDArray[np.generic]
 
 
 @dataclass(frozen=True)
 class Call:
-    """`what` is the op's name in programs; ranks are those of the job. Part `i` of a buffer belongs to `group[i]`."""
+    """`what` is the op's name in programs, or `barrier`; ranks are those of the job. Part `i` of a buffer belongs to `group[i]`."""
 
     what: str
     group: tuple[int, ...]
@@ -55,6 +57,11 @@ def parts(elements: Elements, n: int) -> list[Elements]:
     """As even as they go, in the order of the group."""
     edges = [len(elements) * at // n for at in range(n + 1)]
     return [elements[a:b] for a, b in pairwise(edges)]
+
+
+def place(job: Job, library: str) -> str:
+    """How errors begin."""
+    return f"rank {job.rank} on {job.host}: library `{library}`"
 
 
 def open_library(name: str, job: Job) -> Library:

@@ -6,8 +6,10 @@ NCCL moves memory of a GPU: elements are copied there and back on a stream of th
 from __future__ import annotations
 
 import contextlib
+import socket
+import time
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch.distributed as dist
@@ -16,9 +18,25 @@ from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined
 import torch
 from hocket.errors import PeerError, UsageError
 from hocket.launch.rendezvous import Job
-from hocket.libraries.call import Call, Elements
+from hocket.libraries.call import Call, Elements, place
+from hocket.libraries.presence import Presence
 
 REDUCTIONS = {"sum": dist.ReduceOp.SUM, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX}
+POLL_S = 50e-6
+"""Between looks at a stream: CUDA has no wait with a deadline."""
+BACKLOG = 1024
+WAIT_S_MIN = 1e-3
+"""torch takes a time-out of zero milliseconds for none."""
+
+Copies = list[tuple[torch.Tensor, torch.Tensor]]
+"""To and from, once the collective is complete."""
+
+
+class Communicator(NamedTuple):
+    """A process group of torch, and the stream that its copies and collectives are on (NCCL)."""
+
+    group: Any
+    stream: torch.cuda.Stream | None
 
 
 class TorchDistributed:
@@ -26,115 +44,178 @@ class TorchDistributed:
 
     def __init__(self, backend: str, job: Job) -> None:
         """Rank 0 serves the store that communicators are made through; every rank must come here."""
+        self._place = place(job, backend)
         if backend == "nccl" and not (torch.cuda.is_available() and dist.is_nccl_available()):
-            raise UsageError("library `nccl` needs a GPU and a PyTorch with NCCL\nhint: use `gloo`")
+            raise UsageError(f"{self._place} needs a GPU and a PyTorch with NCCL\nhint: use `gloo`")
         if not dist.is_available() or (backend == "gloo" and not dist.is_gloo_available()):
-            raise UsageError(f"this PyTorch has no `{backend}`\nhint: install one with torch.distributed")
+            raise UsageError(
+                f"{self._place} is not in this PyTorch\nhint: install one with torch.distributed"
+            )
         self._backend, self._job = backend, job
+        self._presence = Presence(job, backend)
+        # `Presence` gives up a little before, since it knows names; NCCL's watchdog even ends the process.
         self._timeout = timedelta(seconds=job.settings.timeout_s)
-        self._groups: dict[tuple[int, ...], Any] = {}
-        self._streams: dict[tuple[int, ...], Any] = {}
-        if job.rank == 0:
-            # Bound to all interfaces, as torch has it; it serves this library's communicators alone.
-            self._store = TCPStore(job.bind, 0, is_master=True, wait_for_workers=False)
-            job.store.set(f"library/{backend}", [job.bind, self._store.port])
-        else:
-            host, port = job.store.get(f"library/{backend}", job.settings.start_timeout_s)
-            self._store = TCPStore(host, port, is_master=False, timeout=self._timeout)
+        self._communicators: dict[tuple[int, ...], Communicator] = {}
+        try:
+            self._store = self._meet()
+        except (RuntimeError, OSError) as error:
+            raise PeerError(f"{self._place}: its store at rank 0 cannot be reached: {error}") from None
 
     def run(self, call: Call, elements: Elements, into: Elements | None) -> None:
         """As `Library`."""
-        try:
-            with self._on_device(call.group) as device:
-                self._run(call, elements, into, device)
-        except (RuntimeError, dist.DistError) as error:
-            raise PeerError(
-                f"rank {self._job.rank} on {self._job.host}: library `{self._backend}`, {call}: {error}"
-            ) from None
+        if call.what == "all_to_all" and into is None:
+            raise UsageError(f"{self._place}, {call}: needs a destination")
+        communicator = self._communicator(call)
+        stream = communicator.stream
+        on_stream = contextlib.nullcontext() if stream is None else torch.cuda.stream(stream)
+        with on_stream:
+            whole = _tensor(elements, call.dtype, stream)
+            target = whole if into is None else _tensor(into, call.dtype, stream)
+            try:
+                works, copies = self._start(communicator.group, call, whole, target)
+            except dist.DistError as error:  # NCCL connects at a group's first collective
+                raise PeerError(f"{self._place}, {call}: {error}") from None
+            except (RuntimeError, ValueError, TypeError) as error:
+                raise UsageError(
+                    f"{self._place}, {call}: is refused: {error}\nhint: another library, dtype or reduction, or the native wire"
+                ) from None
+            try:
+                self._presence.wait(call, lambda within_s: _complete(works, stream, within_s))
+            except RuntimeError as error:
+                raise PeerError(f"{self._place}, {call}: {error}") from None
+            for to, source in copies:
+                to.copy_(source)
+            if stream is not None:
+                _bytes(elements)[:] = whole.view(torch.uint8).cpu().numpy()
+                if into is not None:
+                    _bytes(into)[:] = target.view(torch.uint8).cpu().numpy()
 
     def close(self) -> None:
         """Let go of the groups; their threads end."""
-        self._groups.clear()
+        self._communicators.clear()
 
-    @contextlib.contextmanager
-    def _on_device(self, group: tuple[int, ...]) -> Any:
-        if self._backend == "gloo":
-            yield torch.device("cpu")
-            return
-        device = torch.device("cuda", self._job.local_rank % torch.cuda.device_count())
-        stream = self._streams.setdefault(group, torch.cuda.Stream(device))
-        with torch.cuda.stream(stream):
-            yield device
-        stream.synchronize()
+    def _meet(self) -> Any:
+        job, key = self._job, f"library/{self._backend}"
+        if job.rank != 0:
+            host, port = job.store.get(key, job.settings.start_timeout_s)
+            return TCPStore(host, port, is_master=False, timeout=self._timeout)
+        # Left to itself, torch listens at all interfaces.
+        family = socket.AF_INET6 if ":" in job.bind else socket.AF_INET
+        with socket.socket(family, socket.SOCK_STREAM) as listener:
+            listener.bind((job.bind, 0))
+            listener.listen(BACKLOG)
+            port = listener.getsockname()[1]
+            store = TCPStore(
+                job.bind,
+                port,
+                is_master=True,
+                timeout=self._timeout,
+                wait_for_workers=False,
+                master_listen_fd=listener.detach(),
+            )
+        job.store.set(key, [job.bind, port])
+        return store
 
-    def _group(self, ranks: tuple[int, ...]) -> Any:
-        known = self._groups.get(ranks)
+    def _communicator(self, call: Call) -> Communicator:
+        known = self._communicators.get(call.group)
         if known is None:
-            store = PrefixStore(f"{self._backend}/{ranks}", self._store)
-            own = ranks.index(self._job.rank)
-            if self._backend == "gloo":
-                options = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]
-                options._timeout = self._timeout
-                options._devices = [dist.ProcessGroupGloo.create_device(hostname=self._job.bind)]
-                known = dist.ProcessGroupGloo(store, own, len(ranks), options)
-            else:
-                settings = dist.ProcessGroupNCCL.Options()
-                settings._timeout = self._timeout
-                known = dist.ProcessGroupNCCL(store, own, len(ranks), settings)
-            self._groups[ranks] = known
+            self._presence.meet(call)
+            try:
+                known = self._make(call.group)
+            except RuntimeError as error:
+                raise PeerError(f"{self._place}, {call}: no communicator: {error}") from None
+            self._communicators[call.group] = known
         return known
 
-    def _run(  # noqa: PLR0912  # a case per collective
-        self, call: Call, elements: Elements, into: Elements | None, device: torch.device
-    ) -> None:
-        group, n = self._group(call.group), len(call.group)
+    def _make(self, ranks: tuple[int, ...]) -> Communicator:
+        store = PrefixStore(f"{self._backend}/{ranks}", self._store)
+        own = ranks.index(self._job.rank)
+        if self._backend == "gloo":
+            options = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]
+            options._timeout = self._timeout
+            options._devices = [dist.ProcessGroupGloo.create_device(hostname=self._job.bind)]
+            return Communicator(dist.ProcessGroupGloo(store, own, len(ranks), options), None)
+        device = torch.device("cuda", self._job.local_rank % torch.cuda.device_count())
+        settings = dist.ProcessGroupNCCL.Options()
+        settings._timeout = self._timeout
+        group = dist.ProcessGroupNCCL(store, own, len(ranks), settings)
+        return Communicator(group, torch.cuda.Stream(device))
+
+    def _start(  # noqa: PLR0911  # a case per collective
+        self, group: Any, call: Call, whole: torch.Tensor, target: torch.Tensor
+    ) -> tuple[list[Any], Copies]:
         own = call.group.index(self._job.rank)
-        whole = _tensor(elements, device)
-        pieces = list(whole.tensor_split([len(elements) * at // n for at in range(1, n)]))
+        root = -1 if call.root is None else call.group.index(call.root)
+        pieces = _pieces(whole, len(call.group))
         match call.what:
             case "all_reduce" | "reduce_scatter":
                 # Parts may be uneven, which reduce-scatter of these libraries is not made for.
                 options = dist.AllreduceOptions()
                 options.reduceOp = REDUCTIONS[call.reduce]
-                group.allreduce([whole], options).wait()
+                return [group.allreduce([whole], options)], []
             case "reduce_to":
                 reduce = dist.ReduceOptions()
-                reduce.reduceOp, reduce.rootRank = REDUCTIONS[call.reduce], self._root(call)
-                group.reduce([whole], reduce).wait()
-            case "broadcast" | "scatter":
-                broadcast = dist.BroadcastOptions()
-                broadcast.rootRank, broadcast.rootTensor = self._root(call), 0
-                kept = [each.clone() for each in pieces]
-                group.broadcast([whole], broadcast).wait()
-                if call.what == "scatter" and own != self._root(call):
-                    for at, each in enumerate(pieces):
-                        if at != own:
-                            each.copy_(kept[at])
+                reduce.reduceOp, reduce.rootRank = REDUCTIONS[call.reduce], root
+                return [group.reduce([whole], reduce)], []
+            case "broadcast":
+                return [_broadcast(group, whole, root)], []
+            case "scatter":
+                landing = whole if own == root else torch.empty_like(whole)
+                copies = [] if own == root else [(pieces[own], _pieces(landing, len(pieces))[own])]
+                return [_broadcast(group, landing, root)], copies
             case "all_gather" | "gather":
-                # One broadcast per part: any lengths, and each byte once.
-                for at, piece in enumerate(pieces):
-                    broadcast = dist.BroadcastOptions()
-                    broadcast.rootRank, broadcast.rootTensor = at, 0
-                    landing = (
-                        piece if call.what == "all_gather" or own in (at, self._root(call)) else piece.clone()
-                    )
-                    if piece.numel():
-                        group.broadcast([landing], broadcast).wait()
+                # One broadcast per part: any lengths, and each byte once. What is not the caller's lands beside its buffer.
+                keeps = call.what == "all_gather" or own == root
+                landings = [
+                    piece if keeps or own == at else torch.empty_like(piece)
+                    for at, piece in enumerate(pieces)
+                ]
+                return [_broadcast(group, each, at) for at, each in enumerate(landings) if each.numel()], []
             case "all_to_all":
-                if into is None:
-                    raise UsageError("an all_to_all needs a destination")
-                out = torch.empty_like(whole)
-                group.alltoall_base(out, whole, [], [], dist.AllToAllOptions()).wait()
-                into[:] = out.cpu().numpy()
-            case other:
-                raise UsageError(f"library `{self._backend}` has no {other}")
-        if device.type != "cpu" and call.what != "all_to_all":
-            elements[:] = whole.cpu().numpy()
-
-    def _root(self, call: Call) -> int:
-        return -1 if call.root is None else call.group.index(call.root)
+                return [group.alltoall_base(target, whole, [], [], dist.AllToAllOptions())], []
+            case "barrier":
+                barrier = dist.BarrierOptions()
+                if whole.is_cuda:
+                    barrier.device_ids = [whole.device.index]  # else NCCL guesses one
+                return [group.barrier(barrier)], []
+        raise UsageError(f"{self._place}, {call}: there is no such collective")
 
 
-def _tensor(elements: Elements, device: torch.device) -> torch.Tensor:
+def _complete(works: list[Any], stream: torch.cuda.Stream | None, within_s: float) -> bool:
+    deadline_s = time.monotonic() + within_s
+    for work in works:
+        if stream is not None:
+            work.wait()  # makes the stream wait, not us
+            continue
+        try:
+            work.wait(timedelta(seconds=max(deadline_s - time.monotonic(), WAIT_S_MIN)))
+        except RuntimeError:
+            if not work.is_completed():
+                return False
+            work.wait()  # raises what went wrong, if it was not only late
+    while stream is not None and not stream.query():
+        if time.monotonic() > deadline_s:
+            return False
+        time.sleep(POLL_S)
+    return True
+
+
+def _broadcast(group: Any, tensor: torch.Tensor, root: int) -> Any:
+    options = dist.BroadcastOptions()
+    options.rootRank, options.rootTensor = root, 0
+    return group.broadcast([tensor], options)
+
+
+def _pieces(whole: torch.Tensor, n: int) -> list[torch.Tensor]:
+    return list(whole.tensor_split([len(whole) * at // n for at in range(1, n)]))
+
+
+def _tensor(elements: Elements, dtype: str, stream: torch.cuda.Stream | None) -> torch.Tensor:
     tensor = torch.from_numpy(np.asarray(elements))
-    return tensor if device.type == "cpu" else tensor.to(device)
+    if dtype == "bf16":
+        tensor = tensor.view(torch.bfloat16)
+    return tensor if stream is None else tensor.to(stream.device)
+
+
+def _bytes(elements: Elements) -> Elements:
+    return elements.view(np.uint8)

@@ -1,0 +1,86 @@
+"""Who of a group came to a collective, by the job's store: what libraries cannot tell when a wait runs out.
+
+Costs nothing while all is well: a rank says that it is there when it makes a communicator, and when it has waited for long.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from hocket.errors import PeerError, RendezvousError
+from hocket.launch.rendezvous import Job
+from hocket.libraries.call import Call, place
+
+ANNOUNCE_S = 1.0
+"""Who has waited for so long says so. One that gives up lets others say so for as long again: nobody is blamed for being the
+later of two who wait. All this ends as long before the time-out of the step, which knows no names."""
+LOOK_S = 0.02
+
+
+class Presence:
+    """Of one library's collectives in this process."""
+
+    def __init__(self, job: Job, library: str) -> None:
+        """Nobody waits."""
+        self._job, self._library = job, library
+        self._made: Counter[tuple[int, ...]] = Counter()
+        self._timeout_s = job.settings.timeout_s
+        self._announce_s = min(ANNOUNCE_S, self._timeout_s / 6)
+        self._patience_s = self._timeout_s - 2 * self._announce_s
+
+    def meet(self, call: Call) -> None:
+        """Wait for the whole group, before a communicator is made: libraries wait there without a deadline, or without names."""
+        self._come(f"{call.group}")
+        absent = self._absent(f"{call.group}", call.group, self._patience_s)
+        if absent:
+            raise PeerError(
+                f"{place(self._job, self._library)}, {call}: {_ranks(absent)} did not come to make its communicator "
+                f"within {self._patience_s:g} s\nhint: see what they do instead; HOCKET_TIMEOUT_S sets the limit"
+            )
+
+    def wait(self, call: Call, complete: Callable[[float], bool]) -> None:
+        """Until `complete`, which waits for at most the seconds that it is given; PeerError names who did not come."""
+        self._made[call.group] += 1
+        here = f"{call.group}/{self._made[call.group]}"
+        if complete(self._announce_s):
+            return
+        with contextlib.suppress(RendezvousError):  # without a store, the collective still may come about
+            self._come(here)
+        if complete(self._patience_s - self._announce_s):
+            return
+        try:
+            absent = self._absent(here, call.group, self._announce_s)
+            whom = (
+                f"{_ranks(absent)} did not come" if absent else "all of its group are there, and it is stuck"
+            )
+        except RendezvousError as error:
+            whom = f"who did not come cannot be told: {error}"
+        raise PeerError(
+            f"{place(self._job, self._library)}, {call}: not complete after {self._patience_s:g} s; {whom}"
+        )
+
+    def _come(self, where: str) -> None:
+        self._job.store.add(self._key(where, self._job.rank))
+
+    def _absent(self, where: str, group: Sequence[int], within_s: float) -> list[int]:
+        """Looks instead of waiting in the store, whose one connection others need meanwhile."""
+        deadline_s = time.monotonic() + within_s
+        absent = list(group)
+        while True:
+            while absent and self._job.store.add(self._key(where, absent[0]), 0):
+                del absent[0]
+            if not absent:
+                return []
+            if time.monotonic() > deadline_s:
+                return [rank for rank in absent if not self._job.store.add(self._key(where, rank), 0)]
+            time.sleep(LOOK_S)
+
+    def _key(self, where: str, rank: int) -> str:
+        return f"library/{self._library}/{where}/{rank}"
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
