@@ -1,7 +1,7 @@
 """The extension module. Rust decides, Python reads well: conversions only, the GIL released while anything waits."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from typing_extensions import Buffer
 
@@ -11,6 +11,9 @@ class Memory(Buffer):
     """Registered memory: zero-filled, page-aligned, mapped by the ranks of the same host. Writable buffer of bytes."""
 
     def __len__(self) -> int: ...
+    @property
+    def arena_offset(self) -> int:
+        """Where it starts in this rank's arena: what the other ranks of the host find it by."""
 
 class Window(Buffer):
     """A slice of registered memory that a library works on. Writable buffer of bytes."""
@@ -97,6 +100,36 @@ class Engine:
 
     def close(self) -> None:
         """Flush the trace and leave in order; idempotent."""
+
+class HostGroup:
+    """Blocking collectives of ranks of one host, by the calling thread. All members call the same in the same order.
+
+    Buffers are (address, bytes), anywhere in this process; they must be there, and nobody else may use them, until the call returns.
+    Those in registered memory are reduced in place, without a copy. `op`: sum, min, max; `dtype`: as programs call it. Roots are positions in the group.
+    UsageError names a rank that calls something else, PeerError those that do not come; after either the group is broken.
+    """
+
+    AREA_BYTES: ClassVar[int]
+
+    def __init__(self, engine: Engine, area: Memory, *, members: Sequence[tuple[int, int]], timeout_s: float) -> None:
+        """`area`: AREA_BYTES of our own; `members`: every member's rank and its area's `arena_offset`, in the order of the group."""
+
+    def set_timeout(self, timeout_s: float) -> None:
+        """Bounds each wait from now on."""
+
+    def barrier(self) -> None: ...
+    def broadcast(self, buffer: tuple[int, int], root: int) -> None: ...
+    def all_gather(self, input: tuple[int, int], outputs: Sequence[tuple[int, int]]) -> None: ...
+    def gather(self, input: tuple[int, int], outputs: Sequence[tuple[int, int]], root: int) -> None: ...
+    def scatter(self, inputs: Sequence[tuple[int, int]], output: tuple[int, int], root: int) -> None: ...
+    def all_to_all(self, inputs: Sequence[tuple[int, int]], outputs: Sequence[tuple[int, int]]) -> None: ...
+    def all_reduce(self, buffer: tuple[int, int], op: str, dtype: str) -> None: ...
+    def reduce(self, buffer: tuple[int, int], op: str, dtype: str, root: int) -> None: ...
+    def reduce_scatter(
+        self, inputs: Sequence[tuple[int, int]], output: tuple[int, int], op: str, dtype: str
+    ) -> None: ...
+    def time_all_reduce(self, buffer: tuple[int, int], op: str, dtype: str, calls: int) -> list[int]:
+        """Nanoseconds of each of `calls` all-reduces in a row, without Python between them: for benchmarks."""
 
 class Readiness:
     """Counts gradients of one backward and launches each bucket's program when its last gradient is there."""

@@ -12,7 +12,7 @@ use hocket_kernels::Function;
 use hocket_program::{BufferKind, Program};
 use hocket_trace::{Kind, Record, Recorder};
 use hocket_wire::clock::now_ns;
-use hocket_wire::memory::{Allocation, Arena, Region};
+use hocket_wire::memory::{Allocation, Arena, Mapping, Region};
 use hocket_wire::mesh::{Address, Door, Identity, Link};
 use hocket_wire::poll::{Poller, Waker};
 use hocket_wire::shape::{Shape, Shaper};
@@ -94,6 +94,20 @@ impl Engine {
             door: Mutex::new(Some(door)),
             threads: Mutex::default(),
         })
+    }
+
+    /// Our rank.
+    pub fn rank(&self) -> Rank {
+        self.identity.rank
+    }
+
+    /// Registered memory of a rank of this host, ours included, once the mesh is up.
+    pub fn arena(&self, rank: Rank) -> Option<Arc<Mapping>> {
+        if rank == self.identity.rank {
+            return Some(Arc::clone(self.arena.mapping()));
+        }
+        let peer = self.core.peers.get()?.get(rank.index())?.as_ref()?;
+        peer.shared.as_ref().map(|shared| Arc::clone(&shared.arena))
     }
 
     /// Where peers connect to.

@@ -48,6 +48,11 @@ impl Memory {
         self.allocation.region().len()
     }
 
+    #[getter]
+    fn arena_offset(&self) -> u64 {
+        self.allocation.region().arena_offset()
+    }
+
     unsafe fn __getbuffer__(slf: &Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: i32) -> PyResult<()> {
         // SAFETY: the caller's, who is Python.
         unsafe { fill(slf.as_any(), slf.get().allocation.region(), view, flags) }

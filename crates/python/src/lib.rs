@@ -5,6 +5,7 @@
 mod builder;
 mod engine;
 mod exceptions;
+mod host;
 mod kernels;
 mod program;
 mod readiness;
@@ -17,6 +18,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     builder::register(module)?;
     program::register(module)?;
     engine::register(module)?;
+    host::register(module)?;
     kernels::register(module)?;
     readiness::register(module)
 }

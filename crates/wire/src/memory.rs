@@ -12,7 +12,8 @@ use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, ftruncate, memfd_create}
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::ffi::c_void;
 use std::io;
-use std::sync::atomic::AtomicU64;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Allocation granularity: a page, so that freed ranges can be given back to the system.
@@ -51,6 +52,12 @@ impl Mapping {
         // SAFETY: checked to lie inside and to be aligned (mappings start at a page), and only ever accessed as an
         // atomic by any process.
         unsafe { AtomicU64::from_ptr(self.at(offset).cast()) }
+    }
+
+    /// Where `bytes` lie in this mapping, if all of them do.
+    pub fn offset_of(&self, bytes: &[u8]) -> Option<u64> {
+        let offset = (bytes.as_ptr() as usize).checked_sub(self.base as usize)?;
+        (offset.checked_add(bytes.len())? <= self.len).then_some(offset as u64)
     }
 
     /// Address of byte `offset`, which must lie inside.
@@ -192,6 +199,23 @@ impl Region {
         self.mapping.at(self.offset)
     }
 
+    /// The word at `offset`, which every rank accesses as an atomic only.
+    ///
+    /// # Panics
+    /// When it does not lie inside, or not at a multiple of its size.
+    pub fn atomic_u64(&self, offset: usize) -> &AtomicU64 {
+        assert!(offset + 8 <= self.len, "word at {offset} of {} bytes", self.len);
+        self.mapping.atomic_u64(self.offset + offset)
+    }
+
+    /// As [`Self::atomic_u64`], of half the size.
+    pub fn atomic_u32(&self, offset: usize) -> &AtomicU32 {
+        let at = self.offset + offset;
+        assert!(offset + 4 <= self.len && at.is_multiple_of(4), "word at {offset} of {} bytes", self.len);
+        // SAFETY: checked to lie inside and to be aligned, and only ever accessed as an atomic by any process.
+        unsafe { AtomicU32::from_ptr(self.mapping.at(at).cast()) }
+    }
+
     /// The bytes, to write to a socket.
     pub fn as_bytes(&self) -> &[u8] {
         // SAFETY: inside a live mapping by construction; races are excluded by the module's invariant.
@@ -206,6 +230,17 @@ impl Region {
     pub fn as_bytes_mut(&self) -> &mut [u8] {
         // SAFETY: as above.
         unsafe { std::slice::from_raw_parts_mut(self.address(), self.len) }
+    }
+
+    /// Bytes `range`, as [`Self::as_bytes`].
+    pub fn slice(&self, range: Range<usize>) -> &[u8] {
+        &self.as_bytes()[range]
+    }
+
+    /// Bytes `range`, as [`Self::as_bytes_mut`].
+    #[expect(clippy::mut_from_ref, reason = "as `as_bytes_mut`")]
+    pub fn slice_mut(&self, range: Range<usize>) -> &mut [u8] {
+        &mut self.as_bytes_mut()[range]
     }
 
     /// `self = src`, of `together_bytes` that are moved at a time.

@@ -1,0 +1,133 @@
+//! What a member of a group lets the others see: how far it has come, what it calls, and two slots of bytes.
+//!
+//! One rule orders all of it: what is published with barrier *b* lies in slot *b* mod 2, is written before its owner
+//! arrives at *b*, and is read by others before they arrive at *b* + 1. So its owner, who writes slot *b* again for barrier *b* + 2
+//! after it has passed *b* + 1, never meets a reader.
+
+use hocket_wire::memory::Region;
+use rustix::thread::futex;
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::time::Duration;
+
+/// Bytes that a member publishes with one barrier: all members' stay in a last-level cache, and with more ranks than cores, where a
+/// barrier costs a turn of the scheduler, there are few.
+pub const SLOT_BYTES: usize = 1024 * 1024;
+/// Words of a call, as published.
+pub const CALL_WORDS: usize = 4;
+
+/// On a line of its own: others spin on it.
+const ARRIVED_AT: usize = 0;
+/// On a line of its own: written by who sleeps.
+const SLEEPERS_AT: usize = 64;
+const CALLS_AT: usize = 128;
+const CALL_BYTES: usize = 64;
+const SLOTS_AT: usize = 4096;
+const RESULTS_AT: usize = SLOTS_AT + 2 * SLOT_BYTES;
+/// Bytes of an area, allocated in its owner's arena; only touched pages exist.
+pub const AREA_BYTES: usize = RESULTS_AT + 2 * SLOT_BYTES;
+
+/// A member's area, its own or another's.
+#[derive(Debug)]
+pub struct Area(Region);
+
+impl Area {
+    /// `None` when the region is too small.
+    pub fn new(region: Region) -> Option<Self> {
+        (region.len() >= AREA_BYTES).then_some(Self(region))
+    }
+
+    /// The last barrier that its owner arrived at.
+    pub fn arrived(&self) -> u32 {
+        self.arrived_word().load(Ordering::Acquire)
+    }
+
+    /// Its owner, who calls this, is at `barrier`; wakes who sleeps.
+    pub fn arrive(&self, barrier: u32) -> io::Result<()> {
+        self.arrived_word().store(barrier, Ordering::Release);
+        // Either we see who is about to sleep, or it sees that we are here.
+        fence(Ordering::SeqCst);
+        if self.sleepers().load(Ordering::Relaxed) > 0 {
+            futex::wake(self.arrived_word(), futex::Flags::empty(), i32::MAX as u32)?;
+        }
+        Ok(())
+    }
+
+    /// Sleeps until the owner moves on from `seen`, at most `timeout`.
+    pub fn sleep(&self, seen: u32, timeout: Duration) -> io::Result<()> {
+        self.sleepers().fetch_add(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        let timeout =
+            futex::Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: i64::from(timeout.subsec_nanos()) };
+        let slept = if self.arrived_word().load(Ordering::Relaxed) == seen {
+            futex::wait(self.arrived_word(), futex::Flags::empty(), seen, Some(&timeout))
+        } else {
+            Ok(())
+        };
+        self.sleepers().fetch_sub(1, Ordering::Relaxed);
+        match slept {
+            Ok(())
+            | Err(rustix::io::Errno::AGAIN | rustix::io::Errno::TIMEDOUT | rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Publishes a call with `barrier`.
+    pub fn publish_call(&self, barrier: u32, words: [u64; CALL_WORDS]) {
+        for (at, word) in words.into_iter().enumerate() {
+            self.call_word(barrier, at).store(word, Ordering::Relaxed);
+        }
+    }
+
+    /// The call published with `barrier`.
+    pub fn call(&self, barrier: u32) -> [u64; CALL_WORDS] {
+        std::array::from_fn(|at| self.call_word(barrier, at).load(Ordering::Relaxed))
+    }
+
+    /// Bytes published with `barrier`.
+    pub fn slot(&self, barrier: u32, range: Range<usize>) -> &[u8] {
+        self.0.slice(within(SLOTS_AT, barrier, range))
+    }
+
+    /// The same, for their owner to write.
+    #[expect(clippy::mut_from_ref, reason = "exclusive by the rule of this file")]
+    pub fn slot_mut(&self, barrier: u32, range: Range<usize>) -> &mut [u8] {
+        self.0.slice_mut(within(SLOTS_AT, barrier, range))
+    }
+
+    /// The owner's part of a reduction, published with `barrier`.
+    pub fn result(&self, barrier: u32, range: Range<usize>) -> &[u8] {
+        self.0.slice(within(RESULTS_AT, barrier, range))
+    }
+
+    /// The same, for its owner to write.
+    #[expect(clippy::mut_from_ref, reason = "exclusive by the rule of this file")]
+    pub fn result_mut(&self, barrier: u32, range: Range<usize>) -> &mut [u8] {
+        self.0.slice_mut(within(RESULTS_AT, barrier, range))
+    }
+
+    fn arrived_word(&self) -> &AtomicU32 {
+        self.0.atomic_u32(ARRIVED_AT)
+    }
+
+    fn sleepers(&self) -> &AtomicU32 {
+        self.0.atomic_u32(SLEEPERS_AT)
+    }
+
+    fn call_word(&self, barrier: u32, at: usize) -> &std::sync::atomic::AtomicU64 {
+        self.0.atomic_u64(CALLS_AT + parity(barrier) * CALL_BYTES + at * 8)
+    }
+}
+
+/// # Panics
+/// When `range` leaves the slot.
+fn within(first: usize, barrier: u32, range: Range<usize>) -> Range<usize> {
+    assert!(range.end <= SLOT_BYTES, "bytes {range:?} of a slot of {SLOT_BYTES}");
+    let start = first + parity(barrier) * SLOT_BYTES;
+    start + range.start..start + range.end
+}
+
+fn parity(barrier: u32) -> usize {
+    barrier as usize % 2
+}

@@ -1,0 +1,125 @@
+//! What a rank calls, as others see it: enough to find that two ranks call different things before an element is used.
+
+use crate::area::CALL_WORDS;
+use hocket_kernels::{DType, ReduceOp};
+use std::fmt;
+
+/// The collectives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are the definition")]
+pub enum What {
+    Barrier,
+    Broadcast,
+    AllGather,
+    Gather,
+    Scatter,
+    AllToAll,
+    AllReduce,
+    Reduce,
+    ReduceScatter,
+}
+
+const WHATS: [What; 9] = [
+    What::Barrier,
+    What::Broadcast,
+    What::AllGather,
+    What::Gather,
+    What::Scatter,
+    What::AllToAll,
+    What::AllReduce,
+    What::Reduce,
+    What::ReduceScatter,
+];
+
+/// How elements are reduced: the first two that must agree.
+pub type Reduction = (ReduceOp, DType);
+
+/// One member's call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// Which collective.
+    pub what: What,
+    /// Of reductions.
+    pub reduction: Option<Reduction>,
+    /// Position in the group.
+    pub root: Option<usize>,
+    /// Bytes that this member brings: of its largest piece where it brings several.
+    pub bytes: usize,
+    /// Where they lie in its arena, if they do.
+    pub offset: Option<u64>,
+}
+
+/// In place of what is not there.
+const NONE: u64 = u64::MAX;
+
+impl Call {
+    /// As published.
+    pub fn encode(&self) -> [u64; CALL_WORDS] {
+        let what = WHATS.iter().position(|&each| each == self.what).unwrap_or_default() as u64;
+        let reduction = self.reduction.map_or(NONE >> 32, |(op, dtype)| (op as u64) << 8 | dtype as u64);
+        [
+            what << 32 | reduction,
+            self.root.map_or(NONE, |root| root as u64),
+            self.bytes as u64,
+            self.offset.unwrap_or(NONE),
+        ]
+    }
+
+    /// Whether another member, whose words these are, calls the same as we. What each brings may differ where the
+    /// collective allows it.
+    pub fn agrees_with(&self, words: &[u64; CALL_WORDS]) -> bool {
+        let own = self.encode();
+        let same_bytes = match self.what {
+            What::Barrier | What::AllReduce | What::Reduce | What::ReduceScatter => true,
+            What::Broadcast | What::AllGather | What::Gather | What::Scatter | What::AllToAll => false,
+        };
+        own[..2] == words[..2] && (!same_bytes || own[2] == words[2])
+    }
+}
+
+/// For messages: of our own call, and of another's words.
+pub fn describe(words: &[u64; CALL_WORDS]) -> String {
+    let what = WHATS.get((words[0] >> 32) as usize);
+    let mut text = what.map_or_else(|| "something unknown".to_owned(), ToString::to_string);
+    let reduction = words[0] as u32;
+    if reduction != NONE as u32 {
+        let op = match reduction >> 8 {
+            op if op == ReduceOp::Sum as u32 => "sum",
+            op if op == ReduceOp::Min as u32 => "min",
+            op if op == ReduceOp::Max as u32 => "max",
+            _ => "another reduction",
+        };
+        let dtype = DType::ALL.into_iter().find(|each| *each as u32 == reduction & 0xff);
+        text += &format!(
+            " ({op}, {})",
+            dtype.map_or_else(String::new, |dtype| format!("{dtype:?}").to_lowercase())
+        );
+    }
+    text += &format!(" of {} bytes", words[2]);
+    if words[1] != NONE {
+        text += &format!(" with root {}", words[1]);
+    }
+    text
+}
+
+impl fmt::Display for What {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Barrier => "barrier",
+            Self::Broadcast => "broadcast",
+            Self::AllGather => "all_gather",
+            Self::Gather => "gather",
+            Self::Scatter => "scatter",
+            Self::AllToAll => "all_to_all",
+            Self::AllReduce => "all_reduce",
+            Self::Reduce => "reduce",
+            Self::ReduceScatter => "reduce_scatter",
+        })
+    }
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&describe(&self.encode()))
+    }
+}

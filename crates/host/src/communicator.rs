@@ -1,0 +1,188 @@
+//! A group of ranks of one host and the steps that all its collectives are made of: publish, meet, agree.
+
+use crate::area::Area;
+use crate::call::{Call, What, describe};
+use crate::error::Error;
+use crate::waiting::{Patience, has_come};
+use hocket_ids::Rank;
+use hocket_wire::memory::{Mapping, Region};
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// One rank of a group, as every rank knows it.
+#[derive(Debug)]
+pub struct Member {
+    /// Its rank in the job.
+    pub rank: Rank,
+    /// [`crate::AREA_BYTES`] of its arena, zero-filled before the first call of any member.
+    pub area: Region,
+    /// Its arena.
+    pub arena: Arc<Mapping>,
+}
+
+/// Ends waits early: asked every 50 ms.
+pub type Watch<'a> = &'a mut dyn FnMut() -> Option<String>;
+
+/// This rank's end of a group. All members are made with the same members in the same order.
+#[derive(Debug)]
+pub struct Communicator {
+    pub(crate) ranks: Vec<Rank>,
+    pub(crate) areas: Vec<Area>,
+    pub(crate) arenas: Vec<Arc<Mapping>>,
+    /// Our position.
+    pub(crate) own: usize,
+    /// The last barrier that we arrived at.
+    pub(crate) barrier: u32,
+    patience: Patience,
+    timeout: Duration,
+    broken: Option<String>,
+}
+
+impl Communicator {
+    /// `own` is our position among `members`; `timeout` bounds each wait of a collective.
+    pub fn new(members: Vec<Member>, own: usize, timeout: Duration) -> Result<Self, Error> {
+        if own >= members.len() {
+            return Err(Error::Usage(format!("position {own} in a group of {}", members.len())));
+        }
+        let patience = Patience::of(members.len());
+        let (mut ranks, mut areas, mut arenas) = (Vec::new(), Vec::new(), Vec::new());
+        for Member { rank, area, arena } in members {
+            let too_small = || Error::Usage(format!("the area of rank {rank} is too small"));
+            ranks.push(rank);
+            areas.push(Area::new(area).ok_or_else(too_small)?);
+            arenas.push(arena);
+        }
+        Ok(Self { ranks, areas, arenas, own, barrier: 0, patience, timeout, broken: None })
+    }
+
+    /// Ranks of the group.
+    pub fn len(&self) -> usize {
+        self.ranks.len()
+    }
+
+    /// Never: a group has at least our rank.
+    pub fn is_empty(&self) -> bool {
+        self.ranks.is_empty()
+    }
+
+    /// How long a wait may take from now on.
+    pub fn set_timeout(&mut self, timeout: Duration) {
+        self.timeout = timeout;
+    }
+
+    /// Returns after every member has called.
+    pub fn barrier(&mut self, watch: Watch<'_>) -> Result<(), Error> {
+        let call = Call { what: What::Barrier, reduction: None, root: None, bytes: 0, offset: None };
+        self.run(call, watch, |group, watch| group.open(&call, watch).map(drop))
+    }
+
+    /// One collective; a failure leaves the members at different places, so it is the last.
+    pub(crate) fn run(
+        &mut self,
+        call: Call,
+        watch: Watch<'_>,
+        act: impl FnOnce(&mut Self, &mut Step<'_>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        if let Some(why) = &self.broken {
+            return Err(Error::Broken(why.clone()));
+        }
+        if call.root.is_some_and(|root| root >= self.len()) {
+            return Err(Error::Usage(format!("{call}: the group has {} ranks", self.len())));
+        }
+        let outcome = act(self, &mut Step { call, watch });
+        if let Err(error) = &outcome {
+            self.broken = Some(error.to_string());
+        }
+        outcome
+    }
+
+    /// The barrier that comes next: what is put now is published with it.
+    pub(crate) fn next(&self) -> u32 {
+        self.barrier.wrapping_add(1)
+    }
+
+    /// Our own area.
+    pub(crate) fn area(&self) -> &Area {
+        &self.areas[self.own]
+    }
+
+    /// Publishes our call with what was put, meets all, and gives theirs, which agree with ours.
+    pub(crate) fn open(&mut self, call: &Call, step: &mut Step<'_>) -> Result<Calls, Error> {
+        self.area().publish_call(self.next(), call.encode());
+        self.meet(step)?;
+        let mut calls = Calls { most_bytes: 0, all_registered: true };
+        for (at, area) in self.areas.iter().enumerate() {
+            let words = area.call(self.barrier);
+            if !call.agrees_with(&words) {
+                return Err(Error::Mismatch {
+                    own: self.ranks[self.own],
+                    ours: call.to_string(),
+                    other: self.ranks[at],
+                    theirs: describe(&words),
+                });
+            }
+            calls.most_bytes = calls.most_bytes.max(words[2] as usize);
+            calls.all_registered &= words[3] != u64::MAX;
+        }
+        Ok(calls)
+    }
+
+    /// Publishes what was put and waits until all have done so.
+    pub(crate) fn meet(&mut self, step: &mut Step<'_>) -> Result<(), Error> {
+        self.barrier = self.next();
+        let system = |error: io::Error| Error::System { what: step.call.to_string(), why: error.to_string() };
+        self.area().arrive(self.barrier).map_err(system)?;
+        let mut deadline = None; // no clock is read unless we must sleep
+        let mut given_up = None;
+        for (at, area) in self.areas.iter().enumerate() {
+            if at == self.own {
+                continue;
+            }
+            let give_up = || {
+                given_up = (step.watch)();
+                let now = Instant::now();
+                given_up.is_some() || now >= *deadline.get_or_insert(now + self.timeout)
+            };
+            if !self.patience.wait(area, self.barrier, give_up).map_err(system)? {
+                return Err(match given_up {
+                    Some(why) => Error::GivenUp { what: step.call.to_string(), why },
+                    None => self.absent(&step.call),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// What a member published with its call: bytes and, if registered, where.
+    pub(crate) fn brought(&self, at: usize) -> (usize, Option<Region>) {
+        let words = self.areas[at].call(self.barrier);
+        let bytes = words[2] as usize;
+        (bytes, Region::new(&self.arenas[at], words[3], bytes as u64))
+    }
+
+    /// Where `bytes` lie in our arena, if they do.
+    pub(crate) fn offset(&self, bytes: &[u8]) -> Option<u64> {
+        self.arenas[self.own].offset_of(bytes)
+    }
+
+    fn absent(&self, call: &Call) -> Error {
+        let late = |at: &usize| !has_come(self.areas[*at].arrived(), self.barrier);
+        let absent = (0..self.len()).filter(late).map(|at| self.ranks[at]).collect();
+        Error::Absent { what: call.to_string(), absent, timeout_s: self.timeout.as_secs_f64() }
+    }
+}
+
+/// A collective under way.
+pub(crate) struct Step<'a> {
+    call: Call,
+    watch: Watch<'a>,
+}
+
+/// What all members' calls say together.
+pub(crate) struct Calls {
+    /// The most that one brings.
+    pub most_bytes: usize,
+    /// Whether each has it in its arena.
+    pub all_registered: bool,
+}

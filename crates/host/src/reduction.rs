@@ -1,0 +1,204 @@
+//! Collectives that reduce. All sources are taken in the order of the group, whoever reduces: every member gets the same bits.
+//!
+//! - Small: each member reads what all put and reduces it all: one barrier.
+//! - Registered: each member reduces its part straight out of all buckets, and writes it to all of them while it is in the
+//!   cache: memory is read once and written once, the least there is.
+//! - Else: slot by slot. While a slot is put, the one before is reduced, and of the one before that, what all have reduced is taken:
+//!   one barrier a slot.
+
+use crate::area::SLOT_BYTES;
+use crate::call::{Call, Reduction, What};
+use crate::communicator::{Communicator, Step, Watch};
+use crate::error::Error;
+use hocket_kernels::reduce_many;
+use hocket_wire::memory::Region;
+use std::ops::Range;
+
+/// Up to here each member reduces all, `bytes · members` of it; beyond, two more barriers cost less.
+const FLAT_BYTES: usize = 128 * 1024;
+/// Reduced and written to all before the next: with its copies it stays in a cache of the second level.
+const BLOCK_BYTES: usize = 16 * 1024;
+/// Parts start at cache lines.
+const LINE_BYTES: usize = 64;
+
+impl Communicator {
+    /// `bytes` become the reduction of all members', in place.
+    pub fn all_reduce(
+        &mut self,
+        bytes: &mut [u8],
+        reduction: Reduction,
+        watch: Watch<'_>,
+    ) -> Result<(), Error> {
+        self.reduce_to(What::AllReduce, bytes, reduction, None, watch)
+    }
+
+    /// The same for the member at `root` alone; others keep theirs, unless all are registered.
+    pub fn reduce(
+        &mut self,
+        bytes: &mut [u8],
+        reduction: Reduction,
+        root: usize,
+        watch: Watch<'_>,
+    ) -> Result<(), Error> {
+        self.reduce_to(What::Reduce, bytes, reduction, Some(root), watch)
+    }
+
+    /// `output` becomes the reduction of all members' piece for us: piece *i* of `inputs`, all of one length, is for member *i*.
+    pub fn reduce_scatter(
+        &mut self,
+        inputs: &[&[u8]],
+        output: &mut [u8],
+        reduction: Reduction,
+        watch: Watch<'_>,
+    ) -> Result<(), Error> {
+        if inputs.len() != self.len() || inputs.iter().any(|piece| piece.len() != output.len()) {
+            let lengths: Vec<usize> = inputs.iter().map(|piece| piece.len()).collect();
+            let what = format!("reduce_scatter of pieces of {lengths:?} bytes into {}", output.len());
+            return Err(Error::Usage(format!("{what}: {} equal pieces are needed", self.len())));
+        }
+        let bytes = output.len();
+        let call =
+            Call { what: What::ReduceScatter, reduction: Some(reduction), root: None, bytes, offset: None };
+        self.run(call, watch, |group, step| {
+            let room = SLOT_BYTES / group.len() / LINE_BYTES * LINE_BYTES;
+            let mut at = 0;
+            loop {
+                let range = at..(at + room).min(bytes);
+                for (to, piece) in inputs.iter().enumerate() {
+                    let start = to * room;
+                    let slot = group.area().slot_mut(group.next(), start..start + range.len());
+                    slot.copy_from_slice(&piece[range.clone()]);
+                }
+                if at == 0 {
+                    group.open(&call, step).map(drop)?
+                } else {
+                    group.meet(step)?
+                }
+                let start = group.own * room;
+                let sources = group.slots(start..start + range.len());
+                reduce_into(&mut output[range], &sources, reduction);
+                at += room;
+                if at >= bytes {
+                    return Ok(());
+                }
+            }
+        })
+    }
+
+    fn reduce_to(
+        &mut self,
+        what: What,
+        bytes: &mut [u8],
+        reduction: Reduction,
+        root: Option<usize>,
+        watch: Watch<'_>,
+    ) -> Result<(), Error> {
+        let offset = self.offset(bytes).filter(|_| what == What::AllReduce);
+        let call = Call { what, reduction: Some(reduction), root, bytes: bytes.len(), offset };
+        let takes = root.is_none_or(|root| root == self.own);
+        self.run(call, watch, |group, step| {
+            if bytes.len() * group.len() <= FLAT_BYTES {
+                group.area().slot_mut(group.next(), 0..bytes.len()).copy_from_slice(bytes);
+                group.open(&call, step)?;
+                if takes {
+                    reduce_into(bytes, &group.slots(0..bytes.len()), reduction);
+                }
+                return Ok(());
+            }
+            if group.open(&call, step)?.all_registered {
+                group.reduce_in_place(bytes.len(), reduction)?;
+                return group.meet(step);
+            }
+            group.reduce_by_slots(bytes, reduction, takes, step)
+        })
+    }
+
+    /// Bytes `range` of what all have published.
+    fn slots(&self, range: Range<usize>) -> Vec<&[u8]> {
+        self.areas.iter().map(|area| area.slot(self.barrier, range.clone())).collect()
+    }
+
+    fn reduce_in_place(&self, bytes: usize, (op, dtype): Reduction) -> Result<(), Error> {
+        let mut buckets = Vec::with_capacity(self.len());
+        for at in 0..self.len() {
+            let outside =
+                || Error::Usage(format!("rank {} published memory outside its arena", self.ranks[at]));
+            buckets.push(self.brought(at).1.ok_or_else(outside)?);
+        }
+        let own = part(bytes, self.len(), self.own);
+        for start in own.clone().step_by(BLOCK_BYTES) {
+            let len = BLOCK_BYTES.min(own.end - start);
+            let blocks: Vec<Region> = buckets.iter().map(|bucket| bucket.sub(start, len)).collect();
+            let sources: Vec<&[u8]> = blocks[1..].iter().map(Region::as_bytes).collect();
+            reduce_many(op, dtype, blocks[0].as_bytes_mut(), &sources);
+            for block in &blocks[1..] {
+                block.as_bytes_mut().copy_from_slice(blocks[0].as_bytes());
+            }
+        }
+        Ok(())
+    }
+
+    fn reduce_by_slots(
+        &mut self,
+        bytes: &mut [u8],
+        reduction: Reduction,
+        takes: bool,
+        step: &mut Step<'_>,
+    ) -> Result<(), Error> {
+        let members = self.len();
+        let len = bytes.len();
+        let steps = len.div_ceil(SLOT_BYTES);
+        let chunk = |at: usize| at * SLOT_BYTES..((at + 1) * SLOT_BYTES).min(len);
+        for at in 0..steps + 2 {
+            if at < steps {
+                // Our own part is read where it is.
+                let (range, own) = (chunk(at), part(chunk(at).len(), members, self.own));
+                for others in [0..own.start, own.end..range.len()] {
+                    let slot = self.area().slot_mut(self.next(), others.clone());
+                    slot.copy_from_slice(&bytes[range.start + others.start..range.start + others.end]);
+                }
+            }
+            if at > 0 && at <= steps {
+                let range = chunk(at - 1);
+                let own = part(range.len(), members, self.own);
+                let place = range.start + own.start..range.start + own.end;
+                let mut sources = self.slots(own);
+                sources[self.own] = &bytes[place.clone()];
+                let result = self.area().result_mut(self.next(), 0..place.len());
+                reduce_into(result, &sources, reduction);
+                if takes {
+                    bytes[place].copy_from_slice(result);
+                }
+            }
+            if at > 1 && takes {
+                let range = chunk(at - 2);
+                for from in (0..members).filter(|from| *from != self.own) {
+                    let of = part(range.len(), members, from);
+                    let result = self.areas[from].result(self.barrier, 0..of.len());
+                    bytes[range.start + of.start..range.start + of.end].copy_from_slice(result);
+                }
+            }
+            if at <= steps {
+                self.meet(step)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `output` becomes the reduction of `sources`, block by block in the first-level cache.
+fn reduce_into(output: &mut [u8], sources: &[&[u8]], (op, dtype): Reduction) {
+    let Some((first, rest)) = sources.split_first() else { return };
+    for (at, block) in output.chunks_mut(BLOCK_BYTES).enumerate() {
+        let range = at * BLOCK_BYTES..at * BLOCK_BYTES + block.len();
+        block.copy_from_slice(&first[range.clone()]);
+        let rest: Vec<&[u8]> = rest.iter().map(|source| &source[range.clone()]).collect();
+        reduce_many(op, dtype, block, &rest);
+    }
+}
+
+/// The part of `bytes` that member `at` of `members` reduces.
+fn part(bytes: usize, members: usize, at: usize) -> Range<usize> {
+    let each = bytes.div_ceil(members).next_multiple_of(LINE_BYTES);
+    (at * each).min(bytes)..((at + 1) * each).min(bytes)
+}

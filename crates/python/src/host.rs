@@ -1,0 +1,212 @@
+//! `HostGroup`: blocking collectives of one host, by the calling thread. Waits release the GIL.
+//!
+//! Buffers come as (address, bytes), since not every framework's element types have a buffer protocol. Invariant behind
+//! each `unsafe` here, which `_native.pyi` states as the caller's: the memory is there, and nobody else uses it, until the call returns.
+
+use crate::engine::{Engine, Memory, duration};
+use crate::exceptions::error;
+use hocket_executor::Engine as Executor;
+use hocket_host::{AREA_BYTES, Communicator, Error, Member};
+use hocket_ids::Rank;
+use hocket_kernels::{DType, ReduceOp};
+use hocket_wire::memory::Region;
+use pyo3::prelude::*;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+/// Address and length of memory that the caller lends.
+type Lent = (usize, usize);
+
+/// A group of ranks of this host; see `_native.pyi`.
+#[pyclass(module = "hocket._native", frozen)]
+pub struct HostGroup {
+    group: Mutex<Communicator>,
+    executor: Arc<Executor>,
+    /// Others read our area as long as they may call.
+    _area: Py<Memory>,
+}
+
+fn bytes<'a>((address, len): Lent) -> &'a [u8] {
+    if len == 0 {
+        return &[];
+    }
+    // SAFETY: the module's invariant.
+    unsafe { std::slice::from_raw_parts(address as *const u8, len) }
+}
+
+fn bytes_mut<'a>((address, len): Lent) -> &'a mut [u8] {
+    if len == 0 {
+        return &mut [];
+    }
+    // SAFETY: the module's invariant.
+    unsafe { std::slice::from_raw_parts_mut(address as *mut u8, len) }
+}
+
+fn all<'a>(lent: &[Lent]) -> Vec<&'a [u8]> {
+    lent.iter().map(|&each| bytes(each)).collect()
+}
+
+fn all_mut<'a>(lent: &[Lent]) -> Vec<&'a mut [u8]> {
+    lent.iter().map(|&each| bytes_mut(each)).collect()
+}
+
+fn reduction(py: Python<'_>, op: &str, dtype: &str) -> PyResult<(ReduceOp, DType)> {
+    let known = DType::ALL.into_iter().find(|each| format!("{each:?}").to_lowercase() == dtype);
+    let dtype =
+        known.ok_or_else(|| error(py, "UsageError", &format!("there is no element type `{dtype}`")))?;
+    let op = match op {
+        "sum" => ReduceOp::Sum,
+        "min" => ReduceOp::Min,
+        "max" => ReduceOp::Max,
+        _ => return Err(error(py, "UsageError", &format!("there is no reduction `{op}`"))),
+    };
+    Ok((op, dtype))
+}
+
+impl HostGroup {
+    /// Runs `act` without the GIL; Ctrl-C and the job's failure end its waits.
+    fn run(
+        &self,
+        py: Python<'_>,
+        act: impl FnOnce(&mut Communicator, &mut dyn FnMut() -> Option<String>) -> Result<(), Error> + Send,
+    ) -> PyResult<()> {
+        let mut signal = None;
+        let outcome = py.detach(|| {
+            let mut watch = || {
+                if let Some(failure) = self.executor.failure() {
+                    return Some(failure.to_string());
+                }
+                Python::attach(|py| py.check_signals()).err().map(|raised| {
+                    signal = Some(raised);
+                    "interrupted".to_owned()
+                })
+            };
+            act(&mut self.group.lock().unwrap_or_else(PoisonError::into_inner), &mut watch)
+        });
+        match (outcome, signal) {
+            (_, Some(raised)) => Err(raised),
+            (Err(cause), None) => {
+                let class = match cause {
+                    Error::Absent { .. } | Error::GivenUp { .. } | Error::Broken(_) => "PeerError",
+                    Error::Mismatch { .. } | Error::Usage(_) => "UsageError",
+                    Error::System { .. } => "Error",
+                };
+                Err(error(py, class, &cause.to_string()))
+            }
+            (Ok(()), None) => Ok(()),
+        }
+    }
+}
+
+#[pymethods]
+impl HostGroup {
+    #[classattr]
+    const AREA_BYTES: usize = AREA_BYTES;
+
+    #[new]
+    #[pyo3(signature = (engine, area, *, members, timeout_s))]
+    fn new(
+        py: Python<'_>,
+        engine: &Engine,
+        area: Py<Memory>,
+        members: Vec<(u32, u64)>,
+        timeout_s: f64,
+    ) -> PyResult<Self> {
+        let executor = engine.executor();
+        let mut known = Vec::with_capacity(members.len());
+        let mut own = None;
+        for (at, (rank, offset)) in members.into_iter().enumerate() {
+            let rank = Rank(rank);
+            if rank == executor.rank() {
+                own = Some(at);
+            }
+            let wrong = |what| error(py, "UsageError", &format!("rank {rank} {what}"));
+            let arena = executor.arena(rank).ok_or_else(|| wrong("is not on this host"))?;
+            let area =
+                Region::new(&arena, offset, AREA_BYTES as u64).ok_or_else(|| wrong("has no such area"))?;
+            known.push(Member { rank, area, arena });
+        }
+        let own = own.ok_or_else(|| error(py, "UsageError", "this rank is not a member"))?;
+        let group = Communicator::new(known, own, duration(py, timeout_s)?)
+            .map_err(|cause| error(py, "UsageError", &cause.to_string()))?;
+        Ok(Self { group: Mutex::new(group), executor: Arc::clone(executor), _area: area })
+    }
+
+    fn set_timeout(&self, py: Python<'_>, timeout_s: f64) -> PyResult<()> {
+        let timeout = duration(py, timeout_s)?;
+        self.group.lock().unwrap_or_else(PoisonError::into_inner).set_timeout(timeout);
+        Ok(())
+    }
+
+    fn barrier(&self, py: Python<'_>) -> PyResult<()> {
+        self.run(py, |group, watch| group.barrier(watch))
+    }
+
+    fn broadcast(&self, py: Python<'_>, buffer: Lent, root: usize) -> PyResult<()> {
+        self.run(py, |group, watch| group.broadcast(bytes_mut(buffer), root, watch))
+    }
+
+    fn all_gather(&self, py: Python<'_>, input: Lent, outputs: Vec<Lent>) -> PyResult<()> {
+        self.run(py, |group, watch| group.all_gather(bytes(input), &mut all_mut(&outputs), watch))
+    }
+
+    fn gather(&self, py: Python<'_>, input: Lent, outputs: Vec<Lent>, root: usize) -> PyResult<()> {
+        self.run(py, |group, watch| group.gather(bytes(input), &mut all_mut(&outputs), root, watch))
+    }
+
+    fn scatter(&self, py: Python<'_>, inputs: Vec<Lent>, output: Lent, root: usize) -> PyResult<()> {
+        self.run(py, |group, watch| group.scatter(&all(&inputs), bytes_mut(output), root, watch))
+    }
+
+    fn all_to_all(&self, py: Python<'_>, inputs: Vec<Lent>, outputs: Vec<Lent>) -> PyResult<()> {
+        self.run(py, |group, watch| group.all_to_all(&all(&inputs), &mut all_mut(&outputs), watch))
+    }
+
+    fn all_reduce(&self, py: Python<'_>, buffer: Lent, op: &str, dtype: &str) -> PyResult<()> {
+        let reduction = reduction(py, op, dtype)?;
+        self.run(py, |group, watch| group.all_reduce(bytes_mut(buffer), reduction, watch))
+    }
+
+    fn reduce(&self, py: Python<'_>, buffer: Lent, op: &str, dtype: &str, root: usize) -> PyResult<()> {
+        let reduction = reduction(py, op, dtype)?;
+        self.run(py, |group, watch| group.reduce(bytes_mut(buffer), reduction, root, watch))
+    }
+
+    fn reduce_scatter(
+        &self,
+        py: Python<'_>,
+        inputs: Vec<Lent>,
+        output: Lent,
+        op: &str,
+        dtype: &str,
+    ) -> PyResult<()> {
+        let reduction = reduction(py, op, dtype)?;
+        self.run(py, |group, watch| group.reduce_scatter(&all(&inputs), bytes_mut(output), reduction, watch))
+    }
+
+    fn time_all_reduce(
+        &self,
+        py: Python<'_>,
+        buffer: Lent,
+        op: &str,
+        dtype: &str,
+        calls: usize,
+    ) -> PyResult<Vec<u64>> {
+        let reduction = reduction(py, op, dtype)?;
+        let mut times_ns = Vec::with_capacity(calls);
+        self.run(py, |group, watch| {
+            for _ in 0..calls {
+                let began = Instant::now();
+                group.all_reduce(bytes_mut(buffer), reduction, watch)?;
+                times_ns.push(began.elapsed().as_nanos() as u64);
+            }
+            Ok(())
+        })?;
+        Ok(times_ns)
+    }
+}
+
+/// Adds this file's names to the module.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<HostGroup>()
+}
