@@ -1,0 +1,44 @@
+"""Start the ranks of a benchmark of collectives, and bring home what rank 0 wrote down."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+import msgspec
+
+from hocket.bench.collectives import mpirun
+from hocket.bench.collectives.contenders import catalogue
+from hocket.bench.collectives.request import Request
+from hocket.bench.collectives.result import Result
+from hocket.errors import Error, UsageError
+from hocket.launch.processes import ProcessSpec
+from hocket.launch.run import launch
+
+
+def measure(request: Request, *, world: int) -> Result:
+    """Run all contenders on `world` ranks of this machine; progress goes to stderr.
+
+    Raises:
+        UsageError: a contender is unknown, or something that it needs is not here.
+        Error: a rank failed.
+    """
+    if len(set(request.contenders)) < len(request.contenders):
+        raise UsageError(f"contenders {', '.join(request.contenders)}: each can be there only once")
+    entries = [catalogue.find(name) for name in request.contenders]
+    for entry in entries:
+        entry.check(world)
+    with tempfile.TemporaryDirectory(prefix="hocket-bench-") as directory:
+        asked, written = Path(directory) / "request.json", Path(directory) / "result.json"
+        asked.write_bytes(msgspec.json.encode(request))
+        argv = [sys.executable, "-m", "hocket.bench.collectives.rank", str(asked), str(written)]
+        if any(entry.by_mpirun for entry in entries):
+            processes = [mpirun.process(argv, world=world, tcp=request.tcp)]
+        else:
+            processes = [ProcessSpec(argv=argv)] * world
+        sys.stderr.flush()
+        outcome = launch(processes, quiet_others=True, out=sys.stderr.buffer, err=sys.stderr.buffer)
+        if outcome.failures:
+            raise Error(f"the benchmark failed: {outcome.failures[0]}")
+        return msgspec.json.decode(written.read_bytes(), type=Result)
