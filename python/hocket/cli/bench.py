@@ -39,13 +39,24 @@ def _names(_context: click.Context, _option: click.Parameter, text: str) -> tupl
     return tuple(each.strip() for each in text.split(",") if each.strip())
 
 
+def _place(_context: click.Context, _option: click.Parameter, path: Path | None) -> Path | None:
+    """Known before minutes are spent on what is to be written there."""
+    if path is not None and not path.parent.is_dir():
+        raise click.BadParameter(f"there is no folder {path.parent}")
+    return path
+
+
 def _write(path: Path | None, result: Any) -> None:
     if path is not None:
         path.write_text(json.dumps(result, indent=2) + "\n")
 
 
 json_option = click.option(
-    "--json", "out", type=click.Path(path_type=Path), help="Also write the numbers here."
+    "--json",
+    "out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    callback=_place,
+    help="Also write the numbers here.",
 )
 
 
@@ -64,19 +75,23 @@ def _collective(what: str, doc: str) -> None:
     @click.option(
         "-n", "--world", type=click.IntRange(2), default=4, show_default=True, help="Ranks on this machine."
     )
-    @click.option(
-        "--sizes", callback=_sizes, help="Bytes of a rank's buffer.  [default: 4KB,64KB,1MB,25MB]"
-    )
+    @click.option("--sizes", callback=_sizes, help="Bytes of a rank's buffer.  [default: 4KB,64KB,1MB,25MB]")
     @click.option("--from", "first", callback=_sizes, help="Instead of --sizes: the smallest,")
     @click.option("--to", "last", callback=_sizes, help="the largest,")
-    @click.option("--factor", type=click.FloatRange(1, min_open=True), help="from one to the next.  [default: 4]")
     @click.option(
-        "--dtype", type=click.Choice(["f32", "f64", "i32", "i64"]), default="f32", show_default=True, help="Elements."
+        "--factor", type=click.FloatRange(1, min_open=True), help="from one to the next.  [default: 4]"
+    )
+    @click.option(
+        "--dtype",
+        type=click.Choice(["f32", "f64", "i32", "i64"]),
+        default="f32",
+        show_default=True,
+        help="Elements.",
     )
     @click.option(
         "--rounds", type=click.IntRange(1), default=20, show_default=True, help="Turns of each contender."
     )
-    @click.option("--ours", default="engine", show_default=True, callback=_names, help="Hocket's contenders.")
+    @click.option("--ours", default="engine", show_default=True, callback=_names, help="Hocket's own.")
     @click.option(
         "--against", default="", callback=_names, help="Other libraries in the same run: gloo, mpi, nccl."
     )
@@ -88,11 +103,20 @@ def _collective(what: str, doc: str) -> None:
         help="The engine's.",
     )
     @click.option(
-        "--chunk-bytes", type=click.IntRange(64), default=524_288, show_default=True, help="The engine's pipelining unit."
+        "--chunk-bytes",
+        type=click.IntRange(64),
+        default=524_288,
+        show_default=True,
+        help="The engine's pipelining unit.",
     )
-    @click.option("--tcp", is_flag=True, help="Loopback TCP between the ranks, no shared memory, for all contenders.")
     @click.option(
-        "--plot", type=click.Path(path_type=Path, dir_okay=False), help="Also draw time and bandwidth here, as SVG."
+        "--tcp", is_flag=True, help="Loopback TCP between the ranks, no shared memory, for all contenders."
+    )
+    @click.option(
+        "--plot",
+        type=click.Path(path_type=Path, dir_okay=False),
+        callback=_place,
+        help="Also draw time and bandwidth here, as SVG.",
     )
     @json_option
     def verb(
@@ -143,7 +167,7 @@ def _chosen(
 ) -> tuple[int, ...]:
     """Those of --sizes, or from --from to --to."""
     if not (first or last or factor):
-        return sizes or DEFAULT_SIZES_BYTES
+        return tuple(dict.fromkeys(sizes)) or DEFAULT_SIZES_BYTES
     if sizes or len(first) != 1 or len(last) != 1:
         raise click.UsageError("sizes are given by --sizes, or by --from, --to and perhaps --factor")
     if first[0] > last[0]:
@@ -167,8 +191,8 @@ for _what, _first_line in {
         _what,
         f"""{_first_line}: Hocket and other libraries in turns, results checked.
 
-        Time is the slowest rank's per call, median over rounds. Bandwidths are those of nccl-tests: size over time, and what the
-        busiest link carries of it. Small sizes are called up to 100 times in a row; `wrong` counts elements that are not as they must be.
+        Time is the slowest rank's per call, median over rounds. Bandwidths are those of nccl-tests: size over time, and what a link
+        carries of it. Small ones are called up to 100 times in a row. `wrong` counts elements that are not as they must be.
 
         Example: hocket bench {_what} --world 4 --sizes 4KB,25MB --against gloo,mpi
         """,

@@ -6,7 +6,6 @@ Values are small integers, so that sums are exact in every element type and in e
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,31 +15,23 @@ Elements = npt.NDArray[np.generic]
 DTYPES = {"f32": np.float32, "f64": np.float64, "i32": np.int32, "i64": np.int64}
 """Element types that every contender has, as NumPy has them."""
 ROOT = 0
-PATTERN = 64
-"""Elements repeat after so many, an even number that is no multiple of any rank's part in practice."""
+PATTERN = 61
+"""Elements repeat after so many: a prime, so that pieces of round sizes that change places are noticed."""
 
-
-class Collective(NamedTuple):
-    """`bus(n)`: bytes that the busiest link carries, as a share of the size.
-
-    nccl-tests, doc/PERFORMANCE.md: size over time is the algorithm bandwidth, that times `bus(n)` the bus bandwidth, which compares
-    with the hardware whatever the number of ranks. As there, size is that of a rank's whole buffer: what it receives in an
-    all-gather, what it gives to a reduce-scatter.
-    """
-
-    bus: Callable[[int], float]
-    adds: bool
-    """Whether the result is a sum: a buffer of zeros then stays as it is, however often the collective is repeated."""
-
-
-COLLECTIVES = {
-    "all_reduce": Collective(lambda n: 2 * (n - 1) / n, adds=True),
-    "reduce_scatter": Collective(lambda n: (n - 1) / n, adds=True),
-    "all_gather": Collective(lambda n: (n - 1) / n, adds=False),
-    "all_to_all": Collective(lambda n: (n - 1) / n, adds=False),
-    "broadcast": Collective(lambda _: 1.0, adds=False),
-    "reduce": Collective(lambda _: 1.0, adds=True),
+BUS: dict[str, Callable[[int], float]] = {
+    "all_reduce": lambda n: 2 * (n - 1) / n,
+    "reduce_scatter": lambda n: (n - 1) / n,
+    "all_gather": lambda n: (n - 1) / n,
+    "all_to_all": lambda n: (n - 1) / n,
+    "broadcast": lambda _: 1.0,
+    "reduce": lambda _: 1.0,
 }
+"""The collectives, and by number of ranks the share of the size that each rank's link must carry.
+
+nccl-tests, doc/PERFORMANCE.md: size over time is the algorithm bandwidth; times this share it is the bus bandwidth, which compares
+with the hardware whatever the number of ranks. As there, size is that of a rank's whole buffer: what an all-gather gives it, what
+it gives to a reduce-scatter.
+"""
 
 
 def elements_of(size_bytes: int, dtype: str, world: int) -> int:

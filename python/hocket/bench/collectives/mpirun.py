@@ -1,7 +1,7 @@
 """How `mpirun` starts the ranks of a benchmark, so that MPI is a contender like the others.
 
-It runs below our launcher, as if it were the only rank: its ranks then get the job's store and secret from their environment, and all
-of them end when the launcher does. What they are in the job they read from MPI's own variables.
+It runs below our launcher, as if it were the only rank: its ranks then get the job's store and secret from their environment, and
+all of them end when the launcher does. What they are in the job they read from MPI's own variables.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ from hocket.launch.processes import ProcessSpec
 OURS = ("HOCKET_RANK", "HOCKET_WORLD", "HOCKET_LOCAL_RANK", "HOCKET_LOCAL_WORLD")
 """What the launcher says about `mpirun` itself, which is not true of its ranks."""
 
+YIELD = "OMPI_MCA_mpi_yield_when_idle"
+"""1: a rank that waits inside MPI lets others have the core."""
+
 
 def find() -> str:
     """The `mpirun` beside this Python, else that of the PATH; UsageError when there is none."""
@@ -30,7 +33,10 @@ def find() -> str:
 
 
 def process(argv: Sequence[str], *, world: int, tcp: bool) -> ProcessSpec:
-    """`world` ranks of a command. Flags and variables are Open MPI's; others know how to start more ranks than cores by themselves."""
+    """`world` ranks of a command. Flags and variables are Open MPI's.
+
+    Ranks are bound to no core: threads of the other contenders would be, too.
+    """
     without_ours = [part for name in OURS for part in ("-u", name)]
     placed = ["--map-by", ":oversubscribe", "--bind-to", "none"]
     return ProcessSpec(
@@ -46,7 +52,7 @@ def _environment(*, crowded: bool, tcp: bool) -> dict[str, str]:
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         # Open MPI sets it by itself when it knows that cores are fewer, which it may not in a container.
-        "OMPI_MCA_mpi_yield_when_idle": str(int(crowded)),
+        YIELD: str(int(crowded)),
     }
     if tcp:
         environment |= {

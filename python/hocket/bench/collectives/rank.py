@@ -2,9 +2,9 @@
 
 Started on every rank by `hocket.bench.collectives.run`, with the file of the request and the one that rank 0 writes the result to.
 
-A round at one size is, for each contender: all ranks meet at the job's store, where they sleep while they wait; one call that is not
-timed lines the ranks up, and wakes the contender's threads; then `calls` calls in a row, timed as one. Who begins changes from round to
-round, since who comes second finds other caches. Time per call is that of the slowest rank, over `calls`.
+A round at one size is, for each contender: all ranks meet at the job's store, where they sleep while they wait; one call that is
+not timed lines the ranks up and wakes the contender's threads; then come `calls` calls in a row, timed as one. Who begins changes
+from round to round, since who comes second finds other caches. Time per call is that of the slowest rank, over `calls`.
 """
 
 from __future__ import annotations

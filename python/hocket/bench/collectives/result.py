@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from hocket.bench.collectives.definitions import COLLECTIVES
+from hocket.bench.collectives.definitions import BUS
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,7 +99,7 @@ def row(
         median_s=median_s,
         p95_s=quantile(times_s, 0.95),
         algorithm_byte_per_s=algorithm_byte_per_s,
-        bus_byte_per_s=algorithm_byte_per_s * COLLECTIVES[what].bus(world),
+        bus_byte_per_s=algorithm_byte_per_s * BUS[what](world),
         ratio=statistics.median(own_s / one_s for own_s, one_s in zip(times_s, first_s, strict=True)),
         wrong=wrong,
     )

@@ -24,6 +24,8 @@ def measure(request: Request, *, world: int) -> Result:
         UsageError: a contender is unknown, or something that it needs is not here.
         Error: a rank failed.
     """
+    if not request.contenders:
+        raise UsageError(f"nobody is to be measured\nhint: {', '.join(catalogue.CATALOGUE)}")
     if len(set(request.contenders)) < len(request.contenders):
         raise UsageError(f"contenders {', '.join(request.contenders)}: each can be there only once")
     entries = [catalogue.find(name) for name in request.contenders]
@@ -33,12 +35,14 @@ def measure(request: Request, *, world: int) -> Result:
         asked, written = Path(directory) / "request.json", Path(directory) / "result.json"
         asked.write_bytes(msgspec.json.encode(request))
         argv = [sys.executable, "-m", "hocket.bench.collectives.rank", str(asked), str(written)]
-        if any(entry.by_mpirun for entry in entries):
+        by_mpirun = any(entry.by_mpirun for entry in entries)
+        processes = [ProcessSpec(argv=argv)] * world
+        if by_mpirun:
             processes = [mpirun.process(argv, world=world, tcp=request.tcp)]
-        else:
-            processes = [ProcessSpec(argv=argv)] * world
         sys.stderr.flush()
         outcome = launch(processes, quiet_others=True, out=sys.stderr.buffer, err=sys.stderr.buffer)
         if outcome.failures:
-            raise Error(f"the benchmark failed: {outcome.failures[0]}")
+            first = outcome.failures[0]
+            # All ranks' words have been shown then, in `mpirun`'s own way.
+            raise Error(f"the benchmark failed: {f'mpirun ended with {first.code}' if by_mpirun else first}")
         return msgspec.json.decode(written.read_bytes(), type=Result)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rich import box
 from rich.table import Table
 
 from hocket.bench.collectives.result import Result, Row
@@ -27,9 +28,11 @@ def head(result: Result) -> str:
 def table(result: Result) -> Table:
     """A row per size and contender; a line between sizes."""
     first = result.contenders[0].name
-    made = Table("size", "contender", "time", "p5 to p95", "algorithm MB/s", "bus MB/s", "wrong", f"time / {first}")
-    for column in (0, 2, 3, 4, 5, 6, 7):
-        made.columns[column].justify = "right"
+    made = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    made.add_column("size", justify="right", no_wrap=True)
+    made.add_column("contender", no_wrap=True)
+    for name in ("time", "p5 to p95", "algorithm\nMB/s", "bus\nMB/s", "wrong", f"time over\n{first}'s"):
+        made.add_column(name, justify="right", no_wrap=True)
     size_bytes = None
     for row in result.rows:
         if size_bytes not in (None, row.size_bytes):
@@ -40,10 +43,15 @@ def table(result: Result) -> Table:
 
 
 def _cells(row: Row) -> list[str]:
+    # In the unit of the median, which stands beside them.
+    low, high = (
+        quantity.seconds(each, like=row.median_s).partition(quantity.NARROW_SPACE)[0]
+        for each in (row.p5_s, row.p95_s)
+    )
     return [
         row.contender,
         quantity.seconds(row.median_s),
-        f"{quantity.seconds(row.p5_s)} to {quantity.seconds(row.p95_s)}",
+        f"{low} to {high}",
         f"{row.algorithm_byte_per_s / MEGA:,.0f}",
         f"{row.bus_byte_per_s / MEGA:,.0f}",
         f"{row.wrong:,}",

@@ -15,7 +15,7 @@ from hocket.launch.rendezvous import Job
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """`make`: on every rank, once it has joined the job. `check(world)`: before ranks are started; UsageError says what is missing."""
+    """`make`: on every rank, once it has joined the job. `check(world)`: before that; UsageError says what this machine lacks."""
 
     make: Callable[[Job, Request], Contender]
     check: Callable[[int], None] = lambda _: None
@@ -49,13 +49,16 @@ def _mpi(job: Job, request: Request) -> Contender:
 
 def _needs_torch(_world: int) -> None:
     if importlib.util.find_spec("torch") is None:
-        raise UsageError("contender `gloo` is PyTorch's, which is not here\nhint: pip install 'hocket[torch]'")
+        raise UsageError(
+            "contender `gloo` is PyTorch's, which is not here\nhint: pip install 'hocket[torch]'"
+        )
 
 
 def _needs_gpus(world: int) -> None:
     _needs_torch(world)
-    import torch  # noqa: PLC0415  # takes seconds
     import torch.distributed as dist  # noqa: PLC0415  # as above
+
+    import torch  # noqa: PLC0415  # takes seconds
 
     if not dist.is_nccl_available():
         raise UsageError("contender `nccl` is not in this PyTorch\nhint: install one for CUDA")
@@ -70,7 +73,9 @@ def _needs_mpi(_world: int) -> None:
     mpirun.find()
     for module, extra in (("mpi4py", "mpi"), ("numba", "kernels")):
         if importlib.util.find_spec(module) is None:
-            raise UsageError(f"contender `mpi` needs {module}, which is not here\nhint: pip install 'hocket[{extra}]'")
+            raise UsageError(
+                f"contender `mpi` needs {module}, which is not here\nhint: pip install 'hocket[{extra}]'"
+            )
 
 
 CATALOGUE: dict[str, Entry] = {

@@ -19,7 +19,7 @@ class Contender(Protocol):
     def prepare(self, what: str, elements: int, dtype: str) -> None:
         """Buffers and whatever the first call of the collective `what` needs, in place of those from before.
 
-        `what` is of `definitions.COLLECTIVES`, the root is `definitions.ROOT`, reductions are sums. `elements` is the length of a
+        `what` is of `definitions.BUS`, the root is `definitions.ROOT`, reductions are sums. `elements` is the length of a
         rank's whole buffer, a multiple of the number of ranks.
         """
 

@@ -5,17 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from hocket import _native
-from hocket.artefacts.plan import Synchroniser
 from hocket.bench.collectives.definitions import DTYPES, ROOT, Elements
 from hocket.bench.collectives.request import Request
 from hocket.launch.rendezvous import Job
-from hocket.planners.compile import all_reduce_program
 from hocket.tracing import algorithms
 from hocket.tracing.topology import Topology
 
 
 class Engine:
-    """As `Contender`. An all-reduce is compiled as that of a plan is, the others as those of a policy are."""
+    """As `Contender`. Programs are compiled as those of a policy are; an all-reduce is then the same, op for op, as a plan's."""
 
     def __init__(self, job: Job, request: Request) -> None:
         """Connect to the other ranks."""
@@ -24,7 +22,9 @@ class Engine:
         self._algorithm, self._chunk_bytes = request.algorithm, request.chunk_bytes
         self._engine = job.engine()
         self._program: int | None = None
-        self._empty = self._engine.load(_native.Builder("empty", job.world).finish(), {}, priority=0, label="empty")
+        self._empty = self._engine.load(
+            _native.Builder("empty", job.world).finish(), {}, priority=0, label="empty"
+        )
         wire = "loopback TCP" if request.tcp else "shared memory"
         self.about = f"{wire}, chunks of {request.chunk_bytes:,} bytes, algorithm {request.algorithm}"
 
@@ -69,14 +69,8 @@ class Engine:
 
     def _compile(self, what: str, elements: int, dtype: str, size_bytes: int) -> _native.Program:
         group = list(range(self._world))
-        algorithm, numbers = self._algorithm, ()
-        if algorithm == "auto":
-            algorithm, numbers = algorithms.choose(what, group, size_bytes, self._topology)
-        if what == "all_reduce":
-            synchroniser = Synchroniser(algorithm=algorithm, sizes=numbers, chunk_bytes=self._chunk_bytes)
-            return all_reduce_program(
-                world=self._world, elements=elements, dtype=dtype, op="sum", scale=1.0, synchroniser=synchroniser
-            )
+        chosen = algorithms.choose(what, group, size_bytes, self._topology)
+        algorithm, numbers = chosen if self._algorithm == "auto" else (self._algorithm, ())
         builder = _native.Builder(what, self._world)
         for rank in group:
             names = ("from", "to") if what == "all_to_all" else ("bucket",)
@@ -94,6 +88,8 @@ class Engine:
                 dst=places[1] if what == "all_to_all" else None,
                 source=None,
             )
+        if what == "all_reduce":
+            builder.ensure_all_reduce(0, group, "sum", 1.0)
         program = builder.finish().lower().fuse().chunk(self._chunk_bytes)
         program.verify()
         return program

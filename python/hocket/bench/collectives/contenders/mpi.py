@@ -16,6 +16,7 @@ import mpi4py
 import numba
 import numpy as np
 
+from hocket.bench.collectives import mpirun
 from hocket.bench.collectives.definitions import DTYPES, ROOT, Elements, own_part
 from hocket.bench.collectives.request import Request
 from hocket.errors import PeerError, UsageError
@@ -42,7 +43,7 @@ class Mpi:
             )
         library = MPI.Get_library_version().partition(",")[0].strip("\0\n ")
         wire = "loopback TCP" if request.tcp else "shared memory"
-        yields = os.environ.get("OMPI_MCA_mpi_yield_when_idle") == "1"
+        yields = os.environ.get(mpirun.YIELD) == "1"
         self.about = f"{library}, {wire}, {'yields' if yields else 'spins'} when idle, not bound to cores"
         # Symbols of the library are looked up through what was linked to it.
         self._library = ctypes.CDLL(MPI.__file__)
@@ -54,6 +55,7 @@ class Mpi:
         self._source = whole = np.zeros(elements, DTYPES[dtype])
         self._result = np.zeros_like(whole) if what == "all_to_all" else whole
         mpi, comm = self._mpi, self._mpi.COMM_WORLD
+        given: tuple[Any, ...]
         kind, op, part = getattr(mpi, TYPES[dtype]), mpi.SUM, elements // comm.size
         at_root = comm.rank == ROOT
         match what:
@@ -61,9 +63,13 @@ class Mpi:
                 self._loop, self._arguments = self._all_reduce(whole, dtype, comm)
             case "reduce":
                 given = (self._in_place, whole) if at_root else (whole, 0)
-                self._loop, self._arguments = self._bind("Reduce", "ppihhih", (*given, elements, kind, op, ROOT, comm))
+                self._loop, self._arguments = self._bind(
+                    "Reduce", "ppihhih", (*given, elements, kind, op, ROOT, comm)
+                )
             case "broadcast":
-                self._loop, self._arguments = self._bind("Bcast", "pihih", (whole, elements, kind, ROOT, comm))
+                self._loop, self._arguments = self._bind(
+                    "Bcast", "pihih", (whole, elements, kind, ROOT, comm)
+                )
             case "all_gather":
                 given = (self._in_place, part, kind, whole, part, kind, comm)
                 self._loop, self._arguments = self._bind("Allgather", "pihpihh", given)
@@ -111,7 +117,7 @@ class Mpi:
         function.argtypes = [{"p": word, "i": ctypes.c_int, "h": handle}[letter] for letter in signature]
         function.restype = ctypes.c_int
 
-        @numba.njit(nogil=True)  # type: ignore[untyped-decorator]
+        @numba.njit(nogil=True)
         def loop(times: int, arguments: tuple[int, ...]) -> int:
             for _ in range(times):
                 code = function(*arguments)

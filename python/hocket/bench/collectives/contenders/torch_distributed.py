@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
+from typing import Any
 
 import numpy as np
 import torch.distributed as dist
@@ -20,7 +20,8 @@ class TorchDistributed:
 
     def __init__(self, backend: str, job: Job) -> None:
         """Make a group of all ranks, and one of this rank alone."""
-        self._rank, self._world, self._timeout = job.rank, job.world, timedelta(seconds=job.settings.timeout_s)
+        self._rank, self._world = job.rank, job.world
+        timeout = timedelta(seconds=job.settings.timeout_s)
         torch.set_num_threads(1)
         if not dist.is_initialized():
             _start(job)
@@ -28,8 +29,8 @@ class TorchDistributed:
         self._device = torch.device("cuda", job.local_rank) if self._on_gpu else torch.device("cpu")
         if self._on_gpu:
             torch.cuda.set_device(self._device)
-        self._group = dist.new_group(backend=backend, timeout=self._timeout)
-        alone = [dist.new_group([rank], timeout=self._timeout, backend=backend) for rank in range(job.world)]
+        self._group = _group(backend, range(job.world), timeout)
+        alone = [_group(backend, [rank], timeout) for rank in range(job.world)]
         self._alone = alone[job.rank]
         self._nothing = torch.zeros(1, device=self._device)
         self._call: Callable[[], object] = lambda: None
@@ -87,9 +88,12 @@ class TorchDistributed:
             torch.cuda.synchronize()
 
 
+def _group(backend: str, ranks: Sequence[int], timeout: timedelta) -> Any:
+    """All ranks of the job must come here, for groups without them, too."""
+    return dist.new_group(list(ranks), timeout=timeout, backend=backend)
+
+
 def _start(job: Job) -> None:
-    """All ranks are on this machine."""
-    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     timeout = timedelta(seconds=job.settings.start_timeout_s)
     if job.rank == 0:
         store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timeout)
