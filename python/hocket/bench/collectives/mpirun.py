@@ -32,22 +32,24 @@ def find() -> str:
     return found
 
 
-def process(argv: Sequence[str], *, world: int, tcp: bool) -> ProcessSpec:
+def process(argv: Sequence[str], *, world: int, tcp: bool, scratch: str) -> ProcessSpec:
     """`world` ranks of a command. Flags and variables are Open MPI's.
 
-    Ranks are bound to no core: threads of the other contenders would be, too.
+    Ranks are bound to no core: threads of the other contenders would be, too. `scratch`: a folder for its files and shared memory.
     """
     without_ours = [part for name in OURS for part in ("-u", name)]
     placed = ["--map-by", ":oversubscribe", "--bind-to", "none"]
     return ProcessSpec(
         argv=["env", *without_ours, find(), "-n", str(world), *placed, *argv],
-        environment=_environment(crowded=world > len(os.sched_getaffinity(0)), tcp=tcp),
+        environment=_environment(crowded=world > len(os.sched_getaffinity(0)), tcp=tcp, scratch=scratch),
     )
 
 
-def _environment(*, crowded: bool, tcp: bool) -> dict[str, str]:
+def _environment(*, crowded: bool, tcp: bool, scratch: str) -> dict[str, str]:
     environment = {
         "OMP_NUM_THREADS": "1",
+        "TMPDIR": scratch,
+        "OMPI_MCA_btl_sm_backing_directory": scratch,
         # It refuses root, who owns most containers, unless told twice.
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
