@@ -176,7 +176,7 @@ all_reduce of f32: 4 ranks on 2 cores; a cache line takes 61 ns from core to cor
   engine: shared memory; an empty call takes 9.10 µs
   gloo: loopback <TCP>; an empty call takes 100 µs
 
-                                          algorithm     bus         time over
+                                          algorithm     bus              over
    size contender    time     p5 to p95        MB/s    MB/s wrong    engine's
 ──────────────────────────────────────────────────────────────────────────────
 4.00 kB engine    22.0 µs  20.0 to 26.0         182     273     0        1.0x

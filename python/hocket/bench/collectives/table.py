@@ -28,10 +28,10 @@ def head(result: Result) -> str:
 def table(result: Result) -> Table:
     """A row per size and contender; a line between sizes."""
     first = result.contenders[0].name
-    made = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    made = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, pad_edge=False)
     made.add_column("size", justify="right", no_wrap=True)
     made.add_column("contender", no_wrap=True)
-    for name in ("time", "p5 to p95", "algorithm\nMB/s", "bus\nMB/s", "wrong", f"time over\n{first}'s"):
+    for name in ("time", "p5 to p95", "algorithm\nMB/s", "bus\nMB/s", "wrong", f"over\n{first}'s"):
         made.add_column(name, justify="right", no_wrap=True)
     size_bytes = None
     for row in result.rows:
