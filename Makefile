@@ -41,7 +41,7 @@ bless: setup ## write the golden files anew; review the difference
 	HOCKET_BLESS=1 $(BIN)/python -m pytest -q tests/programs/test_golden.py
 
 bench: setup ## benchmarks, in alternation with other libraries
-	$(BIN)/hocket bench all_reduce --against gloo
+	$(BIN)/hocket bench all_reduce --against gloo$$(test -x $(BIN)/mpirun && echo ,mpi)
 	$(BIN)/hocket bench hook
 	$(BIN)/hocket bench trace
 	$(BIN)/hocket bench verify

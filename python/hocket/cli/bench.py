@@ -3,24 +3,47 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 from rich.console import Console
 from rich.table import Table
 
-MEGA = 1e6
+from hocket.errors import Error
+
+DEFAULT_SIZES_BYTES = (4_000, 64_000, 1_000_000, 25_000_000)
+DEFAULT_FACTOR = 4.0
 
 
-def _sizes(_context: click.Context, _option: click.Parameter, text: str) -> tuple[int, ...]:
-    units = {"K": 1000, "M": 1_000_000}
-    try:
-        return tuple(
-            int(float(each.rstrip("KM")) * units.get(each[-1:], 1)) for each in text.upper().split(",")
-        )
-    except ValueError:
-        raise click.BadParameter(f"`{text}` is not a list of sizes such as 4K,25M") from None
+UNITS = {"": 1, "B": 1, **{f"{k}{b}": 1000**n for n, k in enumerate("KMG", 1) for b in ("", "B")}}
+UNITS |= {f"{k}IB": 1024**n for n, k in enumerate("KMG", 1)}
+SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Z]*)\s*", re.ASCII)
+
+
+def _size(text: str) -> int:
+    found = SIZE.fullmatch(text.upper())
+    size_bytes = int(float(found[1]) * UNITS[found[2]]) if found and found[2] in UNITS else 0
+    if size_bytes == 0:
+        raise click.BadParameter(f"`{text}` is not a size such as 4KB, 1.5MiB or 25MB")
+    return size_bytes
+
+
+def _sizes(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[int, ...]:
+    return tuple(_size(each) for each in text.split(",")) if text is not None else ()
+
+
+def _names(_context: click.Context, _option: click.Parameter, text: str) -> tuple[str, ...]:
+    return tuple(each.strip() for each in text.split(",") if each.strip())
+
+
+def _place(_context: click.Context, _option: click.Parameter, path: Path | None) -> Path | None:
+    """Known before minutes are spent on what is to be written there."""
+    if path is not None and not path.parent.is_dir():
+        raise click.BadParameter(f"there is no folder {path.parent}")
+    return path
 
 
 def _write(path: Path | None, result: Any) -> None:
@@ -29,7 +52,11 @@ def _write(path: Path | None, result: Any) -> None:
 
 
 json_option = click.option(
-    "--json", "out", type=click.Path(path_type=Path), help="Also write the numbers here."
+    "--json",
+    "out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    callback=_place,
+    help="Also write the numbers here.",
 )
 
 
@@ -37,80 +64,139 @@ json_option = click.option(
 def command() -> None:
     """Compare with other libraries; contenders take turns, so that only ratios matter.
 
-    Example: hocket bench all_reduce --against gloo
+    Example: hocket bench all_reduce --against gloo,mpi
     """
 
 
-@command.command("all_reduce")
-@click.option(
-    "-n", "--world", type=click.IntRange(2), default=4, show_default=True, help="Ranks on this machine."
-)
-@click.option(
-    "--sizes", default="4K,64K,1M,25M", show_default=True, callback=_sizes, help="Bytes of the bucket."
-)
-@click.option(
-    "--rounds", type=click.IntRange(1), default=20, show_default=True, help="Turns of each contender."
-)
-@click.option("--against", type=click.Choice(["gloo"]), help="Another library, in the same run.")
-@click.option(
-    "--algorithm", type=click.Choice(["direct", "ring"]), default="direct", show_default=True, help="Ours."
-)
-@click.option(
-    "--chunk-bytes", type=click.IntRange(64), default=524_288, show_default=True, help="Pipelining unit."
-)
-@click.option("--tcp", is_flag=True, help="Loopback TCP between the ranks, no shared memory.")
-@json_option
-def all_reduce(
-    *,
-    world: int,
-    sizes: tuple[int, ...],
-    rounds: int,
-    against: str | None,
-    algorithm: str,
-    chunk_bytes: int,
-    tcp: bool,
-    out: Path | None,
-) -> None:
-    """All-reduce of f32 buckets in registered memory, results checked at every size.
+def _collective(what: str, doc: str) -> None:
+    """One verb; all have the same options."""
 
-    Bus bandwidth is 2(n-1)/n of the size over the time of the slowest rank, median over rounds.
-    """
-    from hocket.bench.all_reduce import measure  # noqa: PLC0415  # loads what only this verb needs
+    @command.command(what, help=doc)
+    @click.option(
+        "-n", "--world", type=click.IntRange(2), default=4, show_default=True, help="Ranks on this machine."
+    )
+    @click.option("--sizes", callback=_sizes, help="Bytes of a rank's buffer.  [default: 4KB,64KB,1MB,25MB]")
+    @click.option("--from", "first", callback=_sizes, help="Instead of --sizes: the smallest,")
+    @click.option("--to", "last", callback=_sizes, help="the largest,")
+    @click.option(
+        "--factor", type=click.FloatRange(1, min_open=True), help="from one to the next.  [default: 4]"
+    )
+    @click.option(
+        "--dtype",
+        type=click.Choice(["f32", "f64", "i32", "i64"]),
+        default="f32",
+        show_default=True,
+        help="Elements.",
+    )
+    @click.option(
+        "--rounds", type=click.IntRange(1), default=20, show_default=True, help="Turns of each contender."
+    )
+    @click.option("--ours", default="engine", show_default=True, callback=_names, help="Hocket's own.")
+    @click.option(
+        "--against", default="", callback=_names, help="Other libraries in the same run: gloo, mpi, nccl."
+    )
+    @click.option(
+        "--algorithm",
+        type=click.Choice(["auto", "direct", "ring", "halving_doubling"]),
+        default="auto",
+        show_default=True,
+        help="The engine's.",
+    )
+    @click.option(
+        "--chunk-bytes",
+        type=click.IntRange(64),
+        default=524_288,
+        show_default=True,
+        help="The engine's pipelining unit.",
+    )
+    @click.option(
+        "--tcp", is_flag=True, help="Loopback TCP between the ranks, no shared memory, for all contenders."
+    )
+    @click.option(
+        "--plot",
+        type=click.Path(path_type=Path, dir_okay=False),
+        callback=_place,
+        help="Also draw time and bandwidth here, as SVG.",
+    )
+    @json_option
+    def verb(
+        *,
+        world: int,
+        sizes: tuple[int, ...],
+        first: tuple[int, ...],
+        last: tuple[int, ...],
+        factor: float | None,
+        dtype: str,
+        rounds: int,
+        ours: tuple[str, ...],
+        against: tuple[str, ...],
+        algorithm: str,
+        chunk_bytes: int,
+        tcp: bool,
+        plot: Path | None,
+        out: Path | None,
+    ) -> None:
+        from hocket.bench.collectives import plot as drawing  # noqa: PLC0415  # loads what only this verb needs
+        from hocket.bench.collectives import table  # noqa: PLC0415  # as above
+        from hocket.bench.collectives.request import Request  # noqa: PLC0415  # as above
+        from hocket.bench.collectives.run import measure  # noqa: PLC0415  # as above
 
-    result = measure(
-        world=world,
-        sizes_bytes=sizes,
-        rounds=rounds,
-        against=against,
-        algorithm=algorithm,
-        chunk_bytes=chunk_bytes,
-        tcp=tcp,
+        request = Request(
+            what=what,
+            contenders=ours + against,
+            sizes_bytes=_chosen(sizes, first, last, factor),
+            dtype=dtype,
+            rounds=rounds,
+            algorithm=algorithm,
+            chunk_bytes=chunk_bytes,
+            tcp=tcp,
+        )
+        result = measure(request, world=world)
+        click.echo(table.head(result))
+        Console().print(table.table(result))
+        if out is not None:
+            out.write_bytes(msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n")
+        if plot is not None:
+            plot.write_text(drawing.svg(result))
+        if result.wrong:
+            raise Error(f"{result.wrong:,} elements are wrong\nhint: the column `wrong` says whose")
+
+
+def _chosen(
+    sizes: tuple[int, ...], first: tuple[int, ...], last: tuple[int, ...], factor: float | None
+) -> tuple[int, ...]:
+    """Those of --sizes, or from --from to --to."""
+    if not (first or last or factor):
+        return tuple(dict.fromkeys(sizes)) or DEFAULT_SIZES_BYTES
+    if sizes or len(first) != 1 or len(last) != 1:
+        raise click.UsageError("sizes are given by --sizes, or by --from, --to and perhaps --factor")
+    if first[0] > last[0]:
+        raise click.UsageError(f"--from {first[0]:,} bytes is more than --to {last[0]:,} bytes")
+    series, size = [], float(first[0])
+    while size < last[0]:
+        series.append(int(size))
+        size *= factor or DEFAULT_FACTOR
+    return (*series, last[0])
+
+
+for _what, _first_line in {
+    "all_reduce": "Everyone's sum on all ranks",
+    "reduce_scatter": "Everyone's sum, a part on each rank",
+    "all_gather": "Everyone's part on all ranks",
+    "broadcast": "Rank 0's buffer on all ranks",
+    "reduce": "Everyone's sum on rank 0",
+    "all_to_all": "A part of everyone's buffer on each rank",
+}.items():
+    _collective(
+        _what,
+        f"""{_first_line}: Hocket and other libraries in turns, results checked.
+
+        Time is the slowest rank's per call, median over rounds. Bandwidths are those of nccl-tests: size over time, and what a link
+        carries of it. Small ones are called up to 100 times in a row. `wrong` counts elements that are not as they must be.
+
+        Example: hocket bench {_what} --world 4 --sizes 4KB,25MB --against gloo,mpi
+        """,
     )
-    console = Console()
-    near = result["cache_line_ns"]
-    console.print(
-        f"{world} ranks; a cache line takes {near:.0f} ns from core to core" if near else f"{world} ranks"
-    )
-    table = Table("bytes", "contender", "time", "p10 to p90", "algorithm bandwidth", "bus bandwidth", "wrong")
-    for row in result["rows"]:
-        for name in ("hocket", against):
-            if name is None:
-                continue
-            each = row[name]
-            table.add_row(
-                f"{row['size_bytes']:,}",
-                name,
-                f"{each['median_s'] * 1e3:.3f} ms",
-                f"{each['p10_s'] * 1e3:.3f} to {each['p90_s'] * 1e3:.3f}",
-                f"{each['algorithm_byte_per_s'] / MEGA:,.0f} MB/s",
-                f"{each['bus_byte_per_s'] / MEGA:,.0f} MB/s",
-                str(row["wrong"]) if name == "hocket" else "",
-            )
-        if against is not None:
-            ratio = row["hocket"]["bus_byte_per_s"] / row[against]["bus_byte_per_s"]
-            table.add_row("", f"ratio to {against}", f"{ratio:.2f} times")
-    console.print(table)
-    _write(out, result)
 
 
 @command.command("hook")

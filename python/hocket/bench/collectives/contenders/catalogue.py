@@ -1,0 +1,93 @@
+"""The contenders by name, and what this machine must have for each. A new one is a file beside this and an entry here."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hocket.bench.collectives import mpirun
+from hocket.bench.collectives.contenders.contender import Contender
+from hocket.bench.collectives.request import Request
+from hocket.errors import UsageError
+from hocket.launch.rendezvous import Job
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """`make`: on every rank, once it has joined the job. `check(world)`: before that; UsageError says what this machine lacks."""
+
+    make: Callable[[Job, Request], Contender]
+    check: Callable[[int], None] = lambda _: None
+    by_mpirun: bool = False
+    """Whether ranks must be started by `mpirun`."""
+
+
+def _engine(job: Job, request: Request) -> Contender:
+    from hocket.bench.collectives.contenders.engine import Engine  # noqa: PLC0415  # a contender that is not asked for is not loaded
+
+    return Engine(job, request)
+
+
+def _gloo(job: Job, _request: Request) -> Contender:
+    from hocket.bench.collectives.contenders.torch_distributed import TorchDistributed  # noqa: PLC0415  # as above
+
+    return TorchDistributed("gloo", job)
+
+
+def _nccl(job: Job, _request: Request) -> Contender:
+    from hocket.bench.collectives.contenders.torch_distributed import TorchDistributed  # noqa: PLC0415  # as above
+
+    return TorchDistributed("nccl", job)
+
+
+def _mpi(job: Job, request: Request) -> Contender:
+    from hocket.bench.collectives.contenders.mpi import Mpi  # noqa: PLC0415  # as above
+
+    return Mpi(job, request)
+
+
+def _needs_torch(_world: int) -> None:
+    if importlib.util.find_spec("torch") is None:
+        raise UsageError(
+            "contender `gloo` is PyTorch's, which is not here\nhint: pip install 'hocket[torch]'"
+        )
+
+
+def _needs_gpus(world: int) -> None:
+    _needs_torch(world)
+    import torch.distributed as dist  # noqa: PLC0415  # as above
+
+    import torch  # noqa: PLC0415  # takes seconds
+
+    if not dist.is_nccl_available():
+        raise UsageError("contender `nccl` is not in this PyTorch\nhint: install one for CUDA")
+    here = torch.cuda.device_count()
+    if here < world:
+        raise UsageError(
+            f"contender `nccl` needs a GPU per rank: {here} here for {world} ranks\nhint: `--world`, or `--against gloo`"
+        )
+
+
+def _needs_mpi(_world: int) -> None:
+    mpirun.find()
+    for module, extra in (("mpi4py", "mpi"), ("numba", "kernels")):
+        if importlib.util.find_spec(module) is None:
+            raise UsageError(
+                f"contender `mpi` needs {module}, which is not here\nhint: pip install 'hocket[{extra}]'"
+            )
+
+
+CATALOGUE: dict[str, Entry] = {
+    "engine": Entry(make=_engine),
+    "gloo": Entry(make=_gloo, check=_needs_torch),
+    "nccl": Entry(make=_nccl, check=_needs_gpus),
+    "mpi": Entry(make=_mpi, check=_needs_mpi, by_mpirun=True),
+}
+
+
+def find(name: str) -> Entry:
+    """UsageError for a name that is not in the catalogue."""
+    if name not in CATALOGUE:
+        raise UsageError(f"there is no contender `{name}`\nhint: {', '.join(CATALOGUE)}")
+    return CATALOGUE[name]

@@ -1,0 +1,95 @@
+"""Our engine as a training step uses it: a registered bucket, and a program that is launched and waited for."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hocket import _native
+from hocket.bench.collectives.definitions import DTYPES, ROOT, Elements
+from hocket.bench.collectives.request import Request
+from hocket.launch.rendezvous import Job
+from hocket.tracing import algorithms
+from hocket.tracing.topology import Topology
+
+
+class Engine:
+    """As `Contender`. Programs are compiled as those of a policy are; an all-reduce is then the same, op for op, as a plan's."""
+
+    def __init__(self, job: Job, request: Request) -> None:
+        """Connect to the other ranks."""
+        self._world, self._timeout_s = job.world, job.settings.timeout_s
+        self._topology = Topology.even(world=job.world, hosts_per_rack=None if request.tcp else 1)
+        self._algorithm, self._chunk_bytes = request.algorithm, request.chunk_bytes
+        self._engine = job.engine()
+        self._program: int | None = None
+        self._empty = self._engine.load(
+            _native.Builder("empty", job.world).finish(), {}, priority=0, label="empty"
+        )
+        wire = "loopback TCP" if request.tcp else "shared memory"
+        self.about = f"{wire}, chunks of {request.chunk_bytes:,} bytes, algorithm {request.algorithm}"
+
+    def prepare(self, what: str, elements: int, dtype: str) -> None:
+        """As `Contender`."""
+        if self._program is not None:
+            self._engine.unload(self._program)
+        size_bytes = elements * np.dtype(DTYPES[dtype]).itemsize
+        program = self._compile(what, elements, dtype, size_bytes)
+        count = 2 if what == "all_to_all" else 1
+        self._memory = [self._engine.allocate(size_bytes) for _ in range(count)]
+        self._buffers = [np.frombuffer(memoryview(each), DTYPES[dtype]) for each in self._memory]
+        bound = {number: (memory, 0) for number, memory in enumerate(self._memory)}
+        self._program = self._engine.load(program, bound, priority=0, label=f"{what} of {size_bytes} bytes")
+
+    def write(self, values: Elements) -> None:
+        """As `Contender`."""
+        self._buffers[0][:] = values
+
+    def read(self) -> Elements:
+        """As `Contender`."""
+        return self._buffers[-1]
+
+    def run(self, times: int) -> None:
+        """As `Contender`."""
+        assert self._program is not None, "prepared before"  # noqa: S101  # the caller's order of calls
+        self._repeat(self._program, times)
+
+    def empty(self, times: int) -> None:
+        """A program without ops."""
+        self._repeat(self._empty, times)
+
+    def close(self) -> None:
+        """As `Contender`."""
+        self._engine.close()
+
+    def _repeat(self, program: int, times: int) -> None:
+        launch, wait, timeout_s = self._engine.launch, self._engine.wait, self._timeout_s
+        for _ in range(times):
+            launch(program)
+            wait(program, timeout_s)
+
+    def _compile(self, what: str, elements: int, dtype: str, size_bytes: int) -> _native.Program:
+        group = list(range(self._world))
+        chosen = algorithms.choose(what, group, size_bytes, self._topology)
+        algorithm, numbers = chosen if self._algorithm == "auto" else (self._algorithm, ())
+        builder = _native.Builder(what, self._world)
+        for rank in group:
+            names = ("from", "to") if what == "all_to_all" else ("bucket",)
+            places = [(builder.buffer(rank, name, dtype, elements, "bound"), 0, elements) for name in names]
+            builder.collective(
+                rank,
+                what,
+                places[0],
+                members=group,
+                op="sum",
+                scale=1.0,
+                algorithm=algorithm,
+                numbers=numbers,
+                root=ROOT if what in ("broadcast", "reduce") else None,
+                dst=places[1] if what == "all_to_all" else None,
+                source=None,
+            )
+        if what == "all_reduce":
+            builder.ensure_all_reduce(0, group, "sum", 1.0)
+        program = builder.finish().lower().fuse().chunk(self._chunk_bytes)
+        program.verify()
+        return program

@@ -1,0 +1,46 @@
+"""A deadline for what has none of its own: MPI, or a library that is stuck. The process says where it was, and ends."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class Deadline:
+    """A thread beside the benchmark; the job's other ranks notice the end of this one.
+
+    >>> with Deadline("rank 0", timeout_s=60).over("a sum"):
+    ...     1 + 1
+    2
+    """
+
+    def __init__(self, who: str, *, timeout_s: float) -> None:
+        """Start watching; there is nothing to watch yet."""
+        self._who, self._timeout_s = who, timeout_s
+        self._doing: tuple[str, float] | None = None
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    @contextmanager
+    def over(self, what: str) -> Iterator[None]:
+        """What is done inside must be over in time."""
+        self._doing = (what, time.monotonic() + self._timeout_s)
+        try:
+            yield
+        finally:
+            self._doing = None
+
+    def _watch(self) -> None:
+        """Looks seldom, so as not to take time from what is measured."""
+        while True:
+            time.sleep(min(1.0, self._timeout_s / 4))
+            doing = self._doing
+            if doing is not None and time.monotonic() > doing[1]:
+                os.write(
+                    2,
+                    f"error: {self._who}: {doing[0]} is not over after {self._timeout_s:g} s\n"
+                    "hint: HOCKET_TIMEOUT_S sets another deadline\n".encode(),
+                )
+                os._exit(1)

@@ -1,0 +1,199 @@
+"""One rank of a benchmark of collectives: all contenders in turns, at every size.
+
+Started on every rank by `hocket.bench.collectives.run`, with the file of the request and the one that rank 0 writes the result to.
+
+A round at one size is, for each contender: all ranks meet at the job's store, where they sleep while they wait; one call that is
+not timed lines the ranks up and wakes the contender's threads; then come `calls` calls in a row, timed as one. Who begins changes
+from round to round, since who comes second finds other caches. Time per call is that of the slowest rank, over `calls`.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from hocket import _native
+from hocket.bench.collectives import result
+from hocket.bench.collectives.contenders import catalogue
+from hocket.bench.collectives.contenders.contender import Contender
+from hocket.bench.collectives.deadline import Deadline
+from hocket.bench.collectives.definitions import DTYPES, elements_of, given, wrong_elements
+from hocket.bench.collectives.request import Request
+from hocket.errors import Error
+from hocket.launch.rendezvous import Job, join
+from hocket.report import quantity
+from hocket.settings import Settings
+
+TIMED_BYTES = 2_000_000
+"""So many at least are moved between two looks at the clock, as long as that is within CALLS_MAX calls."""
+CALLS_MAX = 100
+EMPTY_CALLS, EMPTY_TURNS = 1000, 5
+PROGRESS_S = 2.0
+MARGIN_S = 5.0
+"""Contenders that have deadlines of their own know more about whom they wait for, and go first."""
+
+
+def main() -> None:
+    """Meet the other ranks, measure, write what came out."""
+    request = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Request)
+    with join(Settings.from_environment()) as job:
+        if request.tcp:
+            job.identity = f"{job.identity}/{job.rank}"
+        measured = _Measurement(job, request).run()
+        if job.rank == 0:
+            Path(sys.argv[2]).write_bytes(msgspec.json.encode(measured))
+
+
+class _Measurement:
+    """The contenders of one run on this rank."""
+
+    def __init__(self, job: Job, request: Request) -> None:
+        self._job, self._request = job, request
+        self._deadline = Deadline(
+            f"rank {job.rank} on {job.host}", timeout_s=job.settings.timeout_s + MARGIN_S
+        )
+        self._said_s = 0.0
+        self._contenders: dict[str, Contender] = {}
+        for name in request.contenders:
+            self._say(f"starting {name}", seldom=False)
+            with self._deadline.over(f"the start of {name}"):
+                self._contenders[name] = catalogue.find(name).make(job, request)
+
+    def run(self) -> result.Result:
+        """Every size; on rank 0 the same as on all others."""
+        contestants = self._empty_calls()
+        rows = [row for size_bytes in self._request.sizes_bytes for row in self._size(size_bytes)]
+        for name, contender in self._contenders.items():
+            with self._deadline.over(f"the end of {name}"):
+                contender.close()
+        return result.Result(
+            collective=self._request.what,
+            world=self._job.world,
+            cores=len(os.sched_getaffinity(0)),
+            dtype=self._request.dtype,
+            tcp=self._request.tcp,
+            cache_line_ns=_native.cache_line_ns() if self._job.rank == 0 else None,
+            contenders=contestants,
+            rows=tuple(rows),
+        )
+
+    def _empty_calls(self) -> tuple[result.Contestant, ...]:
+        """Rank by rank would take `world` times as long: all at once, so that a loaded machine is loaded for all contenders."""
+        times_s: dict[str, list[float]] = {name: [] for name in self._contenders}
+        for turn in range(EMPTY_TURNS):
+            for name, contender in self._contenders.items():
+                with self._deadline.over(f"{name}, empty calls"):
+                    self._meet(f"empty/{turn}/{name}")
+                    contender.empty(1)
+                    start_s = time.perf_counter()
+                    contender.empty(EMPTY_CALLS)
+                    times_s[name].append((time.perf_counter() - start_s) / EMPTY_CALLS)
+        medians_s = {name: statistics.median(each) for name, each in times_s.items()}
+        everyone = self._gather("empty", medians_s)
+        return tuple(
+            result.Contestant(
+                name=name,
+                about=contender.about,
+                empty_call_s=statistics.median(each[name] for each in everyone),
+            )
+            for name, contender in self._contenders.items()
+        )
+
+    def _size(self, size_bytes: int) -> list[result.Row]:
+        request, world = self._request, self._job.world
+        elements = elements_of(size_bytes, request.dtype, world)
+        size_bytes = elements * np.dtype(DTYPES[request.dtype]).itemsize
+        shown = f"{request.what} of {quantity.size(size_bytes)}"
+        calls = max(1, min(CALLS_MAX, TIMED_BYTES // size_bytes))
+        self._say(shown, seldom=False)
+        wrong = dict.fromkeys(self._contenders, 0)
+        for name, contender in self._contenders.items():
+            with self._deadline.over(f"{name}, {shown}, set-up"):
+                contender.prepare(request.what, elements, request.dtype)
+        for name in self._contenders:
+            wrong[name] += self._check(name, elements, shown)
+        times_s = self._rounds(elements, calls, shown)
+        for name in self._contenders:
+            wrong[name] += self._check(name, elements, shown)
+        everyone = self._gather(shown, [wrong, times_s])
+        by_contender = {
+            name: result.slowest([each[name] for _, each in everyone]) for name in self._contenders
+        }
+        first = by_contender[request.contenders[0]]
+        return [
+            result.row(
+                name,
+                series,
+                first,
+                what=request.what,
+                world=world,
+                size_bytes=size_bytes,
+                elements=elements,
+                calls=calls,
+                wrong=sum(each[name] for each, _ in everyone),
+            )
+            for name, series in by_contender.items()
+        ]
+
+    def _check(self, name: str, elements: int, shown: str) -> int:
+        contender, request, job = self._contenders[name], self._request, self._job
+        with self._deadline.over(f"{name}, {shown}, check"):
+            contender.write(given(elements, request.dtype, job.rank))
+            self._meet(f"check/{name}/{shown}")
+            contender.run(1)
+            return wrong_elements(request.what, contender.read(), rank=job.rank, world=job.world)
+
+    def _rounds(self, elements: int, calls: int, shown: str) -> dict[str, list[float]]:
+        """Seconds per call, by round. Sums are over zeros, which stay zeros however often they are added."""
+        zeros = np.zeros(elements, DTYPES[self._request.dtype])
+        for contender in self._contenders.values():
+            contender.write(zeros)
+        names = list(self._contenders)
+        times_s: dict[str, list[float]] = {name: [] for name in names}
+        for turn in range(self._request.rounds):
+            self._say(f"{shown}, round {turn + 1} of {self._request.rounds}", seldom=True)
+            begins = turn % len(names)
+            for name in names[begins:] + names[:begins]:
+                contender = self._contenders[name]
+                with self._deadline.over(f"{name}, {shown}, round {turn + 1}"):
+                    self._meet(f"round/{name}/{shown}")
+                    contender.run(1)
+                    start_s = time.perf_counter()
+                    contender.run(calls)
+                    times_s[name].append((time.perf_counter() - start_s) / calls)
+        return times_s
+
+    def _meet(self, name: str) -> None:
+        self._gather(name, None)
+
+    def _gather(self, name: str, value: Any) -> list[Any]:
+        job = self._job
+        return job.store.gather(f"bench/{name}", job.rank, job.world, value, job.settings.timeout_s)
+
+    def _say(self, what: str, *, seldom: bool) -> None:
+        """Progress, from one rank; `seldom`: if nothing was said for a while."""
+        if self._job.rank != 0 or (seldom and time.monotonic() - self._said_s < PROGRESS_S):
+            return
+        self._said_s = time.monotonic()
+        sys.stderr.write(f"{what}\n")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except Error as error:
+        sys.stderr.write(f"error: {error}\n")
+    except Exception:  # what it is does not matter: MPI would not let the process end in order
+        traceback.print_exc()
+    else:
+        sys.exit(0)
+    sys.stderr.flush()
+    os._exit(1)  # else MPI waits at its end for ranks that are in the middle of a collective

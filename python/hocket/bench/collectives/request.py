@@ -1,0 +1,21 @@
+"""What the ranks are asked to measure: written by the process that starts them, read by each."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """Sizes are bytes of a rank's buffer; `algorithm` and `chunk_bytes` are for the engine.
+
+    `tcp`: ranks pretend to be on hosts of their own, which takes shared memory from all contenders.
+    """
+
+    what: str
+    contenders: tuple[str, ...]
+    sizes_bytes: tuple[int, ...]
+    dtype: str
+    rounds: int
+    algorithm: str
+    chunk_bytes: int
+    tcp: bool

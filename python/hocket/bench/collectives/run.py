@@ -1,0 +1,52 @@
+"""Start the ranks of a benchmark of collectives, and bring home what rank 0 wrote down."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+import msgspec
+
+from hocket.bench.collectives import mpirun
+from hocket.bench.collectives.contenders import catalogue
+from hocket.bench.collectives.request import Request
+from hocket.bench.collectives.result import Result
+from hocket.errors import Error, UsageError
+from hocket.launch.processes import ProcessSpec
+from hocket.launch.run import launch
+
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  # a folder with a name that nobody can guess is made in it
+"""Where MPI has its shared memory. What it leaves behind when it is ended goes with our folder there."""
+
+
+def measure(request: Request, *, world: int) -> Result:
+    """Run all contenders on `world` ranks of this machine; progress goes to stderr.
+
+    Raises:
+        UsageError: a contender is unknown, or something that it needs is not here.
+        Error: a rank failed.
+    """
+    if not request.contenders:
+        raise UsageError(f"nobody is to be measured\nhint: {', '.join(catalogue.CATALOGUE)}")
+    if len(set(request.contenders)) < len(request.contenders):
+        raise UsageError(f"contenders {', '.join(request.contenders)}: each can be there only once")
+    entries = [catalogue.find(name) for name in request.contenders]
+    for entry in entries:
+        entry.check(world)
+    memory = str(SHARED_MEMORY) if SHARED_MEMORY.is_dir() else None
+    with tempfile.TemporaryDirectory(prefix="hocket-bench-", dir=memory) as directory:
+        asked, written = Path(directory) / "request.json", Path(directory) / "result.json"
+        asked.write_bytes(msgspec.json.encode(request))
+        argv = [sys.executable, "-m", "hocket.bench.collectives.rank", str(asked), str(written)]
+        by_mpirun = any(entry.by_mpirun for entry in entries)
+        processes = [ProcessSpec(argv=argv)] * world
+        if by_mpirun:
+            processes = [mpirun.process(argv, world=world, tcp=request.tcp, scratch=directory)]
+        sys.stderr.flush()
+        outcome = launch(processes, quiet_others=True, out=sys.stderr.buffer, err=sys.stderr.buffer)
+        if outcome.failures:
+            first = outcome.failures[0]
+            # All ranks' words have been shown then, in `mpirun`'s own way.
+            raise Error(f"the benchmark failed: {f'mpirun ended with {first.code}' if by_mpirun else first}")
+        return msgspec.json.decode(written.read_bytes(), type=Result)
