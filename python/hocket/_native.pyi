@@ -12,6 +12,10 @@ class Memory(Buffer):
 
     def __len__(self) -> int: ...
     @property
+    def address(self) -> int:
+        """Of its first byte in this process."""
+
+    @property
     def arena_offset(self) -> int:
         """Where it starts in this rank's arena: what the other ranks of the host find it by."""
 
@@ -86,6 +90,15 @@ class Engine:
     def wait(self, program: int, timeout_s: float) -> None:
         """Until the launched instance is complete. PeerError names who died or whom it waits for. Ctrl-C works."""
 
+    def send(self, to: int, tag: int, memory: Memory, size_bytes: int) -> int:
+        """Offer the first bytes of `memory` to rank `to`: its number. They must not be written until it was waited for."""
+
+    def receive(self, source: int | None, tag: int, memory: Memory, size_bytes: int) -> int:
+        """Receive what `source`, or anyone (None), sends with that tag (64 bits) into `memory`: its number. Sizes must be equal."""
+
+    def wait_message(self, number: int, timeout_s: float) -> int:
+        """Until it is complete; the rank at its other end. PeerError names whom it waits for; a receive is then withdrawn."""
+
     def non_finite(self) -> list[tuple[int, int, int]]:
         """(program, instance, element) of `record non_finite` ops that found NaN or infinity since the last call."""
 
@@ -102,16 +115,19 @@ class Engine:
         """Flush the trace and leave in order; idempotent."""
 
 class HostGroup:
-    """Blocking collectives of ranks of one host, by the calling thread. All members call the same in the same order.
+    """Blocking collectives of ranks of one host, by the calling thread. All members call the same, in one order.
 
-    Buffers are (address, bytes), anywhere in this process; they must be there, and nobody else may use them, until the call returns.
-    Those in registered memory are reduced in place, without a copy. `op`: sum, min, max; `dtype`: as programs call it. Roots are positions in the group.
+    Buffers are (address, bytes), anywhere in this process; they must be there, and nobody else may use them, until the call
+    returns. Those in registered memory are reduced in place, without a copy. `op`: sum, min, max; `dtype`: as programs call it.
+    Roots are positions in the group.
     UsageError names a rank that calls something else, PeerError those that do not come; after either the group is broken.
     """
 
     AREA_BYTES: ClassVar[int]
 
-    def __init__(self, engine: Engine, area: Memory, *, members: Sequence[tuple[int, int]], timeout_s: float) -> None:
+    def __init__(
+        self, engine: Engine, area: Memory, *, members: Sequence[tuple[int, int]], timeout_s: float
+    ) -> None:
         """`area`: AREA_BYTES of our own; `members`: every member's rank and its area's `arena_offset`, in the order of the group."""
 
     def set_timeout(self, timeout_s: float) -> None:
@@ -119,8 +135,8 @@ class HostGroup:
 
     def barrier(self) -> None: ...
     def broadcast(self, buffer: tuple[int, int], root: int) -> None: ...
-    def all_gather(self, input: tuple[int, int], outputs: Sequence[tuple[int, int]]) -> None: ...
-    def gather(self, input: tuple[int, int], outputs: Sequence[tuple[int, int]], root: int) -> None: ...
+    def all_gather(self, own: tuple[int, int], outputs: Sequence[tuple[int, int]]) -> None: ...
+    def gather(self, own: tuple[int, int], outputs: Sequence[tuple[int, int]], root: int) -> None: ...
     def scatter(self, inputs: Sequence[tuple[int, int]], output: tuple[int, int], root: int) -> None: ...
     def all_to_all(self, inputs: Sequence[tuple[int, int]], outputs: Sequence[tuple[int, int]]) -> None: ...
     def all_reduce(self, buffer: tuple[int, int], op: str, dtype: str) -> None: ...
@@ -130,6 +146,9 @@ class HostGroup:
     ) -> None: ...
     def time_all_reduce(self, buffer: tuple[int, int], op: str, dtype: str, calls: int) -> list[int]:
         """Nanoseconds of each of `calls` all-reduces in a row, without Python between them: for benchmarks."""
+
+def reduce_bytes(buffer: tuple[int, int], source: tuple[int, int], op: str, dtype: str) -> None:
+    """`buffer` becomes the reduction of both; buffers and names as with `HostGroup`."""
 
 class Readiness:
     """Counts gradients of one backward and launches each bucket's program when its last gradient is there."""

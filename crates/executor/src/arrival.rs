@@ -3,9 +3,11 @@
 use crate::compile::Action;
 use crate::core::{Core, lock};
 use crate::loaded::Loaded;
+use crate::messages::NO_PROGRAM;
 use crate::peer::Peer;
 use hocket_ids::Rank;
 use hocket_protocol::frame::Data;
+use hocket_protocol::messages;
 use hocket_wire::shm::mailbox::Post;
 use hocket_wire::tcp::{Landing, Sink};
 use std::sync::Arc;
@@ -42,6 +44,11 @@ impl<'a> Arrival<'a> {
                 self.core.complete(&loaded, op);
                 Ok(())
             }
+            Post::Offer { send, tag, place, bytes } => {
+                let place = Some(place);
+                self.core.handle_offer(messages::Offer { from: self.peer.rank, send, tag, bytes, place })
+            }
+            Post::Given { send } => self.core.handle_taken(self.peer.rank, send),
         }
     }
 }
@@ -109,6 +116,9 @@ pub fn announce(core: &Core, said: Announcement) -> Result<(), String> {
 impl Sink for Arrival<'_> {
     fn landing(&mut self, data: &Data) -> Result<Landing, String> {
         let Data { program, instance, op, offset_bytes, payload_bytes } = *data;
+        if program == NO_PROGRAM {
+            return self.core.message_landing(self.peer.rank, instance, offset_bytes, payload_bytes);
+        }
         let (loaded, landing) =
             self.core.landing(self.peer.rank, program, instance, op, offset_bytes, payload_bytes)?;
         *self.landing = Some(loaded);
@@ -116,6 +126,9 @@ impl Sink for Arrival<'_> {
     }
 
     fn landed(&mut self, data: &Data) {
+        if data.program == NO_PROGRAM {
+            return self.core.message_landed(data.instance, data.payload_bytes);
+        }
         let loaded = self.landing.take().expect("a payload ends after it began");
         let received = loaded.land(data.op, u64::from(data.payload_bytes));
         let Action::Receive(receive) = &loaded.instructions[data.op as usize].action else {
@@ -128,6 +141,14 @@ impl Sink for Arrival<'_> {
 
     fn clear_to_send(&mut self, program: u32, instance: u32, op: u32) -> Result<(), String> {
         announce(self.core, Announcement { from: self.peer.rank, program, instance, op, offer: None })
+    }
+
+    fn offered(&mut self, send: u32, tag: u64, bytes: u64) -> Result<(), String> {
+        self.core.handle_offer(messages::Offer { from: self.peer.rank, send, tag, bytes, place: None })
+    }
+
+    fn accepted(&mut self, send: u32, receive: u32) -> Result<(), String> {
+        self.core.handle_accept(self.peer.rank, send, receive)
     }
 
     fn aborted(&mut self, reason: &str) {
@@ -149,6 +170,10 @@ impl Sink for Arrival<'_> {
         if let Some(loaded) = waiting {
             let reason = format!("{} left the job while `{}` still needs it", self.peer.name(), loaded.label);
             self.core.fail(&reason);
+        }
+        drop(programs);
+        if self.core.messages_need(self.peer.rank) {
+            self.core.fail(&format!("{} left the job while a message waits for it", self.peer.name()));
         }
         lock(&self.peer.outgoing).drop_messages();
     }

@@ -9,6 +9,7 @@ use crate::compute::Compute;
 use crate::error::Error;
 use crate::external::{External, Externals};
 use crate::loaded::{Loaded, NonFinite};
+use crate::messages::Table;
 use crate::peer::Peer;
 use hocket_ids::Rank;
 use hocket_protocol::frame::{ABORT_BYTES_MAX, Frame};
@@ -44,6 +45,8 @@ pub struct Core {
     pub peers: OnceLock<Vec<Option<Peer>>>,
     /// By program number.
     pub programs: RwLock<Vec<Arc<Loaded>>>,
+    /// Messages of no program.
+    pub messages: Mutex<Table>,
     /// What peers announced of programs that we have yet to load.
     early: Mutex<Vec<Announcement>>,
     /// Programs to start.
@@ -92,6 +95,7 @@ impl Core {
             rank,
             peers: OnceLock::new(),
             programs: RwLock::default(),
+            messages: Mutex::default(),
             early: Mutex::default(),
             launches: Mutex::default(),
             compute: Mutex::default(),
@@ -377,6 +381,11 @@ impl Core {
             });
         }
         loaded.complete(instance);
+        self.note_change();
+    }
+
+    /// Wakes who waits for a change.
+    pub fn note_change(&self) {
         drop(lock(&self.changed.0));
         self.changed.1.notify_all();
     }
@@ -452,8 +461,7 @@ impl Core {
             outgoing.drop_messages();
             outgoing.control(Frame::Abort { payload_bytes: text.len() as u32 }, text.as_bytes());
         }
-        drop(lock(&self.changed.0));
-        self.changed.1.notify_all();
+        self.note_change();
         // Not `wake`, which would come back here when it fails; the I/O thread looks by itself before long.
         drop(self.waker.wake());
     }
@@ -464,9 +472,9 @@ impl Core {
     }
 
     /// Waits for a change of any program, at most `timeout`.
-    pub fn wait_for_change(&self, loaded: &Loaded, timeout: Duration) {
+    pub fn wait_for_change(&self, timeout: Duration, still: impl FnOnce() -> bool) {
         let guard = lock(&self.changed.0);
-        if !loaded.is_complete() && self.failure.get().is_none() {
+        if still() && self.failure.get().is_none() {
             let waited = self.changed.1.wait_timeout(guard, timeout);
             drop(waited.unwrap_or_else(PoisonError::into_inner));
         }

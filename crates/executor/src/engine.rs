@@ -26,6 +26,8 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+/// Longest sleep between looks at whether a wait was interrupted.
+const WAKE: Duration = Duration::from_millis(100);
 /// Ranks of one host that mailboxes are laid out for.
 const LOCAL_WORLD_MAX: usize = 64;
 
@@ -287,10 +289,79 @@ impl Engine {
             if left.is_zero() {
                 return Err(self.timed_out(&loaded, timeout));
             }
-            self.core.wait_for_change(&loaded, left.min(Duration::from_millis(100)));
+            self.core.wait_for_change(left.min(WAKE), || !loaded.is_complete());
             if interrupted() {
                 return Ok(false);
             }
+        }
+    }
+
+    /// Offers `region`, which must not be written until the message is complete, to `to`. Its number.
+    pub fn send(&self, to: Rank, tag: u64, region: Region) -> Result<u32, Error> {
+        self.check_peer(to)?;
+        Ok(self.core.send_message(to, tag, region))
+    }
+
+    /// Receives what `from`, or anyone, sends with that tag into `region`, of the same size. Its number.
+    pub fn receive(&self, from: Option<Rank>, tag: u64, region: Region) -> Result<u32, Error> {
+        match from {
+            Some(from) => self.check_peer(from)?,
+            None => self.check_mesh()?,
+        }
+        Ok(self.core.receive_message(from, tag, region))
+    }
+
+    /// Waits for a message; its peer. `interrupted` as in [`Self::wait`], with `Ok(None)`. A receive that runs out of time
+    /// is withdrawn.
+    pub fn wait_message(
+        &self,
+        number: u32,
+        timeout: Duration,
+        mut interrupted: impl FnMut() -> bool,
+    ) -> Result<Option<Rank>, Error> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            if let Some(peer) = self.core.message_done(number) {
+                return Ok(Some(peer));
+            }
+            if let Some(failure) = self.core.failure() {
+                return Err(failure);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                let waits_for = self.core.message_waits_for(number);
+                self.core.withdraw_message(number);
+                return Err(Error::Peer(format!(
+                    "rank {}: a message is not complete after {} s: it waits for {waits_for}",
+                    self.identity.rank,
+                    timeout.as_secs_f64()
+                )));
+            }
+            self.core.wait_for_change(left.min(WAKE), || !self.core.is_message_done(number));
+            if interrupted() {
+                return Ok(None);
+            }
+        }
+    }
+
+    fn check_mesh(&self) -> Result<(), Error> {
+        match self.core.peers.get() {
+            Some(_) => self.core.failure().map_or(Ok(()), Err),
+            None => Err(Error::Usage("messages are sent after `connect`".into())),
+        }
+    }
+
+    fn check_peer(&self, rank: Rank) -> Result<(), Error> {
+        self.check_mesh()?;
+        if rank.index() >= self.world || rank == self.identity.rank {
+            return Err(Error::Usage(format!(
+                "a message between rank {} and rank {rank}",
+                self.identity.rank
+            )));
+        }
+        match self.core.peer(rank) {
+            peer if peer.has_left() => Err(Error::Peer(format!("{} left the job", peer.name()))),
+            _ => Ok(()),
         }
     }
 

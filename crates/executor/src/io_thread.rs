@@ -7,6 +7,7 @@
 use crate::arrival::Arrival;
 use crate::core::{Core, lock};
 use crate::loaded::Loaded;
+use crate::messages::NO_PROGRAM;
 use hocket_ids::Rank;
 use hocket_protocol::frame::Frame;
 use hocket_wire::clock::now_ns;
@@ -88,7 +89,9 @@ impl Connection {
         self.held_until_ns = None;
         let on_sent = |sent: Sent| {
             peer.sent_bytes.fetch_add(sent.bytes as u64, Ordering::Relaxed);
-            if let Some(loaded) = core.program(sent.program)
+            if sent.program == NO_PROGRAM {
+                core.message_sent(sent.op);
+            } else if let Some(loaded) = core.program(sent.program)
                 && core.failure().is_none()
             {
                 core.complete(&loaded, sent.op);

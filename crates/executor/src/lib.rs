@@ -15,6 +15,7 @@ mod flow;
 mod gate;
 mod io_thread;
 mod loaded;
+mod messages;
 mod peer;
 mod sync;
 

@@ -91,7 +91,6 @@ impl Area {
     }
 
     /// The same, for their owner to write.
-    #[expect(clippy::mut_from_ref, reason = "exclusive by the rule of this file")]
     pub fn slot_mut(&self, barrier: u32, range: Range<usize>) -> &mut [u8] {
         self.0.slice_mut(within(SLOTS_AT, barrier, range))
     }
@@ -102,7 +101,6 @@ impl Area {
     }
 
     /// The same, for its owner to write.
-    #[expect(clippy::mut_from_ref, reason = "exclusive by the rule of this file")]
     pub fn result_mut(&self, barrier: u32, range: Range<usize>) -> &mut [u8] {
         self.0.slice_mut(within(RESULTS_AT, barrier, range))
     }

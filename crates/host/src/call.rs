@@ -80,26 +80,24 @@ impl Call {
 /// For messages: of our own call, and of another's words.
 pub fn describe(words: &[u64; CALL_WORDS]) -> String {
     let what = WHATS.get((words[0] >> 32) as usize);
-    let mut text = what.map_or_else(|| "something unknown".to_owned(), ToString::to_string);
-    let reduction = words[0] as u32;
-    if reduction != NONE as u32 {
-        let op = match reduction >> 8 {
-            op if op == ReduceOp::Sum as u32 => "sum",
-            op if op == ReduceOp::Min as u32 => "min",
-            op if op == ReduceOp::Max as u32 => "max",
-            _ => "another reduction",
-        };
-        let dtype = DType::ALL.into_iter().find(|each| *each as u32 == reduction & 0xff);
-        text += &format!(
-            " ({op}, {})",
-            dtype.map_or_else(String::new, |dtype| format!("{dtype:?}").to_lowercase())
-        );
+    let what = what.map_or_else(|| "something unknown".to_owned(), ToString::to_string);
+    let root = if words[1] == NONE { String::new() } else { format!(" with root {}", words[1]) };
+    format!("{what}{} of {} bytes{root}", describe_reduction(words[0] as u32), words[2])
+}
+
+fn describe_reduction(word: u32) -> String {
+    if word == NONE as u32 {
+        return String::new();
     }
-    text += &format!(" of {} bytes", words[2]);
-    if words[1] != NONE {
-        text += &format!(" with root {}", words[1]);
-    }
-    text
+    let op = match word >> 8 {
+        op if op == ReduceOp::Sum as u32 => "sum",
+        op if op == ReduceOp::Min as u32 => "min",
+        op if op == ReduceOp::Max as u32 => "max",
+        _ => "another reduction",
+    };
+    let dtype = DType::ALL.into_iter().find(|each| *each as u32 == word & 0xff);
+    let dtype = dtype.map_or_else(String::new, |dtype| format!("{dtype:?}").to_lowercase());
+    format!(" ({op}, {dtype})")
 }
 
 impl fmt::Display for What {

@@ -46,14 +46,14 @@ impl Communicator {
             return Err(Error::Usage(format!("position {own} in a group of {}", members.len())));
         }
         let patience = Patience::of(members.len());
-        let (mut ranks, mut areas, mut arenas) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut ranks, mut areas, mut memory) = (Vec::new(), Vec::new(), Vec::new());
         for Member { rank, area, arena } in members {
             let too_small = || Error::Usage(format!("the area of rank {rank} is too small"));
             ranks.push(rank);
             areas.push(Area::new(area).ok_or_else(too_small)?);
-            arenas.push(arena);
+            memory.push(arena);
         }
-        Ok(Self { ranks, areas, arenas, own, barrier: 0, patience, timeout, broken: None })
+        Ok(Self { ranks, areas, arenas: memory, own, barrier: 0, patience, timeout, broken: None })
     }
 
     /// Ranks of the group.
@@ -139,12 +139,12 @@ impl Communicator {
             if at == self.own {
                 continue;
             }
-            let give_up = || {
+            let ask = || {
                 given_up = (step.watch)();
                 let now = Instant::now();
                 given_up.is_some() || now >= *deadline.get_or_insert(now + self.timeout)
             };
-            if !self.patience.wait(area, self.barrier, give_up).map_err(system)? {
+            if !self.patience.wait(area, self.barrier, ask).map_err(system)? {
                 return Err(match given_up {
                     Some(why) => Error::GivenUp { what: step.call.to_string(), why },
                     None => self.absent(&step.call),

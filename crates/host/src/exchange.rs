@@ -17,7 +17,7 @@ const LINE_BYTES: usize = 64;
 impl Communicator {
     /// `bytes` of the member at `root` become everyone's.
     pub fn broadcast(&mut self, bytes: &mut [u8], root: usize, watch: Watch<'_>) -> Result<(), Error> {
-        let call = self.call(What::Broadcast, Some(root), bytes.len());
+        let call = moving(What::Broadcast, Some(root), bytes.len());
         let own = self.own;
         if own == root {
             return self.run(call, watch, |group, step| group.share(&call, Some(bytes), &mut [], step));
@@ -36,7 +36,7 @@ impl Communicator {
         outputs: &mut [&mut [u8]],
         watch: Watch<'_>,
     ) -> Result<(), Error> {
-        let call = self.call(What::AllGather, None, input.len());
+        let call = moving(What::AllGather, None, input.len());
         let mut outputs: Vec<Option<&mut [u8]>> =
             outputs.iter_mut().map(|output| Some(&mut **output)).collect();
         self.run(call, watch, |group, step| group.share(&call, Some(input), &mut outputs, step))
@@ -50,7 +50,7 @@ impl Communicator {
         root: usize,
         watch: Watch<'_>,
     ) -> Result<(), Error> {
-        let call = self.call(What::Gather, Some(root), input.len());
+        let call = moving(What::Gather, Some(root), input.len());
         let mut outputs: Vec<Option<&mut [u8]>> =
             outputs.iter_mut().map(|output| Some(&mut **output)).collect();
         self.run(call, watch, |group, step| group.share(&call, Some(input), &mut outputs, step))
@@ -64,7 +64,7 @@ impl Communicator {
         root: usize,
         watch: Watch<'_>,
     ) -> Result<(), Error> {
-        let call = self.call(What::Scatter, Some(root), longest(inputs));
+        let call = moving(What::Scatter, Some(root), longest(inputs));
         let mut outputs: Vec<Option<&mut [u8]>> = (0..self.len()).map(|_| None).collect();
         if let Some(place) = outputs.get_mut(root) {
             *place = Some(output);
@@ -79,14 +79,10 @@ impl Communicator {
         outputs: &mut [&mut [u8]],
         watch: Watch<'_>,
     ) -> Result<(), Error> {
-        let call = self.call(What::AllToAll, None, longest(inputs));
+        let call = moving(What::AllToAll, None, longest(inputs));
         let mut outputs: Vec<Option<&mut [u8]>> =
             outputs.iter_mut().map(|output| Some(&mut **output)).collect();
         self.run(call, watch, |group, step| group.deal(&call, inputs, &mut outputs, step))
-    }
-
-    fn call(&self, what: What, root: Option<usize>, bytes: usize) -> Call {
-        Call { what, reduction: None, root, bytes, offset: None }
     }
 
     fn share(
@@ -180,6 +176,10 @@ impl Communicator {
             theirs: format!("{} with {brought} bytes", call.what),
         }
     }
+}
+
+fn moving(what: What, root: Option<usize>, bytes: usize) -> Call {
+    Call { what, reduction: None, root, bytes, offset: None }
 }
 
 fn longest(pieces: &[&[u8]]) -> usize {

@@ -70,9 +70,9 @@ impl Communicator {
                     slot.copy_from_slice(&piece[range.clone()]);
                 }
                 if at == 0 {
-                    group.open(&call, step).map(drop)?
+                    group.open(&call, step)?;
                 } else {
-                    group.meet(step)?
+                    group.meet(step)?;
                 }
                 let start = group.own * room;
                 let sources = group.slots(start..start + range.len());

@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::{AREA_BYTES, call};
 use hocket_ids::Rank;
 use hocket_kernels::{DType, ReduceOp};
-use hocket_wire::memory::{Allocation, Arena, map_peer};
+use hocket_wire::memory::{Allocation, Arena, Region, map_peer};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -15,22 +15,21 @@ const SUM: call::Reduction = (ReduceOp::Sum, DType::F32);
 /// Runs `act` as each of `members` ranks, with memory of its arena to register; gives what each returns.
 fn ranks<T: Send>(members: usize, act: impl Fn(usize, &mut Communicator, &Arc<Arena>) -> T + Sync) -> Vec<T> {
     let arenas: Vec<Arc<Arena>> = (0..members).map(|_| Arena::new(0).unwrap()).collect();
-    let areas: Vec<Allocation> = arenas.iter().map(|arena| arena.allocate(AREA_BYTES).unwrap()).collect();
-    let (arenas, areas, act) = (&arenas, &areas, &act);
+    let places: Vec<Allocation> = arenas.iter().map(|arena| arena.allocate(AREA_BYTES).unwrap()).collect();
+    let (arenas, places, act) = (&arenas, &places, &act);
     thread::scope(|scope| {
         let threads: Vec<_> = (0..members)
             .map(|own| {
                 scope.spawn(move || {
                     let member = |at: usize| {
-                        let arena = if at == own {
+                        let memory = if at == own {
                             Arc::clone(arenas[at].mapping())
                         } else {
                             map_peer(arenas[at].fd()).unwrap()
                         };
-                        let offset = areas[at].region().arena_offset();
-                        let area =
-                            hocket_wire::memory::Region::new(&arena, offset, AREA_BYTES as u64).unwrap();
-                        Member { rank: Rank::from_index(at), area, arena }
+                        let offset = places[at].region().arena_offset();
+                        let area = Region::new(&memory, offset, AREA_BYTES as u64).unwrap();
+                        Member { rank: Rank::from_index(at), area, arena: memory }
                     };
                     let members = (0..members).map(member).collect();
                     let mut group = Communicator::new(members, own, Duration::from_secs(20)).unwrap();

@@ -31,6 +31,22 @@ pub enum Frame {
     },
     /// Bytes of a message.
     Data(Data),
+    /// The sender has a message of no program.
+    Offer {
+        /// Its number of the send.
+        send: u32,
+        /// What the receive must have, too.
+        tag: u64,
+        /// Of the message.
+        bytes: u64,
+    },
+    /// A receive takes that offer: data may flow.
+    Accept {
+        /// The addressee's number of the send.
+        send: u32,
+        /// The sender's number of the receive.
+        receive: u32,
+    },
     /// The sender gives up; the payload says why (UTF-8).
     Abort {
         /// Bytes of text that follow.
@@ -87,6 +103,8 @@ const CLEAR_TO_SEND: u8 = 1;
 const DATA: u8 = 2;
 const ABORT: u8 = 3;
 const BYE: u8 = 4;
+const OFFER: u8 = 5;
+const ACCEPT: u8 = 6;
 
 impl Frame {
     /// Bytes of payload that follow the header.
@@ -94,7 +112,7 @@ impl Frame {
         match self {
             Self::Data(data) => data.payload_bytes as usize,
             Self::Abort { payload_bytes } => *payload_bytes as usize,
-            Self::ClearToSend { .. } | Self::Bye => 0,
+            Self::ClearToSend { .. } | Self::Offer { .. } | Self::Accept { .. } | Self::Bye => 0,
         }
     }
 
@@ -104,6 +122,9 @@ impl Frame {
             Self::ClearToSend { program, instance, op } => (CLEAR_TO_SEND, program, instance, op, 0, 0),
             Self::Data(d) => (DATA, d.program, d.instance, d.op, d.offset_bytes, d.payload_bytes),
             Self::Abort { payload_bytes } => (ABORT, 0, 0, 0, 0, payload_bytes),
+            // A size takes the places of program and op.
+            Self::Offer { send, tag, bytes } => (OFFER, bytes as u32, send, (bytes >> 32) as u32, tag, 0),
+            Self::Accept { send, receive } => (ACCEPT, 0, send, receive, 0, 0),
             Self::Bye => (BYE, 0, 0, 0, 0, 0),
         };
         let mut bytes = [0; HEADER_BYTES];
@@ -129,12 +150,17 @@ impl Frame {
             DATA => Self::Data(Data { program, instance, op, offset_bytes, payload_bytes }),
             ABORT => Self::Abort { payload_bytes },
             BYE => Self::Bye,
+            OFFER => {
+                let bytes = u64::from(op) << 32 | u64::from(program);
+                Self::Offer { send: instance, tag: offset_bytes, bytes }
+            }
+            ACCEPT => Self::Accept { send: instance, receive: op },
             kind => return Err(FrameError::UnknownKind(kind)),
         };
         let limit = match frame {
             Self::Data(_) => PAYLOAD_BYTES_MAX,
             Self::Abort { .. } => ABORT_BYTES_MAX,
-            Self::ClearToSend { .. } | Self::Bye => 0,
+            Self::ClearToSend { .. } | Self::Offer { .. } | Self::Accept { .. } | Self::Bye => 0,
         };
         if payload_bytes as usize > limit {
             return Err(FrameError::PayloadTooLarge { payload_bytes });
@@ -154,6 +180,14 @@ mod tests {
         fn data_survives_the_wire(program: u32, instance: u32, op: u32, offset_bytes: u64, payload in 0..=PAYLOAD_BYTES_MAX as u32) {
             let frame = Frame::Data(Data { program, instance, op, offset_bytes, payload_bytes: payload });
             prop_assert_eq!(Frame::decode(&frame.encode()), Ok(frame));
+        }
+
+        /// An offer that decoded to another size would be refused, or fill another buffer.
+        #[test]
+        fn offers_survive_the_wire(send: u32, tag: u64, bytes: u64, receive: u32) {
+            for frame in [Frame::Offer { send, tag, bytes }, Frame::Accept { send, receive }] {
+                prop_assert_eq!(Frame::decode(&frame.encode()), Ok(frame));
+            }
         }
 
         /// A hostile header must end in a frame within limits or an error, never a panic.

@@ -49,6 +49,11 @@ impl Memory {
     }
 
     #[getter]
+    fn address(&self) -> usize {
+        self.allocation.region().address() as usize
+    }
+
+    #[getter]
     fn arena_offset(&self) -> u64 {
         self.allocation.region().arena_offset()
     }
@@ -114,18 +119,28 @@ impl Engine {
     }
 }
 
+/// What a signal raises in Python, if one came: Ctrl-C.
+pub fn raised_signal() -> Option<PyErr> {
+    Python::attach(|py| py.check_signals().err())
+}
+
+/// The first bytes of registered memory.
+fn part(py: Python<'_>, memory: &Memory, size_bytes: usize) -> PyResult<Region> {
+    let region = memory.allocation.region();
+    if size_bytes > region.len() {
+        let what = format!("{size_bytes} bytes of memory of {}", region.len());
+        return Err(error(py, "UsageError", &what));
+    }
+    Ok(region.sub(0, size_bytes))
+}
+
 /// Waits for `program` without the GIL; Ctrl-C ends the wait with its exception.
 pub fn wait(py: Python<'_>, executor: &Executor, program: u32, timeout: Duration) -> PyResult<()> {
     let mut signal = None;
     let outcome = py.detach(|| {
         executor.wait(program, timeout, || {
-            Python::attach(|py| match py.check_signals() {
-                Ok(()) => false,
-                Err(raised) => {
-                    signal = Some(raised);
-                    true
-                }
-            })
+            signal = raised_signal();
+            signal.is_some()
         })
     });
     match (outcome, signal) {
@@ -244,6 +259,40 @@ impl Engine {
 
     fn complete_external(&self, py: Python<'_>, program: u32, op: u32) -> PyResult<()> {
         py.detach(|| self.executor.complete_external(program, op)).map_err(|cause| raise(py, &cause))
+    }
+
+    fn send(&self, py: Python<'_>, to: u32, tag: u64, memory: &Memory, size_bytes: usize) -> PyResult<u32> {
+        let region = part(py, memory, size_bytes)?;
+        self.executor.send(Rank(to), tag, region).map_err(|cause| raise(py, &cause))
+    }
+
+    #[pyo3(signature = (source, tag, memory, size_bytes))]
+    fn receive(
+        &self,
+        py: Python<'_>,
+        source: Option<u32>,
+        tag: u64,
+        memory: &Memory,
+        size_bytes: usize,
+    ) -> PyResult<u32> {
+        let region = part(py, memory, size_bytes)?;
+        self.executor.receive(source.map(Rank), tag, region).map_err(|cause| raise(py, &cause))
+    }
+
+    fn wait_message(&self, py: Python<'_>, number: u32, timeout_s: f64) -> PyResult<u32> {
+        let timeout = duration(py, timeout_s)?;
+        let mut signal = None;
+        let outcome = py.detach(|| {
+            self.executor.wait_message(number, timeout, || {
+                signal = raised_signal();
+                signal.is_some()
+            })
+        });
+        match (outcome, signal) {
+            (_, Some(raised)) => Err(raised),
+            (Err(cause), None) => Err(raise(py, &cause)),
+            (Ok(peer), None) => Ok(peer.map_or(u32::MAX, |rank| rank.0)),
+        }
     }
 
     fn non_finite(&self) -> Vec<(u32, u32, usize)> {

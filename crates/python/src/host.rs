@@ -3,12 +3,12 @@
 //! Buffers come as (address, bytes), since not every framework's element types have a buffer protocol. Invariant behind
 //! each `unsafe` here, which `_native.pyi` states as the caller's: the memory is there, and nobody else uses it, until the call returns.
 
-use crate::engine::{Engine, Memory, duration};
+use crate::engine::{Engine, Memory, duration, raised_signal};
 use crate::exceptions::error;
 use hocket_executor::Engine as Executor;
 use hocket_host::{AREA_BYTES, Communicator, Error, Member};
 use hocket_ids::Rank;
-use hocket_kernels::{DType, ReduceOp};
+use hocket_kernels::{DType, ReduceOp, reduce};
 use hocket_wire::memory::Region;
 use pyo3::prelude::*;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -42,12 +42,12 @@ fn bytes_mut<'a>((address, len): Lent) -> &'a mut [u8] {
     unsafe { std::slice::from_raw_parts_mut(address as *mut u8, len) }
 }
 
-fn all<'a>(lent: &[Lent]) -> Vec<&'a [u8]> {
-    lent.iter().map(|&each| bytes(each)).collect()
+fn all<'a>(lent: Vec<Lent>) -> Vec<&'a [u8]> {
+    lent.into_iter().map(bytes).collect()
 }
 
-fn all_mut<'a>(lent: &[Lent]) -> Vec<&'a mut [u8]> {
-    lent.iter().map(|&each| bytes_mut(each)).collect()
+fn all_mut<'a>(lent: Vec<Lent>) -> Vec<&'a mut [u8]> {
+    lent.into_iter().map(bytes_mut).collect()
 }
 
 fn reduction(py: Python<'_>, op: &str, dtype: &str) -> PyResult<(ReduceOp, DType)> {
@@ -76,10 +76,8 @@ impl HostGroup {
                 if let Some(failure) = self.executor.failure() {
                     return Some(failure.to_string());
                 }
-                Python::attach(|py| py.check_signals()).err().map(|raised| {
-                    signal = Some(raised);
-                    "interrupted".to_owned()
-                })
+                signal = raised_signal();
+                signal.as_ref().map(|_| "interrupted".to_owned())
             };
             act(&mut self.group.lock().unwrap_or_else(PoisonError::into_inner), &mut watch)
         });
@@ -121,10 +119,10 @@ impl HostGroup {
                 own = Some(at);
             }
             let wrong = |what| error(py, "UsageError", &format!("rank {rank} {what}"));
-            let arena = executor.arena(rank).ok_or_else(|| wrong("is not on this host"))?;
-            let area =
-                Region::new(&arena, offset, AREA_BYTES as u64).ok_or_else(|| wrong("has no such area"))?;
-            known.push(Member { rank, area, arena });
+            let memory = executor.arena(rank).ok_or_else(|| wrong("is not on this host"))?;
+            let place = Region::new(&memory, offset, AREA_BYTES as u64);
+            let place = place.ok_or_else(|| wrong("has no such area"))?;
+            known.push(Member { rank, area: place, arena: memory });
         }
         let own = own.ok_or_else(|| error(py, "UsageError", "this rank is not a member"))?;
         let group = Communicator::new(known, own, duration(py, timeout_s)?)
@@ -146,20 +144,20 @@ impl HostGroup {
         self.run(py, |group, watch| group.broadcast(bytes_mut(buffer), root, watch))
     }
 
-    fn all_gather(&self, py: Python<'_>, input: Lent, outputs: Vec<Lent>) -> PyResult<()> {
-        self.run(py, |group, watch| group.all_gather(bytes(input), &mut all_mut(&outputs), watch))
+    fn all_gather(&self, py: Python<'_>, own: Lent, outputs: Vec<Lent>) -> PyResult<()> {
+        self.run(py, |group, watch| group.all_gather(bytes(own), &mut all_mut(outputs), watch))
     }
 
-    fn gather(&self, py: Python<'_>, input: Lent, outputs: Vec<Lent>, root: usize) -> PyResult<()> {
-        self.run(py, |group, watch| group.gather(bytes(input), &mut all_mut(&outputs), root, watch))
+    fn gather(&self, py: Python<'_>, own: Lent, outputs: Vec<Lent>, root: usize) -> PyResult<()> {
+        self.run(py, |group, watch| group.gather(bytes(own), &mut all_mut(outputs), root, watch))
     }
 
     fn scatter(&self, py: Python<'_>, inputs: Vec<Lent>, output: Lent, root: usize) -> PyResult<()> {
-        self.run(py, |group, watch| group.scatter(&all(&inputs), bytes_mut(output), root, watch))
+        self.run(py, |group, watch| group.scatter(&all(inputs), bytes_mut(output), root, watch))
     }
 
     fn all_to_all(&self, py: Python<'_>, inputs: Vec<Lent>, outputs: Vec<Lent>) -> PyResult<()> {
-        self.run(py, |group, watch| group.all_to_all(&all(&inputs), &mut all_mut(&outputs), watch))
+        self.run(py, |group, watch| group.all_to_all(&all(inputs), &mut all_mut(outputs), watch))
     }
 
     fn all_reduce(&self, py: Python<'_>, buffer: Lent, op: &str, dtype: &str) -> PyResult<()> {
@@ -181,7 +179,7 @@ impl HostGroup {
         dtype: &str,
     ) -> PyResult<()> {
         let reduction = reduction(py, op, dtype)?;
-        self.run(py, |group, watch| group.reduce_scatter(&all(&inputs), bytes_mut(output), reduction, watch))
+        self.run(py, |group, watch| group.reduce_scatter(&all(inputs), bytes_mut(output), reduction, watch))
     }
 
     fn time_all_reduce(
@@ -206,7 +204,20 @@ impl HostGroup {
     }
 }
 
+/// Reduces `source` into `buffer`, of the same length.
+#[pyfunction]
+fn reduce_bytes(py: Python<'_>, buffer: Lent, source: Lent, op: &str, dtype: &str) -> PyResult<()> {
+    let (op, dtype) = reduction(py, op, dtype)?;
+    if buffer.1 != source.1 || !buffer.1.is_multiple_of(dtype.bytes()) {
+        let what = format!("a reduction of {} bytes into {}", source.1, buffer.1);
+        return Err(error(py, "UsageError", &what));
+    }
+    py.detach(|| reduce(op, dtype, bytes_mut(buffer), dtype, bytes(source)));
+    Ok(())
+}
+
 /// Adds this file's names to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(reduce_bytes, module)?)?;
     module.add_class::<HostGroup>()
 }

@@ -238,7 +238,6 @@ impl Region {
     }
 
     /// Bytes `range`, as [`Self::as_bytes_mut`].
-    #[expect(clippy::mut_from_ref, reason = "as `as_bytes_mut`")]
     pub fn slice_mut(&self, range: Range<usize>) -> &mut [u8] {
         &mut self.as_bytes_mut()[range]
     }

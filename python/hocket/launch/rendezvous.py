@@ -56,6 +56,7 @@ class Job:
         rank, world: this rank and how many there are.
         local_rank, local_world: position among the ranks of this host, and how many those are.
         host: name of this host; `hosts`: of every rank's host, by rank.
+        identity: what ranks of this host share; `identities`: of every rank, by rank.
         name: the same on all ranks, another one for every job.
         secret: the job's.
         store: for values that ranks share while they set up.
@@ -71,6 +72,7 @@ class Job:
     host: str
     hosts: tuple[str, ...]
     identity: str
+    identities: tuple[str, ...]
     name: str
     secret: bytes = field(repr=False)
     store: Store
@@ -196,6 +198,7 @@ def join(
         host=host.name,
         hosts=tuple(member.host for member in members),
         identity=host.identity,
+        identities=tuple(identities),
         name=members[0].session,
         secret=me.secret,
         store=store,

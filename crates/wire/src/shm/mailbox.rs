@@ -46,6 +46,22 @@ pub enum Post {
         /// Of the message.
         len_bytes: u64,
     },
+    /// The sender has a message of no program; its bytes lie at `place` of the sender's arena.
+    Offer {
+        /// Its number of the send.
+        send: u32,
+        /// What the receive must have, too.
+        tag: u64,
+        /// In the sender's arena.
+        place: u64,
+        /// Of the message.
+        bytes: u64,
+    },
+    /// The bytes of that message have been taken.
+    Given {
+        /// The addressee's number of the send.
+        send: u32,
+    },
     /// The bytes of the addressee's send `op` have been taken: they may be written again.
     Taken {
         /// Program number.
@@ -65,6 +81,8 @@ impl Post {
                 [join(1, program), join(instance, op), offset_bytes, len_bytes]
             }
             Self::Taken { program, instance, op } => [join(2, program), join(instance, op), 0, 0],
+            Self::Offer { send, tag, place, bytes } => [join(3, send), tag, place, bytes],
+            Self::Given { send } => [join(4, send), 0, 0, 0],
         }
     }
 
@@ -73,6 +91,8 @@ impl Post {
         match words[0] >> 32 {
             1 => Some(Self::Ready { program, instance, op, offset_bytes: words[2], len_bytes: words[3] }),
             2 => Some(Self::Taken { program, instance, op }),
+            3 => Some(Self::Offer { send: program, tag: words[1], place: words[2], bytes: words[3] }),
+            4 => Some(Self::Given { send: program }),
             _ => None,
         }
     }

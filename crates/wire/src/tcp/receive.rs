@@ -63,6 +63,10 @@ pub trait Sink {
     fn landed(&mut self, data: &Data);
     /// The peer posted the receive that matches our send `op`.
     fn clear_to_send(&mut self, program: u32, instance: u32, op: u32) -> Result<(), String>;
+    /// The peer has a message of no program.
+    fn offered(&mut self, send: u32, tag: u64, bytes: u64) -> Result<(), String>;
+    /// The peer's receive takes our send.
+    fn accepted(&mut self, send: u32, receive: u32) -> Result<(), String>;
     /// The peer gives up, and why.
     fn aborted(&mut self, reason: &str);
     /// The peer leaves in order.
@@ -276,6 +280,14 @@ fn begin(frame: Frame, sink: &mut impl Sink) -> Result<State, LinkError> {
         }
         Frame::ClearToSend { program, instance, op } => {
             sink.clear_to_send(program, instance, op).map_err(LinkError::Violation)?;
+            Ok(State::NEXT)
+        }
+        Frame::Offer { send, tag, bytes } => {
+            sink.offered(send, tag, bytes).map_err(LinkError::Violation)?;
+            Ok(State::NEXT)
+        }
+        Frame::Accept { send, receive } => {
+            sink.accepted(send, receive).map_err(LinkError::Violation)?;
             Ok(State::NEXT)
         }
         Frame::Abort { payload_bytes } => {

@@ -1,0 +1,220 @@
+//! Messages of no program, as this rank's threads move them: `hocket_protocol::messages` says which send meets which receive.
+//!
+//! Between neighbours the receiver copies out of the sender's registered memory; over a connection the sender's bytes go
+//! straight into the receiver's. Who waits is told by whom it is kept waiting.
+
+use crate::core::{Core, lock};
+use hocket_ids::Rank;
+use hocket_kernels::DType;
+use hocket_protocol::frame::Frame;
+use hocket_protocol::messages::{Messages, Offer, Wanted};
+use hocket_wire::memory::Region;
+use hocket_wire::shm::mailbox::Post;
+use hocket_wire::tcp::{Land, Landing, Message};
+use std::collections::HashMap;
+
+/// In place of a program's number in frames.
+pub const NO_PROGRAM: u32 = u32::MAX;
+/// Of all messages: after every bucket that a user gave a priority would be too late for a pipeline's activations.
+const PRIORITY: u32 = 0;
+
+/// Sends and receives under way at this rank.
+#[derive(Debug, Default)]
+pub struct Table {
+    messages: Messages,
+    next: u32,
+    open: HashMap<u32, Open>,
+}
+
+#[derive(Debug)]
+struct Open {
+    /// Who sends or takes; `None`: a receive from anyone that nobody offered anything.
+    peer: Option<Rank>,
+    sends: bool,
+    region: Region,
+    /// Bytes that have come over a connection.
+    received: u64,
+    done: bool,
+}
+
+impl Table {
+    fn open(&mut self, peer: Option<Rank>, sends: bool, region: Region) -> u32 {
+        let number = self.next;
+        self.next = self.next.wrapping_add(1);
+        self.open.insert(number, Open { peer, sends, region, received: 0, done: false });
+        number
+    }
+
+    fn of(&mut self, peer: Rank, number: u32, sends: bool) -> Result<&mut Open, String> {
+        let open = self.open.get_mut(&number).filter(|open| open.sends == sends && open.peer == Some(peer));
+        open.filter(|open| !open.done).ok_or_else(|| format!("speaks of message {number}, which is not open"))
+    }
+}
+
+impl Core {
+    /// Offers `region` to `to`; its number.
+    pub fn send_message(&self, to: Rank, tag: u64, region: Region) -> u32 {
+        let (place, bytes) = (region.arena_offset(), region.len() as u64);
+        let number = lock(&self.messages).open(Some(to), true, region);
+        let peer = self.peer(to);
+        if let Some(shared) = &peer.shared {
+            if let Err(error) = shared.post(Post::Offer { send: number, tag, place, bytes }) {
+                self.fail(&format!("cannot wake {}: {error}", peer.name()));
+            }
+        } else {
+            lock(&peer.outgoing).control(Frame::Offer { send: number, tag, bytes }, &[]);
+            self.wake();
+        }
+        number
+    }
+
+    /// Receives into `region`; its number.
+    pub fn receive_message(&self, from: Option<Rank>, tag: u64, region: Region) -> u32 {
+        let bytes = region.len() as u64;
+        let mut table = lock(&self.messages);
+        let number = table.open(from, false, region);
+        let taken = table.messages.handle_receive(Wanted { receive: number, from, tag, bytes });
+        drop(table);
+        match taken {
+            Ok(Some(offer)) => self.take(number, offer),
+            Ok(None) => {}
+            Err(what) => self.fail(&format!("rank {}: {what}", self.rank)),
+        }
+        number
+    }
+
+    /// Where a message stands: the peer of a complete one, which is then forgotten.
+    pub fn message_done(&self, number: u32) -> Option<Rank> {
+        let mut table = lock(&self.messages);
+        let peer = table.open.get(&number).filter(|open| open.done)?.peer;
+        table.open.remove(&number);
+        peer
+    }
+
+    /// Whether it is complete.
+    pub fn is_message_done(&self, number: u32) -> bool {
+        lock(&self.messages).open.get(&number).is_some_and(|open| open.done)
+    }
+
+    /// Whom an open message waits for, to say so.
+    pub fn message_waits_for(&self, number: u32) -> String {
+        let table = lock(&self.messages);
+        let Some(open) = table.open.get(&number) else { return "nobody".into() };
+        let who = open.peer.map_or_else(|| "any rank".to_owned(), |rank| self.peer(rank).name());
+        format!("{who} to {}", if open.sends { "receive" } else { "send" })
+    }
+
+    /// Withdraws a receive that nothing was offered for; whether it could.
+    pub fn withdraw_message(&self, number: u32) -> bool {
+        let mut table = lock(&self.messages);
+        let withdrawn = table.messages.withdraw(number);
+        if withdrawn {
+            table.open.remove(&number);
+        }
+        withdrawn
+    }
+
+    /// Whether an open message needs that peer.
+    pub fn messages_need(&self, rank: Rank) -> bool {
+        let table = lock(&self.messages);
+        table.messages.wants_of(rank) || table.open.values().any(|open| !open.done && open.peer == Some(rank))
+    }
+
+    /// A peer offers.
+    pub fn handle_offer(&self, offer: Offer) -> Result<(), String> {
+        let taken = lock(&self.messages).messages.handle_offer(offer)?;
+        if let Some(wanted) = taken {
+            self.take(wanted.receive, offer);
+        }
+        Ok(())
+    }
+
+    /// The peer is ready to receive our send over the connection.
+    pub fn handle_accept(&self, from: Rank, send: u32, receive: u32) -> Result<(), String> {
+        let region = lock(&self.messages).of(from, send, true)?.region.clone();
+        lock(&self.peer(from).outgoing).message(Message {
+            priority: PRIORITY,
+            program: NO_PROGRAM,
+            instance: receive,
+            op: send,
+            peer_op: 0,
+            region,
+            dtype: DType::U8,
+            wire: DType::U8,
+        });
+        self.wake();
+        Ok(())
+    }
+
+    /// A neighbour has copied our send.
+    pub fn handle_taken(&self, from: Rank, send: u32) -> Result<(), String> {
+        lock(&self.messages).of(from, send, true)?.done = true;
+        self.note_change();
+        Ok(())
+    }
+
+    /// The last byte of our send is with the system.
+    pub fn message_sent(&self, send: u32) {
+        if let Some(open) = lock(&self.messages).open.get_mut(&send) {
+            open.done = true;
+        }
+        self.note_change();
+    }
+
+    /// Where a payload for one of our receives lands.
+    pub fn message_landing(
+        &self,
+        from: Rank,
+        receive: u32,
+        offset_bytes: u64,
+        payload_bytes: u32,
+    ) -> Result<Landing, String> {
+        let mut table = lock(&self.messages);
+        let open = table.of(from, receive, false)?;
+        let end = offset_bytes.saturating_add(u64::from(payload_bytes));
+        if offset_bytes != open.received || end > open.region.len() as u64 {
+            let (received, len) = (open.received, open.region.len());
+            return Err(format!("bytes {offset_bytes}..{end} of a message of {len}, after {received}"));
+        }
+        let region = open.region.sub(offset_bytes as usize, payload_bytes as usize);
+        Ok(Landing { region, land: Land::Store })
+    }
+
+    /// That payload is in place.
+    pub fn message_landed(&self, receive: u32, payload_bytes: u32) {
+        let mut table = lock(&self.messages);
+        let Some(open) = table.open.get_mut(&receive) else { return };
+        open.received += u64::from(payload_bytes);
+        open.done = open.received == open.region.len() as u64;
+        let done = open.done;
+        drop(table);
+        if done {
+            self.note_change();
+        }
+    }
+
+    /// Receive `receive` takes `offer`: of a neighbour at once, else when the bytes come.
+    fn take(&self, receive: u32, offer: Offer) {
+        let mut table = lock(&self.messages);
+        let Some(open) = table.open.get_mut(&receive) else { return };
+        open.peer = Some(offer.from);
+        let region = open.region.clone();
+        drop(table);
+        let peer = self.peer(offer.from);
+        let (Some(shared), Some(place)) = (&peer.shared, offer.place) else {
+            lock(&peer.outgoing).control(Frame::Accept { send: offer.send, receive }, &[]);
+            return self.wake();
+        };
+        let Some(source) = Region::new(&shared.arena, place, offer.bytes) else {
+            return self.fail(&format!("{} offered memory outside its arena", peer.name()));
+        };
+        region.copy_from(&source, region.len());
+        if let Err(error) = shared.post(Post::Given { send: offer.send }) {
+            return self.fail(&format!("cannot wake {}: {error}", peer.name()));
+        }
+        if let Some(open) = lock(&self.messages).open.get_mut(&receive) {
+            open.done = true;
+        }
+        self.note_change();
+    }
+}

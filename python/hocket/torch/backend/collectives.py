@@ -1,0 +1,40 @@
+"""What moves the bytes of a group's collectives: shared memory on one host, and messages between hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hocket import _native
+from hocket.torch.backend.hosts import Hosts
+from hocket.torch.backend.messages import TAG_BITS
+from hocket.torch.backend.node import Node
+
+Collectives = _native.HostGroup | Hosts
+"""With the same methods; roots are positions in the group."""
+
+
+def collectives_of(
+    node: Node, ranks: Sequence[int], store: Any, number: int, timeout_s: float
+) -> Collectives:
+    """Of a group, by ranks in the world. Every member must come; `store` is the group's own, `number` its number."""
+    own = node.job.rank
+    hosts: dict[str, list[int]] = {}
+    for rank in ranks:
+        hosts.setdefault(node.job.identities[rank], []).append(rank)
+    area = node.engine.allocate(_native.HostGroup.AREA_BYTES)
+    store.set(f"hocket/area/{own}", str(area.arena_offset))
+    here = hosts[node.job.identities[own]]
+    members = [(rank, int(store.get(f"hocket/area/{rank}"))) for rank in here]
+    local = _native.HostGroup(node.engine, area, members=members, timeout_s=timeout_s)
+    if len(hosts) == 1:
+        return local
+    return Hosts(
+        node.engine,
+        local,
+        ranks=ranks,
+        hosts=list(hosts.values()),
+        own=own,
+        tag=number << TAG_BITS,
+        timeout_s=timeout_s,
+    )

@@ -1,0 +1,75 @@
+"""This process in the world of `torch.distributed`: a job that meets through torch's own store, and its engine.
+
+There is one as long as there is a default group; subgroups share it. Ranks prove a secret to each other that rank 0 makes and
+publishes in torch's store: who can read that store belongs to the job, as torch has it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import secrets
+from datetime import timedelta
+from typing import Any
+
+from hocket import _native
+from hocket.errors import RendezvousError
+from hocket.launch.rendezvous import SECRET_BYTES, Job, join
+from hocket.settings import Settings
+
+IDENTITY = ("HOCKET_STORE", "HOCKET_RANK", "HOCKET_WORLD", "HOCKET_LOCAL_RANK", "HOCKET_LOCAL_WORLD")
+"""What `hocket run` says of a job of its own: this one is torch's."""
+
+
+class Node:
+    """Joined and connected."""
+
+    def __init__(self, store: Any, rank: int, world: int, timeout: timedelta) -> None:
+        """Every rank must come; RendezvousError names who does not."""
+        store.set_timeout(timeout)
+        self._store = store
+        settings = Settings.from_environment()
+        environment = {name: value for name, value in os.environ.items() if name not in IDENTITY}
+        environment |= {
+            "RANK": str(rank),
+            "WORLD_SIZE": str(world),
+            "MASTER_ADDR": os.environ.get("MASTER_ADDR", "localhost"),
+            "MASTER_PORT": "1",
+            "TORCHELASTIC_USE_AGENT_STORE": "True",
+            "HOCKET_SECRET": self._secret(rank),
+        }
+        for name in ("LOCAL_RANK", "LOCAL_WORLD_SIZE"):
+            environment.pop(name, None)
+        self.job: Job = join(
+            Settings.from_environment(environment), environment=environment, publish=self._publish
+        )
+        try:
+            self.engine: _native.Engine = self.job.engine(threads=settings.threads)
+        except BaseException:
+            self.job.close()
+            raise
+        self._owner = os.getpid()
+        atexit.register(self.close)
+
+    def close(self) -> None:
+        """Leave; idempotent. A forked child has nothing to leave."""
+        if os.getpid() == self._owner:
+            atexit.unregister(self.close)
+            self.engine.close()
+            self.job.close()
+
+    def _secret(self, rank: int) -> str:
+        if rank == 0:
+            self._store.set("hocket/secret", secrets.token_hex(SECRET_BYTES))
+        return self._read("hocket/secret")
+
+    def _publish(self, address: str | None, _timeout_s: float) -> str:
+        if address is not None:
+            self._store.set("hocket/address", address)
+        return self._read("hocket/address")
+
+    def _read(self, key: str) -> str:
+        try:
+            return str(self._store.get(key).decode())
+        except RuntimeError as error:
+            raise RendezvousError(f"rank 0 did not come to torch's store: {error}") from None

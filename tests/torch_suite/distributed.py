@@ -1,0 +1,38 @@
+"""PyTorch's own tests of `torch.distributed`, for the backend `hocket`: `make test-torch`.
+
+They come in PyTorch's wheel and ask the environment for the backend; what a backend offers they look up in tables of names, which
+ours is added to here. Many ask for one backend by name, though: with SUITE_AS=gloo or mpi ours poses as that one, so that those run, too.
+Each test starts processes of its own. `report.py` says what was skipped under every name, and why.
+"""
+# ruff: noqa: E402  # the environment is read when the tests are imported
+
+import os
+import tempfile
+
+import torch.distributed as dist
+
+from hocket.torch.backend.group import create
+
+WORLD = 4
+NAME = os.environ.get("SUITE_AS", "hocket")
+
+os.environ["BACKEND"] = NAME
+os.environ["WORLD_SIZE"] = str(WORLD)
+os.environ.setdefault("TEMP_DIR", tempfile.gettempdir())
+os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
+if NAME != "hocket":
+    dist.Backend.register_backend(NAME, create, extended_api=True, devices=["cpu"])
+
+from torch.testing._internal import common_distributed
+
+for feature in ("ddp", "subgroup", "plugin"):
+    common_distributed.DistTestCases.backend_feature[feature].add(NAME)
+
+from torch.testing._internal.distributed import distributed_test
+
+
+class TestHocket(distributed_test.TestDistBackend, distributed_test.DistributedTest._DistTestBase):
+    """All of them."""
+
+
+del distributed_test.TestDistBackend  # pytest would collect the base, too
