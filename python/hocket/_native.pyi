@@ -118,7 +118,8 @@ class HostGroup:
     """Blocking collectives of ranks of one host, by the calling thread. All members call the same, in one order.
 
     Buffers are (address, bytes), anywhere in this process; they must be there, and nobody else may use them, until the call
-    returns. Those in registered memory are reduced in place, without a copy. `op`: sum, min, max; `dtype`: as programs call it.
+    returns. Those in registered memory are reduced in place, without a copy. `op`: sum, min, max; `dtype`: as programs have
+    it.
     Roots are positions in the group.
     UsageError names a rank that calls something else, PeerError those that do not come; after either the group is broken.
     """

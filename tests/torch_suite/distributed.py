@@ -1,8 +1,8 @@
 """PyTorch's own tests of `torch.distributed`, for the backend `hocket`: `make test-torch`.
 
 They come in PyTorch's wheel and ask the environment for the backend; what a backend offers they look up in tables of names, which
-ours is added to here. Many ask for one backend by name, though: with SUITE_AS=gloo or mpi ours poses as that one, so that those run, too.
-Each test starts processes of its own. `report.py` says what was skipped under every name, and why.
+ours is added to here. Many ask for one backend by name, though: with SUITE_AS=gloo or mpi ours poses as that one, so that those
+run, too. Each test starts processes of its own. `report.py` says what was skipped under every name, and why.
 """
 # ruff: noqa: E402  # the environment is read when the tests are imported
 
@@ -30,9 +30,17 @@ for feature in ("ddp", "subgroup", "plugin"):
 
 from torch.testing._internal.distributed import distributed_test
 
+# The profiler's events of a collective are written by PyTorch's own backends, in C++.
+for profiled in (distributed_test.PROFILING_SUPPORTED_BACKENDS, distributed_test.SEND_RECV_PROFILING_SUPPORTED_BACKENDS):
+    profiled[:] = [name for name in profiled if name != NAME]
+
 
 class TestHocket(distributed_test.TestDistBackend, distributed_test.DistributedTest._DistTestBase):
     """All of them."""
+
+    def setUp(self):
+        super().setUp()
+        self._spawn_processes()
 
 
 del distributed_test.TestDistBackend  # pytest would collect the base, too

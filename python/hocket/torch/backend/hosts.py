@@ -9,7 +9,7 @@ since one leader reduces each part for all.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
 import numpy as np
@@ -20,6 +20,8 @@ from hocket.torch.backend.tensors import Lent
 
 CHUNK_BYTES = 1 << 20
 """Of a broadcast: what the next host of the chain waits for."""
+Reduction = tuple[str, str]
+"""Its name, and that of the elements."""
 TAG = 0xFFFF_FFFF
 """Below the group's number; torch's own tags are positive."""
 
@@ -128,13 +130,13 @@ class Hosts:
             else:
                 arrivals.append((self._receive(source, output[1]), output))
         for arrival, output in arrivals:
-            self._land(arrival, lambda source, to=output: _copy(to, source))
+            self._land(arrival, output)
 
     def scatter(self, inputs: Sequence[Lent], output: Lent, root: int) -> None:
         """Each straight from the root."""
         rank = self._ranks[root]
         if rank != self._own:
-            self._land(self._receive(rank, output[1]), lambda source: _copy(output, source))
+            self._land(self._receive(rank, output[1]), output)
             return
         sent = []
         for to, piece in zip(self._ranks, inputs, strict=True):
@@ -159,7 +161,7 @@ class Hosts:
             arrivals.append((self._receive(rank, output[1]), output))
             sent.append(self._send(rank, piece))
         for arrival, output in arrivals:
-            self._land(arrival, lambda source, to=output: _copy(to, source))
+            self._land(arrival, output)
         for each in sent:
             self._finish(each)
 
@@ -175,20 +177,20 @@ class Hosts:
         parts, count = _parts(buffer, edges), len(self._hosts)
         for step in range(1, count):
             going, coming = parts[(self._host - step) % count], parts[(self._host - step - 1) % count]
-            self._shift(going, coming, lambda source, to=coming: _native.reduce_bytes(to, source, op, dtype))
+            self._shift(going, coming, (op, dtype))
 
     def _all_gather_leaders(self, buffer: Lent, edges: Sequence[int]) -> None:
         """Each host's part, from it to all."""
         parts, count = _parts(buffer, edges), len(self._hosts)
         for step in range(count - 1):
             going, coming = parts[(self._host - step) % count], parts[(self._host - step - 1) % count]
-            self._shift(going, coming, lambda source, to=coming: _copy(to, source))
+            self._shift(going, coming, None)
 
-    def _shift(self, going: Lent, coming: Lent, land: Callable[[Lent], None]) -> None:
+    def _shift(self, going: Lent, coming: Lent, reduction: Reduction | None) -> None:
         """One step of the ring."""
         arrival = self._receive(self._leader(self._host - 1), coming[1])
         sent = self._send(self._leader(self._host + 1), going)
-        self._land(arrival, land)
+        self._land(arrival, coming, reduction)
         self._finish(sent)
 
     def _broadcast_leaders(self, buffer: Lent, first: int) -> None:
@@ -200,7 +202,7 @@ class Hosts:
         arrivals = [self._receive(before, chunk[1]) for chunk in chunks] if place else []
         for at, chunk in enumerate(chunks):
             if place:
-                self._land(arrivals[at], lambda source, to=chunk: _copy(to, source))
+                self._land(arrivals[at], chunk)
             if place + 1 < count:
                 sent.append(self._send(after, chunk))
         for each in sent:
@@ -223,10 +225,15 @@ class Hosts:
         self._engine.wait_message(number, self._timeout_s)
         self._spare[len(memory)].append(memory)
 
-    def _land(self, arrival: tuple[int, _native.Memory, int], land: Callable[[Lent], None]) -> None:
+    def _land(
+        self, arrival: tuple[int, _native.Memory, int], to: Lent, reduction: Reduction | None = None
+    ) -> None:
         number, memory, size_bytes = arrival
         self._engine.wait_message(number, self._timeout_s)
-        land((memory.address, size_bytes))
+        if reduction is None:
+            _copy(to, (memory.address, size_bytes))
+        else:
+            _native.reduce_bytes(to, (memory.address, size_bytes), *reduction)
         self._spare[len(memory)].append(memory)
 
     def _memory(self, size_bytes: int) -> _native.Memory:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from datetime import timedelta
 
 import numpy as np
@@ -21,29 +20,33 @@ class Message(Work):
     """One send or receive under way."""
 
     def __init__(
-        self, engine: _native.Engine, number: int, timeout_s: float, landed: Callable[[], None]
+        self,
+        engine: _native.Engine,
+        number: int,
+        memory: _native.Memory,
+        timeout_s: float,
+        landing: torch.Tensor | None,
     ) -> None:
-        """`landed` is called once, when it is complete."""
+        """`memory` has the bytes; `landing` is the tensor of a receive, which gets them when it was waited for."""
         super().__init__()
-        self._engine, self._number, self._timeout_s, self._landed = engine, number, timeout_s, landed
-        self._lock = threading.Lock()
+        self._engine, self._number, self._memory, self._timeout_s = engine, number, memory, timeout_s
+        self._landing = landing
         self._complete = False
+        self._lock = threading.Lock()
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Until it is complete; RuntimeError names whom it waits for."""
         limit_s = timeout.total_seconds() if timeout else 0.0
-        with self._lock:
+        with self._lock, torch.no_grad():
             if not self._complete:
                 try:
-                    self._peer = self._engine.wait_message(
-                        self._number, limit_s if limit_s > 0 else self._timeout_s
-                    )
+                    self._engine.wait_message(self._number, limit_s if limit_s > 0 else self._timeout_s)
                 except Error as error:
                     raise RuntimeError(str(error)) from error
                 self._complete = True
-                if self._landed is not None:
-                    self._landed()
-                self._memory = self._landed = None
+                if self._landing is not None:
+                    tensor = self._landing.detach()
+                    tensor.copy_(_view(self._memory, _bytes(tensor)).view(tensor.dtype).view(tensor.shape))
         return True
 
 
@@ -61,15 +64,14 @@ def receive(
     engine: _native.Engine, source: int | None, tag: int, tensor: torch.Tensor, timeout_s: float
 ) -> Message:
     """Into the tensor when it was waited for."""
-    size_bytes = tensor.numel() * tensor.element_size()
+    size_bytes = _bytes(tensor)
     memory = engine.allocate(max(size_bytes, 1))
-
-    def land() -> None:
-        with torch.no_grad():
-            tensor.detach().copy_(_view(memory, size_bytes).view(tensor.dtype).view(tensor.shape))
-
     number = engine.receive(source, tag, memory, size_bytes)
-    return Message(engine, number, memory, timeout_s, land)
+    return Message(engine, number, memory, timeout_s, tensor)
+
+
+def _bytes(tensor: torch.Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
 
 
 def _view(memory: _native.Memory, size_bytes: int) -> torch.Tensor:
