@@ -129,7 +129,7 @@ class HostGroup:
     def __init__(
         self, engine: Engine, area: Memory, *, members: Sequence[tuple[int, int]], timeout_s: float
     ) -> None:
-        """`area`: AREA_BYTES of our own; `members`: every member's rank and its area's `arena_offset`, in the order of the group."""
+        """`area`: AREA_BYTES of our own; `members`: every member's rank and its area's `arena_offset`, in its order."""
 
     def set_timeout(self, timeout_s: float) -> None:
         """Bounds each wait from now on."""

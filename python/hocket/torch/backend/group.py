@@ -20,17 +20,21 @@ from hocket.torch.backend.collectives import Collectives, collectives_of
 from hocket.torch.backend.node import Node
 from hocket.torch.backend.works import Works, finished
 
-_nodes: list[Node] = []
-"""This process's; of the default group."""
 _groups: list[Group] = []
+"""Open ones of this process."""
 
 
 def create(options: Any, _backend_options: object) -> Group:
     """As `torch.distributed.Backend.register_backend` wants it; every member of the group must come."""
+    ranks = list(options.global_ranks_in_group)
     try:
-        if not options.global_ranks_in_group:
-            _nodes.append(Node(options.store, options.group_rank, options.group_size, options.timeout))
-        group = Group(_nodes[-1], options)
+        world = next((group.node for group in _groups if group.spans_world), None)
+        if ranks and world is not None:
+            group = Group(world, ranks, options, spans_world=False)
+        else:
+            # The default group, or one beside a default group of another backend: it has the wire to itself.
+            node = Node(options.store, options.group_rank, options.group_size, options.timeout)
+            group = Group(node, list(range(options.group_size)), options, spans_world=not ranks)
     except Error as error:
         raise RuntimeError(str(error)) from error
     _groups.append(group)
@@ -42,11 +46,11 @@ class Group(Backend):
 
     supports_coalescing = True
 
-    def __init__(self, node: Node, options: Any) -> None:
-        """Meets the other members through the group's part of torch's store."""
+    def __init__(self, node: Node, ranks: list[int], options: Any, *, spans_world: bool) -> None:
+        """Meets the other members through the group's part of torch's store. `ranks`: the group's, as `node` numbers them."""
         super().__init__(options.group_rank, options.group_size)
-        self._node = node
-        self._ranks = list(options.global_ranks_in_group) or list(range(options.group_size))
+        self.node, self.spans_world = node, spans_world
+        self._ranks = ranks
         self._timeout_s = options.timeout.total_seconds()
         self._works = Works(options.group_id)
         self._batch: list[Work] | None = None
@@ -268,7 +272,7 @@ class Group(Backend):
         tensors.check(buffers)
         with _as_torch():
             return self._note(
-                messages.send(self._node.engine, self._ranks[to], self._tag(tag), buffers[0], self._timeout_s)
+                messages.send(self.node.engine, self._ranks[to], self._tag(tag), buffers[0], self._timeout_s)
             )
 
     def recv(self, buffers: Sequence[torch.Tensor], source: int, tag: int) -> Work:
@@ -293,13 +297,12 @@ class Group(Backend):
         self._works.close()
         if self in _groups:
             _groups.remove(self)
-        if not any(group._node is self._node for group in _groups) and self._node in _nodes:
-            _nodes.remove(self._node)
-            self._node.close()
+        if not any(group.node is self.node for group in _groups):
+            self.node.close()
 
     def abort(self) -> None:
         """Tells all ranks that this one gives up."""
-        self._node.engine.abort(f"rank {self._node.job.rank} aborted a process group")
+        self.node.engine.abort(f"rank {self.node.job.rank} aborted a process group")
 
     def set_timeout(self, timeout: timedelta) -> None:
         """Of calls without one of their own."""
@@ -315,7 +318,7 @@ class Group(Backend):
         tensors.check(buffers)
         with _as_torch():
             return self._note(
-                messages.receive(self._node.engine, source, self._tag(tag), buffers[0], self._timeout_s)
+                messages.receive(self.node.engine, source, self._tag(tag), buffers[0], self._timeout_s)
             )
 
     def _run(

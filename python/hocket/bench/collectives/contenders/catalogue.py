@@ -29,6 +29,18 @@ def _engine(job: Job, request: Request) -> Contender:
     return Engine(job, request)
 
 
+def _native(job: Job, request: Request) -> Contender:
+    from hocket.bench.collectives.contenders.native import Native  # noqa: PLC0415  # as above
+
+    return Native(job, request)
+
+
+def _torch(job: Job, _request: Request) -> Contender:
+    from hocket.bench.collectives.contenders.torch_distributed import TorchDistributed  # noqa: PLC0415  # as above
+
+    return TorchDistributed("hocket", job)
+
+
 def _gloo(job: Job, _request: Request) -> Contender:
     from hocket.bench.collectives.contenders.torch_distributed import TorchDistributed  # noqa: PLC0415  # as above
 
@@ -80,6 +92,8 @@ def _needs_mpi(_world: int) -> None:
 
 CATALOGUE: dict[str, Entry] = {
     "engine": Entry(make=_engine),
+    "native": Entry(make=_native),
+    "torch": Entry(make=_torch, check=_needs_torch),
     "gloo": Entry(make=_gloo, check=_needs_torch),
     "nccl": Entry(make=_nccl, check=_needs_gpus),
     "mpi": Entry(make=_mpi, check=_needs_mpi, by_mpirun=True),

@@ -1,4 +1,4 @@
-"""Gloo and NCCL through torch.distributed, called as a training script calls them."""
+"""Gloo, NCCL and our backend through torch.distributed, called as a training script calls them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 import torch
 from hocket.bench.collectives.definitions import DTYPES, ROOT, Elements
 from hocket.launch.rendezvous import Job
+
+
+WIRES = {"gloo": "loopback TCP", "nccl": "one GPU a rank", "hocket": "our backend, memory that is not registered"}
 
 
 class TorchDistributed:
@@ -34,8 +37,7 @@ class TorchDistributed:
         self._alone = alone[job.rank]
         self._nothing = torch.zeros(1, device=self._device)
         self._call: Callable[[], object] = lambda: None
-        wire = "one GPU a rank" if self._on_gpu else "loopback TCP"
-        self.about = f"PyTorch {torch.__version__}, {wire}"
+        self.about = f"PyTorch {torch.__version__}, {WIRES[backend]}"
 
     def prepare(self, what: str, elements: int, dtype: str) -> None:
         """As `Contender`."""
