@@ -31,7 +31,10 @@ for feature in ("ddp", "subgroup", "plugin"):
 from torch.testing._internal.distributed import distributed_test
 
 # The profiler's events of a collective are written by PyTorch's own backends, in C++.
-for profiled in (distributed_test.PROFILING_SUPPORTED_BACKENDS, distributed_test.SEND_RECV_PROFILING_SUPPORTED_BACKENDS):
+for profiled in (
+    distributed_test.PROFILING_SUPPORTED_BACKENDS,
+    distributed_test.SEND_RECV_PROFILING_SUPPORTED_BACKENDS,
+):
     profiled[:] = [name for name in profiled if name != NAME]
 
 

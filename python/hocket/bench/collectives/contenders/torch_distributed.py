@@ -14,8 +14,11 @@ import torch
 from hocket.bench.collectives.definitions import DTYPES, ROOT, Elements
 from hocket.launch.rendezvous import Job
 
-
-WIRES = {"gloo": "loopback TCP", "nccl": "one GPU a rank", "hocket": "our backend, memory that is not registered"}
+WIRES = {
+    "gloo": "loopback TCP",
+    "nccl": "one GPU a rank",
+    "hocket": "our backend, memory that is not registered",
+}
 
 
 class TorchDistributed:

@@ -1,0 +1,121 @@
+"""A policy under PyTorch's own DDP, as its communication hook: DDP keeps its buckets and its loop, Hocket moves the bytes.
+
+    model = torch.nn.parallel.DistributedDataParallel(model)
+    model.register_comm_hook(None, hocket.torch.ddp_hook(policy))
+
+What `distribute` does besides is not there: DDP's buckets are copied to registered memory and back, and there are no epochs, so a
+policy has no timer and decides by nothing that was observed.
+"""
+# DDP compares the hook's annotations with its types: they must not be put off to strings.
+
+from collections.abc import Callable
+
+import torch.distributed as dist
+from torch._C._distributed_c10d import GradBucket
+from torch.futures import Future
+
+import torch
+from hocket.errors import PolicyError, UsageError
+from hocket.settings import Settings
+from hocket.torch import buckets
+from hocket.torch.backend.works import Works
+from hocket.torch.buckets import Bucket, Spec
+from hocket.torch.gradients import DTYPES
+from hocket.torch.process import Process, joined
+from hocket.tracing.policy import Policy
+from hocket.tracing.topology import Topology
+from hocket.tracing.trace import Fused, Scene, Tensor, bucket_program
+
+Hook = Callable[[object, GradBucket], Future[torch.Tensor]]
+
+
+def ddp_hook(policy: Policy) -> Hook:
+    """The hook for `DistributedDataParallel.register_comm_hook`; every rank must make it.
+
+    Raises:
+        PolicyError: the policy needs what DDP does not have (a timer, gates, statistics), or is refused, with its line.
+        UsageError: the ranks of DDP are not those of the job.
+    """
+    for handler in ("on_timer", "on_worker_added", "on_worker_removed"):
+        if getattr(type(policy), handler) is not getattr(Policy, handler):
+            raise PolicyError(
+                f"{type(policy).__name__}.{handler} is not called under DDP, which has no epochs\n"
+                "hint: hocket.torch.distribute"
+            )
+    if policy.gates or policy.contract == "none":
+        raise PolicyError(
+            f"{type(policy).__name__} leaves gradients for later, which DDP's optimizer does not wait for\n"
+            "hint: hocket.torch.distribute"
+        )
+    # A method, not an object that is called: DDP asks for its `__name__`.
+    return _Buckets(policy, joined(Settings.from_environment())).reduce
+
+
+class _Buckets:
+    def __init__(self, policy: Policy, process: Process) -> None:
+        if process.job.world != dist.get_world_size():
+            raise UsageError(
+                f"DDP has {dist.get_world_size()} ranks, the job {process.job.world}: a hook is for all ranks of a job"
+            )
+        self._policy, self._process = policy, process
+        self._scene = Scene.of(policy, Topology.of(process.job.hosts))
+        self._timeout_s = process.job.settings.timeout_s
+        self._works = Works("ddp-hook")
+        self._made: dict[int, tuple[tuple[torch.Size, ...], Bucket]] = {}
+        process.also_close(self._works.close)
+
+    def reduce(self, _state: object, bucket: GradBucket) -> Future[torch.Tensor]:
+        """Called by DDP when a bucket is ready, in the same order on all ranks."""
+        own, buffer = self._bucket(bucket), bucket.buffer()
+        own.elements.copy_(buffer)
+        engine, timeout_s = self._process.engine, self._timeout_s
+        engine.launch(own.program)
+        self._process.libraries.expect([own.program])
+
+        def finish() -> None:
+            engine.wait(own.program, timeout_s)
+            buffer.copy_(own.elements)
+
+        work = self._works.run(finish, [buffer], at_once=False)
+        return work.get_future().then(lambda future: future.value()[0])
+
+    def _bucket(self, grads: GradBucket) -> Bucket:
+        """DDP makes its buckets anew after the first step, when it knows the order of the gradients."""
+        shapes = tuple(each.shape for each in grads.gradients())
+        known = self._made.get(grads.index())
+        if known is not None and known[0] == shapes:
+            return known[1]
+        if known is not None:
+            self._process.libraries.forget(known[1].program)
+            self._process.engine.unload(known[1].program)
+        bucket = self._make(grads)
+        self._made[grads.index()] = shapes, bucket
+        return bucket
+
+    def _make(self, grads: GradBucket) -> Bucket:
+        at, dtype = grads.index(), grads.buffer().dtype
+        if dtype not in DTYPES or grads.buffer().device.type != "cpu":
+            raise UsageError(
+                f"DDP's bucket {at} is {dtype} on {grads.buffer().device}: CPU and {', '.join(DTYPES.values())}"
+            )
+        parameters = {
+            f"bucket{at}.{number}": torch.nn.Parameter(each.detach(), requires_grad=False)
+            for number, each in enumerate(grads.gradients())
+        }
+        tensors = tuple(
+            Tensor(name, tuple(each.shape), DTYPES[dtype], order, order)
+            for order, (name, each) in enumerate(parameters.items())
+        )
+        traced = bucket_program(self._policy, Fused(tensors, at), self._scene, name=f"bucket.{at}")
+        if traced.guards:
+            raise PolicyError(
+                f"{type(self._policy).__name__} decides by what was observed, which DDP's hook does not know\n"
+                "hint: hocket.torch.distribute"
+            )
+        addresses = {name: each.address for name, each in traced.kernels.items() if each.address is not None}
+        spec = Spec(tuple(parameters), DTYPES[dtype], at, traced.program, addresses, traced.starts)
+        bucket = buckets.make([spec], parameters, self._process.engine, 0)[0]
+        bucket.elements.copy_(grads.buffer())
+        buckets.start_states([spec], [bucket], self._process.engine)
+        self._process.libraries.learn(bucket.program, traced.program)
+        return bucket

@@ -1,0 +1,77 @@
+"""The backend `hocket` of torch.distributed in real processes: on one host, and on several (whose ranks do without shared memory).
+
+PyTorch's own tests run by `make test-torch`; here is what they do not ask.
+"""
+
+import io
+import sys
+from pathlib import Path
+
+import pytest
+
+from hocket.launch.processes import ProcessSpec
+from hocket.launch.run import launch
+from hocket.settings import Settings
+
+RANK = Path(__file__).parent / "backend_rank.py"
+
+
+def run(case, hosts, tmp_path, timeout_s=30):
+    out = io.BytesIO()
+    specs = [
+        ProcessSpec(
+            argv=[sys.executable, str(RANK), case, str(tmp_path / "store")],
+            host=host,
+            environment={"TEST_TIMEOUT_S": str(timeout_s)},
+        )
+        for host in hosts
+    ]
+    outcome = launch(specs, settings=Settings(timeout_s=60, start_timeout_s=60), out=out, err=out)
+    return outcome.code, out.getvalue().decode()
+
+
+def assert_right(case, hosts, tmp_path, timeout_s=30, but=0):
+    code, output = run(case, hosts, tmp_path, timeout_s)
+    assert output.count("is right") == len(hosts) - but, output
+    assert code == 0 or but, output
+
+
+@pytest.mark.parametrize("hosts", ["aaaa", "abab", "abc"])
+def test_collectives(hosts, tmp_path):
+    """A program that knows nothing of Hocket would get other tensors than with another backend."""
+    assert_right("collectives", hosts, tmp_path)
+
+
+@pytest.mark.parametrize("hosts", ["aaa", "aab"])
+def test_messages(hosts, tmp_path):
+    """Pipelines would get each other's activations, or wait for ever."""
+    assert_right("messages", hosts, tmp_path)
+
+
+def test_different_calls_are_named(tmp_path):
+    """Ranks that took different branches would reduce one tensor into another."""
+    assert_right("different_calls", "aa", tmp_path)
+
+
+def test_sizes_that_differ_are_named(tmp_path):
+    """A message of another size than expected would write past a tensor's end."""
+    code, output = run("other_sizes", "aa", tmp_path)
+    assert "rank 1 is right" in output, output
+    assert code != 0 or output.count("is right") == 2
+
+
+def test_who_stays_away_is_named(tmp_path):
+    """A hang, or an error without a name, leaves a user with every rank to look at."""
+    assert_right("stays_away", "aa", tmp_path, timeout_s=2)
+
+
+@pytest.mark.parametrize("hosts", ["aaa", "aab"])
+def test_a_rank_that_is_killed_ends_the_waits(hosts, tmp_path):
+    """The others would wait for the time-out of half an hour."""
+    assert_right("dies", hosts, tmp_path, timeout_s=60, but=1)
+
+
+@pytest.mark.parametrize(("case", "hosts"), [("ddp", "aaa"), ("ddp", "aab"), ("fsdp", "aa"), ("fsdp", "ab")])
+def test_training(case, hosts, tmp_path):
+    """DDP, its hook, FSDP2 and checkpoints would train another model."""
+    assert_right(case, hosts, tmp_path, timeout_s=60)
