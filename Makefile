@@ -9,10 +9,10 @@ CONSTRAINTS := -c constraints.txt
 RUST := $(shell find crates -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help setup demo test check fmt bench bless clean
+.PHONY: help setup demo test test-torch check fmt bench bless clean
 
 help: ## list the verbs
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
 setup: $(STAMPS)/system $(STAMPS)/extension ## make .venv with hocket in it, and all that it needs
 
@@ -23,6 +23,10 @@ test: setup check ## every test: Rust, then Python
 	cargo test --workspace
 	RUSTFLAGS="--cfg loom" cargo test --release --target-dir target/loom -p hocket-executor -p hocket-wire --lib loom
 	$(BIN)/python -m pytest --doctest-modules python/hocket tests
+
+test-torch: setup ## PyTorch's own distributed tests for our backend, an hour; writes docs/torch-tests.md
+	$(PIP) install -q $(CONSTRAINTS) expecttest
+	$(BIN)/python tests/torch_suite/report.py
 
 check: setup ## formatting, lints, types, layers
 	cargo fmt --all --check

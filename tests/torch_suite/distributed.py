@@ -11,6 +11,7 @@ import tempfile
 
 import torch.distributed as dist
 
+import torch
 from hocket.torch.backend.group import create
 
 WORLD = 4
@@ -43,7 +44,8 @@ class TestHocket(distributed_test.TestDistBackend, distributed_test.DistributedT
 
     def setUp(self):
         super().setUp()
-        self._spawn_processes()
+        # Not spawned: importing PyTorch in each would take most of the time.
+        self._start_processes(torch.multiprocessing.get_context("fork").Process)
 
 
 del distributed_test.TestDistBackend  # pytest would collect the base, too
