@@ -90,11 +90,21 @@ class Engine:
     def wait(self, program: int, timeout_s: float) -> None:
         """Until the launched instance is complete. PeerError names who died or whom it waits for. Ctrl-C works."""
 
-    def send(self, to: int, tag: int, memory: Memory, size_bytes: int) -> int:
-        """Offer the first bytes of `memory` to rank `to`: its number. They must not be written until it was waited for."""
+    def send(self, to: int, tag: int, memory: Memory, size_bytes: int, *, notice: bool = ...) -> int:
+        """Offer the first bytes of `memory` to rank `to`: its number. They must not be written until it is complete. It is waited
+        for by `wait_message`, or with `notice` by `next_message`."""
 
-    def receive(self, source: int | None, tag: int, memory: Memory, size_bytes: int) -> int:
+    def receive(
+        self, source: int | None, tag: int, memory: Memory, size_bytes: int, *, notice: bool = ...
+    ) -> int:
         """Receive what `source`, or anyone (None), sends with that tag (64 bits) into `memory`: its number. Sizes must be equal."""
+
+    def next_message(self, timeout_s: float) -> tuple[int, int] | None:
+        """The next complete message of those with a notice, and the rank at its other end; None: there was none in time. PeerError
+        when the job has failed."""
+
+    def give_up_message(self, number: int, timeout_s: float) -> str:
+        """Withdraw a receive that nothing was offered for. Gives an error's text: whom the message waits for since `timeout_s`."""
 
     def wait_message(self, number: int, timeout_s: float) -> int:
         """Until it is complete; the rank at its other end. PeerError names whom it waits for; a receive is then withdrawn."""

@@ -23,7 +23,16 @@ TIMEOUT_S = 3600
 def run(name: str, directory: Path) -> dict[str, tuple[str, str]]:
     """Outcome (passed, skipped, failed) and reason of each test."""
     results = directory / f"{name}.xml"
-    command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={results}", "distributed.py"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:warnings",
+        f"--junitxml={results}",
+        "distributed.py",
+    ]
     sys.stderr.write(f"PyTorch's distributed tests, our backend as `{name}`\n")
     ended = subprocess.run(
         command, cwd=HERE, env={**os.environ, "SUITE_AS": name}, check=False, timeout=TIMEOUT_S

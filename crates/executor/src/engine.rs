@@ -296,19 +296,20 @@ impl Engine {
         }
     }
 
-    /// Offers `region`, which must not be written until the message is complete, to `to`. Its number.
-    pub fn send(&self, to: Rank, tag: u64, region: Region) -> Result<u32, Error> {
+    /// Offers `region`, which must not be written until the message is complete, to `to`. Its number. It is waited for by
+    /// [`Self::wait_message`], or with `notice` by [`Self::next_message`].
+    pub fn send(&self, to: Rank, tag: u64, region: Region, notice: bool) -> Result<u32, Error> {
         self.check_peer(to)?;
-        Ok(self.core.send_message(to, tag, region))
+        Ok(self.core.send_message(to, tag, region, notice))
     }
 
     /// Receives what `from`, or anyone, sends with that tag into `region`, of the same size. Its number.
-    pub fn receive(&self, from: Option<Rank>, tag: u64, region: Region) -> Result<u32, Error> {
+    pub fn receive(&self, from: Option<Rank>, tag: u64, region: Region, notice: bool) -> Result<u32, Error> {
         match from {
             Some(from) => self.check_peer(from)?,
             None => self.check_mesh()?,
         }
-        Ok(self.core.receive_message(from, tag, region))
+        Ok(self.core.receive_message(from, tag, region, notice))
     }
 
     /// Waits for a message; its peer. `interrupted` as in [`Self::wait`], with `Ok(None)`. A receive that runs out of time
@@ -329,19 +330,36 @@ impl Engine {
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                let waits_for = self.core.message_waits_for(number);
-                self.core.withdraw_message(number);
-                return Err(Error::Peer(format!(
-                    "rank {}: a message is not complete after {} s: it waits for {waits_for}",
-                    self.identity.rank,
-                    timeout.as_secs_f64()
-                )));
+                return Err(self.give_up_message(number, timeout));
             }
             self.core.wait_for_change(left.min(WAKE), || !self.core.is_message_done(number));
             if interrupted() {
                 return Ok(None);
             }
         }
+    }
+
+    /// Waits for the next complete message among those with a notice, and its peer; `None` when there was none in time.
+    pub fn next_message(&self, timeout: Duration) -> Result<Option<(u32, Rank)>, Error> {
+        if let Some(message) = self.core.next_notice() {
+            return Ok(Some(message));
+        }
+        self.core.wait_for_change(timeout, || !self.core.has_notice());
+        match self.core.next_notice() {
+            Some(message) => Ok(Some(message)),
+            None => self.core.failure().map_or(Ok(None), Err),
+        }
+    }
+
+    /// Withdraws a receive that nothing was offered for; the error says whom the message waits for since `timeout`.
+    pub fn give_up_message(&self, number: u32, timeout: Duration) -> Error {
+        let waits_for = self.core.message_waits_for(number);
+        self.core.withdraw_message(number);
+        Error::Peer(format!(
+            "rank {}: a message is not complete after {} s: it waits for {waits_for}",
+            self.identity.rank,
+            timeout.as_secs_f64()
+        ))
     }
 
     fn check_mesh(&self) -> Result<(), Error> {

@@ -11,7 +11,7 @@ use hocket_protocol::messages::{Messages, Offer, Wanted};
 use hocket_wire::memory::Region;
 use hocket_wire::shm::mailbox::Post;
 use hocket_wire::tcp::{Land, Landing, Message};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 /// In place of a program's number in frames.
 pub const NO_PROGRAM: u32 = u32::MAX;
@@ -24,6 +24,8 @@ pub struct Table {
     messages: Messages,
     next: u32,
     open: HashMap<u32, Open>,
+    /// Complete ones that somebody wants to hear of, in order.
+    notices: VecDeque<u32>,
 }
 
 #[derive(Debug)]
@@ -34,15 +36,24 @@ struct Open {
     region: Region,
     /// Bytes that have come over a connection.
     received: u64,
+    notice: bool,
     done: bool,
 }
 
 impl Table {
-    fn open(&mut self, peer: Option<Rank>, sends: bool, region: Region) -> u32 {
+    fn open(&mut self, peer: Option<Rank>, sends: bool, region: Region, notice: bool) -> u32 {
         let number = self.next;
         self.next = self.next.wrapping_add(1);
-        self.open.insert(number, Open { peer, sends, region, received: 0, done: false });
+        self.open.insert(number, Open { peer, sends, region, received: 0, notice, done: false });
         number
+    }
+
+    fn finish(&mut self, number: u32) {
+        let Some(open) = self.open.get_mut(&number) else { return };
+        open.done = true;
+        if open.notice {
+            self.notices.push_back(number);
+        }
     }
 
     fn of(&mut self, peer: Rank, number: u32, sends: bool) -> Result<&mut Open, String> {
@@ -53,9 +64,9 @@ impl Table {
 
 impl Core {
     /// Offers `region` to `to`; its number.
-    pub fn send_message(&self, to: Rank, tag: u64, region: Region) -> u32 {
+    pub fn send_message(&self, to: Rank, tag: u64, region: Region, notice: bool) -> u32 {
         let (place, bytes) = (region.arena_offset(), region.len() as u64);
-        let number = lock(&self.messages).open(Some(to), true, region);
+        let number = lock(&self.messages).open(Some(to), true, region, notice);
         let peer = self.peer(to);
         if let Some(shared) = &peer.shared {
             if let Err(error) = shared.post(Post::Offer { send: number, tag, place, bytes }) {
@@ -69,10 +80,10 @@ impl Core {
     }
 
     /// Receives into `region`; its number.
-    pub fn receive_message(&self, from: Option<Rank>, tag: u64, region: Region) -> u32 {
+    pub fn receive_message(&self, from: Option<Rank>, tag: u64, region: Region, notice: bool) -> u32 {
         let bytes = region.len() as u64;
         let mut table = lock(&self.messages);
-        let number = table.open(from, false, region);
+        let number = table.open(from, false, region, notice);
         let taken = table.messages.handle_receive(Wanted { receive: number, from, tag, bytes });
         drop(table);
         match taken {
@@ -89,6 +100,19 @@ impl Core {
         let peer = table.open.get(&number).filter(|open| open.done)?.peer;
         table.open.remove(&number);
         peer
+    }
+
+    /// The next complete message that was opened with a notice, and its peer; it is then forgotten.
+    pub fn next_notice(&self) -> Option<(u32, Rank)> {
+        let mut table = lock(&self.messages);
+        let number = table.notices.pop_front()?;
+        let peer = table.open.remove(&number)?.peer?;
+        Some((number, peer))
+    }
+
+    /// Whether there is one.
+    pub fn has_notice(&self) -> bool {
+        !lock(&self.messages).notices.is_empty()
     }
 
     /// Whether it is complete.
@@ -148,16 +172,17 @@ impl Core {
 
     /// A neighbour has copied our send.
     pub fn handle_taken(&self, from: Rank, send: u32) -> Result<(), String> {
-        lock(&self.messages).of(from, send, true)?.done = true;
+        let mut table = lock(&self.messages);
+        table.of(from, send, true)?;
+        table.finish(send);
+        drop(table);
         self.note_change();
         Ok(())
     }
 
     /// The last byte of our send is with the system.
     pub fn message_sent(&self, send: u32) {
-        if let Some(open) = lock(&self.messages).open.get_mut(&send) {
-            open.done = true;
-        }
+        lock(&self.messages).finish(send);
         self.note_change();
     }
 
@@ -185,10 +210,9 @@ impl Core {
         let mut table = lock(&self.messages);
         let Some(open) = table.open.get_mut(&receive) else { return };
         open.received += u64::from(payload_bytes);
-        open.done = open.received == open.region.len() as u64;
-        let done = open.done;
-        drop(table);
-        if done {
+        if open.received == open.region.len() as u64 {
+            table.finish(receive);
+            drop(table);
             self.note_change();
         }
     }
@@ -212,9 +236,7 @@ impl Core {
         if let Err(error) = shared.post(Post::Given { send: offer.send }) {
             return self.fail(&format!("cannot wake {}: {error}", peer.name()));
         }
-        if let Some(open) = lock(&self.messages).open.get_mut(&receive) {
-            open.done = true;
-        }
+        lock(&self.messages).finish(receive);
         self.note_change();
     }
 }

@@ -261,12 +261,21 @@ impl Engine {
         py.detach(|| self.executor.complete_external(program, op)).map_err(|cause| raise(py, &cause))
     }
 
-    fn send(&self, py: Python<'_>, to: u32, tag: u64, memory: &Memory, size_bytes: usize) -> PyResult<u32> {
+    #[pyo3(signature = (to, tag, memory, size_bytes, *, notice = false))]
+    fn send(
+        &self,
+        py: Python<'_>,
+        to: u32,
+        tag: u64,
+        memory: &Memory,
+        size_bytes: usize,
+        notice: bool,
+    ) -> PyResult<u32> {
         let region = part(py, memory, size_bytes)?;
-        self.executor.send(Rank(to), tag, region).map_err(|cause| raise(py, &cause))
+        self.executor.send(Rank(to), tag, region, notice).map_err(|cause| raise(py, &cause))
     }
 
-    #[pyo3(signature = (source, tag, memory, size_bytes))]
+    #[pyo3(signature = (source, tag, memory, size_bytes, *, notice = false))]
     fn receive(
         &self,
         py: Python<'_>,
@@ -274,9 +283,20 @@ impl Engine {
         tag: u64,
         memory: &Memory,
         size_bytes: usize,
+        notice: bool,
     ) -> PyResult<u32> {
         let region = part(py, memory, size_bytes)?;
-        self.executor.receive(source.map(Rank), tag, region).map_err(|cause| raise(py, &cause))
+        self.executor.receive(source.map(Rank), tag, region, notice).map_err(|cause| raise(py, &cause))
+    }
+
+    fn next_message(&self, py: Python<'_>, timeout_s: f64) -> PyResult<Option<(u32, u32)>> {
+        let timeout = duration(py, timeout_s)?;
+        let next = py.detach(|| self.executor.next_message(timeout)).map_err(|cause| raise(py, &cause))?;
+        Ok(next.map(|(number, peer)| (number, peer.0)))
+    }
+
+    fn give_up_message(&self, py: Python<'_>, number: u32, timeout_s: f64) -> PyResult<String> {
+        Ok(self.executor.give_up_message(number, duration(py, timeout_s)?).to_string())
     }
 
     fn wait_message(&self, py: Python<'_>, number: u32, timeout_s: f64) -> PyResult<u32> {

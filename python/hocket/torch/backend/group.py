@@ -11,82 +11,128 @@ from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
-from torch._C._distributed_c10d import Backend, Work
+from torch._C._distributed_c10d import (
+    AllgatherOptions,
+    AllreduceCoalescedOptions,
+    AllreduceOptions,
+    AllToAllOptions,
+    BarrierOptions,
+    BroadcastOptions,
+    GatherOptions,
+    ProcessGroup,
+    ReduceOptions,
+    ReduceScatterOptions,
+    ScatterOptions,
+    Work,
+)
 
 import torch
 from hocket.errors import Error
-from hocket.torch.backend import messages, tensors
+from hocket.torch.backend import tensors
 from hocket.torch.backend.collectives import Collectives, collectives_of
+from hocket.torch.backend.messages import TAG_BITS
 from hocket.torch.backend.node import Node
-from hocket.torch.backend.works import Works, finished
+from hocket.torch.backend.works import Task, Tasks, Works, finished
+
+# For callers that give none; torch's defaults.
+ALL_TO_ALL = AllToAllOptions()
+ALLGATHER = AllgatherOptions()
+ALLREDUCE = AllreduceOptions()
+ALLREDUCE_COALESCED = AllreduceCoalescedOptions()
+BARRIER = BarrierOptions()
+BROADCAST = BroadcastOptions()
+GATHER = GatherOptions()
+REDUCE = ReduceOptions()
+REDUCE_SCATTER = ReduceScatterOptions()
+SCATTER = ScatterOptions()
 
 _groups: list[Group] = []
 """Open ones of this process."""
 
 
-def create(options: Any, _backend_options: object) -> Group:
+def create(opts: Any, _backend_options: object) -> Group:
     """As `torch.distributed.Backend.register_backend` wants it; every member of the group must come."""
-    ranks = list(options.global_ranks_in_group)
+    ranks = list(opts.global_ranks_in_group)
     try:
         world = next((group.node for group in _groups if group.spans_world), None)
         if ranks and world is not None:
-            group = Group(world, ranks, options, spans_world=False)
+            group = Group(world, ranks, opts, spans_world=False)
         else:
             # The default group, or one beside a default group of another backend: it has the wire to itself.
-            node = Node(options.store, options.group_rank, options.group_size, options.timeout)
-            group = Group(node, list(range(options.group_size)), options, spans_world=not ranks)
+            node = Node(opts.store, opts.group_rank, opts.group_size, opts.timeout)
+            group = Group(node, list(range(opts.group_size)), opts, spans_world=not ranks)
     except Error as error:
         raise RuntimeError(str(error)) from error
     _groups.append(group)
     return group
 
 
-class Group(Backend):
-    """Made by `init_process_group("hocket")` and `new_group`."""
+class Group(ProcessGroup):
+    """Made by `init_process_group("hocket")` and `new_group`.
 
-    supports_coalescing = True
+    A process group rather than a `Backend` inside one: works made in Python then reach Python as they are, and say what failed,
+    whether they are complete and who sent. Through a `Backend` PyTorch hands out a holder that knows none of it.
+    """
 
-    def __init__(self, node: Node, ranks: list[int], options: Any, *, spans_world: bool) -> None:
+    def __init__(self, node: Node, ranks: list[int], opts: Any, *, spans_world: bool) -> None:
         """Meets the other members through the group's part of torch's store. `ranks`: the group's, as `node` numbers them."""
-        super().__init__(options.group_rank, options.group_size)
+        super().__init__(opts.group_rank, opts.group_size)
         self.node, self.spans_world = node, spans_world
         self._ranks = ranks
-        self._timeout_s = options.timeout.total_seconds()
-        self._works = Works(options.group_id)
-        self._batch: list[Work] | None = None
+        self._name, self._text = str(opts.group_id), ""
+        self._timeout_s = opts.timeout.total_seconds()
+        self._works = Works(opts.group_id)
+        self._batch: list[Task] | None = None
         self._calls = 0
-        options.store.set_timeout(options.timeout)
-        self._number = _agree_on_number(options)
+        opts.store.set_timeout(opts.timeout)
+        self._number = _agree_on_number(opts)
         self._collectives: Collectives = collectives_of(
-            node, self._ranks, options.store, self._number, self._timeout_s
+            node, self._ranks, opts.store, self._number, self._timeout_s
         )
 
     def getBackendName(self) -> str:  # noqa: N802  # torch's name
         """`hocket`."""
         return "hocket"
 
-    def broadcast(self, buffers: Sequence[torch.Tensor], options: Any) -> Work:
+    # torch keeps names in backends, which this group has none of.
+    def setGroupName(self, name: str) -> None:  # noqa: N802  # torch's name
+        """Called once, when the group is made."""
+        self._name = name
+
+    def getGroupName(self) -> str:  # noqa: N802  # torch's name
+        """As set."""
+        return self._name
+
+    def setGroupDesc(self, text: str) -> None:  # noqa: N802  # torch's name
+        """What the group is for, by who made it."""
+        self._text = text
+
+    def getGroupDesc(self) -> str:  # noqa: N802  # torch's name
+        """As set."""
+        return self._text
+
+    def broadcast(self, buffers: Sequence[torch.Tensor], opts: Any = BROADCAST) -> Work:  # type: ignore[override]
         """The root's tensor becomes everyone's."""
 
         def act(group: Collectives) -> None:
             with tensors.contiguous(buffers, written=True) as dense:
-                group.broadcast(tensors.lend(dense[options.rootTensor]), options.rootRank)
+                group.broadcast(tensors.lend(dense[opts.rootTensor]), opts.rootRank)
 
-        return self._run(buffers, act, buffers, options)
+        return self._run(buffers, act, buffers, opts)
 
-    def allreduce(self, buffers: Sequence[torch.Tensor], options: Any) -> Work:
+    def allreduce(self, buffers: Sequence[torch.Tensor], opts: Any = ALLREDUCE) -> Work:  # type: ignore[override]
         """In place."""
-        return self._run(
-            buffers, lambda group: self._reduce(group, buffers, options.reduceOp), buffers, options
-        )
+        if any(buffer.is_sparse for buffer in buffers):
+            return self._all_reduce_sparse(buffers, opts)
+        return self._run(buffers, lambda group: self._reduce(group, buffers, opts.reduceOp), buffers, opts)
 
-    def allreduce_coalesced(self, buffers: Sequence[torch.Tensor], options: Any) -> Work:
+    def allreduce_coalesced(self, buffers: Sequence[torch.Tensor], opts: Any = ALLREDUCE_COALESCED) -> Work:
         """Each of them, in place."""
-        return self.allreduce(buffers, options)
+        return self.allreduce(buffers, opts)
 
-    def allreduce_sparse(self, buffers: Sequence[torch.Tensor], options: Any) -> Work:
-        """Of sparse COO tensors, in place: the entries of all, added up."""
-        if options.reduceOp != dist.ReduceOp.SUM:
+    def _all_reduce_sparse(self, buffers: Sequence[torch.Tensor], opts: Any) -> Work:
+        """Of sparse COO tensors: the entries of all, added up."""
+        if opts.reduceOp != dist.ReduceOp.SUM:
             raise TypeError("backend hocket only sums sparse tensors")
 
         def act(group: Collectives) -> None:
@@ -103,18 +149,21 @@ class Group(Backend):
                 total = torch.sparse_coo_tensor(parts[0].t(), parts[1], sparse.shape).coalesce()
                 sparse.copy_(total)
 
-        return self._run([], act, buffers, options)
+        return self._run([], act, buffers, opts)
 
-    def reduce(self, buffers: Sequence[torch.Tensor], options: Any) -> Work:
+    def reduce(self, buffers: Sequence[torch.Tensor], opts: Any = REDUCE) -> Work:  # type: ignore[override]
         """Into the root's tensor."""
 
         def act(group: Collectives) -> None:
-            self._reduce(group, buffers, options.reduceOp, options.rootRank)
+            self._reduce(group, buffers, opts.reduceOp, opts.rootRank)
 
-        return self._run(buffers, act, buffers, options)
+        return self._run(buffers, act, buffers, opts)
 
-    def allgather(
-        self, outputs: Sequence[Sequence[torch.Tensor]], inputs: Sequence[torch.Tensor], options: Any
+    def allgather(  # type: ignore[override]
+        self,
+        outputs: Sequence[Sequence[torch.Tensor]],
+        inputs: Sequence[torch.Tensor],
+        opts: Any = ALLGATHER,
     ) -> Work:
         """Everyone's tensor, by rank."""
 
@@ -127,19 +176,22 @@ class Group(Backend):
                 ):
                     group.all_gather(tensors.lend(dense), tensors.lend_all(into))
 
-        return self._run([*inputs, *outputs[0]], act, outputs[0], options)
+        return self._run([*inputs, *outputs[0]], act, outputs[0], opts)
 
     def allgather_coalesced(
-        self, outputs: Sequence[Sequence[torch.Tensor]], inputs: Sequence[torch.Tensor], options: Any
+        self,
+        outputs: Sequence[Sequence[torch.Tensor]],
+        inputs: Sequence[torch.Tensor],
+        opts: Any = ALLGATHER,
     ) -> Work:
         """`outputs[rank][i]` becomes tensor `i` of `rank`."""
         by_input = [[of_rank[at] for of_rank in outputs] for at in range(len(inputs))]
         works = [
-            self.allgather([gathered], [own], options) for gathered, own in zip(by_input, inputs, strict=True)
+            self.allgather([gathered], [own], opts) for gathered, own in zip(by_input, inputs, strict=True)
         ]
         return works[-1] if works else finished([])
 
-    def all_gather_single(self, output: torch.Tensor, own: torch.Tensor, options: Any) -> Work:
+    def all_gather_single(self, output: torch.Tensor, own: torch.Tensor, opts: Any = ALLGATHER) -> Work:
         """Everyone's tensor, one after the other."""
         self._check_parts(output, own.numel(), "gathered")
 
@@ -150,23 +202,29 @@ class Group(Backend):
             ):
                 group.all_gather(tensors.lend(dense), tensors.lend_all(self._parts(into)))
 
-        return self._run([own, output], act, [output], options)
+        return self._run([own, output], act, [output], opts)
 
     def all_gather_single_coalesced(
-        self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], options: Any
+        self,
+        outputs: Sequence[torch.Tensor],
+        inputs: Sequence[torch.Tensor],
+        opts: Any = ALLGATHER,
     ) -> Work:
         """Each of them."""
         works = [
-            self.all_gather_single(output, own, options) for output, own in zip(outputs, inputs, strict=True)
+            self.all_gather_single(output, own, opts) for output, own in zip(outputs, inputs, strict=True)
         ]
         return works[-1] if works else finished([])
 
-    def gather(
-        self, outputs: Sequence[Sequence[torch.Tensor]], inputs: Sequence[torch.Tensor], options: Any
+    def gather(  # type: ignore[override]
+        self,
+        outputs: Sequence[Sequence[torch.Tensor]],
+        inputs: Sequence[torch.Tensor],
+        opts: Any = GATHER,
     ) -> Work:
         """Everyone's tensor, by rank, at the root."""
-        gathered = list(outputs[0]) if outputs and self.rank() == options.rootRank else []
-        if self.rank() == options.rootRank:
+        gathered = list(outputs[0]) if outputs and self.rank() == opts.rootRank else []
+        if self.rank() == opts.rootRank:
             _same_shapes(gathered, inputs[0])
 
         def act(group: Collectives) -> None:
@@ -174,16 +232,19 @@ class Group(Backend):
                 tensors.contiguous(inputs, written=False) as (dense,),
                 tensors.contiguous(gathered, written=True) as into,
             ):
-                group.gather(tensors.lend(dense), tensors.lend_all(into), options.rootRank)
+                group.gather(tensors.lend(dense), tensors.lend_all(into), opts.rootRank)
 
-        return self._run([*inputs, *gathered], act, gathered, options)
+        return self._run([*inputs, *gathered], act, gathered, opts)
 
-    def scatter(
-        self, outputs: Sequence[torch.Tensor], inputs: Sequence[Sequence[torch.Tensor]], options: Any
+    def scatter(  # type: ignore[override]
+        self,
+        outputs: Sequence[torch.Tensor],
+        inputs: Sequence[Sequence[torch.Tensor]],
+        opts: Any = SCATTER,
     ) -> Work:
         """Our tensor of the root's."""
-        scattered = list(inputs[0]) if inputs and self.rank() == options.rootRank else []
-        if self.rank() == options.rootRank:
+        scattered = list(inputs[0]) if inputs and self.rank() == opts.rootRank else []
+        if self.rank() == opts.rootRank:
             _same_shapes(scattered, outputs[0])
 
         def act(group: Collectives) -> None:
@@ -191,42 +252,54 @@ class Group(Backend):
                 tensors.contiguous(scattered, written=False) as dense,
                 tensors.contiguous(outputs, written=True) as (into,),
             ):
-                group.scatter(tensors.lend_all(dense), tensors.lend(into), options.rootRank)
+                group.scatter(tensors.lend_all(dense), tensors.lend(into), opts.rootRank)
 
-        return self._run([*scattered, *outputs], act, outputs, options)
+        return self._run([*scattered, *outputs], act, outputs, opts)
 
-    def reduce_scatter(
-        self, outputs: Sequence[torch.Tensor], inputs: Sequence[Sequence[torch.Tensor]], options: Any
+    def reduce_scatter(  # type: ignore[override]
+        self,
+        outputs: Sequence[torch.Tensor],
+        inputs: Sequence[Sequence[torch.Tensor]],
+        opts: Any = REDUCE_SCATTER,
     ) -> Work:
         """The reduction of everyone's tensor for us."""
 
         def act(group: Collectives) -> None:
             for output, pieces in zip(outputs, inputs, strict=True):
-                self._reduce_scatter(group, pieces, output, options.reduceOp)
+                self._reduce_scatter(group, pieces, output, opts.reduceOp)
 
-        return self._run([*outputs, *inputs[0]], act, outputs, options)
+        return self._run([*outputs, *inputs[0]], act, outputs, opts)
 
-    def reduce_scatter_single(self, output: torch.Tensor, whole: torch.Tensor, options: Any) -> Work:
+    def reduce_scatter_single(
+        self, output: torch.Tensor, whole: torch.Tensor, opts: Any = REDUCE_SCATTER
+    ) -> Work:
         """Our part of the reduction."""
         self._check_parts(whole, output.numel(), "scattered")
 
         def act(group: Collectives) -> None:
             with tensors.contiguous([whole], written=False) as (dense,):
-                self._reduce_scatter(group, self._parts(dense), output, options.reduceOp)
+                self._reduce_scatter(group, self._parts(dense), output, opts.reduceOp)
 
-        return self._run([whole, output], act, [output], options)
+        return self._run([whole, output], act, [output], opts)
 
     def reduce_scatter_single_coalesced(
-        self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], options: Any
+        self,
+        outputs: Sequence[torch.Tensor],
+        inputs: Sequence[torch.Tensor],
+        opts: Any = REDUCE_SCATTER,
     ) -> Work:
         """Each of them."""
         works = [
-            self.reduce_scatter_single(out, whole, options)
-            for out, whole in zip(outputs, inputs, strict=True)
+            self.reduce_scatter_single(out, whole, opts) for out, whole in zip(outputs, inputs, strict=True)
         ]
         return works[-1] if works else finished([])
 
-    def alltoall(self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], options: Any) -> Work:
+    def alltoall(
+        self,
+        outputs: Sequence[torch.Tensor],
+        inputs: Sequence[torch.Tensor],
+        opts: Any = ALL_TO_ALL,
+    ) -> Work:
         """Tensor *i* goes to rank *i*."""
 
         def act(group: Collectives) -> None:
@@ -236,7 +309,7 @@ class Group(Backend):
             ):
                 group.all_to_all(tensors.lend_all(dense), tensors.lend_all(into))
 
-        return self._run([*inputs, *outputs], act, outputs, options)
+        return self._run([*inputs, *outputs], act, outputs, opts)
 
     def all_to_all_single(  # torch's signature
         self,
@@ -244,7 +317,7 @@ class Group(Backend):
         whole: torch.Tensor,
         output_splits: Sequence[int],
         input_splits: Sequence[int],
-        options: Any,
+        opts: Any = ALL_TO_ALL,
     ) -> Work:
         """Part *i* of the first dimension goes to rank *i*."""
         sizes = [
@@ -261,36 +334,35 @@ class Group(Backend):
                     tensors.lend_all(dense.split(sizes[1])), tensors.lend_all(into.split(sizes[0]))
                 )
 
-        return self._run([whole, output], act, [output], options)
+        return self._run([whole, output], act, [output], opts)
 
-    def barrier(self, options: Any) -> Work:
+    def barrier(self, opts: Any = BARRIER) -> Work:
         """Returns after every member has come."""
-        return self._run([], lambda group: group.barrier(), [], options)
+        return self._run([], lambda group: group.barrier(), [], opts)
 
     def send(self, buffers: Sequence[torch.Tensor], to: int, tag: int) -> Work:
         """To a rank of the group; the tensor may be written at once."""
         tensors.check(buffers)
         with _as_torch():
-            return self._note(
-                messages.send(self.node.engine, self._ranks[to], self._tag(tag), buffers[0], self._timeout_s)
-            )
+            mail = self.node.messages
+            return self._note(mail.send(self._ranks[to], self._tag(tag), buffers[0], self._timeout_s))
 
     def recv(self, buffers: Sequence[torch.Tensor], source: int, tag: int) -> Work:
         """From a rank of the group."""
         return self._receive(self._ranks[source], buffers, tag)
 
     def recv_anysource(self, buffers: Sequence[torch.Tensor], tag: int) -> Work:
-        """From whoever sends first. torch does not let a work made in Python say who that was."""
+        """From whoever sends first; the work says who."""
         return self._receive(None, buffers, tag)
 
-    def start_coalescing(self) -> None:
+    def start_coalescing(self, _device: torch.device) -> None:
         """What comes is one work."""
         self._batch = []
 
-    def end_coalescing(self) -> Work:
+    def end_coalescing(self, _device: torch.device) -> Work:
         """The work of all since `start_coalescing`."""
         batch, self._batch = self._batch or [], None
-        return _All(batch)
+        return Tasks(batch)
 
     def shutdown(self) -> None:
         """The last group of the process leaves the job."""
@@ -317,31 +389,28 @@ class Group(Backend):
     def _receive(self, source: int | None, buffers: Sequence[torch.Tensor], tag: int) -> Work:
         tensors.check(buffers)
         with _as_torch():
-            return self._note(
-                messages.receive(self.node.engine, source, self._tag(tag), buffers[0], self._timeout_s)
-            )
+            mail = self.node.messages
+            return self._note(mail.receive(source, self._tag(tag), buffers[0], self._ranks, self._timeout_s))
 
     def _run(
         self,
         moved: Sequence[torch.Tensor],
         act: Callable[[Collectives], None],
         result: Sequence[torch.Tensor],
-        options: Any,
+        opts: Any,
     ) -> Work:
         tensors.check(moved)
         self._calls += 1
-        own_s = options.timeout.total_seconds()
+        own_s = opts.timeout.total_seconds()
         limit_s = own_s if own_s > 0 else self._timeout_s
 
         def bounded() -> None:
             self._collectives.set_timeout(limit_s)
             act(self._collectives)
 
-        return self._note(
-            self._works.run(bounded, result, at_once=not options.asyncOp and self._batch is None)
-        )
+        return self._note(self._works.run(bounded, result, at_once=not opts.asyncOp and self._batch is None))
 
-    def _note(self, work: Work) -> Work:
+    def _note(self, work: Task) -> Task:
         if self._batch is not None:
             self._batch.append(work)
         return work
@@ -381,23 +450,7 @@ class Group(Backend):
             )
 
     def _tag(self, tag: int) -> int:
-        return self._number << messages.TAG_BITS | (tag & 0xFFFFFFFF)
-
-
-class _All(Work):
-    """Several works as one."""
-
-    def __init__(self, works: list[Work]) -> None:
-        super().__init__()
-        self._works = works
-
-    def wait(self, timeout: timedelta | None = None) -> bool:
-        for work in self._works:
-            if timeout is None or timeout.total_seconds() <= 0:
-                work.wait()
-            else:
-                work.wait(timeout)
-        return True
+        return self._number << TAG_BITS | (tag & 0xFFFFFFFF)
 
 
 @contextlib.contextmanager
@@ -408,14 +461,14 @@ def _as_torch() -> Any:
         raise RuntimeError(str(error)) from error
 
 
-def _agree_on_number(options: Any) -> int:
+def _agree_on_number(opts: Any) -> int:
     """Of the group among all: tags of different groups never meet."""
-    if options.group_rank == 0:
-        counter = options.store
+    if opts.group_rank == 0:
+        counter = opts.store
         while hasattr(counter, "underlying_store"):
             counter = counter.underlying_store
-        options.store.set("hocket/number", str(counter.add("hocket/groups", 1)))
-    return int(options.store.get("hocket/number"))
+        opts.store.set("hocket/number", str(counter.add("hocket/groups", 1)))
+    return int(opts.store.get("hocket/number"))
 
 
 def _same_shapes(pieces: Sequence[torch.Tensor], own: torch.Tensor) -> None:

@@ -1,73 +1,134 @@
-"""Point to point: a send and a receive meet by peer and tag, whichever comes first. Many may be open at once."""
+"""Point to point: a send and a receive meet by peer and tag, whichever comes first. Many may be open at once.
+
+A thread hears of all that are complete, so that a work is complete without anybody waiting for it. Ranks are the job's.
+"""
 
 from __future__ import annotations
 
 import threading
-from datetime import timedelta
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
-from torch._C._distributed_c10d import Work
 
 import torch
 from hocket import _native
 from hocket.errors import Error
 from hocket.torch.backend import tensors
+from hocket.torch.backend.works import Task
 
 TAG_BITS = 32
+LOOK_S = 0.05
+"""How late a time-out, or the end of the job, is noticed."""
 
 
-class Message(Work):
-    """One send or receive under way."""
+@dataclass(frozen=True)
+class _Open:
+    """A message under way; `landing` is the tensor of a receive."""
 
-    def __init__(
+    task: Task
+    memory: _native.Memory
+    landing: torch.Tensor | None
+    ranks: Sequence[int]
+    timeout_s: float
+    since_s: float
+
+
+class Messages:
+    """All of this process's, whatever group they are of. Tags are 64 bits."""
+
+    def __init__(self, engine: _native.Engine) -> None:
+        """Nothing is open."""
+        self._engine = engine
+        self._lock = threading.Lock()
+        self._open: dict[int, _Open] = {}
+        self._closed = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def send(self, to: int, tag: int, tensor: torch.Tensor, timeout_s: float) -> Task:
+        """A copy leaves from registered memory, so the tensor may be written at once."""
+        with tensors.contiguous([tensor], written=False) as (dense,):
+            size_bytes = _bytes(dense)
+            memory = self._engine.allocate(max(size_bytes, 1))
+            if size_bytes:
+                _view(memory, size_bytes).copy_(dense.view(-1).view(torch.uint8))
+        with self._lock:
+            number = self._engine.send(to, tag, memory, size_bytes, notice=True)
+            return self._note(number, memory, None, (), timeout_s)
+
+    def receive(
+        self, source: int | None, tag: int, tensor: torch.Tensor, ranks: Sequence[int], timeout_s: float
+    ) -> Task:
+        """Into the tensor once it is complete; from anyone with None. `ranks` are the group's, in which the sender is told."""
+        size_bytes = _bytes(tensor)
+        memory = self._engine.allocate(max(size_bytes, 1))
+        with self._lock:
+            number = self._engine.receive(source, tag, memory, size_bytes, notice=True)
+            return self._note(number, memory, tensor, ranks, timeout_s)
+
+    def close(self) -> None:
+        """What is still open will not be complete."""
+        self._closed.set()
+        if self._thread is not None:
+            self._thread.join()
+        self._fail_all("the process group was destroyed")
+
+    def _note(
         self,
-        engine: _native.Engine,
         number: int,
         memory: _native.Memory,
-        timeout_s: float,
         landing: torch.Tensor | None,
-    ) -> None:
-        """`memory` has the bytes; `landing` is the tensor of a receive, which gets them when it was waited for."""
-        super().__init__()
-        self._engine, self._number, self._memory, self._timeout_s = engine, number, memory, timeout_s
-        self._landing = landing
-        self._complete = False
-        self._lock = threading.Lock()
+        ranks: Sequence[int],
+        timeout_s: float,
+    ) -> Task:
+        task = Task([] if landing is None else [landing])
+        self._open[number] = _Open(task, memory, landing, ranks, timeout_s, time.monotonic())
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._life, name="hocket-messages", daemon=True)
+            self._thread.start()
+        return task
 
-    def wait(self, timeout: timedelta | None = None) -> bool:
-        """Until it is complete; RuntimeError names whom it waits for."""
-        limit_s = timeout.total_seconds() if timeout else 0.0
-        with self._lock, torch.no_grad():
-            if not self._complete:
-                try:
-                    self._engine.wait_message(self._number, limit_s if limit_s > 0 else self._timeout_s)
-                except Error as error:
-                    raise RuntimeError(str(error)) from error
-                self._complete = True
-                if self._landing is not None:
-                    tensor = self._landing.detach()
-                    tensor.copy_(_view(self._memory, _bytes(tensor)).view(tensor.dtype).view(tensor.shape))
-        return True
+    def _life(self) -> None:
+        while not self._closed.is_set():
+            try:
+                heard = self._engine.next_message(LOOK_S)
+            except Error as error:
+                self._fail_all(str(error))
+                # Whoever sends from now on is told by the engine.
+                self._closed.wait(LOOK_S)
+                continue
+            if heard is None:
+                self._expire()
+                continue
+            number, source = heard
+            with self._lock:
+                message = self._open.pop(number)
+            if message.landing is not None:
+                _land(message.landing, message.memory)
+            message.task.finish(source=message.ranks.index(source) if message.ranks else None)
+
+    def _expire(self) -> None:
+        now_s = time.monotonic()
+        with self._lock:
+            late = {at: each for at, each in self._open.items() if now_s - each.since_s > each.timeout_s}
+            for number in late:
+                del self._open[number]
+        for number, message in late.items():
+            message.task.finish(failure=self._engine.give_up_message(number, message.timeout_s))
+
+    def _fail_all(self, why: str) -> None:
+        with self._lock:
+            opened, self._open = self._open, {}
+        for message in opened.values():
+            message.task.finish(failure=why)
 
 
-def send(engine: _native.Engine, to: int, tag: int, tensor: torch.Tensor, timeout_s: float) -> Message:
-    """A copy leaves from registered memory, so the tensor may be written at once."""
-    with tensors.contiguous([tensor], written=False) as (dense,):
-        flat = dense.view(-1).view(torch.uint8) if dense.numel() else torch.empty(0, dtype=torch.uint8)
-        memory = engine.allocate(max(flat.numel(), 1))
-        _view(memory, flat.numel()).copy_(flat)
-    number = engine.send(to, tag, memory, flat.numel())
-    return Message(engine, number, memory, timeout_s, None)
-
-
-def receive(
-    engine: _native.Engine, source: int | None, tag: int, tensor: torch.Tensor, timeout_s: float
-) -> Message:
-    """Into the tensor when it was waited for."""
-    size_bytes = _bytes(tensor)
-    memory = engine.allocate(max(size_bytes, 1))
-    number = engine.receive(source, tag, memory, size_bytes)
-    return Message(engine, number, memory, timeout_s, tensor)
+def _land(tensor: torch.Tensor, memory: _native.Memory) -> None:
+    if size_bytes := _bytes(tensor):
+        with torch.no_grad():
+            plain = tensor.detach()
+            plain.copy_(_view(memory, size_bytes).view(plain.dtype).view(plain.shape))
 
 
 def _bytes(tensor: torch.Tensor) -> int:

@@ -16,6 +16,7 @@ from hocket import _native
 from hocket.errors import RendezvousError
 from hocket.launch.rendezvous import SECRET_BYTES, Job, join
 from hocket.settings import Settings
+from hocket.torch.backend.messages import Messages
 
 IDENTITY = ("HOCKET_STORE", "HOCKET_RANK", "HOCKET_WORLD", "HOCKET_LOCAL_RANK", "HOCKET_LOCAL_WORLD")
 """What `hocket run` says of a job of its own: this one is torch's."""
@@ -48,6 +49,7 @@ class Node:
         except BaseException:
             self.job.close()
             raise
+        self.messages = Messages(self.engine)
         self._owner = os.getpid()
         atexit.register(self.close)
 
@@ -55,6 +57,7 @@ class Node:
         """Leave; idempotent. A forked child has nothing to leave."""
         if os.getpid() == self._owner:
             atexit.unregister(self.close)
+            self.messages.close()
             self.engine.close()
             self.job.close()
 

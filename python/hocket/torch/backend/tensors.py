@@ -54,7 +54,7 @@ def check(tensors: Sequence[torch.Tensor]) -> None:
         if tensor.device.type != "cpu":
             raise TypeError(
                 f"backend hocket moves memory of the CPU, this tensor is on {tensor.device}\n"
-                "hint: init_process_group('cpu:hocket,cuda:nccl')"
+                "hint: new_group(backend='nccl')"
             )
         if tensor.is_sparse:
             raise ValueError("backend hocket moves dense tensors\nhint: tensor.to_dense()")

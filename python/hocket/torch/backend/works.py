@@ -9,8 +9,9 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 
-from torch._C._distributed_c10d import Work, _create_work_from_future
+from torch._C._distributed_c10d import Work
 from torch.futures import Future
 
 import torch
@@ -19,11 +20,112 @@ from hocket.errors import Error
 Action = Callable[[], object]
 
 
-def finished(result: Sequence[torch.Tensor]) -> Work:
+class Task(Work):
+    """One collective, send or receive; all that PyTorch asks a work. Errors are RuntimeErrors, as torch has them."""
+
+    def __init__(self, result: Sequence[torch.Tensor]) -> None:
+        """`result`: the tensors that are written; valid once it is complete."""
+        super().__init__()
+        self._result = list(result)
+        self._complete = threading.Event()
+        self._failure: str | None = None
+        self._source: int | None = None
+        self._lock = threading.Lock()
+        self._future: Future[list[torch.Tensor]] | None = None
+
+    def finish(self, *, failure: str | None = None, source: int | None = None) -> None:
+        """It is complete, or will never be. `source`: of a receive, in its group."""
+        self._failure, self._source = failure, source
+        with self._lock:
+            self._complete.set()
+            future = self._future
+        if future is not None:
+            self._tell(future)
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Until it is complete; RuntimeError says why it never will be."""
+        limit_s = None if timeout is None or timeout <= timedelta(0) else timeout.total_seconds()
+        if not self._complete.wait(limit_s):
+            raise RuntimeError(f"not complete after {limit_s:g} s, the limit of this wait")
+        if self._failure is not None:
+            raise RuntimeError(self._failure)
+        return True
+
+    def is_completed(self) -> bool:
+        """Also when it failed."""
+        return self._complete.is_set()
+
+    def is_success(self) -> bool:
+        """Complete, and not failed."""
+        return self._complete.is_set() and self._failure is None
+
+    def exception(self) -> RuntimeError | None:
+        """What `wait` would raise."""
+        return None if self._failure is None else RuntimeError(self._failure)
+
+    def result(self) -> list[torch.Tensor]:
+        """The tensors that are written."""
+        return self._result
+
+    def synchronize(self) -> None:
+        """As `wait`: there is no device to synchronise with."""
+        self.wait()
+
+    def source_rank(self) -> int:
+        """Who sent it, in its group; of a receive that was waited for."""
+        if self._source is None:
+            raise RuntimeError("who sent is known of a receive that is complete")
+        return self._source
+
+    _source_rank = source_rank
+
+    def get_future(self) -> Future[list[torch.Tensor]]:
+        """Of the tensors that are written."""
+        with self._lock:
+            if self._future is None:
+                self._future = Future()
+                if not self._complete.is_set():
+                    return self._future
+                future = self._future
+            else:
+                return self._future
+        self._tell(future)
+        return future
+
+    def _tell(self, future: Future[list[torch.Tensor]]) -> None:
+        if self._failure is None:
+            future.set_result(self._result)
+        else:
+            failure = RuntimeError(self._failure)
+            future.set_exception(failure)  # type: ignore[arg-type]  # the stub has the result's type
+
+
+class Tasks(Work):
+    """Several as one."""
+
+    def __init__(self, works: Sequence[Task]) -> None:
+        """In any order."""
+        super().__init__()
+        self._works = list(works)
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """For all of them."""
+        return all(work.wait(timeout) for work in self._works)
+
+    def is_completed(self) -> bool:
+        """Whether all of them are."""
+        return all(work.is_completed() for work in self._works)
+
+    def get_future(self) -> Future[list[Future[list[torch.Tensor]]]]:
+        """Of all of theirs."""
+        return torch.futures.collect_all([work.get_future() for work in self._works])
+
+
+def finished(result: Sequence[torch.Tensor]) -> Task:
     """A work that is done."""
-    future: Future[list[torch.Tensor]] = Future()
-    future.set_result(list(result))
-    return _create_work_from_future(future)
+    task = Task(result)
+    task.finish()
+    return task
 
 
 class Works:
@@ -34,14 +136,14 @@ class Works:
         self._name = name
         self._busy = threading.Lock()
         self._counting = threading.Lock()
-        self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._tasks: queue.SimpleQueue[tuple[Action, Task] | None] = queue.SimpleQueue()
         self._waiting = 0
         self._thread: threading.Thread | None = None
 
-    def run(self, act: Action, result: Sequence[torch.Tensor], *, at_once: bool) -> Work:
+    def run(self, act: Action, result: Sequence[torch.Tensor], *, at_once: bool) -> Task:
         """Run `act` now or in turn; the work's result is `result`.
 
-        Errors of `act` are raised here if it runs at once, else by the work's wait; as RuntimeError, as torch has it.
+        Errors of `act` are raised here if it runs at once, else by the work.
         """
         if at_once and self._busy.acquire(blocking=False):
             try:
@@ -60,31 +162,25 @@ class Works:
         if self._thread is not None:
             self._tasks.put(None)
 
-    def _later(self, act: Action, result: Sequence[torch.Tensor]) -> Work:
-        future: Future[list[torch.Tensor]] = Future()
-
-        def task() -> None:
-            failure = None
-            try:
-                act()
-            except Exception as error:  # whatever it is, who waits must get it
-                failure = RuntimeError(str(error))
-            with self._counting:
-                self._waiting -= 1
-            if failure is None:
-                future.set_result(list(result))
-            else:
-                future.set_exception(failure)  # type: ignore[arg-type]  # the stub has the result's type
-
+    def _later(self, act: Action, result: Sequence[torch.Tensor]) -> Task:
+        task = Task(result)
         with self._counting:
             self._waiting += 1
-            self._tasks.put(task)
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._life, name=f"hocket-{self._name}", daemon=True)
-            self._thread.start()
-        return _create_work_from_future(future)
+            self._tasks.put((act, task))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._life, name=f"hocket-{self._name}", daemon=True)
+                self._thread.start()
+        return task
 
     def _life(self) -> None:
-        while (task := self._tasks.get()) is not None:
+        while (due := self._tasks.get()) is not None:
+            act, task = due
+            failure = None
             with self._busy:
-                task()
+                try:
+                    act()
+                except Exception as error:  # whatever it is, who waits must get it
+                    failure = str(error) or type(error).__name__
+            with self._counting:
+                self._waiting -= 1
+            task.finish(failure=failure)
