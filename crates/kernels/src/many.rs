@@ -3,7 +3,7 @@
 //! What ranks of one host do with each other's buckets. Bound by memory: n reads and a write for n sources; a chain of
 //! `reduce` would read and write the destination n times, and the write would first read the line that it overwrites.
 //! Values stay in registers from the first source to the last. Where all that moves is too large for the caches, results are
-//! staged in the first level and stored past them: a page at a time, so that the memory is written in long bursts.
+//! staged in the first level and stored past them.
 
 use crate::combine::{BitAnd, BitOr, BitXor, Combine, CombineElements, for_arithmetic};
 use crate::dispatch::{self, Kernel};

@@ -325,8 +325,8 @@ fn minimum_and_maximum_are_commutative_and_keep_nan() {
     for op in [ReduceOp::Min, ReduceOp::Max] {
         assert!(run(op, f32::NAN, 1.0).is_nan() && run(op, 1.0, f32::NAN).is_nan());
     }
-    assert_eq!(run(ReduceOp::Product, 3.0, -2.0), -6.0);
-    assert_eq!((run(ReduceOp::Min, 1.0, 2.0), run(ReduceOp::Max, 1.0, 2.0)), (1.0, 2.0));
+    let all = [ReduceOp::Min, ReduceOp::Max, ReduceOp::Sum, ReduceOp::Product].map(|op| run(op, 1.5, 2.0));
+    assert_eq!(all, [1.5, 2.0, 3.5, 3.0]);
 }
 
 /// Broken: buckets between ranks of one host would arrive with bytes missing or misplaced.
