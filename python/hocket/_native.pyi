@@ -265,6 +265,13 @@ def cache_line_ns() -> float | None:
 def now_ns() -> int:
     """The clock of trace records: CLOCK_MONOTONIC, nanoseconds."""
 
+def repeat_kernel(
+    name: str, inputs: Sequence[Buffer], outputs: Sequence[Buffer], constants: Sequence[float], times: int
+) -> None:
+    """Run a kernel `times` times on the same arrays, for benchmarks. Names are those of `run_kernel`, or `memcpy`, `copy`, and
+    with the types of destination and source `cast.f16.f32`, `sum.f32.f16`, `max.f32`, `sum_many.f32`, `scale.f32`, `round.f32.f16`,
+    `first_non_finite.f32`. UsageError: there is no such kernel; ProgramError: it does not take these arrays."""
+
 def run_kernel(
     name: str,
     address: int | None,

@@ -19,6 +19,12 @@ impl DType {
     pub const ALL: [Self; 8] =
         [Self::F64, Self::F32, Self::F16, Self::BF16, Self::I64, Self::I32, Self::I8, Self::U8];
 
+    /// The type of that name, which is that of the enum in lower case.
+    pub fn parse(name: &str) -> Option<Self> {
+        let names = ["f64", "f32", "f16", "bf16", "i64", "i32", "i8", "u8"];
+        names.into_iter().zip(Self::ALL).find(|(known, _)| *known == name).map(|(_, dtype)| dtype)
+    }
+
     /// Bytes of one element.
     pub const fn bytes(self) -> usize {
         match self {

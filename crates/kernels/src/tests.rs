@@ -326,7 +326,7 @@ fn minimum_and_maximum_are_commutative_and_keep_nan() {
         assert!(run(op, f32::NAN, 1.0).is_nan() && run(op, 1.0, f32::NAN).is_nan());
     }
     let all = [ReduceOp::Min, ReduceOp::Max, ReduceOp::Sum, ReduceOp::Product].map(|op| run(op, 1.5, 2.0));
-    assert_eq!(all, [1.5, 2.0, 3.5, 3.0]);
+    assert_eq!(all.map(f32::to_bits), [1.5_f32, 2.0, 3.5, 3.0].map(f32::to_bits));
 }
 
 /// Broken: buckets between ranks of one host would arrive with bytes missing or misplaced.
