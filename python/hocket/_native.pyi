@@ -128,8 +128,8 @@ class HostGroup:
     """Blocking collectives of ranks of one host, by the calling thread. All members call the same, in one order.
 
     Buffers are (address, bytes), anywhere in this process; they must be there, and nobody else may use them, until the call
-    returns. Those in registered memory are reduced in place, without a copy. `op`: sum, min, max; `dtype`: as programs have
-    it.
+    returns. Those in registered memory are reduced in place, without a copy. `op`: sum, product, min, max, and of
+    integers and, or, xor; `dtype`: as programs have it.
     Roots are positions in the group.
     UsageError names a rank that calls something else, PeerError those that do not come; after either the group is broken.
     """
@@ -327,6 +327,13 @@ def cache_line_ns() -> float | None:
 
 def now_ns() -> int:
     """The clock of trace records: CLOCK_MONOTONIC, nanoseconds."""
+
+def repeat_kernel(
+    name: str, inputs: Sequence[Buffer], outputs: Sequence[Buffer], constants: Sequence[float], times: int
+) -> None:
+    """Run a kernel `times` times on the same arrays, for benchmarks. Names are those of `run_kernel`, or `memcpy`, `copy`, and
+    with the types of destination and source `cast.f16.f32`, `sum.f32.f16`, `max.f32`, `sum_many.f32`, `scale.f32`, `round.f32.f16`,
+    `first_non_finite.f32`. UsageError: there is no such kernel; ProgramError: it does not take these arrays."""
 
 def run_kernel(
     name: str,

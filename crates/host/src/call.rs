@@ -31,6 +31,17 @@ const WHATS: [What; 9] = [
     What::ReduceScatter,
 ];
 
+/// The reductions by name.
+pub const OPS: [(ReduceOp, &str); 7] = [
+    (ReduceOp::Sum, "sum"),
+    (ReduceOp::Product, "product"),
+    (ReduceOp::Min, "min"),
+    (ReduceOp::Max, "max"),
+    (ReduceOp::BitAnd, "and"),
+    (ReduceOp::BitOr, "or"),
+    (ReduceOp::BitXor, "xor"),
+];
+
 /// How elements are reduced: the first two that must agree.
 pub type Reduction = (ReduceOp, DType);
 
@@ -89,12 +100,8 @@ fn describe_reduction(word: u32) -> String {
     if word == NONE as u32 {
         return String::new();
     }
-    let op = match word >> 8 {
-        op if op == ReduceOp::Sum as u32 => "sum",
-        op if op == ReduceOp::Min as u32 => "min",
-        op if op == ReduceOp::Max as u32 => "max",
-        _ => "another reduction",
-    };
+    let op =
+        OPS.into_iter().find(|(op, _)| *op as u32 == word >> 8).map_or("another reduction", |(_, name)| name);
     let dtype = DType::ALL.into_iter().find(|each| *each as u32 == word & 0xff);
     let dtype = dtype.map_or_else(String::new, |dtype| format!("{dtype:?}").to_lowercase());
     format!(" ({op}, {dtype})")

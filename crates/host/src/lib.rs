@@ -17,7 +17,7 @@ mod tests;
 mod waiting;
 
 pub use area::AREA_BYTES;
-pub use call::What;
+pub use call::{OPS, What};
 pub use communicator::{Communicator, Member};
 pub use error::Error;
 pub use waiting::Patience;

@@ -10,7 +10,7 @@ use crate::area::SLOT_BYTES;
 use crate::call::{Call, Reduction, What};
 use crate::communicator::{Communicator, Step, Watch};
 use crate::error::Error;
-use hocket_kernels::reduce_many;
+use hocket_kernels::{Source, reduce_many};
 use hocket_wire::memory::Region;
 use std::ops::Range;
 
@@ -76,7 +76,8 @@ impl Communicator {
                 }
                 let start = group.own * room;
                 let sources = group.slots(start..start + range.len());
-                reduce_into(&mut output[range], &sources, reduction);
+                let (op, dtype) = reduction;
+                reduce_many(op, dtype, &mut output[range], &sources, bytes);
                 at += room;
                 if at >= bytes {
                     return Ok(());
@@ -101,7 +102,10 @@ impl Communicator {
                 group.area().slot_mut(group.next(), 0..bytes.len()).copy_from_slice(bytes);
                 group.open(&call, step)?;
                 if takes {
-                    reduce_into(bytes, &group.slots(0..bytes.len()), reduction);
+                    let mut sources = group.slots(0..bytes.len());
+                    sources[group.own] = Source::Dst;
+                    let (op, dtype) = reduction;
+                    reduce_many(op, dtype, bytes, &sources, bytes.len());
                 }
                 return Ok(());
             }
@@ -114,8 +118,8 @@ impl Communicator {
     }
 
     /// Bytes `range` of what all have published.
-    fn slots(&self, range: Range<usize>) -> Vec<&[u8]> {
-        self.areas.iter().map(|area| area.slot(self.barrier, range.clone())).collect()
+    fn slots(&self, range: Range<usize>) -> Vec<Source<'_>> {
+        self.areas.iter().map(|area| Source::Bytes(area.slot(self.barrier, range.clone()))).collect()
     }
 
     fn reduce_in_place(&self, bytes: usize, (op, dtype): Reduction) -> Result<(), Error> {
@@ -129,8 +133,9 @@ impl Communicator {
         for start in own.clone().step_by(BLOCK_BYTES) {
             let len = BLOCK_BYTES.min(own.end - start);
             let blocks: Vec<Region> = buckets.iter().map(|bucket| bucket.sub(start, len)).collect();
-            let sources: Vec<&[u8]> = blocks[1..].iter().map(Region::as_bytes).collect();
-            reduce_many(op, dtype, blocks[0].as_bytes_mut(), &sources);
+            let mut sources = vec![Source::Dst];
+            sources.extend(blocks[1..].iter().map(|block| Source::Bytes(block.as_bytes())));
+            reduce_many(op, dtype, blocks[0].as_bytes_mut(), &sources, len);
             for block in &blocks[1..] {
                 block.as_bytes_mut().copy_from_slice(blocks[0].as_bytes());
             }
@@ -163,9 +168,10 @@ impl Communicator {
                 let own = part(range.len(), members, self.own);
                 let place = range.start + own.start..range.start + own.end;
                 let mut sources = self.slots(own);
-                sources[self.own] = &bytes[place.clone()];
+                sources[self.own] = Source::Bytes(&bytes[place.clone()]);
                 let result = self.area().result_mut(self.next(), 0..place.len());
-                reduce_into(result, &sources, reduction);
+                let (op, dtype) = reduction;
+                reduce_many(op, dtype, result, &sources, result.len());
                 if takes {
                     bytes[place].copy_from_slice(result);
                 }
@@ -183,17 +189,6 @@ impl Communicator {
             }
         }
         Ok(())
-    }
-}
-
-/// `output` becomes the reduction of `sources`, block by block in the first-level cache.
-fn reduce_into(output: &mut [u8], sources: &[&[u8]], (op, dtype): Reduction) {
-    let Some((first, rest)) = sources.split_first() else { return };
-    for (at, block) in output.chunks_mut(BLOCK_BYTES).enumerate() {
-        let range = at * BLOCK_BYTES..at * BLOCK_BYTES + block.len();
-        block.copy_from_slice(&first[range.clone()]);
-        let rest: Vec<&[u8]> = rest.iter().map(|source| &source[range.clone()]).collect();
-        reduce_many(op, dtype, block, &rest);
     }
 }
 

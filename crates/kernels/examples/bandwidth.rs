@@ -3,7 +3,9 @@
 //!
 //! Bytes moved are those that a kernel must read and write. Kernel and `memcpy` take turns; medians are printed.
 
-use hocket_kernels::{DType, ReduceOp, cast, copy, first_non_finite, reduce, reduce_many, round, scale};
+use hocket_kernels::{
+    DType, ReduceOp, Source, cast, copy, first_non_finite, reduce, reduce_many, round, scale,
+};
 use std::hint::black_box;
 use std::io::{self, Write};
 use std::time::Instant;
@@ -40,8 +42,9 @@ const CASES: &[Case] = &[
     case("bf16 += bf16", 4, 4, 12, |dst, src| reduce(ReduceOp::Sum, DType::BF16, dst, DType::BF16, src)),
     case("f64 += f64", 4, 4, 12, |dst, src| reduce(ReduceOp::Sum, DType::F64, dst, DType::F64, src)),
     case("i32 += i32", 4, 4, 12, |dst, src| reduce(ReduceOp::Sum, DType::I32, dst, DType::I32, src)),
-    case("f32 += 3 × f32", 4, 4, 20, |dst, src| {
-        reduce_many(ReduceOp::Sum, DType::F32, dst, &[src, src, src]);
+    case("f32 += 4 × f32", 1, 4, 5, |dst, src| {
+        let [a, b, c, d] = [0, 1, 2, 3].map(|i| &src[i * src.len() / 4..(i + 1) * src.len() / 4]);
+        reduce_many(ReduceOp::Sum, DType::F32, dst, &[a, b, c, d].map(Source::Bytes), 4 * src.len());
     }),
     case("f16 = f32", 2, 4, 6, |dst, src| cast(DType::F16, dst, DType::F32, src)),
     case("bf16 = f32", 2, 4, 6, |dst, src| cast(DType::BF16, dst, DType::F32, src)),

@@ -19,6 +19,12 @@ impl DType {
     pub const ALL: [Self; 8] =
         [Self::F64, Self::F32, Self::F16, Self::BF16, Self::I64, Self::I32, Self::I8, Self::U8];
 
+    /// The type of that name, which is that of the enum in lower case.
+    pub fn parse(name: &str) -> Option<Self> {
+        let names = ["f64", "f32", "f16", "bf16", "i64", "i32", "i8", "u8"];
+        names.into_iter().zip(Self::ALL).find(|(known, _)| *known == name).map(|(_, dtype)| dtype)
+    }
+
     /// Bytes of one element.
     pub const fn bytes(self) -> usize {
         match self {
@@ -46,14 +52,26 @@ impl DType {
     }
 }
 
-/// How two elements become one. Integer sums wrap around. `Min` and `Max` give NaN when either is NaN, and order
-/// -0.0 below 0.0, so that all three are commutative. 16-bit floats are added in `f32` and rounded to nearest even.
+/// How two elements become one; all are commutative. Integer sums and products wrap around. `Min` and `Max` give NaN when
+/// either is NaN, and order -0.0 below 0.0. 16-bit floats are added and multiplied in `f32` and rounded to nearest even.
+/// Bits are those of integers only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the names are the definition")]
 pub enum ReduceOp {
     Sum,
+    Product,
     Min,
     Max,
+    BitAnd,
+    BitOr,
+    BitXor,
+}
+
+impl ReduceOp {
+    /// Whether it is one of bits.
+    pub const fn is_bitwise(self) -> bool {
+        matches!(self, Self::BitAnd | Self::BitOr | Self::BitXor)
+    }
 }
 
 /// Elements of type `dtype` in `bytes` bytes.

@@ -5,11 +5,13 @@
 pub trait Element: Copy {
     /// The sum; integers wrap around.
     fn add(self, other: Self) -> Self;
+    /// The product; integers wrap around.
+    fn product(self, other: Self) -> Self;
     /// The smaller; NaN if either is, -0.0 below 0.0.
     fn min(self, other: Self) -> Self;
     /// The larger; NaN if either is, 0.0 above -0.0.
     fn max(self, other: Self) -> Self;
-    /// The product, computed in the type if it is a float; integers in f64, rounded to nearest even, saturating.
+    /// Times a constant, computed in the type if it is a float; integers in f64, rounded to nearest even, saturating.
     fn times(self, factor: f64) -> Self;
 }
 
@@ -19,6 +21,11 @@ macro_rules! float {
             #[inline(always)]
             fn add(self, other: Self) -> Self {
                 self + other
+            }
+
+            #[inline(always)]
+            fn product(self, other: Self) -> Self {
+                self * other
             }
 
             // Of two equal numbers or a NaN, each comparison below takes the other side, so the bits are joined: equal
@@ -53,6 +60,11 @@ macro_rules! integer {
             #[inline(always)]
             fn add(self, other: Self) -> Self {
                 self.wrapping_add(other)
+            }
+
+            #[inline(always)]
+            fn product(self, other: Self) -> Self {
+                self.wrapping_mul(other)
             }
 
             #[inline(always)]

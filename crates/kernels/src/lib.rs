@@ -10,15 +10,18 @@
 )]
 
 mod cast;
+mod combine;
 mod copy;
 mod dispatch;
 mod dtype;
 mod element;
 mod half_float;
 mod lanes;
+mod many;
 mod named;
 #[cfg(target_arch = "aarch64")]
 mod neon;
+mod past_caches;
 mod reduce;
 mod scale;
 mod scan;
@@ -30,7 +33,8 @@ mod x86;
 pub use cast::cast;
 pub use copy::copy;
 pub use dtype::{DType, ReduceOp};
+pub use many::{Source, reduce_many};
 pub use named::{Foreign, Function};
-pub use reduce::{reduce, reduce_many};
+pub use reduce::reduce;
 pub use scale::{round, scale};
 pub use scan::first_non_finite;

@@ -7,20 +7,18 @@
 //! rounding (0.35).
 
 use crate::cast::cast;
+use crate::combine::{BitAnd, BitOr, BitXor, Combine, CombineElements, for_arithmetic};
 use crate::dispatch::{self, Kernel, Step, Sweep};
-use crate::dtype::{DType, ReduceOp, common_count, count};
+use crate::dtype::{DType, ReduceOp, common_count};
 use crate::element::Element;
 use crate::lanes::{BF16, F16, F32, Format, Lanes};
 use std::marker::PhantomData;
 
-/// Destination bytes that several sources are reduced into before the next: a third of a first-level cache.
-const BLOCK_BYTES: usize = 16 * 1024;
-
 /// Reduces `src` into `dst`. A source of another float type is first converted to that of `dst`.
 ///
 /// # Panics
-/// When the slices differ in elements or hold part of one, or the types differ and are not both floats: programs are
-/// checked for it.
+/// When the slices differ in elements or hold part of one, the types differ and are not both floats, or bits of floats are
+/// asked for: programs are checked for it.
 ///
 /// ```
 /// use hocket_kernels::{DType, ReduceOp, reduce};
@@ -31,68 +29,21 @@ const BLOCK_BYTES: usize = 16 * 1024;
 pub fn reduce(op: ReduceOp, dst_dtype: DType, dst: &mut [u8], src_dtype: DType, src: &[u8]) {
     let elements = common_count(dst_dtype, dst, src_dtype, src);
     match (dst_dtype, src_dtype) {
-        (DType::F32, DType::F32) => lanes::<F32, F32>(op, dst, src, elements),
-        (DType::F32, DType::F16) => lanes::<F32, F16>(op, dst, src, elements),
-        (DType::F32, DType::BF16) => lanes::<F32, BF16>(op, dst, src, elements),
-        (DType::F16, DType::F16) => lanes::<F16, F16>(op, dst, src, elements),
-        (DType::BF16, DType::BF16) => lanes::<BF16, BF16>(op, dst, src, elements),
-        (DType::F64, DType::F64) => plain::<f64>(op, dst, src),
-        (DType::I64, DType::I64) => plain::<i64>(op, dst, src),
-        (DType::I32, DType::I32) => plain::<i32>(op, dst, src),
-        (DType::I8, DType::I8) => plain::<i8>(op, dst, src),
-        (DType::U8, DType::U8) => plain::<u8>(op, dst, src),
+        _ if op.is_bitwise() && dst_dtype == src_dtype && !dst_dtype.is_float() => bitwise(op, dst, src),
+        (DType::F32, DType::F32) => for_arithmetic!(op, lanes::<F32, F32>(dst, src, elements)),
+        (DType::F32, DType::F16) => for_arithmetic!(op, lanes::<F32, F16>(dst, src, elements)),
+        (DType::F32, DType::BF16) => for_arithmetic!(op, lanes::<F32, BF16>(dst, src, elements)),
+        (DType::F16, DType::F16) => for_arithmetic!(op, lanes::<F16, F16>(dst, src, elements)),
+        (DType::BF16, DType::BF16) => for_arithmetic!(op, lanes::<BF16, BF16>(dst, src, elements)),
+        (DType::F64, DType::F64) => for_arithmetic!(op, plain::<f64>(dst, src)),
+        (DType::I64, DType::I64) => for_arithmetic!(op, plain::<i64>(dst, src)),
+        (DType::I32, DType::I32) => for_arithmetic!(op, plain::<i32>(dst, src)),
+        (DType::I8, DType::I8) => for_arithmetic!(op, plain::<i8>(dst, src)),
+        (DType::U8, DType::U8) => for_arithmetic!(op, plain::<u8>(dst, src)),
         _ if dst_dtype.is_float() && src_dtype.is_float() => converted(op, dst_dtype, dst, src_dtype, src),
         _ => panic!("a reduction of {src_dtype:?} into {dst_dtype:?}: only equal types or floats"),
     }
 }
-
-/// Reduces all of `srcs` into `dst`, in their order: the same bits as one [`reduce`] after the other.
-///
-/// # Panics
-/// When a source's length is not that of `dst`, or they hold part of an element.
-pub fn reduce_many(op: ReduceOp, dtype: DType, dst: &mut [u8], srcs: &[&[u8]]) {
-    count(dtype, dst.len());
-    for src in srcs {
-        assert_eq!(src.len(), dst.len(), "a source of another length than the destination");
-    }
-    for (at, block) in dst.chunks_mut(BLOCK_BYTES).enumerate() {
-        let start = at * BLOCK_BYTES;
-        for src in srcs {
-            reduce(op, dtype, block, dtype, &src[start..start + block.len()]);
-        }
-    }
-}
-
-/// How two vectors become one.
-trait Combine {
-    /// # Safety
-    /// The CPU has the features of `L`.
-    unsafe fn lanes<L: Lanes>(one: L, two: L) -> L;
-    fn elements<E: Element>(one: E, two: E) -> E;
-}
-
-macro_rules! combine {
-    ($name:ident, $method:ident) => {
-        struct $name;
-
-        impl Combine for $name {
-            #[inline(always)]
-            unsafe fn lanes<L: Lanes>(one: L, two: L) -> L {
-                // SAFETY: the caller's.
-                unsafe { one.$method(two) }
-            }
-
-            #[inline(always)]
-            fn elements<E: Element>(one: E, two: E) -> E {
-                one.$method(two)
-            }
-        }
-    };
-}
-
-combine!(Sum, add);
-combine!(Min, min);
-combine!(Max, max);
 
 struct Lanewise<O, D, S> {
     dst: *mut u8,
@@ -112,16 +63,9 @@ impl<O: Combine, D: Format, S: Format> Step for Lanewise<O, D, S> {
     }
 }
 
-fn lanes<D: Format, S: Format>(op: ReduceOp, dst: &mut [u8], src: &[u8], elements: usize) {
-    fn with<O: Combine, D: Format, S: Format>(dst: &mut [u8], src: &[u8], elements: usize) {
-        let step = Lanewise::<O, D, S> { dst: dst.as_mut_ptr(), src: src.as_ptr(), kinds: PhantomData };
-        dispatch::run(Sweep { elements, step });
-    }
-    match op {
-        ReduceOp::Sum => with::<Sum, D, S>(dst, src, elements),
-        ReduceOp::Min => with::<Min, D, S>(dst, src, elements),
-        ReduceOp::Max => with::<Max, D, S>(dst, src, elements),
-    }
+fn lanes<O: Combine, D: Format, S: Format>(dst: &mut [u8], src: &[u8], elements: usize) {
+    let step = Lanewise::<O, D, S> { dst: dst.as_mut_ptr(), src: src.as_ptr(), kinds: PhantomData };
+    dispatch::run(Sweep { elements, step });
 }
 
 struct Plain<'a, O, E> {
@@ -130,7 +74,7 @@ struct Plain<'a, O, E> {
     kinds: PhantomData<(O, E)>,
 }
 
-impl<O: Combine, E: Element> Kernel for Plain<'_, O, E> {
+impl<O: CombineElements<E>, E: Element> Kernel for Plain<'_, O, E> {
     type Output = ();
 
     #[inline(always)]
@@ -147,11 +91,15 @@ impl<O: Combine, E: Element> Kernel for Plain<'_, O, E> {
     }
 }
 
-fn plain<E: Element>(op: ReduceOp, dst: &mut [u8], src: &[u8]) {
+fn plain<O: CombineElements<E>, E: Element>(dst: &mut [u8], src: &[u8]) {
+    dispatch::run(Plain::<O, E> { dst, src, kinds: PhantomData });
+}
+
+fn bitwise(op: ReduceOp, dst: &mut [u8], src: &[u8]) {
     match op {
-        ReduceOp::Sum => dispatch::run(Plain::<Sum, E> { dst, src, kinds: PhantomData }),
-        ReduceOp::Min => dispatch::run(Plain::<Min, E> { dst, src, kinds: PhantomData }),
-        ReduceOp::Max => dispatch::run(Plain::<Max, E> { dst, src, kinds: PhantomData }),
+        ReduceOp::BitAnd => plain::<BitAnd, u8>(dst, src),
+        ReduceOp::BitOr => plain::<BitOr, u8>(dst, src),
+        _ => plain::<BitXor, u8>(dst, src),
     }
 }
 

@@ -6,7 +6,7 @@
 use crate::engine::{Engine, Memory, duration, raised_signal};
 use crate::exceptions::error;
 use hocket_executor::Engine as Executor;
-use hocket_host::{AREA_BYTES, Communicator, Error, Member};
+use hocket_host::{AREA_BYTES, Communicator, Error, Member, OPS};
 use hocket_ids::Rank;
 use hocket_kernels::{DType, ReduceOp, reduce};
 use hocket_wire::memory::Region;
@@ -54,13 +54,12 @@ fn reduction(py: Python<'_>, op: &str, dtype: &str) -> PyResult<(ReduceOp, DType
     let known = DType::ALL.into_iter().find(|each| format!("{each:?}").to_lowercase() == dtype);
     let dtype =
         known.ok_or_else(|| error(py, "UsageError", &format!("there is no element type `{dtype}`")))?;
-    let op = match op {
-        "sum" => ReduceOp::Sum,
-        "min" => ReduceOp::Min,
-        "max" => ReduceOp::Max,
-        _ => return Err(error(py, "UsageError", &format!("there is no reduction `{op}`"))),
-    };
-    Ok((op, dtype))
+    let known = OPS.into_iter().find(|(_, name)| *name == op).map(|(op, _)| op);
+    let known = known.ok_or_else(|| error(py, "UsageError", &format!("there is no reduction `{op}`")))?;
+    if known.is_bitwise() && dtype.is_float() {
+        return Err(error(py, "UsageError", &format!("`{op}` is of integers, not of {dtype:?}")));
+    }
+    Ok((known, dtype))
 }
 
 impl HostGroup {

@@ -16,6 +16,8 @@ from hocket.errors import Error
 
 DEFAULT_SIZES_BYTES = (4_000, 64_000, 1_000_000, 25_000_000)
 DEFAULT_FACTOR = 4.0
+MEGA = 1e6
+GIGA = 1e9
 
 
 UNITS = {"": 1, "B": 1, **{f"{k}{b}": 1000**n for n, k in enumerate("KMG", 1) for b in ("", "B")}}
@@ -278,5 +280,37 @@ def policies(*, rows: tuple[str, ...], out: Path | None) -> None:
         measured.append({name: getattr(row, name) for name in row.__struct_fields__})
         bar = "" if row.bar is None else f"{row.bar:g}{row.unit}"
         table.add_row(row.name, row.what, f"{row.value:.4g}{row.unit}", bar, "yes" if row.holds else "no")
+    Console().print(table)
+    _write(out, {"cache_line_ns": near, "rows": measured})
+
+
+@command.command("kernels")
+@click.option(
+    "--rounds", type=click.IntRange(1), default=15, show_default=True, help="Turns of each contender."
+)
+@json_option
+def kernels(*, rounds: int, out: Path | None) -> None:
+    """Bytes per second of each kernel on one core, as a share of memcpy over as many bytes, and of the memory's bandwidth.
+
+    Example: hocket bench kernels --json kernels.json
+    """
+    from hocket.bench.kernels import cache_line_ns, measure  # noqa: PLC0415  # loads what only this verb needs
+
+    near = cache_line_ns()
+    if near is not None:
+        click.echo(f"a cache line takes {near:.0f} ns from core to core")
+    table = Table("kernel", "operand", "moves", "memcpy beside it", "of memcpy", "of bandwidth")
+    measured = []
+    for rate in measure(rounds=rounds):
+        click.echo(f"{rate.title}, {rate.size_bytes >> 10:,} KiB: {rate.of_bandwidth:.2f}", err=True)
+        measured.append({name: getattr(rate, name) for name in rate.__struct_fields__})
+        table.add_row(
+            rate.title,
+            f"{rate.size_bytes >> 10:,} KiB",
+            f"{rate.byte_per_s / GIGA:.1f} GB/s",
+            f"{rate.memcpy_byte_per_s / GIGA:.1f} GB/s",
+            f"{rate.of_memcpy:.2f}",
+            f"{rate.of_bandwidth:.2f}",
+        )
     Console().print(table)
     _write(out, {"cache_line_ns": near, "rows": measured})
