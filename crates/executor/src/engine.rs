@@ -50,6 +50,8 @@ pub struct Options {
     pub shape: Option<Shape>,
     /// Added to our clock gives rank 0's.
     pub clock_offset_ns: i64,
+    /// Frames between hosts carry checksums; the same on all ranks.
+    pub checksum: bool,
 }
 
 /// One rank's executor and wire.
@@ -60,6 +62,7 @@ pub struct Engine {
     world: usize,
     address: std::net::SocketAddr,
     shaper: Option<Arc<Shaper>>,
+    checksum: bool,
     door: Mutex<Option<Door>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -91,6 +94,7 @@ impl Engine {
             world: options.world,
             address: door.address(),
             shaper: options.shape.map(Shaper::open).transpose()?.map(Arc::new),
+            checksum: options.checksum,
             door: Mutex::new(Some(door)),
             threads: Mutex::default(),
         })
@@ -117,6 +121,7 @@ impl Engine {
         let poller = Poller::new(&self.core.waker)?;
         let mut connections = Vec::new();
         let mut known = Vec::new();
+        let name = format!("rank {own} (host {host})");
         for (at, link) in links.into_iter().enumerate() {
             known.push(match link {
                 None => None,
@@ -127,8 +132,12 @@ impl Engine {
                         .shaper
                         .as_ref()
                         .map(|shaper| Pace { shaper: Arc::clone(shaper), destination: at });
-                    connections.push(Connection::new(rank, stream, inbox, pace));
-                    Some(Peer::new(rank, peers[at].host.clone(), neighbour, local(own.index())))
+                    let checksums = self.checksum && neighbour.is_none();
+                    let peer =
+                        Peer::new(rank, peers[at].host.clone(), neighbour, local(own.index()), checksums);
+                    let connection = Connection::new(&peer, &name, stream, checksums);
+                    connections.push(connection.with_inbox(inbox).with_pace(pace));
+                    Some(peer)
                 }
             });
         }

@@ -7,8 +7,10 @@
 use crate::arrival::Arrival;
 use crate::core::{Core, lock};
 use crate::loaded::Loaded;
+use crate::peer::Peer;
 use hocket_ids::Rank;
-use hocket_protocol::frame::Frame;
+use hocket_protocol::checksum::Damage;
+use hocket_protocol::frame::{Data, Frame};
 use hocket_wire::clock::now_ns;
 use hocket_wire::mesh::Door;
 use hocket_wire::poll::Poller;
@@ -33,6 +35,8 @@ const LINGER: Duration = Duration::from_millis(500);
 /// One connection, as the I/O thread sees it.
 pub struct Connection {
     rank: Rank,
+    /// Both ends, for messages, in the direction of what we receive.
+    link: String,
     stream: Stream,
     receiver: Receiver,
     transmitter: Transmitter,
@@ -47,20 +51,33 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// To `rank`; `inbox` for a neighbour.
-    pub fn new(rank: Rank, stream: Stream, inbox: Option<Inbox>, pace: Option<Pace>) -> Self {
+    /// To a rank, from the rank named `own`; `checksums`: every frame must carry one.
+    pub fn new(peer: &Peer, own: &str, stream: Stream, checksums: bool) -> Self {
         Self {
-            rank,
+            rank: peer.rank,
+            link: format!("{} → {own}", peer.name()),
             stream,
-            receiver: Receiver::default(),
-            transmitter: Transmitter::new(pace),
+            receiver: Receiver::new(checksums),
+            transmitter: Transmitter::default(),
             landing: None,
-            inbox,
+            inbox: None,
             readable: true,
             writable: true,
             held_until_ns: None,
             ended: false,
         }
+    }
+
+    /// A neighbour's posts come there.
+    pub fn with_inbox(mut self, inbox: Option<Inbox>) -> Self {
+        self.inbox = inbox;
+        self
+    }
+
+    /// Over an emulated network.
+    pub fn with_pace(mut self, pace: Option<Pace>) -> Self {
+        self.transmitter = Transmitter::new(pace);
+        self
     }
 
     fn receive(&mut self, core: &Core) -> bool {
@@ -69,7 +86,7 @@ impl Connection {
         }
         let peer = core.peer(self.rank);
         let mut arrival = Arrival::new(core, peer, &mut self.landing);
-        match self.receiver.receive(&self.stream, &mut arrival, TURN_BYTES) {
+        match self.receiver.receive(&mut self.stream, &mut arrival, TURN_BYTES) {
             Ok(more) => self.readable = more,
             Err(error) => {
                 // What neighbours posted before they ended is theirs to finish.
@@ -94,7 +111,7 @@ impl Connection {
                 core.complete(&loaded, sent.op);
             }
         };
-        match self.transmitter.transmit(&self.stream, &peer.outgoing, TURN_BYTES, on_sent) {
+        match self.transmitter.transmit(&mut self.stream, &peer.outgoing, TURN_BYTES, on_sent) {
             Ok(Outcome::Idle) => false,
             Ok(Outcome::More) => true,
             Ok(Outcome::Full) => {
@@ -142,8 +159,36 @@ impl Connection {
         let peer = core.peer(self.rank);
         // Once we leave ourselves, a peer that leaves without a word to us owes none.
         if !peer.has_left() && !core.closing.load(Ordering::Acquire) {
-            core.fail(&format!("{} {error}", peer.name()));
+            core.fail(&match error {
+                LinkError::Damaged { frame, damage } => self.damaged(core, frame, *damage),
+                _ => format!("{} {error}", peer.name()),
+            });
         }
+    }
+}
+
+impl Connection {
+    /// What a user needs to find the faulty part: both ends, and which bytes of what.
+    fn damaged(&self, core: &Core, frame: &Frame, damage: Damage) -> String {
+        let what = match *frame {
+            Frame::Data(Data { program, instance, op, offset_bytes, payload_bytes }) => {
+                let label = core.program(program).map_or_else(String::new, |loaded| loaded.label.clone());
+                let end = offset_bytes + u64::from(payload_bytes);
+                format!(
+                    "bytes {offset_bytes}..{end} of `{label}` op {op} (program {program}, launch {instance})"
+                )
+            }
+            Frame::ClearToSend { program, instance, op } => {
+                format!("the announcement for op {op} of program {program}, launch {instance},")
+            }
+            Frame::Abort { .. } | Frame::Bye => "the peer's last words".into(),
+        };
+        let Damage { wanted, found } = damage;
+        format!(
+            "{}: {what} arrived damaged: CRC32C {found:08x}, sent as {wanted:08x}; \
+             check memory, network cards and cables of both hosts",
+            self.link
+        )
     }
 }
 

@@ -50,6 +50,7 @@ fn mesh(hosts: &[&str], threads: usize) -> Vec<Arc<Engine>> {
                 trace: None,
                 shape: None,
                 clock_offset_ns: 0,
+                checksum: false,
             };
             Arc::new(Engine::new(options).unwrap())
         })
