@@ -72,6 +72,12 @@ class Settings:
     timeout_s: float = _variable(
         "HOCKET_TIMEOUT_S", 300.0, float, "Longest wait for other ranks in a step, seconds."
     )
+    heartbeat_timeout_s: float = _variable(
+        "HOCKET_HEARTBEAT_TIMEOUT_S",
+        30.0,
+        float,
+        "Longest silence of a rank that is waited for, seconds; a live rank answers whatever its script does.",
+    )
     start_timeout_s: float = _variable(
         "HOCKET_START_TIMEOUT_S", 60.0, float, "Longest wait for ranks to meet, seconds."
     )

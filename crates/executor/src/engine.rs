@@ -52,6 +52,8 @@ pub struct Options {
     pub clock_offset_ns: i64,
     /// Frames between hosts carry checksums; the same on all ranks.
     pub checksum: bool,
+    /// How long a peer may be silent while something is waited for from it.
+    pub silence_max: Duration,
 }
 
 /// One rank's executor and wire.
@@ -63,6 +65,7 @@ pub struct Engine {
     address: std::net::SocketAddr,
     shaper: Option<Arc<Shaper>>,
     checksum: bool,
+    silence_max: Duration,
     door: Mutex<Option<Door>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -75,6 +78,9 @@ impl Engine {
         }
         if options.threads == 0 {
             return Err(Error::Usage("an executor needs at least one thread".into()));
+        }
+        if options.silence_max.is_zero() {
+            return Err(Error::Usage("a peer must be allowed some silence".into()));
         }
         let arena = Arena::new(reserved_bytes(LOCAL_WORLD_MAX))?;
         let waker = Waker::new()?;
@@ -95,6 +101,7 @@ impl Engine {
             address: door.address(),
             shaper: options.shape.map(Shaper::open).transpose()?.map(Arc::new),
             checksum: options.checksum,
+            silence_max: options.silence_max,
             door: Mutex::new(Some(door)),
             threads: Mutex::default(),
         })
@@ -135,7 +142,7 @@ impl Engine {
                     let checksums = self.checksum && neighbour.is_none();
                     let peer =
                         Peer::new(rank, peers[at].host.clone(), neighbour, local(own.index()), checksums);
-                    let connection = Connection::new(&peer, &name, stream, checksums);
+                    let connection = Connection::new(&peer, &name, stream, checksums, self.silence_max);
                     connections.push(connection.with_inbox(inbox).with_pace(pace));
                     Some(peer)
                 }

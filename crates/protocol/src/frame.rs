@@ -46,6 +46,10 @@ pub enum Frame {
     },
     /// The sender leaves in order; nothing follows.
     Bye,
+    /// The sender waits and hears nothing: is anybody there?
+    Ask,
+    /// The answer to that.
+    Alive,
 }
 
 /// Position of a data frame's payload.
@@ -95,6 +99,8 @@ const CLEAR_TO_SEND: u8 = 1;
 const DATA: u8 = 2;
 const ABORT: u8 = 3;
 const BYE: u8 = 4;
+const ASK: u8 = 5;
+const ALIVE: u8 = 6;
 
 impl Frame {
     /// Bytes of payload that follow the header.
@@ -102,7 +108,7 @@ impl Frame {
         match self {
             Self::Data(data) => data.payload_bytes as usize,
             Self::Abort { payload_bytes } => *payload_bytes as usize,
-            Self::ClearToSend { .. } | Self::Bye => 0,
+            Self::ClearToSend { .. } | Self::Bye | Self::Ask | Self::Alive => 0,
         }
     }
 
@@ -114,6 +120,8 @@ impl Frame {
             Self::Data(d) => (DATA, d.program, d.instance, d.op, d.offset_bytes, d.payload_bytes),
             Self::Abort { payload_bytes } => (ABORT, 0, 0, 0, 0, payload_bytes),
             Self::Bye => (BYE, 0, 0, 0, 0, 0),
+            Self::Ask => (ASK, 0, 0, 0, 0, 0),
+            Self::Alive => (ALIVE, 0, 0, 0, 0, 0),
         };
         let mut bytes = [0; HEADER_BYTES];
         bytes[0] = kind;
@@ -139,12 +147,14 @@ impl Frame {
             DATA => Self::Data(Data { program, instance, op, offset_bytes, payload_bytes }),
             ABORT => Self::Abort { payload_bytes },
             BYE => Self::Bye,
+            ASK => Self::Ask,
+            ALIVE => Self::Alive,
             kind => return Err(FrameError::UnknownKind(kind)),
         };
         let limit = match frame {
             Self::Data(_) => PAYLOAD_BYTES_MAX,
             Self::Abort { .. } => ABORT_BYTES_MAX,
-            Self::ClearToSend { .. } | Self::Bye => 0,
+            Self::ClearToSend { .. } | Self::Bye | Self::Ask | Self::Alive => 0,
         };
         if payload_bytes as usize > limit {
             return Err(FrameError::PayloadTooLarge { payload_bytes });

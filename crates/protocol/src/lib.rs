@@ -4,3 +4,4 @@
 pub mod checksum;
 pub mod frame;
 pub mod handshake;
+pub mod liveness;

@@ -51,6 +51,7 @@ impl Sink for Taker {
         self.aborted = Some(reason.into());
     }
     fn left(&mut self) {}
+    fn asked(&mut self) {}
 }
 
 /// What a transmitter writes: an announcement, a message, last words.

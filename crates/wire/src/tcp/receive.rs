@@ -70,6 +70,8 @@ pub trait Sink {
     fn aborted(&mut self, reason: &str);
     /// The peer leaves in order.
     fn left(&mut self);
+    /// The peer wants to know whether we are there.
+    fn asked(&mut self);
 }
 
 /// Why a connection ended.
@@ -120,6 +122,7 @@ enum State {
 /// Receives frames from one peer.
 pub struct Receiver {
     checksums: bool,
+    received_bytes: u64,
     buffer: Box<[u8]>,
     start: usize,
     end: usize,
@@ -136,6 +139,7 @@ impl Receiver {
     pub fn new(checksums: bool) -> Self {
         Self {
             checksums,
+            received_bytes: 0,
             buffer: vec![0; BUFFER_BYTES].into_boxed_slice(),
             start: 0,
             end: 0,
@@ -159,12 +163,20 @@ impl Receiver {
             }
             match self.fill(stream) {
                 Ok(0) => return Err(LinkError::Closed),
-                Ok(bytes) => received += bytes,
+                Ok(bytes) => {
+                    received += bytes;
+                    self.received_bytes += bytes as u64;
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+
+    /// Bytes that ever came.
+    pub fn received_bytes(&self) -> u64 {
+        self.received_bytes
     }
 
     /// One read: into the rest of the payload, if one is under way, and what follows into the buffer.
@@ -323,5 +335,11 @@ fn begin(frame: Frame, check: Option<Check>, sink: &mut impl Sink) -> Result<Sta
             sink.left();
             Ok(State::NEXT)
         }
+        Frame::Ask => {
+            sink.asked();
+            Ok(State::NEXT)
+        }
+        // That it came is all that it says.
+        Frame::Alive => Ok(State::NEXT),
     }
 }

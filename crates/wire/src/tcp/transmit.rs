@@ -72,6 +72,8 @@ impl Ord for Queued {
 pub struct Outgoing {
     checksums: bool,
     control: Vec<u8>,
+    /// An answer is in `control` already: however often a peer asks, one is enough.
+    answering: bool,
     messages: BinaryHeap<Queued>,
     sequence: u64,
 }
@@ -91,6 +93,13 @@ impl Outgoing {
         }
         self.control.extend_from_slice(&header);
         self.control.extend_from_slice(payload);
+    }
+
+    /// Queues an answer to a peer that wants to know whether we are there.
+    pub fn answer(&mut self) {
+        if !std::mem::replace(&mut self.answering, true) {
+            self.control(Frame::Alive, &[]);
+        }
     }
 
     /// Queues a message.
@@ -212,6 +221,7 @@ impl Transmitter {
         let mut outgoing = outgoing.lock().unwrap_or_else(PoisonError::into_inner);
         if self.control.is_empty() {
             std::mem::swap(&mut self.control, &mut outgoing.control);
+            outgoing.answering = false;
         }
         if self.current.is_none()
             && let Some(queued) = outgoing.messages.pop()
