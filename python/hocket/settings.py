@@ -65,9 +65,18 @@ class Settings:
     shape: str | None = _variable(
         "HOCKET_SHAPE", None, str, "File of an emulated network whose rates the wire keeps by itself."
     )
+    checksum: bool = _variable(
+        "HOCKET_CHECKSUM", False, flag, "1: frames between hosts carry a CRC32C; damage fails the job."
+    )
     threads: int = _variable("HOCKET_THREADS", 1, int, "Native threads of each rank.")
     timeout_s: float = _variable(
         "HOCKET_TIMEOUT_S", 300.0, float, "Longest wait for other ranks in a step, seconds."
+    )
+    heartbeat_timeout_s: float = _variable(
+        "HOCKET_HEARTBEAT_TIMEOUT_S",
+        30.0,
+        float,
+        "Longest silence of a rank that is waited for, seconds; a live rank answers whatever its script does.",
     )
     start_timeout_s: float = _variable(
         "HOCKET_START_TIMEOUT_S", 60.0, float, "Longest wait for ranks to meet, seconds."

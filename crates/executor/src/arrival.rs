@@ -177,4 +177,7 @@ impl Sink for Arrival<'_> {
         }
         lock(&self.peer.outgoing).drop_messages();
     }
+    fn asked(&mut self) {
+        lock(&self.peer.outgoing).answer();
+    }
 }

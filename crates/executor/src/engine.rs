@@ -52,6 +52,10 @@ pub struct Options {
     pub shape: Option<Shape>,
     /// Added to our clock gives rank 0's.
     pub clock_offset_ns: i64,
+    /// Frames between hosts carry checksums; the same on all ranks.
+    pub checksum: bool,
+    /// How long a peer may be silent while something is waited for from it.
+    pub silence_max: Duration,
 }
 
 /// One rank's executor and wire.
@@ -62,6 +66,8 @@ pub struct Engine {
     world: usize,
     address: std::net::SocketAddr,
     shaper: Option<Arc<Shaper>>,
+    checksum: bool,
+    silence_max: Duration,
     door: Mutex<Option<Door>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -74,6 +80,9 @@ impl Engine {
         }
         if options.threads == 0 {
             return Err(Error::Usage("an executor needs at least one thread".into()));
+        }
+        if options.silence_max.is_zero() {
+            return Err(Error::Usage("a peer must be allowed some silence".into()));
         }
         let arena = Arena::new(reserved_bytes(LOCAL_WORLD_MAX))?;
         let waker = Waker::new()?;
@@ -93,6 +102,8 @@ impl Engine {
             world: options.world,
             address: door.address(),
             shaper: options.shape.map(Shaper::open).transpose()?.map(Arc::new),
+            checksum: options.checksum,
+            silence_max: options.silence_max,
             door: Mutex::new(Some(door)),
             threads: Mutex::default(),
         })
@@ -133,6 +144,7 @@ impl Engine {
         let poller = Poller::new(&self.core.waker)?;
         let mut connections = Vec::new();
         let mut known = Vec::new();
+        let name = format!("rank {own} (host {host})");
         for (at, link) in links.into_iter().enumerate() {
             known.push(match link {
                 None => None,
@@ -143,8 +155,12 @@ impl Engine {
                         .shaper
                         .as_ref()
                         .map(|shaper| Pace { shaper: Arc::clone(shaper), destination: at });
-                    connections.push(Connection::new(rank, stream, inbox, pace));
-                    Some(Peer::new(rank, peers[at].host.clone(), neighbour, local(own.index())))
+                    let checksums = self.checksum && neighbour.is_none();
+                    let peer =
+                        Peer::new(rank, peers[at].host.clone(), neighbour, local(own.index()), checksums);
+                    let connection = Connection::new(&peer, &name, stream, checksums, self.silence_max);
+                    connections.push(connection.with_inbox(inbox).with_pace(pace));
+                    Some(peer)
                 }
             });
         }

@@ -8,16 +8,19 @@ use crate::arrival::Arrival;
 use crate::core::{Core, lock};
 use crate::loaded::Loaded;
 use crate::messages::NO_PROGRAM;
+use crate::peer::Peer;
 use hocket_ids::Rank;
-use hocket_protocol::frame::Frame;
+use hocket_protocol::checksum::Damage;
+use hocket_protocol::frame::{Data, Frame};
+use hocket_protocol::liveness::{Action, Liveness};
 use hocket_wire::clock::now_ns;
 use hocket_wire::mesh::Door;
 use hocket_wire::poll::Poller;
 use hocket_wire::shm::mailbox::Inbox;
 use hocket_wire::tcp::{LinkError, Outcome, Pace, Receiver, Sent, Stream, Transmitter};
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Bytes moved per peer and direction in a turn: a few frames.
@@ -31,9 +34,22 @@ const FULL_MAILBOX_PAUSE: Duration = Duration::from_millis(1);
 /// After the last byte is sent, how long to wait for peers to close too, so that nothing in flight is cut off.
 const LINGER: Duration = Duration::from_millis(500);
 
+/// What still goes over a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Frames both ways.
+    Open,
+    /// The peer broke the protocol: nothing more is taken from it, but it can be told so.
+    Refused,
+    /// Nothing.
+    Closed,
+}
+
 /// One connection, as the I/O thread sees it.
 pub struct Connection {
     rank: Rank,
+    /// Both ends, for messages, in the direction of what we receive.
+    link: String,
     stream: Stream,
     receiver: Receiver,
     transmitter: Transmitter,
@@ -43,34 +59,52 @@ pub struct Connection {
     writable: bool,
     /// The emulated network is busy until then.
     held_until_ns: Option<u64>,
-    /// No more frames come.
-    ended: bool,
+    phase: Phase,
+    liveness: Liveness,
+    /// Received when we last looked.
+    heard_bytes: u64,
 }
 
 impl Connection {
-    /// To `rank`; `inbox` for a neighbour.
-    pub fn new(rank: Rank, stream: Stream, inbox: Option<Inbox>, pace: Option<Pace>) -> Self {
+    /// To a rank, from the rank named `own`; `checksums`: every frame must carry one; `silence_max`: how long it may be
+    /// silent while it is waited for.
+    pub fn new(peer: &Peer, own: &str, stream: Stream, checksums: bool, silence_max: Duration) -> Self {
         Self {
-            rank,
+            rank: peer.rank,
+            link: format!("{} → {own}", peer.name()),
             stream,
-            receiver: Receiver::default(),
-            transmitter: Transmitter::new(pace),
+            receiver: Receiver::new(checksums),
+            transmitter: Transmitter::default(),
             landing: None,
-            inbox,
+            inbox: None,
             readable: true,
             writable: true,
             held_until_ns: None,
-            ended: false,
+            phase: Phase::Open,
+            liveness: Liveness::new(silence_max, now()),
+            heard_bytes: 0,
         }
     }
 
+    /// A neighbour's posts come there.
+    pub fn with_inbox(mut self, inbox: Option<Inbox>) -> Self {
+        self.inbox = inbox;
+        self
+    }
+
+    /// Over an emulated network.
+    pub fn with_pace(mut self, pace: Option<Pace>) -> Self {
+        self.transmitter = Transmitter::new(pace);
+        self
+    }
+
     fn receive(&mut self, core: &Core) -> bool {
-        if !self.readable || self.ended {
+        if !self.readable || self.has_ended() {
             return false;
         }
         let peer = core.peer(self.rank);
         let mut arrival = Arrival::new(core, peer, &mut self.landing);
-        match self.receiver.receive(&self.stream, &mut arrival, TURN_BYTES) {
+        match self.receiver.receive(&mut self.stream, &mut arrival, TURN_BYTES) {
             Ok(more) => self.readable = more,
             Err(error) => {
                 // What neighbours posted before they ended is theirs to finish.
@@ -83,7 +117,7 @@ impl Connection {
 
     fn transmit(&mut self, core: &Core) -> bool {
         let peer = core.peer(self.rank);
-        if !self.writable || self.ended {
+        if !self.writable || self.phase == Phase::Closed {
             return false;
         }
         self.held_until_ns = None;
@@ -97,7 +131,7 @@ impl Connection {
                 core.complete(&loaded, sent.op);
             }
         };
-        match self.transmitter.transmit(&self.stream, &peer.outgoing, TURN_BYTES, on_sent) {
+        match self.transmitter.transmit(&mut self.stream, &peer.outgoing, TURN_BYTES, on_sent) {
             Ok(Outcome::Idle) => false,
             Ok(Outcome::More) => true,
             Ok(Outcome::Full) => {
@@ -111,10 +145,11 @@ impl Connection {
             Err(error) => {
                 // The peer may have said why before it closed: hear that first.
                 self.readable = true;
-                while self.readable && !self.ended {
+                while self.readable && !self.has_ended() {
                     self.receive(core);
                 }
                 self.end(core, &error.into());
+                self.phase = Phase::Closed;
                 true
             }
         }
@@ -139,14 +174,78 @@ impl Connection {
     }
 
     fn end(&mut self, core: &Core, error: &LinkError) {
-        if std::mem::replace(&mut self.ended, true) {
+        if self.has_ended() {
             return;
         }
+        self.phase = match error {
+            LinkError::Closed | LinkError::Io(_) => Phase::Closed,
+            LinkError::Frame(_) | LinkError::Damaged { .. } | LinkError::Violation(_) => Phase::Refused,
+        };
         let peer = core.peer(self.rank);
         // Once we leave ourselves, a peer that leaves without a word to us owes none.
         if !peer.has_left() && !core.closing.load(Ordering::Acquire) {
-            core.fail(&format!("{} {error}", peer.name()));
+            core.fail(&match error {
+                LinkError::Damaged { frame, damage } => self.damaged(core, frame, *damage),
+                _ => format!("{} {error}", peer.name()),
+            });
         }
+    }
+}
+
+impl Connection {
+    /// Asks a silent peer that is waited for whether it is there; gives it up when it does not answer.
+    fn listen(&mut self, core: &Core, now: Duration, heard: bool) {
+        let peer = core.peer(self.rank);
+        let received_bytes = self.receiver.received_bytes();
+        if heard || received_bytes != self.heard_bytes {
+            self.heard_bytes = received_bytes;
+            self.liveness.handle_arrival();
+        }
+        let open = !self.has_ended() && !peer.has_left() && core.failure().is_none();
+        let mut awaited = None;
+        let action = self.liveness.poll(now, || {
+            awaited = open.then(|| awaited_of(core, peer.rank)).flatten();
+            awaited.is_some()
+        });
+        match (action, awaited) {
+            (Action::Ask, _) => lock(&peer.outgoing).control(Frame::Ask, &[]),
+            (Action::GiveUp { silence }, Some(what)) => core.fail(&format!(
+                "{} has been silent for {:.1} s while {what}: its process is stopped, its host hangs or the network to it \
+                 is down (HOCKET_HEARTBEAT_TIMEOUT_S says how long to bear that)",
+                peer.name(),
+                silence.as_secs_f64(),
+            )),
+            (Action::Wait | Action::GiveUp { .. }, _) => {}
+        }
+    }
+
+    /// What a user needs to find the faulty part: both ends, and which bytes of what.
+    fn damaged(&self, core: &Core, frame: &Frame, damage: Damage) -> String {
+        let what = match *frame {
+            Frame::Data(Data { program: NO_PROGRAM, instance, offset_bytes, payload_bytes, .. }) => {
+                let end = offset_bytes + u64::from(payload_bytes);
+                format!("bytes {offset_bytes}..{end} of message {instance}")
+            }
+            Frame::Data(Data { program, instance, op, offset_bytes, payload_bytes }) => {
+                let label = core.program(program).map_or_else(String::new, |loaded| loaded.label.clone());
+                let end = offset_bytes + u64::from(payload_bytes);
+                format!(
+                    "bytes {offset_bytes}..{end} of `{label}` op {op} (program {program}, launch {instance})"
+                )
+            }
+            Frame::ClearToSend { program, instance, op } => {
+                format!("the announcement for op {op} of program {program}, launch {instance},")
+            }
+            Frame::Offer { send, .. } | Frame::Accept { send, .. } => format!("the offer of message {send}"),
+            Frame::Abort { .. } | Frame::Bye => "the peer's last words".into(),
+            Frame::Ask | Frame::Alive => "a sign of life".into(),
+        };
+        let Damage { wanted, found } = damage;
+        format!(
+            "{}: {what} arrived damaged: CRC32C {found:08x}, sent as {wanted:08x}; \
+             check memory, network cards and cables of both hosts",
+            self.link
+        )
     }
 }
 
@@ -160,12 +259,17 @@ pub fn run(core: &Core, poller: &Poller, mut connections: Vec<Connection>, door:
 }
 
 fn turns(core: &Core, poller: &Poller, connections: &mut [Connection]) -> io::Result<()> {
+    // Twice in the time after which a silent peer is asked.
+    let sleep_max = connections.iter().map(|c| c.liveness.ask_after() / 2).fold(SLEEP_MAX, Duration::min);
     while !core.closing.load(Ordering::Acquire) {
         let mut busy = launch(core);
         let mut mailbox_full = false;
+        let now = now();
         for connection in connections.iter_mut() {
-            busy |= connection.take_posts(core);
+            let posts = connection.take_posts(core);
+            busy |= posts;
             busy |= connection.receive(core);
+            connection.listen(core, now, posts);
             busy |= connection.transmit(core);
             if let Some(shared) = &core.peer(connection.rank).shared {
                 mailbox_full |= shared.flush()?;
@@ -182,7 +286,7 @@ fn turns(core: &Core, poller: &Poller, connections: &mut [Connection]) -> io::Re
         let timeout = match (busy, mailbox_full) {
             (true, _) => Duration::ZERO,
             (false, true) => FULL_MAILBOX_PAUSE,
-            (false, false) => held(connections).unwrap_or(SLEEP_MAX),
+            (false, false) => held(connections).unwrap_or(sleep_max),
         };
         sleep(core, poller, connections, timeout)?;
     }
@@ -200,6 +304,23 @@ fn launch(core: &Core) -> bool {
             core.start(&loaded);
         }
     }
+}
+
+/// What is waited for from `rank`, in words.
+fn awaited_of(core: &Core, rank: Rank) -> Option<String> {
+    let programs = core.programs.read().unwrap_or_else(PoisonError::into_inner);
+    let of_program = programs.iter().find_map(|loaded| {
+        let (op, receiving) = loaded.awaited_of(rank)?;
+        let what = if receiving { "waits for data from it" } else { "has data for it" };
+        let (number, instance) = (loaded.number, loaded.instance());
+        Some(format!("`{}` op {op} (program {number}, launch {instance}) {what}", loaded.label))
+    });
+    of_program.or_else(|| core.messages_need(rank).then(|| "a message waits for it".into()))
+}
+
+/// The data plane's clock, for timers.
+fn now() -> Duration {
+    Duration::from_nanos(now_ns())
 }
 
 /// How long until the emulated network lets something leave.
@@ -233,29 +354,42 @@ fn sleep(core: &Core, poller: &Poller, connections: &mut [Connection], timeout: 
 impl Connection {
     /// Nothing to do until something happens.
     fn is_idle(&self, core: &Core) -> bool {
-        let peer = core.peer(self.rank);
-        self.ended
-            || self.inbox.as_ref().is_none_or(Inbox::is_empty)
-                && (!self.writable || self.held_until_ns.is_some() || lock(&peer.outgoing).is_empty())
+        let nothing_to_take = self.has_ended() || self.inbox.as_ref().is_none_or(Inbox::is_empty);
+        let cannot_send = self.phase == Phase::Closed || !self.writable || self.held_until_ns.is_some();
+        nothing_to_take && (cannot_send || self.has_sent(core))
+    }
+
+    /// Nothing waits to be sent.
+    fn has_sent(&self, core: &Core) -> bool {
+        lock(&core.peer(self.rank).outgoing).is_empty()
+    }
+
+    /// Nothing comes any more, and nothing is left to say.
+    fn is_done(&self, core: &Core) -> bool {
+        self.has_ended() && (self.phase == Phase::Closed || self.has_sent(core))
+    }
+
+    /// No more frames are taken.
+    fn has_ended(&self) -> bool {
+        self.phase != Phase::Open
     }
 }
 
 /// Says goodbye, flushes, and waits a moment for the others to end their side.
 fn leave(core: &Core, poller: &Poller, connections: &mut [Connection]) {
-    for connection in connections.iter_mut().filter(|c| !c.ended) {
+    for connection in connections.iter_mut().filter(|c| !c.has_ended()) {
         lock(&core.peer(connection.rank).outgoing).control(Frame::Bye, &[]);
     }
     let deadline = Instant::now() + LINGER;
     let mut shut = vec![false; connections.len()];
-    while Instant::now() < deadline && connections.iter().any(|c| !c.ended) {
+    while Instant::now() < deadline && !connections.iter().all(|c| c.is_done(core)) {
         for (connection, shut) in connections.iter_mut().zip(&mut shut) {
             while connection.transmit(core) && connection.writable {}
-            while connection.receive(core) && connection.readable && !connection.ended {}
-            let sent = lock(&core.peer(connection.rank).outgoing).is_empty();
-            if sent && !*shut && connection.writable && !connection.ended {
+            while connection.receive(core) && connection.readable && !connection.has_ended() {}
+            if connection.has_sent(core) && !*shut && connection.writable && !connection.has_ended() {
                 *shut = true;
                 if connection.stream.shutdown_write().is_err() {
-                    connection.ended = true;
+                    connection.phase = Phase::Closed;
                 }
             }
         }

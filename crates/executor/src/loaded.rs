@@ -235,6 +235,19 @@ impl Loaded {
         waits
     }
 
+    /// The first message of the running instance with `rank` that is not complete, and whether we wait for its bytes.
+    pub fn awaited_of(&self, rank: Rank) -> Option<(u32, bool)> {
+        let running = self.launched();
+        if self.is_complete() {
+            return None;
+        }
+        let mut both = self.instructions.iter().zip(&self.states).zip(0..);
+        both.find_map(|((instruction, state), op)| {
+            let awaits = instruction.peer() == Some(rank) && state.done.load(Ordering::Acquire) != running;
+            awaits.then_some((op, matches!(instruction.action, Action::Receive(_))))
+        })
+    }
+
     /// Whether a collective by a library is not complete.
     pub fn waits_for_library(&self) -> bool {
         let running = self.launched();

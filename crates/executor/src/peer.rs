@@ -43,8 +43,14 @@ struct Posts {
 }
 
 impl Peer {
-    /// `local` is our own position among the ranks of the host.
-    pub fn new(rank: Rank, host: String, neighbour: Option<Neighbour>, local: usize) -> Self {
+    /// `local` is our own position among the ranks of the host; `checksums`: frames to it carry them.
+    pub fn new(
+        rank: Rank,
+        host: String,
+        neighbour: Option<Neighbour>,
+        local: usize,
+        checksums: bool,
+    ) -> Self {
         let shared = neighbour.map(|neighbour| Shared {
             posts: Mutex::new(Posts {
                 outbox: Outbox::new(&neighbour.arena, local),
@@ -57,7 +63,7 @@ impl Peer {
         Self {
             rank,
             host,
-            outgoing: Mutex::default(),
+            outgoing: Mutex::new(Outgoing::new(checksums)),
             shared,
             sent_bytes: AtomicU64::new(0),
             left: AtomicBool::new(false),

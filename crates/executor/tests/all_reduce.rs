@@ -50,6 +50,8 @@ fn mesh(hosts: &[&str], threads: usize) -> Vec<Arc<Engine>> {
                 trace: None,
                 shape: None,
                 clock_offset_ns: 0,
+                checksum: false,
+                silence_max: TIMEOUT,
             };
             Arc::new(Engine::new(options).unwrap())
         })

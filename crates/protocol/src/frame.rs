@@ -1,7 +1,8 @@
 //! The frames that cross a connection once both sides have proved the job's secret.
 //!
 //! A fixed header of 32 bytes, little-endian, then `payload_bytes` of payload. `op` is always the index of the
-//! *receiver's* own instruction, so that it looks up nothing by hash. Knows nothing of sockets or programs.
+//! *receiver's* own instruction, so that it looks up nothing by hash. A flag says whether the header carries a checksum
+//! (`checksum`). Knows nothing of sockets or programs.
 
 use std::fmt;
 
@@ -14,6 +15,13 @@ pub const PAYLOAD_BYTES_MAX: usize = 256 * 1024;
 
 /// Largest text of an abort.
 pub const ABORT_BYTES_MAX: usize = 4096;
+
+/// Where a header's flags are.
+pub(crate) const FLAGS_AT: usize = 1;
+/// Flag: the header carries a checksum.
+pub(crate) const SEALED: u8 = 1;
+/// Where the checksum is; zero without the flag.
+pub(crate) const CHECKSUM_AT: usize = 28;
 
 const _: () = assert!(ABORT_BYTES_MAX <= PAYLOAD_BYTES_MAX);
 
@@ -54,6 +62,10 @@ pub enum Frame {
     },
     /// The sender leaves in order; nothing follows.
     Bye,
+    /// The sender waits and hears nothing: is anybody there?
+    Ask,
+    /// The answer to that.
+    Alive,
 }
 
 /// Position of a data frame's payload.
@@ -105,6 +117,8 @@ const ABORT: u8 = 3;
 const BYE: u8 = 4;
 const OFFER: u8 = 5;
 const ACCEPT: u8 = 6;
+const ASK: u8 = 7;
+const ALIVE: u8 = 8;
 
 impl Frame {
     /// Bytes of payload that follow the header.
@@ -112,11 +126,17 @@ impl Frame {
         match self {
             Self::Data(data) => data.payload_bytes as usize,
             Self::Abort { payload_bytes } => *payload_bytes as usize,
-            Self::ClearToSend { .. } | Self::Offer { .. } | Self::Accept { .. } | Self::Bye => 0,
+            Self::ClearToSend { .. }
+            | Self::Offer { .. }
+            | Self::Accept { .. }
+            | Self::Bye
+            | Self::Ask
+            | Self::Alive => 0,
         }
     }
 
-    /// The header's bytes: kind, three zeros, program, instance, op, offset (8), payload bytes, four zeros.
+    /// The header's bytes: kind, flags, two zeros, program, instance, op, offset (8), payload bytes, checksum; without a
+    /// checksum yet.
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let (kind, program, instance, op, offset, payload) = match *self {
             Self::ClearToSend { program, instance, op } => (CLEAR_TO_SEND, program, instance, op, 0, 0),
@@ -126,6 +146,8 @@ impl Frame {
             Self::Offer { send, tag, bytes } => (OFFER, bytes as u32, send, (bytes >> 32) as u32, tag, 0),
             Self::Accept { send, receive } => (ACCEPT, 0, send, receive, 0, 0),
             Self::Bye => (BYE, 0, 0, 0, 0, 0),
+            Self::Ask => (ASK, 0, 0, 0, 0, 0),
+            Self::Alive => (ALIVE, 0, 0, 0, 0, 0),
         };
         let mut bytes = [0; HEADER_BYTES];
         bytes[0] = kind;
@@ -140,7 +162,8 @@ impl Frame {
     /// Reads a header; limits are checked before anything is allocated for the payload.
     pub fn decode(bytes: &[u8; HEADER_BYTES]) -> Result<Self, FrameError> {
         let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-        if bytes[1..4] != [0; 3] || bytes[28..32] != [0; 4] {
+        let sealed = bytes[FLAGS_AT] == SEALED;
+        if !(sealed || bytes[FLAGS_AT] == 0 && word(CHECKSUM_AT) == 0) || bytes[2..4] != [0; 2] {
             return Err(FrameError::ReservedNotZero);
         }
         let (program, instance, op, payload_bytes) = (word(4), word(8), word(12), word(24));
@@ -155,12 +178,19 @@ impl Frame {
                 Self::Offer { send: instance, tag: offset_bytes, bytes }
             }
             ACCEPT => Self::Accept { send: instance, receive: op },
+            ASK => Self::Ask,
+            ALIVE => Self::Alive,
             kind => return Err(FrameError::UnknownKind(kind)),
         };
         let limit = match frame {
             Self::Data(_) => PAYLOAD_BYTES_MAX,
             Self::Abort { .. } => ABORT_BYTES_MAX,
-            Self::ClearToSend { .. } | Self::Offer { .. } | Self::Accept { .. } | Self::Bye => 0,
+            Self::ClearToSend { .. }
+            | Self::Offer { .. }
+            | Self::Accept { .. }
+            | Self::Bye
+            | Self::Ask
+            | Self::Alive => 0,
         };
         if payload_bytes as usize > limit {
             return Err(FrameError::PayloadTooLarge { payload_bytes });

@@ -1,6 +1,8 @@
 //! Protocol machines without I/O: bytes and values in, bytes and values out; the caller owns sockets and clocks.
 #![forbid(unsafe_code)]
 
+pub mod checksum;
 pub mod frame;
 pub mod handshake;
+pub mod liveness;
 pub mod messages;

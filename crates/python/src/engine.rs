@@ -153,7 +153,7 @@ pub fn wait(py: Python<'_>, executor: &Executor, program: u32, timeout: Duration
 #[pymethods]
 impl Engine {
     #[new]
-    #[pyo3(signature = (*, rank, world, job, secret, host, bind, threads = 1, trace = None, shape = None, clock_offset_ns = 0))]
+    #[pyo3(signature = (*, rank, world, job, secret, host, bind, threads = 1, trace = None, shape = None, clock_offset_ns = 0, checksum = false, heartbeat_timeout_s = 30.0))]
     #[expect(clippy::too_many_arguments, reason = "keyword-only in Python")]
     fn new(
         py: Python<'_>,
@@ -167,13 +167,27 @@ impl Engine {
         trace: Option<PathBuf>,
         shape: Option<(PathBuf, Vec<f64>, Vec<Vec<usize>>)>,
         clock_offset_ns: i64,
+        checksum: bool,
+        heartbeat_timeout_s: f64,
     ) -> PyResult<Self> {
         let bind: IpAddr = bind.parse().map_err(|_| {
             error(py, "UsageError", &format!("bind: `{bind}` is not an IP address (host {host})"))
         })?;
         let rank = Rank(rank);
         let shape = shape.map(|(table, links_bit_per_s, routes)| Shape { table, links_bit_per_s, routes });
-        let options = Options { rank, world, job, secret, bind, threads, trace, shape, clock_offset_ns };
+        let options = Options {
+            rank,
+            world,
+            job,
+            secret,
+            bind,
+            threads,
+            trace,
+            shape,
+            clock_offset_ns,
+            checksum,
+            silence_max: duration(py, heartbeat_timeout_s)?,
+        };
         let executor = Executor::new(options).map_err(|cause| raise(py, &cause))?;
         Ok(Self { executor: Arc::new(executor) })
     }

@@ -107,6 +107,8 @@ class Job:
             threads=threads or self.settings.threads,
             trace=None if directory is None else str(Path(directory) / f"rank-{self.rank}.hktrace"),
             clock_offset_ns=self.clock_offset_ns,
+            checksum=self.settings.checksum,
+            heartbeat_timeout_s=self.settings.heartbeat_timeout_s,
             shape=None
             if self.settings.shape is None
             else shape.read(Path(self.settings.shape), self.host, self.hosts),

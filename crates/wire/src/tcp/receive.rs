@@ -7,11 +7,14 @@
 use super::Stream;
 use crate::memory::Region;
 use hocket_kernels::{DType, ReduceOp};
+use hocket_protocol::checksum::{Check, Damage};
 use hocket_protocol::frame::{Data, Frame, FrameError, HEADER_BYTES};
 use std::io::{self, IoSliceMut};
 
 const BUFFER_BYTES: usize = 16 * 1024;
 const BLOCK_BYTES: usize = 64 * 1024;
+
+const NO_CHECKSUM: &str = "a frame carries no checksum (HOCKET_CHECKSUM must be the same on all ranks)";
 
 /// What is done with a payload.
 #[derive(Clone, Copy, Debug)]
@@ -71,6 +74,8 @@ pub trait Sink {
     fn aborted(&mut self, reason: &str);
     /// The peer leaves in order.
     fn left(&mut self);
+    /// The peer wants to know whether we are there.
+    fn asked(&mut self);
 }
 
 /// Why a connection ended.
@@ -85,6 +90,14 @@ pub enum LinkError {
     /// It sent a malformed frame.
     #[error("sent a malformed frame: {0}")]
     Frame(#[from] FrameError),
+    /// A frame's checksum does not fit what arrived.
+    #[error("sent {frame:?}, which arrived damaged: its CRC32C is {:08x} for {:08x}", .damage.found, .damage.wanted)]
+    Damaged {
+        /// What the header says; it may be what is damaged.
+        frame: Frame,
+        /// Both sums.
+        damage: Damage,
+    },
     /// It sent a well-formed frame that makes no sense now.
     #[error("broke the protocol: {0}")]
     Violation(String),
@@ -99,17 +112,21 @@ enum State {
     Payload {
         data: Data,
         landing: Landing,
+        check: Option<Check>,
         done: usize,
         staged: usize,
     },
     Abort {
         text: Vec<u8>,
+        check: Option<Check>,
         wanted: usize,
     },
 }
 
 /// Receives frames from one peer.
 pub struct Receiver {
+    checksums: bool,
+    received_bytes: u64,
     buffer: Box<[u8]>,
     start: usize,
     end: usize,
@@ -117,9 +134,16 @@ pub struct Receiver {
     state: State,
 }
 
-impl Default for Receiver {
-    fn default() -> Self {
+impl State {
+    const NEXT: Self = Self::Header { bytes: [0; HEADER_BYTES], have: 0 };
+}
+
+impl Receiver {
+    /// Nothing yet; `checksums`: a frame without one is refused.
+    pub fn new(checksums: bool) -> Self {
         Self {
+            checksums,
+            received_bytes: 0,
             buffer: vec![0; BUFFER_BYTES].into_boxed_slice(),
             start: 0,
             end: 0,
@@ -127,17 +151,11 @@ impl Default for Receiver {
             state: State::NEXT,
         }
     }
-}
 
-impl State {
-    const NEXT: Self = Self::Header { bytes: [0; HEADER_BYTES], have: 0 };
-}
-
-impl Receiver {
     /// Receives until the socket is empty (`Ok(false)`) or about `budget_bytes` came (`Ok(true)`: call again).
     pub fn receive(
         &mut self,
-        stream: &Stream,
+        stream: &mut Stream,
         sink: &mut impl Sink,
         budget_bytes: usize,
     ) -> Result<bool, LinkError> {
@@ -149,7 +167,10 @@ impl Receiver {
             }
             match self.fill(stream) {
                 Ok(0) => return Err(LinkError::Closed),
-                Ok(bytes) => received += bytes,
+                Ok(bytes) => {
+                    received += bytes;
+                    self.received_bytes += bytes as u64;
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error.into()),
@@ -157,12 +178,17 @@ impl Receiver {
         }
     }
 
+    /// Bytes that ever came.
+    pub fn received_bytes(&self) -> u64 {
+        self.received_bytes
+    }
+
     /// One read: into the rest of the payload, if one is under way, and what follows into the buffer.
-    fn fill(&mut self, stream: &Stream) -> io::Result<usize> {
+    fn fill(&mut self, stream: &mut Stream) -> io::Result<usize> {
         debug_assert_eq!(self.start, self.end);
         let Self { buffer, block, state, .. } = self;
         let target: &mut [u8] = match state {
-            State::Payload { data, landing, done, staged } => match landing.land {
+            State::Payload { data, landing, done, staged, .. } => match landing.land {
                 Land::Store => &mut landing.region.as_bytes_mut()[*done..],
                 Land::Cast { .. } | Land::Reduce { .. } => {
                     let wanted = (data.payload_bytes as usize - *done).min(BLOCK_BYTES);
@@ -188,7 +214,7 @@ impl Receiver {
     /// Works through all of the buffer.
     fn consume(&mut self, sink: &mut impl Sink) -> Result<(), LinkError> {
         loop {
-            self.finish_payload(sink);
+            self.finish_payload(sink)?;
             let ready = &self.buffer[self.start..self.end];
             if ready.is_empty() {
                 return Ok(());
@@ -200,10 +226,15 @@ impl Receiver {
                     *have += taken;
                     self.start += taken;
                     if *have == HEADER_BYTES {
-                        self.state = begin(Frame::decode(bytes)?, sink)?;
+                        let frame = Frame::decode(bytes)?;
+                        let check = Check::begin(bytes);
+                        if self.checksums && check.is_none() {
+                            return Err(LinkError::Violation(NO_CHECKSUM.into()));
+                        }
+                        self.state = begin(frame, check, sink)?;
                     }
                 }
-                State::Payload { data, landing, done, staged } => {
+                State::Payload { data, landing, done, staged, .. } => {
                     let left = data.payload_bytes as usize - *done;
                     let taken = match landing.land {
                         Land::Store => {
@@ -221,11 +252,15 @@ impl Receiver {
                     self.start += taken;
                     self.advance(taken);
                 }
-                State::Abort { text, wanted } => {
+                State::Abort { text, wanted, check } => {
                     let taken = (*wanted - text.len()).min(ready.len());
                     text.extend_from_slice(&ready[..taken]);
                     self.start += taken;
                     if text.len() == *wanted {
+                        if let Some(check) = check {
+                            check.add(text);
+                        }
+                        verify(*check, Frame::Abort { payload_bytes: *wanted as u32 })?;
                         sink.aborted(&String::from_utf8_lossy(text));
                         self.state = State::NEXT;
                     }
@@ -236,8 +271,11 @@ impl Receiver {
 
     /// Notes `bytes` more of the payload and applies a block that is full.
     fn advance(&mut self, bytes: usize) {
-        let State::Payload { data, landing, done, staged } = &mut self.state else { return };
+        let State::Payload { data, landing, check, done, staged } = &mut self.state else { return };
         if matches!(landing.land, Land::Store) {
+            if let Some(check) = check {
+                check.add(&landing.region.as_bytes()[*done..*done + bytes]);
+            }
             *done += bytes;
             return;
         }
@@ -249,6 +287,9 @@ impl Receiver {
         let (at, len) = (*done / wire_bytes * own_bytes, *staged / wire_bytes * own_bytes);
         let target = landing.region.sub(at, len);
         let block = &self.block[..*staged];
+        if let Some(check) = check {
+            check.add(block);
+        }
         match landing.land {
             Land::Store => unreachable!("stored payloads are not staged"),
             Land::Cast { dtype, wire } => target.cast_from(dtype, wire, block),
@@ -258,17 +299,26 @@ impl Receiver {
         *staged = 0;
     }
 
-    fn finish_payload(&mut self, sink: &mut impl Sink) {
-        if let State::Payload { data, done, .. } = &self.state
+    fn finish_payload(&mut self, sink: &mut impl Sink) -> Result<(), LinkError> {
+        if let State::Payload { data, check, done, .. } = &self.state
             && *done == data.payload_bytes as usize
         {
+            verify(*check, Frame::Data(*data))?;
             sink.landed(data);
             self.state = State::NEXT;
         }
+        Ok(())
     }
 }
 
-fn begin(frame: Frame, sink: &mut impl Sink) -> Result<State, LinkError> {
+fn verify(check: Option<Check>, frame: Frame) -> Result<(), LinkError> {
+    check.map_or(Ok(()), Check::finish).map_err(|damage| LinkError::Damaged { frame, damage })
+}
+
+fn begin(frame: Frame, check: Option<Check>, sink: &mut impl Sink) -> Result<State, LinkError> {
+    if frame.payload_bytes() == 0 {
+        verify(check, frame)?;
+    }
     match frame {
         Frame::Data(data) => {
             let landing = sink.landing(&data).map_err(LinkError::Violation)?;
@@ -276,7 +326,7 @@ fn begin(frame: Frame, sink: &mut impl Sink) -> Result<State, LinkError> {
             if landing.region.len() / own_bytes * wire_bytes != data.payload_bytes as usize {
                 return Err(LinkError::Violation("a payload ends in the middle of an element".into()));
             }
-            Ok(State::Payload { data, landing, done: 0, staged: 0 })
+            Ok(State::Payload { data, landing, check, done: 0, staged: 0 })
         }
         Frame::ClearToSend { program, instance, op } => {
             sink.clear_to_send(program, instance, op).map_err(LinkError::Violation)?;
@@ -291,11 +341,17 @@ fn begin(frame: Frame, sink: &mut impl Sink) -> Result<State, LinkError> {
             Ok(State::NEXT)
         }
         Frame::Abort { payload_bytes } => {
-            Ok(State::Abort { text: Vec::new(), wanted: payload_bytes as usize })
+            Ok(State::Abort { text: Vec::new(), check, wanted: payload_bytes as usize })
         }
         Frame::Bye => {
             sink.left();
             Ok(State::NEXT)
         }
+        Frame::Ask => {
+            sink.asked();
+            Ok(State::NEXT)
+        }
+        // That it came is all that it says.
+        Frame::Alive => Ok(State::NEXT),
     }
 }

@@ -8,6 +8,7 @@ use crate::clock::now_ns;
 use crate::memory::Region;
 use crate::shape::Shaper;
 use hocket_kernels::{DType, cast};
+use hocket_protocol::checksum::seal;
 use hocket_protocol::frame::{Data, Frame, HEADER_BYTES, PAYLOAD_BYTES_MAX};
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -69,17 +70,36 @@ impl Ord for Queued {
 /// What waits to be sent to one peer; any thread adds to it. Bounded by the instructions of the loaded programs.
 #[derive(Debug, Default)]
 pub struct Outgoing {
+    checksums: bool,
     control: Vec<u8>,
+    /// An answer is in `control` already: however often a peer asks, one is enough.
+    answering: bool,
     messages: BinaryHeap<Queued>,
     sequence: u64,
 }
 
 impl Outgoing {
+    /// Nothing yet; `checksums`: every frame will carry one.
+    pub fn new(checksums: bool) -> Self {
+        Self { checksums, ..Self::default() }
+    }
+
     /// Queues a control frame and its payload.
     pub fn control(&mut self, frame: Frame, payload: &[u8]) {
         debug_assert_eq!(frame.payload_bytes(), payload.len());
-        self.control.extend_from_slice(&frame.encode());
+        let mut header = frame.encode();
+        if self.checksums {
+            seal(&mut header, payload);
+        }
+        self.control.extend_from_slice(&header);
         self.control.extend_from_slice(payload);
+    }
+
+    /// Queues an answer to a peer that wants to know whether we are there.
+    pub fn answer(&mut self) {
+        if !std::mem::replace(&mut self.answering, true) {
+            self.control(Frame::Alive, &[]);
+        }
     }
 
     /// Queues a message.
@@ -164,7 +184,7 @@ impl Transmitter {
     /// Writes until nothing is left, the socket is full or about `budget_bytes` went.
     pub fn transmit(
         &mut self,
-        stream: &Stream,
+        stream: &mut Stream,
         outgoing: &Mutex<Outgoing>,
         budget_bytes: usize,
         mut on_sent: impl FnMut(Sent),
@@ -201,16 +221,18 @@ impl Transmitter {
         let mut outgoing = outgoing.lock().unwrap_or_else(PoisonError::into_inner);
         if self.control.is_empty() {
             std::mem::swap(&mut self.control, &mut outgoing.control);
+            outgoing.answering = false;
         }
         if self.current.is_none()
             && let Some(queued) = outgoing.messages.pop()
         {
+            let checksums = outgoing.checksums;
             drop(outgoing);
-            self.start(queued);
+            self.start(queued, checksums);
         }
     }
 
-    fn start(&mut self, queued: Queued) {
+    fn start(&mut self, queued: Queued, checksums: bool) {
         let message = &queued.message;
         // Whole elements of every type: the limit is a multiple of eight.
         let payload_bytes = (message.wire_bytes() - queued.sent_bytes).min(PAYLOAD_BYTES_MAX);
@@ -220,7 +242,7 @@ impl Transmitter {
             let source = message.region.sub(at * message.dtype.bytes(), len * message.dtype.bytes());
             cast(message.wire, &mut self.converted, message.dtype, source.as_bytes());
         }
-        let header = Frame::Data(Data {
+        let mut header = Frame::Data(Data {
             program: message.program,
             instance: message.instance,
             op: message.peer_op,
@@ -228,7 +250,13 @@ impl Transmitter {
             payload_bytes: payload_bytes as u32,
         })
         .encode();
-        self.current = Some(Current { queued, header, payload_bytes, written: 0, leaves_ns: None });
+        let mut current =
+            Current { queued, header: [0; HEADER_BYTES], payload_bytes, written: 0, leaves_ns: None };
+        if checksums {
+            seal(&mut header, payload(&current, &self.converted));
+        }
+        current.header = header;
+        self.current = Some(current);
     }
 
     /// When the emulated network lets the frame that comes next leave; 0: at once.
@@ -239,17 +267,12 @@ impl Transmitter {
     }
 
     /// One vectored write of all that is under way; of control frames alone while the frame is `held`.
-    fn write(&mut self, stream: &Stream, held: bool) -> io::Result<usize> {
+    fn write(&mut self, stream: &mut Stream, held: bool) -> io::Result<usize> {
         let control = &self.control[self.control_written..];
         let bytes = match self.current.as_ref().filter(|_| !held) {
             None => stream.writev(&[IoSlice::new(control)])?,
             Some(current) => {
-                let message = &current.queued.message;
-                let payload = if message.wire == message.dtype {
-                    &message.region.as_bytes()[current.queued.sent_bytes..][..current.payload_bytes]
-                } else {
-                    &self.converted[..current.payload_bytes]
-                };
+                let payload = payload(current, &self.converted);
                 let header = &current.header[current.written.min(HEADER_BYTES)..];
                 let payload = &payload[current.written.saturating_sub(HEADER_BYTES)..];
                 stream.writev(&[IoSlice::new(control), IoSlice::new(header), IoSlice::new(payload)])?
@@ -278,5 +301,15 @@ impl Transmitter {
         } else {
             outgoing.lock().unwrap_or_else(PoisonError::into_inner).messages.push(queued);
         }
+    }
+}
+
+/// The payload of the frame that is being written: where it lies, or as it was converted.
+fn payload<'a>(current: &'a Current, converted: &'a [u8]) -> &'a [u8] {
+    let message = &current.queued.message;
+    if message.wire == message.dtype {
+        &message.region.as_bytes()[current.queued.sent_bytes..][..current.payload_bytes]
+    } else {
+        &converted[..current.payload_bytes]
     }
 }

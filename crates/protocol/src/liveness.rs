@@ -1,0 +1,181 @@
+//! Whether a peer still lives, while something is waited for: who hears nothing asks, and a peer's I/O thread answers at
+//! once, whatever else its process does.
+//!
+//! Silence is counted in the time that we were awake ourselves: a rank that was stopped, or a machine that slept, finds
+//! a clock that jumped and must not blame others for it. Connections keep their order and lose nothing, so one unanswered
+//! question is enough; a peer that was stopped answers it when it goes on. No I/O and no clock here: the caller passes time.
+
+use std::time::Duration;
+
+/// How long we listen before we ask, unless the limit is short.
+const ASK_AFTER: Duration = Duration::from_secs(1);
+/// The shortest limit holds so many pauses of that length.
+const PAUSES: u32 = 4;
+
+/// One peer's.
+#[derive(Clone, Debug)]
+pub struct Liveness {
+    ask_after: Duration,
+    silence_max: Duration,
+    polled: Duration,
+    silence: Duration,
+    asked: bool,
+}
+
+/// What is to be done now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Nothing.
+    Wait,
+    /// Send a question.
+    Ask,
+    /// It has been silent for too long.
+    GiveUp {
+        /// How long.
+        silence: Duration,
+    },
+}
+
+impl Liveness {
+    /// As of `now`; after `silence_max` without a byte the peer is given up.
+    pub fn new(silence_max: Duration, now: Duration) -> Self {
+        let ask_after = ASK_AFTER.min(silence_max / PAUSES);
+        Self { ask_after, silence_max, polled: now, silence: Duration::ZERO, asked: false }
+    }
+
+    /// Something came from the peer, whatever it says.
+    pub fn handle_arrival(&mut self) {
+        self.silence = Duration::ZERO;
+        self.asked = false;
+    }
+
+    /// Takes note of the time, on any clock that does not go back; to be called at least twice in [`Self::ask_after`].
+    /// `awaited` says whether anything is expected of the peer; it is asked only in silence, about once in that time.
+    pub fn poll(&mut self, now: Duration, awaited: impl FnOnce() -> bool) -> Action {
+        let since = now.saturating_sub(self.polled);
+        // What lies between two polls may be sleep of our own: it counts as one pause at most.
+        self.silence += since.min(self.ask_after);
+        self.polled = now;
+        let due = if self.asked { self.silence_max } else { self.ask_after };
+        if self.silence < due {
+            return Action::Wait;
+        }
+        if !awaited() {
+            self.handle_arrival();
+            return Action::Wait;
+        }
+        if self.asked {
+            return Action::GiveUp { silence: self.silence };
+        }
+        self.asked = true;
+        Action::Ask
+    }
+
+    /// The silence after which the peer is asked.
+    pub fn ask_after(&self) -> Duration {
+        self.ask_after
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const LIMIT: Duration = Duration::from_secs(10);
+    const TICK: Duration = Duration::from_millis(500);
+
+    /// Polls every tick until `until`; the first action that is not to wait, and when.
+    fn run(
+        peer: &mut Liveness,
+        from: Duration,
+        until: Duration,
+        awaited: bool,
+    ) -> Option<(Duration, Action)> {
+        let mut now = from;
+        while now < until {
+            now += TICK;
+            let action = peer.poll(now, || awaited);
+            if action != Action::Wait {
+                return Some((now, action));
+            }
+        }
+        None
+    }
+
+    /// A rank whose peer hangs would wait for the whole step's time-out, or for ever.
+    #[test]
+    fn a_silent_peer_is_asked_once_and_then_given_up() {
+        let mut peer = Liveness::new(LIMIT, Duration::ZERO);
+        let asked = run(&mut peer, Duration::ZERO, LIMIT * 2, true);
+        assert_eq!(asked, Some((ASK_AFTER, Action::Ask)));
+        let ended = run(&mut peer, ASK_AFTER, LIMIT * 2, true);
+        assert_eq!(ended, Some((LIMIT, Action::GiveUp { silence: LIMIT })));
+    }
+
+    /// Ranks would be given up while nobody needs them: during evaluation on rank 0, say.
+    #[test]
+    fn a_peer_that_nothing_is_expected_of_may_be_silent() {
+        let mut peer = Liveness::new(LIMIT, Duration::ZERO);
+        assert_eq!(run(&mut peer, Duration::ZERO, LIMIT * 20, false), None);
+        // Silence from before it was needed is not held against it.
+        let asked = run(&mut peer, LIMIT * 20, LIMIT * 40, true);
+        assert!(matches!(asked, Some((_, Action::Ask))), "{asked:?}");
+    }
+
+    /// A peer that was stopped for a while and goes on would be given up all the same.
+    #[test]
+    fn an_answer_before_the_limit_is_in_time() {
+        let mut peer = Liveness::new(LIMIT, Duration::ZERO);
+        let mut now = Duration::ZERO;
+        for _ in 0..10 {
+            let (asked, action) = run(&mut peer, now, now + LIMIT, true).unwrap();
+            assert_eq!(action, Action::Ask);
+            now = asked + (LIMIT / 10) * 8;
+            assert_eq!(run(&mut peer, asked, now, true), None);
+            peer.handle_arrival();
+        }
+    }
+
+    /// A rank that was stopped itself would blame the first peer that it looks at.
+    #[test]
+    fn our_own_sleep_is_not_the_peers_silence() {
+        let mut peer = Liveness::new(LIMIT, Duration::ZERO);
+        assert_eq!(peer.poll(LIMIT * 100, || true), Action::Ask);
+        assert_eq!(peer.poll(LIMIT * 200, || true), Action::Wait);
+        peer.handle_arrival();
+        assert_eq!(peer.poll(LIMIT * 200 + TICK, || true), Action::Wait);
+    }
+
+    proptest! {
+        /// However calls fall, nobody is given up without having been asked and silent for the whole limit since it spoke.
+        #[test]
+        fn nobody_is_given_up_early(limit_ms in 1u64..60_000, steps in prop::collection::vec((0u64..3_000, any::<bool>(), 0u8..10), 1..300)) {
+            let limit = Duration::from_millis(limit_ms);
+            let mut peer = Liveness::new(limit, Duration::ZERO);
+            let (mut now, mut heard, mut asked) = (Duration::ZERO, Duration::ZERO, false);
+            for (pass_ms, awaited, speaks) in steps {
+                now += Duration::from_millis(pass_ms);
+                if speaks == 0 {
+                    peer.handle_arrival();
+                    (heard, asked) = (now, false);
+                }
+                match peer.poll(now, || awaited) {
+                    Action::Wait => {}
+                    Action::Ask => {
+                        prop_assert!(awaited && !asked);
+                        asked = true;
+                    }
+                    Action::GiveUp { silence } => {
+                        prop_assert!(awaited && asked && silence >= limit && now >= heard + limit);
+                        break;
+                    }
+                }
+                if !awaited {
+                    // It may have begun anew; another question is allowed.
+                    asked &= peer.asked;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Damage between a transmitter and a receiver, bit by bit.
+
+#![expect(clippy::unwrap_used, reason = "a test")]
+
+use hocket_kernels::{DType, ReduceOp};
+use hocket_protocol::frame::{Data, Frame, HEADER_BYTES};
+use hocket_wire::memory::{Allocation, Arena};
+use hocket_wire::tcp::{Land, Landing, LinkError, Message, Outcome, Outgoing, Receiver};
+use hocket_wire::tcp::{Sink, Stream, Transmitter};
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::Mutex;
+
+const ELEMENTS: usize = 40;
+
+/// Takes data of one message and notes what it saw.
+struct Taker {
+    memory: Allocation,
+    land: Land,
+    landed: usize,
+    announced: Vec<(u32, u32, u32)>,
+    aborted: Option<String>,
+}
+
+impl Taker {
+    fn new(land: Land) -> Self {
+        let memory = Arena::new(0).unwrap().allocate(ELEMENTS * 4).unwrap();
+        Self { memory, land, landed: 0, announced: Vec::new(), aborted: None }
+    }
+}
+
+impl Sink for Taker {
+    fn landing(&mut self, data: &Data) -> Result<Landing, String> {
+        let wanted = match self.land {
+            Land::Store => ELEMENTS * 4,
+            Land::Cast { wire, .. } | Land::Reduce { wire, .. } => ELEMENTS * wire.bytes(),
+        };
+        if data.payload_bytes as usize != wanted {
+            return Err("another size".into());
+        }
+        Ok(Landing { region: self.memory.region().clone(), land: self.land })
+    }
+    fn landed(&mut self, _: &Data) {
+        self.landed += 1;
+    }
+    fn offered(&mut self, _send: u32, _tag: u64, _bytes: u64) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn accepted(&mut self, _send: u32, _receive: u32) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn clear_to_send(&mut self, program: u32, instance: u32, op: u32) -> Result<(), String> {
+        self.announced.push((program, instance, op));
+        Ok(())
+    }
+    fn aborted(&mut self, reason: &str) {
+        self.aborted = Some(reason.into());
+    }
+    fn left(&mut self) {}
+    fn asked(&mut self) {}
+}
+
+/// What a transmitter writes: an announcement, a message, last words.
+fn sent(checksums: bool, wire: DType) -> Vec<u8> {
+    let memory = Arena::new(0).unwrap().allocate(ELEMENTS * 4).unwrap();
+    for (at, bytes) in memory.region().as_bytes_mut().chunks_exact_mut(4).enumerate() {
+        bytes.copy_from_slice(&(at as f32).to_le_bytes());
+    }
+    let outgoing = Mutex::new(Outgoing::new(checksums));
+    outgoing.lock().unwrap().control(Frame::ClearToSend { program: 5, instance: 6, op: 7 }, &[]);
+    outgoing.lock().unwrap().message(Message {
+        priority: 0,
+        program: 1,
+        instance: 2,
+        op: 3,
+        peer_op: 4,
+        region: memory.region().clone(),
+        dtype: DType::F32,
+        wire,
+    });
+    let (ours, mut theirs) = UnixStream::pair().unwrap();
+    let mut stream = Stream::Unix(ours);
+    let mut transmitter = Transmitter::new(None);
+    for last_words in [false, true] {
+        if last_words {
+            outgoing.lock().unwrap().control(Frame::Abort { payload_bytes: 4 }, b"full");
+        }
+        let outcome = transmitter.transmit(&mut stream, &outgoing, 1 << 20, |_| ()).unwrap();
+        assert_eq!(outcome, Outcome::Idle);
+    }
+    drop(stream);
+    let mut bytes = Vec::new();
+    theirs.read_to_end(&mut bytes).unwrap();
+    bytes
+}
+
+/// Receives `bytes`, cut in two, until the connection ends.
+fn receive(bytes: &[u8], cut: usize, taker: &mut Taker) -> LinkError {
+    let (mut theirs, ours) = UnixStream::pair().unwrap();
+    ours.set_nonblocking(true).unwrap();
+    let mut stream = Stream::Unix(ours);
+    let mut receiver = Receiver::new(true);
+    theirs.write_all(&bytes[..cut]).unwrap();
+    if let Err(error) = receiver.receive(&mut stream, taker, 1 << 20) {
+        return error;
+    }
+    theirs.write_all(&bytes[cut..]).unwrap();
+    drop(theirs);
+    receiver.receive(&mut stream, taker, 1 << 20).unwrap_err()
+}
+
+/// A cable that flips a bit would train a wrong model, silently.
+#[test]
+fn every_flipped_bit_is_noticed() {
+    let cast = Land::Cast { dtype: DType::F32, wire: DType::F16 };
+    let reduce = Land::Reduce { op: ReduceOp::Sum, dtype: DType::F32, wire: DType::F32 };
+    for (wire, land) in [(DType::F32, Land::Store), (DType::F16, cast), (DType::F32, reduce)] {
+        let bytes = sent(true, wire);
+        let mut taker = Taker::new(land);
+        let whole = receive(&bytes, bytes.len() / 2, &mut taker);
+        assert!(matches!(whole, LinkError::Closed), "{whole}");
+        assert_eq!((taker.landed, taker.announced.as_slice()), (1, [(5, 6, 7)].as_slice()));
+        assert_eq!(taker.aborted.as_deref(), Some("full"));
+
+        let payload = 2 * HEADER_BYTES..bytes.len() - HEADER_BYTES - 4;
+        for bit in 0..bytes.len() * 8 {
+            let mut damaged = bytes.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            let mut taker = Taker::new(land);
+            let error = receive(&damaged, bit * 7 % bytes.len(), &mut taker);
+            let passed = taker.landed == 1 && taker.announced.len() == 1 && taker.aborted.is_some();
+            assert!(!passed, "bit {bit} of {} passed: {error}", bytes.len() * 8);
+            assert!(taker.announced.iter().all(|&said| said == (5, 6, 7)), "bit {bit} announced another op");
+            if payload.contains(&(bit / 8)) {
+                assert!(matches!(error, LinkError::Damaged { .. }), "bit {bit}: {error}");
+                assert_eq!(taker.landed, 0, "bit {bit}");
+            }
+        }
+    }
+}
+
+/// A rank without checksums would take part in a job that relies on them.
+#[test]
+fn a_frame_without_a_checksum_is_refused() {
+    let bytes = sent(false, DType::F32);
+    let error = receive(&bytes, bytes.len() / 2, &mut Taker::new(Land::Store));
+    assert!(error.to_string().contains("HOCKET_CHECKSUM"), "{error}");
+}

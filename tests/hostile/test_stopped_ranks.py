@@ -1,0 +1,114 @@
+"""A rank whose process is stopped, in real processes: named when it stays away, taken back when it goes on."""
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+
+import pytest
+
+TIMEOUT_S = 60.0
+STEPS = 30
+RANK = f"""
+import sys, time
+import numpy as np
+from hocket import _native
+from hocket.artefacts.plan import Synchroniser
+from hocket.planners.compile import all_reduce_program
+from hocket.settings import Settings
+
+rank, job, hosts = int(sys.argv[1]), sys.argv[2], sys.argv[3].split(",")
+engine = _native.Engine(
+    rank=rank, world=len(hosts), job=job, secret=b"s", host=hosts[rank], bind="127.0.0.1",
+    heartbeat_timeout_s=Settings.from_environment().heartbeat_timeout_s,
+)
+print(engine.address, flush=True)
+engine.connect(list(zip(sys.stdin.readline().split(), hosts)), {TIMEOUT_S})
+program = all_reduce_program(
+    world=len(hosts), elements=5000, dtype="f32", op="sum", scale=1.0, synchroniser=Synchroniser(algorithm="ring")
+)
+memory = engine.allocate(20000)
+values = np.frombuffer(memory, np.float32)
+number = engine.load(program, {{0: (memory, 0)}}, priority=0, label="bucket 7")
+for step in range({STEPS}):
+    values[:] = rank + step
+    engine.launch(number)
+    engine.wait(number, {TIMEOUT_S})
+    assert (values == sum(range(len(hosts))) + step * len(hosts)).all()
+    print("step", step, flush=True)
+    time.sleep(0.02)
+engine.close()
+print("done", flush=True)
+"""
+
+
+@pytest.fixture
+def ranks():
+    """Starts ranks on the given hosts; none is left."""
+    made = []
+
+    def start(hosts, silence_s):
+        job = uuid.uuid4().hex
+        for rank in range(len(hosts)):
+            environment = {**os.environ, "HOCKET_HEARTBEAT_TIMEOUT_S": str(silence_s)}
+            argv = [sys.executable, "-c", RANK, str(rank), job, ",".join(hosts)]
+            pipe = subprocess.PIPE
+            made.append(
+                subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=environment)
+            )
+        addresses = " ".join(process.stdout.readline().strip() for process in made)
+        for process in made:
+            process.stdin.write(addresses + "\n")
+            process.stdin.flush()
+        return made
+
+    yield start
+    for process in made:
+        process.kill()
+        process.wait()
+        for stream in (process.stdin, process.stdout, process.stderr):
+            with contextlib.suppress(OSError):
+                stream.close()
+
+
+def read_until(process, line):
+    """Whether the process says so before it ends or a minute is over."""
+    guard = threading.Timer(TIMEOUT_S, process.kill)
+    guard.start()
+    said = any(each.strip() == line for each in process.stdout)
+    guard.cancel()
+    return said
+
+
+@pytest.mark.parametrize("hosts", [["a", "b", "c"], ["a", "a", "a"]], ids=["TCP", "shared memory"])
+def test_a_rank_that_is_stopped_is_named(ranks, hosts):
+    """A job whose one process is stopped, or whose host is cut off, would hang without a word until the step's own time-out."""
+    started = ranks(hosts, silence_s=2)
+    assert read_until(started[1], "step 3")
+    started[1].send_signal(signal.SIGSTOP)
+    for rank in (0, 2):
+        _, err = started[rank].communicate(timeout=TIMEOUT_S)
+        assert started[rank].returncode == 1
+        assert re.search(
+            rf"PeerError: rank 1 \(host {hosts[1]}\) has been silent for 2\.\d s while `bucket 7` op \d+ \(program 0, launch \d+\)",
+            err,
+        ), err
+
+
+@pytest.mark.parametrize("hosts", [["a", "b", "c"], ["a", "a", "a"]], ids=["TCP", "shared memory"])
+def test_a_rank_that_goes_on_in_time_is_not_missed(ranks, hosts):
+    """A short stop (a debugger, a snapshot of a virtual machine) would end the job."""
+    started = ranks(hosts, silence_s=30)
+    assert read_until(started[1], "step 3")
+    started[1].send_signal(signal.SIGSTOP)
+    # Long enough to be asked, and to be silent, several times over.
+    time.sleep(3)
+    started[1].send_signal(signal.SIGCONT)
+    for process in started:
+        said = read_until(process, "done")
+        assert said, process.stderr.read()
