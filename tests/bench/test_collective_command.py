@@ -113,7 +113,7 @@ def test_options_that_make_no_sense(arguments, said):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--against", "gluu"], "there is no contender `gluu`\nhint: engine, gloo, nccl, mpi"),
+        (["--against", "gluu"], "there is no contender `gluu`\nhint: engine, native, torch, gloo, nccl, mpi"),
         (["--against", "gloo,gloo"], "engine, gloo, gloo: each can be there only once"),
         (["--ours", ","], "nobody is to be measured"),
     ],
