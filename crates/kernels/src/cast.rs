@@ -5,11 +5,11 @@
 //! `memcpy`: 0.99 between f32 and 16 bits beyond the caches, 0.7 to 0.8 within the second level, where the conversion
 //! instructions bound it.
 
-use crate::dispatch::{self, Kernel, Step, Sweep};
+use crate::dispatch::{self, Kernel};
 use crate::dtype::{DType, common_count};
+use crate::fill::{self, Make};
 use crate::half_float::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16, f64_to_odd_f32};
 use crate::lanes::{BF16, F16, F32, Format, Lanes};
-use crate::past_caches::PastCaches;
 use std::marker::PhantomData;
 
 /// Converts between floats, or between integers; equal types are copied.
@@ -26,26 +26,14 @@ use std::marker::PhantomData;
 /// ```
 pub fn cast(dst_dtype: DType, dst: &mut [u8], src_dtype: DType, src: &[u8]) {
     common_count(dst_dtype, dst, src_dtype, src);
-    let (to, from) = (dst_dtype.bytes(), src_dtype.bytes());
-    match PastCaches::worthwhile(dst.len(), dst.len() + src.len()) {
-        Some(past_caches) => past_caches.fill(dst, to, |at, part| {
-            let start = at / to * from;
-            block(dst_dtype, part, src_dtype, &src[start..start + part.len() / to * from]);
-        }),
-        None => block(dst_dtype, dst, src_dtype, src),
-    }
-}
-
-fn block(dst_dtype: DType, dst: &mut [u8], src_dtype: DType, src: &[u8]) {
-    let elements = dst.len() / dst_dtype.bytes();
     match (dst_dtype, src_dtype) {
         _ if dst_dtype == src_dtype => dst.copy_from_slice(src),
-        (DType::F16, DType::F32) => lanes::<F16, F32>(dst, src, elements),
-        (DType::BF16, DType::F32) => lanes::<BF16, F32>(dst, src, elements),
-        (DType::F32, DType::F16) => lanes::<F32, F16>(dst, src, elements),
-        (DType::F32, DType::BF16) => lanes::<F32, BF16>(dst, src, elements),
-        (DType::F16, DType::BF16) => lanes::<F16, BF16>(dst, src, elements),
-        (DType::BF16, DType::F16) => lanes::<BF16, F16>(dst, src, elements),
+        (DType::F16, DType::F32) => lanes::<F16, F32>(dst, src),
+        (DType::BF16, DType::F32) => lanes::<BF16, F32>(dst, src),
+        (DType::F32, DType::F16) => lanes::<F32, F16>(dst, src),
+        (DType::F32, DType::BF16) => lanes::<F32, BF16>(dst, src),
+        (DType::F16, DType::BF16) => lanes::<F16, BF16>(dst, src),
+        (DType::BF16, DType::F16) => lanes::<BF16, F16>(dst, src),
         (DType::F64, DType::F32) => each(dst, src, |value: f32| f64::from(value)),
         (DType::F64, DType::F16) => each(dst, src, |bits: u16| f64::from(f16_to_f32(bits))),
         (DType::F64, DType::BF16) => each(dst, src, |bits: u16| f64::from(bf16_to_f32(bits))),
@@ -65,23 +53,40 @@ fn block(dst_dtype: DType, dst: &mut [u8], src_dtype: DType, src: &[u8]) {
     }
 }
 
-struct Lanewise<D, S> {
-    dst: *mut u8,
+struct Converted<D, S> {
     src: *const u8,
     formats: PhantomData<(D, S)>,
 }
 
-impl<D: Format, S: Format> Step for Lanewise<D, S> {
+impl<D: Format, S: Format> Make for Converted<D, S> {
+    const BYTES: usize = D::BYTES;
+
     #[inline(always)]
-    unsafe fn at<L: Lanes>(&self, index: usize) {
-        // SAFETY: the caller's: CPU features, and elements up to `index + L::COUNT` in both slices.
-        unsafe { D::store(S::load::<L>(self.src.add(index * S::BYTES)), self.dst.add(index * D::BYTES)) }
+    fn count<L: Lanes>() -> usize {
+        L::COUNT
+    }
+
+    #[inline(always)]
+    unsafe fn vectors<L: Lanes, const N: usize>(&self, index: usize, to: *mut u8) {
+        for turn in 0..N {
+            let at = turn * L::COUNT;
+            // SAFETY: the caller's.
+            unsafe { D::store(S::load::<L>(self.src.add((index + at) * S::BYTES)), to.add(at * D::BYTES)) }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn one(&self, index: usize, to: *mut u8) {
+        // SAFETY: the caller's; any CPU has one f32.
+        unsafe { self.vectors::<f32, 1>(index, to) }
     }
 }
 
-fn lanes<D: Format, S: Format>(dst: &mut [u8], src: &[u8], elements: usize) {
-    let step = Lanewise::<D, S> { dst: dst.as_mut_ptr(), src: src.as_ptr(), formats: PhantomData };
-    dispatch::run(Sweep { elements, step });
+fn lanes<D: Format, S: Format>(dst: &mut [u8], src: &[u8]) {
+    let together_bytes = dst.len() + src.len();
+    let make = Converted::<D, S> { src: src.as_ptr(), formats: PhantomData };
+    // SAFETY: `cast` has compared the lengths.
+    unsafe { fill::fill(dst, make, together_bytes) }
 }
 
 struct Each<'a, D, S, F> {

@@ -27,6 +27,10 @@ pub trait Lanes: Copy {
     unsafe fn mul(self, other: Self) -> Self;
     unsafe fn min(self, other: Self) -> Self;
     unsafe fn max(self, other: Self) -> Self;
+    /// Copies 64 bytes, both aligned to as many; past the caches where the CPU can, then in no order with other stores.
+    unsafe fn store_line(to: *mut u8, from: *const u8);
+    /// Orders all lines before with all stores after.
+    unsafe fn fence();
 }
 
 impl Lanes for f32 {
@@ -102,6 +106,15 @@ impl Lanes for f32 {
     unsafe fn max(self, other: Self) -> Self {
         crate::element::Element::max(self, other)
     }
+
+    #[inline(always)]
+    unsafe fn store_line(to: *mut u8, from: *const u8) {
+        // SAFETY: the trait's condition.
+        unsafe { to.copy_from_nonoverlapping(from, 64) }
+    }
+
+    #[inline(always)]
+    unsafe fn fence() {}
 }
 
 /// How a vector's values lie in memory.

@@ -15,13 +15,13 @@ mod copy;
 mod dispatch;
 mod dtype;
 mod element;
+mod fill;
 mod half_float;
 mod lanes;
 mod many;
 mod named;
 #[cfg(target_arch = "aarch64")]
 mod neon;
-mod past_caches;
 mod reduce;
 mod scale;
 mod scan;

@@ -6,11 +6,10 @@
 //! staged in the first level and stored past them.
 
 use crate::combine::{BitAnd, BitOr, BitXor, Combine, CombineElements, for_arithmetic};
-use crate::dispatch::{self, Kernel};
 use crate::dtype::{DType, ReduceOp, count};
 use crate::element::Element;
+use crate::fill::{Make, fill};
 use crate::lanes::{BF16, F16, F32, Format, Lanes};
-use crate::past_caches::PastCaches;
 use std::marker::PhantomData;
 
 /// One of several that become one.
@@ -59,153 +58,126 @@ pub fn reduce_many(
         })
         .collect();
     let in_place = sources.iter().any(|source| matches!(source, Source::Dst));
-    // SAFETY: as many bytes as `dst` has can be read from each start, by the check above; a source is `dst` itself or,
-    // being borrowed beside it, does not overlap it.
-    let block = |at: usize, to: &mut [u8]| unsafe { block(op, dtype, to, &starts, at) };
-    match PastCaches::worthwhile(dst.len(), together_bytes).filter(|_| !in_place) {
-        Some(past_caches) => past_caches.fill(dst, dtype.bytes(), block),
-        None => block(0, dst),
-    }
-}
-
-/// `to` becomes the reduction of as many bytes from `at` bytes behind each start.
-///
-/// # Safety
-/// They can be read there, and `to` either does not overlap what is read or is just that.
-unsafe fn block(op: ReduceOp, dtype: DType, to: &mut [u8], starts: &[*const u8], at: usize) {
-    let all = All { dst: to.as_mut_ptr(), bytes: to.len(), starts, at };
+    let mut all = All { dst, starts: &starts, together_bytes: if in_place { 0 } else { together_bytes } };
     match (dtype, op) {
-        (DType::F32, _) => for_arithmetic!(op, lanes::<F32>(all)),
-        (DType::F16, _) => for_arithmetic!(op, lanes::<F16>(all)),
-        (DType::BF16, _) => for_arithmetic!(op, lanes::<BF16>(all)),
-        (DType::F64, _) => for_arithmetic!(op, plain::<f64>(all)),
-        (_, ReduceOp::BitAnd) => plain::<BitAnd, u8>(all),
-        (_, ReduceOp::BitOr) => plain::<BitOr, u8>(all),
-        (_, ReduceOp::BitXor) => plain::<BitXor, u8>(all),
-        (DType::I64, _) => for_arithmetic!(op, plain::<i64>(all)),
-        (DType::I32, _) => for_arithmetic!(op, plain::<i32>(all)),
-        (DType::I8, _) => for_arithmetic!(op, plain::<i8>(all)),
-        (DType::U8, _) => for_arithmetic!(op, plain::<u8>(all)),
+        (DType::F32, _) => for_arithmetic!(op, lanes::<F32>(&mut all)),
+        (DType::F16, _) => for_arithmetic!(op, lanes::<F16>(&mut all)),
+        (DType::BF16, _) => for_arithmetic!(op, lanes::<BF16>(&mut all)),
+        (DType::F64, _) => for_arithmetic!(op, plain::<f64>(&mut all)),
+        (_, ReduceOp::BitAnd) => plain::<BitAnd, u8>(&mut all),
+        (_, ReduceOp::BitOr) => plain::<BitOr, u8>(&mut all),
+        (_, ReduceOp::BitXor) => plain::<BitXor, u8>(&mut all),
+        (DType::I64, _) => for_arithmetic!(op, plain::<i64>(&mut all)),
+        (DType::I32, _) => for_arithmetic!(op, plain::<i32>(&mut all)),
+        (DType::I8, _) => for_arithmetic!(op, plain::<i8>(&mut all)),
+        (DType::U8, _) => for_arithmetic!(op, plain::<u8>(&mut all)),
     }
 }
 
-/// Where all operands lie. Built by `block` alone, whose conditions hold for it.
+/// All operands: as many bytes as `dst` has can be read from each start, which is that of `dst` or beside it.
 struct All<'a> {
-    dst: *mut u8,
-    bytes: usize,
+    dst: &'a mut [u8],
     starts: &'a [*const u8],
-    at: usize,
+    together_bytes: usize,
 }
 
-fn lanes<O: Combine, F: Format>(all: All<'_>) {
-    dispatch::run(Joined::<O, F> { all, kinds: PhantomData });
+fn lanes<O: Combine, F: Format>(all: &mut All<'_>) {
+    let make = Joined::<O, F> { starts: all.starts, kinds: PhantomData };
+    // SAFETY: `All` says so.
+    unsafe { fill(all.dst, make, all.together_bytes) }
 }
 
-fn plain<O: CombineElements<E>, E: Element>(all: All<'_>) {
-    dispatch::run(JoinedElements::<O, E> { all, kinds: PhantomData });
+fn plain<O: CombineElements<E>, E: Element>(all: &mut All<'_>) {
+    let make = JoinedElements::<O, E> { starts: all.starts, kinds: PhantomData };
+    // SAFETY: `All` says so.
+    unsafe { fill(all.dst, make, all.together_bytes) }
 }
 
 struct Joined<'a, O, F> {
-    all: All<'a>,
+    starts: &'a [*const u8],
     kinds: PhantomData<(O, F)>,
 }
 
-impl<O: Combine, F: Format> Joined<'_, O, F> {
-    /// `N` vectors at `index`.
-    ///
-    /// # Safety
-    /// The CPU has the features of `L`, and that many elements are there.
+impl<O: Combine, F: Format> Make for Joined<'_, O, F> {
+    const BYTES: usize = F::BYTES;
+
     #[inline(always)]
-    unsafe fn vectors<L: Lanes, const N: usize>(&self, index: usize) {
-        let All { dst, starts, at, .. } = self.all;
-        // SAFETY: the caller's; all sources are read at a place before the destination is written there.
+    fn count<L: Lanes>() -> usize {
+        L::COUNT
+    }
+
+    #[inline(always)]
+    unsafe fn vectors<L: Lanes, const N: usize>(&self, index: usize, to: *mut u8) {
+        // SAFETY: the caller's; all sources are read at a place before the destination, which may be one, is written there.
         unsafe {
-            let place = |turn: usize| (index + turn * L::COUNT) * F::BYTES;
             let mut values = [L::splat(0.0); N];
             for (turn, value) in values.iter_mut().enumerate() {
-                *value = F::load::<L>(starts[0].add(at + place(turn)));
+                *value = F::load::<L>(self.starts[0].add((index + turn * L::COUNT) * F::BYTES));
             }
-            for &start in &starts[1..] {
+            for &start in &self.starts[1..] {
                 for (turn, value) in values.iter_mut().enumerate() {
-                    *value = F::round(O::lanes(*value, F::load::<L>(start.add(at + place(turn)))));
+                    let next = F::load::<L>(start.add((index + turn * L::COUNT) * F::BYTES));
+                    *value = F::round(O::lanes(*value, next));
                 }
             }
             for (turn, value) in values.into_iter().enumerate() {
-                F::store(value, dst.add(place(turn)));
+                F::store(value, to.add(turn * L::COUNT * F::BYTES));
             }
         }
     }
-}
-
-impl<O: Combine, F: Format> Kernel for Joined<'_, O, F> {
-    type Output = ();
 
     #[inline(always)]
-    unsafe fn run<L: Lanes>(self) {
-        let elements = self.all.bytes / F::BYTES;
-        let mut index = 0;
-        // SAFETY: the caller's CPU features; each access ends at or before `elements`.
-        unsafe {
-            while elements - index >= 4 * L::COUNT {
-                self.vectors::<L, 4>(index);
-                index += 4 * L::COUNT;
-            }
-            while elements - index >= L::COUNT {
-                self.vectors::<L, 1>(index);
-                index += L::COUNT;
-            }
-            while index < elements {
-                self.vectors::<f32, 1>(index);
-                index += 1;
-            }
-        }
+    unsafe fn one(&self, index: usize, to: *mut u8) {
+        // SAFETY: the caller's; any CPU has one f32.
+        unsafe { self.vectors::<f32, 1>(index, to) }
     }
 }
 
 struct JoinedElements<'a, O, E> {
-    all: All<'a>,
+    starts: &'a [*const u8],
     kinds: PhantomData<(O, E)>,
 }
 
+/// Elements that are combined at a time; the compiler makes vectors of them.
+const ELEMENTS: usize = 8;
+
 impl<O: CombineElements<E>, E: Element> JoinedElements<'_, O, E> {
-    /// The `N` elements at byte `place`.
-    ///
     /// # Safety
-    /// That many are there.
+    /// As of `Make::vectors`.
     #[inline(always)]
-    unsafe fn elements<const N: usize>(&self, place: usize) {
-        let All { dst, starts, at, .. } = self.all;
+    unsafe fn arrays<const N: usize, const M: usize>(&self, index: usize, to: *mut u8) {
         // SAFETY: the caller's; all bit patterns are numbers, and sources are read before the destination is written.
         unsafe {
-            let mut values = starts[0].add(at + place).cast::<[E; N]>().read_unaligned();
-            for &start in &starts[1..] {
-                let others = start.add(at + place).cast::<[E; N]>().read_unaligned();
-                for (value, other) in values.iter_mut().zip(others) {
-                    *value = O::elements(*value, other);
+            let place = index * size_of::<E>();
+            let mut values = self.starts[0].add(place).cast::<[[E; M]; N]>().read_unaligned();
+            for &start in &self.starts[1..] {
+                let others = start.add(place).cast::<[[E; M]; N]>().read_unaligned();
+                for (value, other) in values.as_flattened_mut().iter_mut().zip(others.as_flattened()) {
+                    *value = O::elements(*value, *other);
                 }
             }
-            dst.add(place).cast::<[E; N]>().write_unaligned(values);
+            to.cast::<[[E; M]; N]>().write_unaligned(values);
         }
     }
 }
 
-impl<O: CombineElements<E>, E: Element> Kernel for JoinedElements<'_, O, E> {
-    type Output = ();
+impl<O: CombineElements<E>, E: Element> Make for JoinedElements<'_, O, E> {
+    const BYTES: usize = size_of::<E>();
 
     #[inline(always)]
-    unsafe fn run<L: Lanes>(self) {
-        const N: usize = 32;
-        let mut place = 0;
-        // SAFETY: each access ends at or before `bytes`, a whole number of elements.
-        unsafe {
-            while self.all.bytes - place >= N * size_of::<E>() {
-                self.elements::<N>(place);
-                place += N * size_of::<E>();
-            }
-            while place < self.all.bytes {
-                self.elements::<1>(place);
-                place += size_of::<E>();
-            }
-        }
+    fn count<L: Lanes>() -> usize {
+        ELEMENTS
+    }
+
+    #[inline(always)]
+    unsafe fn vectors<L: Lanes, const N: usize>(&self, index: usize, to: *mut u8) {
+        // SAFETY: the caller's.
+        unsafe { self.arrays::<N, ELEMENTS>(index, to) }
+    }
+
+    #[inline(always)]
+    unsafe fn one(&self, index: usize, to: *mut u8) {
+        // SAFETY: the caller's.
+        unsafe { self.arrays::<1, 1>(index, to) }
     }
 }

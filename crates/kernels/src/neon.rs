@@ -123,4 +123,12 @@ impl Lanes for Neon {
             Self(vreinterpretq_f32_u32(vbslq_u32(ordered, vandq_u32(one, two), vorrq_u32(one, two))))
         }
     }
+
+    #[inline(always)]
+    unsafe fn store_line(to: *mut u8, from: *const u8) {
+        unsafe { to.copy_from_nonoverlapping(from, 64) }
+    }
+
+    #[inline(always)]
+    unsafe fn fence() {}
 }

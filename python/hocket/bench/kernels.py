@@ -17,23 +17,27 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 from msgspec import Struct
+from typing_extensions import Buffer
 
 from hocket import _native
 from hocket.bench.alternate import alternate
 
-SIZES_BYTES = (64 << 10, 64 << 20)
-"""Of a kernel's largest operand: within the second-level cache, and beyond the last."""
+FOOTPRINTS_BYTES = (128 << 10, 128 << 20)
+"""Of all operands together: within the second-level cache, and far beyond it."""
 
 TURN_BYTES_MIN = 16 << 20
-"""What one turn moves at least, so that calls from Python do not show."""
+"""What one turn goes over at least, so that calls from Python do not show."""
 
 LINE_BYTES = 64
 BLOCK_ELEMENTS = 256
 """Of int8 quantisation."""
 
+UNIT_BYTES = 4 * BLOCK_ELEMENTS
+"""Operands are whole numbers of blocks."""
+
 
 class Kernel(Struct, frozen=True):
-    """A kernel and its operands, in bytes per byte of the largest."""
+    """A kernel and how large its operands are beside each other."""
 
     title: str
     name: str
@@ -41,11 +45,6 @@ class Kernel(Struct, frozen=True):
     outputs: Sequence[float]
     reads_output: bool = False
     constants: Sequence[float] = ()
-
-    @property
-    def moved(self) -> float:
-        """Bytes read and written."""
-        return sum(self.inputs) + sum(self.outputs) * (2 if self.reads_output else 1)
 
 
 KERNELS = (
@@ -89,12 +88,12 @@ KERNELS = (
 
 
 class Rate(Struct, frozen=True, kw_only=True):
-    """Medians over rounds: bytes per second of a kernel whose largest operand has `size_bytes`, and of `memcpy` beside it; shares
-    are medians of each round's."""
+    """Medians over rounds: bytes per second of a kernel whose operands have `footprint_bytes` together, and of `memcpy` beside it;
+    shares are medians of each round's."""
 
     title: str
     name: str
-    size_bytes: int
+    footprint_bytes: int
     byte_per_s: float
     memcpy_byte_per_s: float
     of_memcpy: float
@@ -102,12 +101,15 @@ class Rate(Struct, frozen=True, kw_only=True):
 
 
 def measure(
-    *, sizes_bytes: Sequence[int] = SIZES_BYTES, rounds: int = 15, kernels: Sequence[Kernel] = KERNELS
+    *,
+    footprints_bytes: Sequence[int] = FOOTPRINTS_BYTES,
+    rounds: int = 15,
+    kernels: Sequence[Kernel] = KERNELS,
 ) -> Iterator[Rate]:
-    """One rate after the other, size by size; arrays hold small random numbers in every type of float."""
-    for size_bytes in sizes_bytes:
+    """One rate after the other, by footprint; operands hold small random numbers in every type of float."""
+    for footprint_bytes in footprints_bytes:
         for kernel in kernels:
-            yield _rate(kernel, size_bytes, rounds)
+            yield _rate(kernel, footprint_bytes, rounds)
 
 
 def cache_line_ns() -> float | None:
@@ -115,12 +117,14 @@ def cache_line_ns() -> float | None:
     return _native.cache_line_ns()
 
 
-def _rate(kernel: Kernel, size_bytes: int, rounds: int) -> Rate:
-    inputs = [_array(each, size_bytes) for each in kernel.inputs]
-    outputs = [_array(each, size_bytes) for each in kernel.outputs]
-    half_bytes = sum(array.nbytes for array in (*inputs, *outputs)) // 2
-    source, copy = _array(1, half_bytes), _array(1, half_bytes)
-    times = max(1, TURN_BYTES_MIN // size_bytes)
+def _rate(kernel: Kernel, footprint_bytes: int, rounds: int) -> Rate:
+    shares = sum(kernel.inputs) + sum(kernel.outputs)
+    unit_bytes = int(footprint_bytes / shares) // UNIT_BYTES * UNIT_BYTES
+    inputs = [_array(each, unit_bytes) for each in kernel.inputs]
+    outputs = [_array(each, unit_bytes) for each in kernel.outputs]
+    moved_bytes = unit_bytes * (shares + sum(kernel.outputs) * kernel.reads_output)
+    source, copy = _array(0.5, footprint_bytes), _array(0.5, footprint_bytes)
+    times = max(1, TURN_BYTES_MIN // footprint_bytes)
     series_s = alternate(
         {
             "kernel": lambda: _native.repeat_kernel(kernel.name, inputs, outputs, kernel.constants, times),
@@ -128,13 +132,13 @@ def _rate(kernel: Kernel, size_bytes: int, rounds: int) -> Rate:
         },
         rounds=rounds,
     )
-    rates = [kernel.moved * size_bytes * times / time_s for time_s in series_s["kernel"]]
-    copies = [2 * half_bytes * times / time_s for time_s in series_s["memcpy"]]
+    rates = [moved_bytes * times / time_s for time_s in series_s["kernel"]]
+    copies = [footprint_bytes * times / time_s for time_s in series_s["memcpy"]]
     of_memcpy = statistics.median(rate / copy for rate, copy in zip(rates, copies, strict=True))
     return Rate(
         title=kernel.title,
         name=kernel.name,
-        size_bytes=size_bytes,
+        footprint_bytes=footprint_bytes,
         byte_per_s=statistics.median(rates),
         memcpy_byte_per_s=statistics.median(copies),
         of_memcpy=of_memcpy,
@@ -142,12 +146,12 @@ def _rate(kernel: Kernel, size_bytes: int, rounds: int) -> Rate:
     )
 
 
-def _array(share: float, size_bytes: int) -> memoryview:
-    """An operand at the start of a line, as registered memory is; at least the eight bytes of a count."""
-    size_bytes = max(8, int(share * size_bytes))
+def _array(share: float, unit_bytes: int) -> Buffer:
+    """An operand at the start of a line, as registered memory is; no less than the eight bytes of a count."""
+    size_bytes = max(8, int(share * unit_bytes))
     memory = np.empty(size_bytes + LINE_BYTES, np.uint8)
     array = memory[-memory.ctypes.data % LINE_BYTES :][:size_bytes]
     # Small, positive and normal as f16, bf16, f32 and f64, and with few equal ones.
     words = np.random.default_rng(7).integers(0x2000, 0x2800, 1 << 16, dtype=np.uint16)
     array[:] = np.resize(words.view(np.uint8), size_bytes)
-    return array.data
+    return array

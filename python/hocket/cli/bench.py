@@ -299,14 +299,14 @@ def kernels(*, rounds: int, out: Path | None) -> None:
     near = cache_line_ns()
     if near is not None:
         click.echo(f"a cache line takes {near:.0f} ns from core to core")
-    table = Table("kernel", "operand", "moves", "memcpy beside it", "of memcpy", "of bandwidth")
+    table = Table("kernel", "footprint", "moves", "memcpy beside it", "of memcpy", "of bandwidth")
     measured = []
     for rate in measure(rounds=rounds):
-        click.echo(f"{rate.title}, {rate.size_bytes >> 10:,} KiB: {rate.of_bandwidth:.2f}", err=True)
+        click.echo(f"{rate.title}, {rate.footprint_bytes >> 10:,} KiB: {rate.of_bandwidth:.2f}", err=True)
         measured.append({name: getattr(rate, name) for name in rate.__struct_fields__})
         table.add_row(
             rate.title,
-            f"{rate.size_bytes >> 10:,} KiB",
+            f"{rate.footprint_bytes >> 10:,} KiB",
             f"{rate.byte_per_s / GIGA:.1f} GB/s",
             f"{rate.memcpy_byte_per_s / GIGA:.1f} GB/s",
             f"{rate.of_memcpy:.2f}",

@@ -2,12 +2,12 @@
 
 use crate::lanes::Lanes;
 use std::arch::x86_64::{
-    __m256, __m256i, _CMP_UNORD_Q, _MM_FROUND_TO_NEAREST_INT, _mm_loadu_si128, _mm_storeu_si128,
+    __m256, __m256i, _CMP_UNORD_Q, _MM_FROUND_TO_NEAREST_INT, _mm_loadu_si128, _mm_sfence, _mm_storeu_si128,
     _mm256_add_epi32, _mm256_add_ps, _mm256_and_ps, _mm256_and_si256, _mm256_blendv_ps, _mm256_castps_si256,
     _mm256_castsi256_ps, _mm256_castsi256_si128, _mm256_cmp_ps, _mm256_cvtepu16_epi32, _mm256_cvtph_ps,
-    _mm256_cvtps_ph, _mm256_loadu_ps, _mm256_max_ps, _mm256_min_ps, _mm256_mul_ps, _mm256_or_ps,
-    _mm256_or_si256, _mm256_packus_epi32, _mm256_permute4x64_epi64, _mm256_set1_epi32, _mm256_set1_ps,
-    _mm256_slli_epi32, _mm256_srli_epi32, _mm256_storeu_ps,
+    _mm256_cvtps_ph, _mm256_load_si256, _mm256_loadu_ps, _mm256_max_ps, _mm256_min_ps, _mm256_mul_ps,
+    _mm256_or_ps, _mm256_or_si256, _mm256_packus_epi32, _mm256_permute4x64_epi64, _mm256_set1_epi32,
+    _mm256_set1_ps, _mm256_slli_epi32, _mm256_srli_epi32, _mm256_storeu_ps, _mm256_stream_si256,
 };
 
 /// Eight values.
@@ -115,5 +115,18 @@ impl Lanes for Avx2 {
             let unordered = _mm256_cmp_ps::<_CMP_UNORD_Q>(self.0, other.0);
             Self(_mm256_blendv_ps(_mm256_and_ps(one, two), _mm256_or_ps(one, two), unordered))
         }
+    }
+
+    #[inline(always)]
+    unsafe fn store_line(to: *mut u8, from: *const u8) {
+        unsafe {
+            _mm256_stream_si256(to.cast(), _mm256_load_si256(from.cast()));
+            _mm256_stream_si256(to.add(32).cast(), _mm256_load_si256(from.add(32).cast()));
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn fence() {
+        unsafe { _mm_sfence() }
     }
 }

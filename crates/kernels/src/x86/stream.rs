@@ -1,11 +1,10 @@
 //! Copies past the caches: stores that do not first read the line that they overwrite.
 
-use std::arch::x86_64::{_mm256_loadu_si256, _mm256_stream_si256};
+use std::arch::x86_64::{_mm_sfence, _mm256_loadu_si256, _mm256_stream_si256};
 
 const VECTOR_BYTES: usize = 32;
 
-/// `dst = src` with non-temporal stores; whole vectors of the destination's alignment, edges as usual. They are ordered with
-/// nothing before a fence.
+/// `dst = src` with non-temporal stores; whole vectors of the destination's alignment, edges as usual.
 ///
 /// # Panics
 /// When the lengths differ.
@@ -28,4 +27,6 @@ pub fn copy(dst: &mut [u8], src: &[u8]) {
         }
     }
     to.into_remainder().copy_from_slice(from.remainder());
+    // Non-temporal stores are ordered with nothing: other threads are told of the copy only after this.
+    _mm_sfence();
 }
