@@ -68,6 +68,9 @@ class Settings:
     checksum: bool = _variable(
         "HOCKET_CHECKSUM", False, flag, "1: frames between hosts carry a CRC32C; damage fails the job."
     )
+    tls: bool = _variable(
+        "HOCKET_TLS", False, flag, "1: connections between hosts are TLS 1.3, keyed by the job's secret."
+    )
     threads: int = _variable("HOCKET_THREADS", 1, int, "Native threads of each rank.")
     timeout_s: float = _variable(
         "HOCKET_TIMEOUT_S", 300.0, float, "Longest wait for other ranks in a step, seconds."

@@ -18,6 +18,7 @@ use hocket_wire::poll::{Poller, Waker};
 use hocket_wire::shape::{Shape, Shaper};
 use hocket_wire::shm::mailbox::{Inbox, Sleeping, reserved_bytes};
 use hocket_wire::tcp::Pace;
+use hocket_wire::tcp::tls::Credentials;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -54,6 +55,8 @@ pub struct Options {
     pub clock_offset_ns: i64,
     /// Frames between hosts carry checksums; the same on all ranks.
     pub checksum: bool,
+    /// Connections between hosts are encrypted; the same on all ranks.
+    pub tls: bool,
     /// How long a peer may be silent while something is waited for from it.
     pub silence_max: Duration,
 }
@@ -91,7 +94,9 @@ impl Engine {
             .as_ref()
             .map(|path| Recorder::create(path, options.rank.0, options.world as u32, options.clock_offset_ns))
             .transpose()?;
-        let identity = Identity { rank: options.rank, job: options.job, secret: options.secret };
+        let tls = options.tls.then(Credentials::new).transpose();
+        let tls = tls.map_err(|cause| Error::System(format!("cannot set up TLS: {cause}")))?.map(Arc::new);
+        let identity = Identity { rank: options.rank, job: options.job, secret: options.secret, tls };
         let door = Door::open(options.bind, identity.clone()).map_err(Error::from)?;
         let sleeping = Sleeping::new(arena.mapping());
         let core = Core::new(options.rank, options.threads - 1, sleeping, waker, recorder);

@@ -178,6 +178,8 @@ impl Connection {
             return;
         }
         self.phase = match error {
+            // What cannot be decrypted; our own direction is whole.
+            LinkError::Io(cause) if cause.kind() == io::ErrorKind::InvalidData => Phase::Refused,
             LinkError::Closed | LinkError::Io(_) => Phase::Closed,
             LinkError::Frame(_) | LinkError::Damaged { .. } | LinkError::Violation(_) => Phase::Refused,
         };

@@ -51,6 +51,7 @@ fn mesh(hosts: &[&str], threads: usize) -> Vec<Arc<Engine>> {
                 shape: None,
                 clock_offset_ns: 0,
                 checksum: false,
+                tls: false,
                 silence_max: TIMEOUT,
             };
             Arc::new(Engine::new(options).unwrap())

@@ -2,7 +2,8 @@
 //!
 //! Four messages of fixed size: connector's hello, acceptor's hello with its proof, connector's proof, and the
 //! acceptor's welcome, without which the connector could not tell a refusal from a slow peer. Each proof covers
-//! both nonces, both ranks and the role, so neither replay nor reflection passes. No I/O here.
+//! both nonces, both ranks and the role, so neither replay nor reflection passes; within TLS also a value that only the
+//! two ends of the session know (the binding), so that nobody in the middle can pass proofs on. No I/O here.
 
 use hmac::{Hmac, KeyInit, Mac};
 use hocket_ids::Rank;
@@ -60,12 +61,19 @@ pub struct Connector<'a> {
     from: Rank,
     to: Rank,
     nonce: [u8; NONCE_BYTES],
+    binding: &'a [u8],
 }
 
 impl<'a> Connector<'a> {
     /// `from` connects to `to`; `nonce` must be fresh and random.
     pub fn new(secret: &'a [u8], from: Rank, to: Rank, nonce: [u8; NONCE_BYTES]) -> Self {
-        Self { secret, from, to, nonce }
+        Self { secret, from, to, nonce, binding: &[] }
+    }
+
+    /// Over a channel whose two ends alone know `binding`.
+    #[must_use]
+    pub fn bound_to(self, binding: &'a [u8]) -> Self {
+        Self { binding, ..self }
     }
 
     /// The first message.
@@ -87,7 +95,7 @@ impl<'a> Connector<'a> {
             return Err(HandshakeError::NotAPeer);
         }
         let nonce = &bytes[8..8 + NONCE_BYTES];
-        let proof = |role| proof(self.secret, role, self.from, self.to, &self.nonce, nonce);
+        let proof = |role| proof(self.secret, role, [self.from, self.to], [&self.nonce, nonce, self.binding]);
         verify(proof(Role::Acceptor), &bytes[8 + NONCE_BYTES..])?;
         Ok(proof(Role::Connector).finalize().into_bytes().into())
     }
@@ -100,6 +108,7 @@ pub struct Acceptor<'a> {
     to: Rank,
     theirs: [u8; NONCE_BYTES],
     ours: [u8; NONCE_BYTES],
+    binding: &'a [u8],
 }
 
 impl<'a> Acceptor<'a> {
@@ -120,7 +129,13 @@ impl<'a> Acceptor<'a> {
         }
         let mut theirs = [0; NONCE_BYTES];
         theirs.copy_from_slice(&bytes[16..]);
-        Ok(Self { secret, from, to, theirs, ours: nonce })
+        Ok(Self { secret, from, to, theirs, ours: nonce, binding: &[] })
+    }
+
+    /// Over a channel whose two ends alone know `binding`.
+    #[must_use]
+    pub fn bound_to(self, binding: &'a [u8]) -> Self {
+        Self { binding, ..self }
     }
 
     /// The answer to the hello.
@@ -139,18 +154,20 @@ impl<'a> Acceptor<'a> {
     }
 
     fn proof(&self, role: Role) -> Hmac<Sha256> {
-        proof(self.secret, role, self.from, self.to, &self.theirs, &self.ours)
+        proof(self.secret, role, [self.from, self.to], [&self.theirs, &self.ours, self.binding])
     }
 }
 
-fn proof(secret: &[u8], role: Role, from: Rank, to: Rank, connector: &[u8], acceptor: &[u8]) -> Hmac<Sha256> {
+/// `parts`: the connector's nonce, the acceptor's, and the binding, which alone may be of any length.
+fn proof(secret: &[u8], role: Role, [from, to]: [Rank; 2], parts: [&[u8]; 3]) -> Hmac<Sha256> {
     let mut mac = Hmac::<Sha256>::new_from_slice(secret).expect("HMAC takes a key of any length");
     mac.update(&MAGIC);
     mac.update(&[role as u8]);
     mac.update(&from.0.to_le_bytes());
     mac.update(&to.0.to_le_bytes());
-    mac.update(connector);
-    mac.update(acceptor);
+    for part in parts {
+        mac.update(part);
+    }
     mac
 }
 
@@ -180,6 +197,26 @@ mod tests {
     fn other_secret_or_rank_is_refused() {
         assert_eq!(run(b"job", b"other", Rank(1)), Err(HandshakeError::WrongSecret));
         assert_eq!(run(b"job", b"job", Rank(2)), Err(HandshakeError::WrongRank { wanted: Rank(1) }));
+    }
+
+    /// Somebody in the middle of two TLS sessions could pass the proofs of one on to the other, and read along.
+    #[test]
+    fn proofs_of_another_channel_are_refused() {
+        let bindings: [[&[u8]; 2]; 4] = [[b"x", b"x"], [b"x", b"y"], [b"x", b""], [b"", b"x"]];
+        for [ours, theirs] in bindings {
+            let connector = Connector::new(b"job", Rank(3), Rank(1), [7; NONCE_BYTES]).bound_to(ours);
+            let hello = connector.hello();
+            let acceptor = Acceptor::handle_hello(b"job", Rank(1), &hello, [9; NONCE_BYTES]).unwrap();
+            let acceptor = acceptor.bound_to(theirs);
+            let proof = connector.handle_challenge(&acceptor.challenge());
+            assert_eq!(proof.is_ok(), ours == theirs);
+            // Had the connector answered all the same, the acceptor would not believe it.
+            let expected = if ours == theirs { Ok(Rank(3)) } else { Err(HandshakeError::WrongSecret) };
+            let nonces = &acceptor.challenge()[8..8 + NONCE_BYTES];
+            let forged =
+                super::proof(b"job", Role::Connector, [Rank(3), Rank(1)], [&[7; NONCE_BYTES], nonces, ours]);
+            assert_eq!(acceptor.handle_proof(&forged.finalize().into_bytes().into()), expected);
+        }
     }
 
     /// An attacker who echoes our own proof back would be let in.

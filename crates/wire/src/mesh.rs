@@ -8,6 +8,7 @@ use crate::memory::{Arena, Mapping, map_peer};
 use crate::poll::Waker;
 use crate::shm::pass_fd;
 use crate::tcp::Stream;
+use crate::tcp::tls::{Credentials, TlsStream};
 use hocket_ids::Rank;
 use hocket_protocol::handshake::{
     Acceptor, CHALLENGE_BYTES, Connector, HELLO_BYTES, HandshakeError, NONCE_BYTES, PROOF_BYTES, WELCOME,
@@ -68,6 +69,8 @@ pub struct Identity {
     pub job: String,
     /// Known to its ranks alone.
     pub secret: Vec<u8>,
+    /// Connections to other hosts are encrypted.
+    pub tls: Option<Arc<Credentials>>,
 }
 
 /// Why a mesh did not come up.
@@ -220,9 +223,9 @@ fn keep_door(
             }
             let (identity, admitted, callers) = (identity.clone(), admitted.clone(), Arc::clone(&callers));
             let hearing = thread::Builder::new().name("hocket-caller".into()).spawn(move || {
-                match admit(&identity, &stream) {
+                match admit(&identity, stream) {
                     // The mesh may be complete and gone; then dropping the stream turns the caller away.
-                    Ok(rank) => drop(admitted.send((rank, stream))),
+                    Ok(link) => drop(admitted.send(link)),
                     Err(why) => turn_away(identity.rank, &from, &why),
                 }
                 callers.fetch_sub(1, Ordering::Relaxed);
@@ -249,23 +252,33 @@ fn refused(error: HandshakeError) -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, error)
 }
 
-fn admit(identity: &Identity, stream: &Stream) -> io::Result<Rank> {
+fn admit(identity: &Identity, stream: Stream) -> io::Result<(Rank, Stream)> {
     let deadline = Instant::now() + HANDSHAKE_TIMEOUT;
+    let mut stream = match (stream, &identity.tls) {
+        (Stream::Tcp(tcp), Some(tls)) => Stream::Tls(Box::new(TlsStream::accept(tcp, tls, deadline)?)),
+        (stream, _) => stream,
+    };
     let mut hello = [0; HELLO_BYTES];
-    read_until(stream, &mut hello, deadline)?;
+    read_until(&mut stream, &mut hello, deadline)?;
     let acceptor =
         Acceptor::handle_hello(&identity.secret, identity.rank, &hello, nonce()?).map_err(refused)?;
-    let mut stream_ref = stream;
-    stream_ref.write_all(&acceptor.challenge())?;
+    let binding = stream.binding().to_vec();
+    let acceptor = acceptor.bound_to(&binding);
+    write_now(&mut stream, &acceptor.challenge())?;
     let mut proof = [0; PROOF_BYTES];
-    read_until(stream, &mut proof, deadline)?;
+    read_until(&mut stream, &mut proof, deadline)?;
     let rank = acceptor.handle_proof(&proof).map_err(refused)?;
-    stream_ref.write_all(&[WELCOME])?;
-    Ok(rank)
+    write_now(&mut stream, &[WELCOME])?;
+    Ok((rank, stream))
+}
+
+fn write_now(stream: &mut Stream, bytes: &[u8]) -> io::Result<()> {
+    stream.write_all(bytes)?;
+    stream.flush()
 }
 
 /// Fills `buffer` before `deadline`, however slowly the bytes trickle in.
-fn read_until(mut stream: &Stream, buffer: &mut [u8], deadline: Instant) -> io::Result<()> {
+fn read_until(stream: &mut Stream, buffer: &mut [u8], deadline: Instant) -> io::Result<()> {
     let mut have = 0;
     while have < buffer.len() {
         let left = deadline.saturating_duration_since(Instant::now());
@@ -312,21 +325,25 @@ fn attempt_call(
     deadline: Instant,
 ) -> io::Result<Stream> {
     let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-    let stream = if same_host {
+    let deadline = deadline.min(Instant::now() + HANDSHAKE_TIMEOUT);
+    let mut stream = if same_host {
         let name = local_name(&identity.job, rank, peer.tcp.port())?;
         Stream::Unix(unix::UnixStream::connect_addr(&name)?)
     } else {
-        Stream::Tcp(TcpStream::connect_timeout(&peer.tcp, left)?)
+        let tcp = TcpStream::connect_timeout(&peer.tcp, left)?;
+        match &identity.tls {
+            Some(tls) => Stream::Tls(Box::new(TlsStream::connect(tcp, tls, deadline)?)),
+            None => Stream::Tcp(tcp),
+        }
     };
-    let connector = Connector::new(&identity.secret, identity.rank, rank, nonce()?);
-    let deadline = deadline.min(Instant::now() + HANDSHAKE_TIMEOUT);
-    let mut stream_ref = &stream;
-    stream_ref.write_all(&connector.hello())?;
+    let binding = stream.binding().to_vec();
+    let connector = Connector::new(&identity.secret, identity.rank, rank, nonce()?).bound_to(&binding);
+    write_now(&mut stream, &connector.hello())?;
     let mut challenge = [0; CHALLENGE_BYTES];
-    read_until(&stream, &mut challenge, deadline)?;
-    stream_ref.write_all(&connector.handle_challenge(&challenge).map_err(refused)?)?;
+    read_until(&mut stream, &mut challenge, deadline)?;
+    write_now(&mut stream, &connector.handle_challenge(&challenge).map_err(refused)?)?;
     let mut welcome = [0];
-    read_until(&stream, &mut welcome, deadline)?;
+    read_until(&mut stream, &mut welcome, deadline)?;
     Ok(stream)
 }
 
@@ -346,7 +363,7 @@ fn finish(
 ) -> Result<Link, MeshError> {
     stream.set_deadline(HANDSHAKE_TIMEOUT)?;
     let neighbour = match &stream {
-        Stream::Tcp(_) => None,
+        Stream::Tcp(_) | Stream::Tls(_) => None,
         Stream::Unix(unix) => {
             let ours = [arena.fd(), waker.fd()];
             let [memory, bell] = match exchange {

@@ -108,6 +108,7 @@ class Job:
             trace=None if directory is None else str(Path(directory) / f"rank-{self.rank}.hktrace"),
             clock_offset_ns=self.clock_offset_ns,
             checksum=self.settings.checksum,
+            tls=self.settings.tls,
             heartbeat_timeout_s=self.settings.heartbeat_timeout_s,
             shape=None
             if self.settings.shape is None

@@ -2,6 +2,7 @@
 
 mod receive;
 mod stream;
+pub mod tls;
 mod transmit;
 
 pub use receive::{Land, Landing, LinkError, Receiver, Sink};

@@ -1,5 +1,6 @@
-//! A stream socket of either family, non-blocking once the mesh is up.
+//! A stream socket of either family, plain or within TLS, non-blocking once the mesh is up.
 
+use super::tls::TlsStream;
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::net::sockopt::set_tcp_congestion;
 use socket2::SockRef;
@@ -16,6 +17,8 @@ const NOT_SENT_BYTES_MAX: u32 = 128 * 1024;
 pub enum Stream {
     /// To another host.
     Tcp(TcpStream),
+    /// To another host, encrypted.
+    Tls(Box<TlsStream>),
     /// To a rank of this host.
     Unix(UnixStream),
 }
@@ -23,70 +26,83 @@ pub enum Stream {
 impl Stream {
     /// Bounds each blocking read and write of the handshake.
     pub fn set_deadline(&self, timeout: Duration) -> io::Result<()> {
+        let socket = SockRef::from(self);
+        socket.set_read_timeout(Some(timeout)).and_then(|()| socket.set_write_timeout(Some(timeout)))
+    }
+
+    /// What only the two ends of this connection know; nothing for a plain one.
+    pub fn binding(&self) -> &[u8] {
         match self {
-            Self::Tcp(s) => {
-                s.set_read_timeout(Some(timeout)).and_then(|()| s.set_write_timeout(Some(timeout)))
-            }
-            Self::Unix(s) => {
-                s.set_read_timeout(Some(timeout)).and_then(|()| s.set_write_timeout(Some(timeout)))
-            }
+            Self::Tls(s) => s.binding(),
+            Self::Tcp(_) | Self::Unix(_) => &[],
         }
     }
 
     /// Switches to non-blocking.
     pub fn set_nonblocking(&self) -> io::Result<()> {
-        match self {
-            Self::Tcp(s) => {
-                // Gradients come in bursts. On a 100 Mbit/s trunk with both directions busy, BBR's bandwidth model
-                // reached 0.65 to 0.90 of the rate from burst to burst, CUBIC 0.94 steadily (headers take the rest).
-                // Where a kernel has no CUBIC its own choice stays, which is slower at worst.
-                let _: Result<(), _> = set_tcp_congestion(s, "cubic");
-                // What the kernel has taken, nothing overtakes: it takes little beyond what TCP may send now. Without this, the
-                // most urgent bucket waited 200 ms behind others at 0.6 Gbit/s, with it half of that.
-                SockRef::from(s).set_tcp_notsent_lowat(NOT_SENT_BYTES_MAX)?;
-                s.set_nodelay(true)?;
-                s.set_nonblocking(true)
-            }
-            Self::Unix(s) => s.set_nonblocking(true),
-        }
+        let tcp = match self {
+            Self::Tcp(s) => s,
+            Self::Tls(s) => s.socket(),
+            Self::Unix(s) => return s.set_nonblocking(true),
+        };
+        // Gradients come in bursts. On a 100 Mbit/s trunk with both directions busy, BBR's bandwidth model
+        // reached 0.65 to 0.90 of the rate from burst to burst, CUBIC 0.94 steadily (headers take the rest).
+        // Where a kernel has no CUBIC its own choice stays, which is slower at worst.
+        let _: Result<(), _> = set_tcp_congestion(tcp, "cubic");
+        // What the kernel has taken, nothing overtakes: it takes little beyond what TCP may send now. Without this, the
+        // most urgent bucket waited 200 ms behind others at 0.6 Gbit/s, with it half of that.
+        SockRef::from(tcp).set_tcp_notsent_lowat(NOT_SENT_BYTES_MAX)?;
+        tcp.set_nodelay(true)?;
+        tcp.set_nonblocking(true)
     }
 
     /// Ends our direction, so that the peer reads all and then an end.
     pub fn shutdown_write(&self) -> io::Result<()> {
         match self {
             Self::Tcp(s) => s.shutdown(Shutdown::Write),
+            Self::Tls(s) => s.socket().shutdown(Shutdown::Write),
             Self::Unix(s) => s.shutdown(Shutdown::Write),
         }
     }
 
-    pub(super) fn readv(&self, slices: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+    /// Sends what was taken and is not sent yet; whether nothing is left.
+    pub(super) fn send_rest(&mut self) -> io::Result<bool> {
         match self {
-            Self::Tcp(s) => (&*s).read_vectored(slices),
-            Self::Unix(s) => (&*s).read_vectored(slices),
+            Self::Tls(s) => s.flush(),
+            Self::Tcp(_) | Self::Unix(_) => Ok(true),
         }
     }
 
-    pub(super) fn writev(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+    pub(super) fn readv(&mut self, slices: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         match self {
-            Self::Tcp(s) => (&*s).write_vectored(slices),
-            Self::Unix(s) => (&*s).write_vectored(slices),
+            Self::Tcp(s) => s.read_vectored(slices),
+            Self::Tls(s) => s.readv(slices),
+            Self::Unix(s) => s.read_vectored(slices),
+        }
+    }
+
+    pub(super) fn writev(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(s) => s.write_vectored(slices),
+            Self::Tls(s) => s.writev(slices),
+            Self::Unix(s) => s.write_vectored(slices),
         }
     }
 }
 
-impl Read for &Stream {
+impl Read for Stream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.readv(&mut [IoSliceMut::new(buffer)])
     }
 }
 
-impl Write for &Stream {
+impl Write for Stream {
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
         self.writev(&[IoSlice::new(buffer)])
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+        if self.send_rest()? { Ok(()) } else { Err(io::ErrorKind::WouldBlock.into()) }
     }
 }
 
@@ -94,6 +110,7 @@ impl AsFd for Stream {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Self::Tcp(s) => s.as_fd(),
+            Self::Tls(s) => s.socket().as_fd(),
             Self::Unix(s) => s.as_fd(),
         }
     }

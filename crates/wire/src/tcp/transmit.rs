@@ -193,12 +193,12 @@ impl Transmitter {
         while written < budget_bytes {
             self.refill(outgoing);
             if self.control.is_empty() && self.current.is_none() {
-                return Ok(Outcome::Idle);
+                return Ok(if stream.send_rest()? { Outcome::Idle } else { Outcome::Full });
             }
             let leaves_ns = self.leaves_ns();
             let held = leaves_ns > 0 && leaves_ns > now_ns();
             if held && self.control.is_empty() {
-                return Ok(Outcome::NotBefore(leaves_ns));
+                return Ok(if stream.send_rest()? { Outcome::NotBefore(leaves_ns) } else { Outcome::Full });
             }
             match self.write(stream, held) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),

@@ -1,0 +1,142 @@
+//! What encryption and checksums leave of a connection's throughput: messages from a transmitter to a receiver over loopback,
+//! in one process, contenders in alternating rounds. Only ratios mean something.
+//!
+//! ```console
+//! $ cargo run --release -p hocket-wire --example secure_throughput -- 15
+//! ```
+
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark")]
+
+use hocket_kernels::DType;
+use hocket_protocol::frame::Data;
+use hocket_wire::memory::{Allocation, Arena};
+use hocket_wire::poll::{Poller, Waker};
+use hocket_wire::tcp::tls::{Credentials, TlsStream};
+use hocket_wire::tcp::{Land, Landing, Message, Outcome, Outgoing, Receiver, Sink, Stream, Transmitter};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Mutex;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Bytes of a message: a bucket.
+const MESSAGE_BYTES: usize = 8 << 20;
+/// Messages of a round.
+const MESSAGES: usize = 64;
+const DEADLINE: Duration = Duration::from_secs(10);
+
+struct Taker {
+    memory: Allocation,
+    landed_bytes: usize,
+}
+
+impl Sink for Taker {
+    fn landing(&mut self, data: &Data) -> Result<Landing, String> {
+        let region = self.memory.region().sub(data.offset_bytes as usize, data.payload_bytes as usize);
+        Ok(Landing { region, land: Land::Store })
+    }
+    fn landed(&mut self, data: &Data) {
+        self.landed_bytes += data.payload_bytes as usize;
+    }
+    fn clear_to_send(&mut self, _: u32, _: u32, _: u32) -> Result<(), String> {
+        Ok(())
+    }
+    fn aborted(&mut self, _: &str) {}
+    fn left(&mut self) {}
+    fn asked(&mut self) {}
+}
+
+/// Both ends of a connection, ready for frames.
+fn pair(tls: bool) -> (Stream, Stream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let theirs = listener.accept().unwrap().0;
+    let (ours, theirs) = if tls {
+        let deadline = Instant::now() + DEADLINE;
+        let connecting =
+            thread::spawn(move || TlsStream::connect(ours, &Credentials::new().unwrap(), deadline));
+        let accepted = TlsStream::accept(theirs, &Credentials::new().unwrap(), deadline).unwrap();
+        (Stream::Tls(Box::new(connecting.join().unwrap().unwrap())), Stream::Tls(Box::new(accepted)))
+    } else {
+        (Stream::Tcp(ours), Stream::Tcp(theirs))
+    };
+    ours.set_nonblocking().unwrap();
+    theirs.set_nonblocking().unwrap();
+    (ours, theirs)
+}
+
+fn send(mut stream: Stream, checksums: bool) -> Stream {
+    let memory = Arena::new(0).unwrap().allocate(MESSAGE_BYTES).unwrap();
+    memory.region().as_bytes_mut().fill(7);
+    let outgoing = Mutex::new(Outgoing::new(checksums));
+    for _ in 0..MESSAGES {
+        let (region, dtype) = (memory.region().clone(), DType::F32);
+        let numbers = (0, 0, 0, 0, 0);
+        let (priority, program, instance, op, peer_op) = numbers;
+        let wire = dtype;
+        outgoing.lock().unwrap().message(Message {
+            priority,
+            program,
+            instance,
+            op,
+            peer_op,
+            region,
+            dtype,
+            wire,
+        });
+    }
+    let waker = Waker::new().unwrap();
+    let poller = Poller::new(&waker).unwrap();
+    poller.add(&stream, 0).unwrap();
+    let mut transmitter = Transmitter::new(None);
+    loop {
+        match transmitter.transmit(&mut stream, &outgoing, 1 << 20, |_| ()).unwrap() {
+            Outcome::Idle => return stream,
+            Outcome::More | Outcome::NotBefore(_) => {}
+            Outcome::Full => poller.wait(DEADLINE, &waker, |_| ()).unwrap(),
+        }
+    }
+}
+
+/// Bytes a second of one round.
+fn round(tls: bool, checksums: bool) -> f64 {
+    let (ours, mut theirs) = pair(tls);
+    let memory = Arena::new(0).unwrap().allocate(MESSAGE_BYTES).unwrap();
+    memory.region().as_bytes_mut().fill(1);
+    let mut taker = Taker { memory, landed_bytes: 0 };
+    let waker = Waker::new().unwrap();
+    let poller = Poller::new(&waker).unwrap();
+    poller.add(&theirs, 0).unwrap();
+    let mut receiver = Receiver::new(checksums);
+    let started = Instant::now();
+    let sending = thread::spawn(move || send(ours, checksums));
+    while taker.landed_bytes < MESSAGES * MESSAGE_BYTES {
+        if !receiver.receive(&mut theirs, &mut taker, 1 << 20).unwrap() {
+            poller.wait(DEADLINE, &waker, |_| ()).unwrap();
+        }
+    }
+    let took = started.elapsed();
+    drop(sending.join().unwrap());
+    (MESSAGES * MESSAGE_BYTES) as f64 / took.as_secs_f64()
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+fn main() {
+    let rounds = std::env::args().nth(1).map_or(9, |rounds| rounds.parse().unwrap());
+    let contenders =
+        [("plain", false, false), ("checksums", false, true), ("TLS", true, false), ("both", true, true)];
+    let mut series = vec![Vec::new(); contenders.len()];
+    for at in 0..rounds {
+        for (series, &(_, tls, checksums)) in series.iter_mut().zip(&contenders) {
+            series.push(round(tls, checksums));
+        }
+        println!("round {} of {rounds}", at + 1);
+    }
+    for (values, (name, ..)) in series.iter().zip(contenders) {
+        let ratios = values.iter().zip(&series[0]).map(|(ours, plain)| ours / plain).collect();
+        println!("{name:>9}: {:5.2} GB/s, {:.2} of plain", median(values.clone()) / 1e9, median(ratios));
+    }
+}

@@ -1,0 +1,145 @@
+//! How a rank takes part in TLS: which versions and ciphers, its own key pair, and whose keys it accepts.
+//!
+//! The key pair lives as long as the process. Any key of the other side is accepted: what makes it a peer is its proof of the
+//! job's secret, bound to the session.
+
+use super::exporter::Exporter;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{Resumption, UnbufferedClientConnection};
+use rustls::crypto::ring::{self, cipher_suite, sign};
+use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, verify_tls13_signature_with_raw_key};
+use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName, SubjectPublicKeyInfoDer, UnixTime};
+use rustls::server::{AlwaysResolvesServerRawPublicKeys, UnbufferedServerConnection};
+use rustls::sign::CertifiedKey;
+use rustls::version::TLS13;
+use rustls::{ClientConfig, DigitallySignedStruct, Error, ServerConfig, SignatureScheme};
+use std::sync::Arc;
+
+/// What both sides of a session are made from.
+#[derive(Debug)]
+pub struct Credentials {
+    connector: ClientConfig,
+    acceptor: ServerConfig,
+}
+
+impl Credentials {
+    /// With a fresh key pair.
+    pub fn new() -> Result<Self, Error> {
+        let provider = Arc::new(CryptoProvider {
+            // The fastest where processors have AES, and one for where they do not; both hash with SHA-256.
+            cipher_suites: vec![
+                cipher_suite::TLS13_AES_128_GCM_SHA256,
+                cipher_suite::TLS13_CHACHA20_POLY1305_SHA256,
+            ],
+            ..ring::default_provider()
+        });
+        let any = AnyKey(provider.signature_verification_algorithms);
+        let mut connector = ClientConfig::builder_with_provider(Arc::clone(&provider))
+            .with_protocol_versions(&[&TLS13])?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(any))
+            .with_no_client_auth();
+        connector.resumption = Resumption::disabled();
+        connector.enable_sni = false;
+        let key = Arc::new(AlwaysResolvesServerRawPublicKeys::new(Arc::new(key_pair()?)));
+        let mut acceptor = ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&TLS13])?
+            .with_no_client_auth()
+            .with_cert_resolver(key);
+        acceptor.send_tls13_tickets = 0;
+        Ok(Self { connector, acceptor })
+    }
+
+    /// A session that we open.
+    pub fn connector(&self, exporter: Arc<Exporter>) -> Result<UnbufferedClientConnection, Error> {
+        UnbufferedClientConnection::new(self.connector_config(exporter), nobody()?)
+    }
+
+    /// A session that a peer opens.
+    pub fn acceptor(&self, exporter: Arc<Exporter>) -> Result<UnbufferedServerConnection, Error> {
+        UnbufferedServerConnection::new(self.acceptor_config(exporter))
+    }
+
+    fn connector_config(&self, exporter: Arc<Exporter>) -> Arc<ClientConfig> {
+        let mut config = self.connector.clone();
+        config.key_log = exporter;
+        Arc::new(config)
+    }
+
+    fn acceptor_config(&self, exporter: Arc<Exporter>) -> Arc<ServerConfig> {
+        let mut config = self.acceptor.clone();
+        config.key_log = exporter;
+        Arc::new(config)
+    }
+
+    /// Both sides of a session, of the kind that exports by itself.
+    #[cfg(test)]
+    pub fn buffered(
+        &self,
+        [connector, acceptor]: &[Arc<Exporter>; 2],
+    ) -> Result<(rustls::ClientConnection, rustls::ServerConnection), Error> {
+        let connector =
+            rustls::ClientConnection::new(self.connector_config(Arc::clone(connector)), nobody()?)?;
+        let acceptor = rustls::ServerConnection::new(self.acceptor_config(Arc::clone(acceptor)))?;
+        Ok((connector, acceptor))
+    }
+}
+
+/// TLS wants a name; nobody looks at it, and it is not sent.
+fn nobody() -> Result<ServerName<'static>, Error> {
+    ServerName::try_from("hocket.invalid").map_err(|error| Error::General(error.to_string()))
+}
+
+fn key_pair() -> Result<CertifiedKey, Error> {
+    let failed = |_| Error::General("cannot make a key pair".into());
+    let random = ::ring::rand::SystemRandom::new();
+    let pair = ::ring::signature::Ed25519KeyPair::generate_pkcs8(&random).map_err(failed)?;
+    let key = sign::any_eddsa_type(&PrivatePkcs8KeyDer::from(pair.as_ref()))?;
+    let public = key.public_key().ok_or_else(|| Error::General("a key pair without a public key".into()))?;
+    let public = CertificateDer::from(public.as_ref().to_vec());
+    Ok(CertifiedKey::new(vec![public], key))
+}
+
+/// Accepts every key, but only from who holds its other half.
+#[derive(Debug)]
+struct AnyKey(WebPkiSupportedAlgorithms);
+
+impl ServerCertVerifier for AnyKey {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Err(Error::General("only TLS 1.3 is spoken".into()))
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        key: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let key = SubjectPublicKeyInfoDer::from(key.as_ref());
+        verify_tls13_signature_with_raw_key(message, &key, signature, &self.0)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_schemes()
+    }
+
+    fn requires_raw_public_keys(&self) -> bool {
+        true
+    }
+}
