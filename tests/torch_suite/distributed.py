@@ -1,18 +1,15 @@
 """PyTorch's own tests of `torch.distributed`, for the backend `hocket`: `make test-torch`.
 
 They come in PyTorch's wheel and ask the environment for the backend; what a backend offers they look up in tables of names, which
-ours is added to here. Many ask for one backend by name, though: with SUITE_AS=gloo or mpi ours poses as that one, so that those
-run, too. Each test starts processes of its own. `report.py` says what was skipped under every name, and why.
+ours is added to here. Many are for one backend by name, though: with SUITE_AS=gloo or mpi, those that are for that one run, too. What
+runs is our backend under any name. `report.py` says what was skipped under every name, and why.
 """
 # ruff: noqa: E402  # the environment is read when the tests are imported
 
 import os
 import tempfile
 
-import torch.distributed as dist
-
 import torch
-from hocket.torch.backend.group import create
 
 WORLD = 4
 NAME = os.environ.get("SUITE_AS", "hocket")
@@ -21,22 +18,16 @@ os.environ["BACKEND"] = NAME
 os.environ["WORLD_SIZE"] = str(WORLD)
 os.environ.setdefault("TEMP_DIR", tempfile.gettempdir())
 os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
-if NAME != "hocket":
-    dist.Backend.register_backend(NAME, create, extended_api=True, devices=["cpu"])
 
 from torch.testing._internal import common_distributed
 
 for feature in ("ddp", "subgroup", "plugin"):
-    common_distributed.DistTestCases.backend_feature[feature].add(NAME)
+    common_distributed.DistTestCases.backend_feature[feature] |= {"hocket", NAME}
 
 from torch.testing._internal.distributed import distributed_test
 
-# The profiler's events of a collective are written by PyTorch's own backends, in C++.
-for profiled in (
-    distributed_test.PROFILING_SUPPORTED_BACKENDS,
-    distributed_test.SEND_RECV_PROFILING_SUPPORTED_BACKENDS,
-):
-    profiled[:] = [name for name in profiled if name != NAME]
+# The tests have chosen by now which of them are for NAME.
+distributed_test.BACKEND = "hocket"
 
 
 class TestHocket(distributed_test.TestDistBackend, distributed_test.DistributedTest._DistTestBase):

@@ -33,7 +33,7 @@ def run(name: str, directory: Path) -> dict[str, tuple[str, str]]:
         f"--junitxml={results}",
         "distributed.py",
     ]
-    sys.stderr.write(f"PyTorch's distributed tests, our backend as `{name}`\n")
+    sys.stderr.write(f"PyTorch's distributed tests, those for `{name}`\n")
     ended = subprocess.run(
         command, cwd=HERE, env={**os.environ, "SUITE_AS": name}, check=False, timeout=TIMEOUT_S
     )
@@ -70,10 +70,10 @@ def write(by_name: dict[str, dict[str, tuple[str, str]]]) -> None:
         "# PyTorch's distributed tests",
         "",
         f"`make test-torch` with PyTorch {torch.__version__}: its own `distributed_test`, four processes a test, for the backend",
-        "`hocket`; and again with our backend posing as `gloo` and as `mpi`, since many tests ask for those by name.",
+        "`hocket`; and again with those tests that are for `gloo` or `mpi` by name, run by our backend.",
         "This page is made by that command.",
         "",
-        "| as | passed | skipped | failed |",
+        "| with those for | passed | skipped | failed |",
         "| --- | --- | --- | --- |",
     ]
     for name, outcomes in by_name.items():

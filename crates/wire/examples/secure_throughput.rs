@@ -37,6 +37,14 @@ impl Sink for Taker {
     fn landed(&mut self, data: &Data) {
         self.landed_bytes += data.payload_bytes as usize;
     }
+    fn offered(&mut self, _send: u32, _tag: u64, _bytes: u64) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn accepted(&mut self, _send: u32, _receive: u32) -> Result<(), String> {
+        Ok(())
+    }
+
     fn clear_to_send(&mut self, _: u32, _: u32, _: u32) -> Result<(), String> {
         Ok(())
     }
