@@ -180,7 +180,7 @@ def stays_away(rank, _world):
         time.sleep(3 * TIMEOUT_S)
         return
     message = refusal(lambda: dist.all_reduce(torch.ones(8)))
-    assert "not complete after" in message, message
+    assert "not complete within the timeout of" in message, message
     assert "rank 1 did not come" in message, message
     message = refusal(lambda: dist.recv(torch.ones(8), 1))
     assert "waits for rank 1" in message, message

@@ -1,15 +1,18 @@
 """PyTorch's own tests of `torch.distributed`, for the backend `hocket`: `make test-torch`.
 
 They come in PyTorch's wheel and ask the environment for the backend; what a backend offers they look up in tables of names, which
-ours is added to here. Many are for one backend by name, though: with SUITE_AS=gloo or mpi, those that are for that one run, too.
-What runs is our backend under any name. `report.py` says what was skipped under every name, and why.
+ours is added to here. Many are for one backend by name, though: with SUITE_AS=gloo ours takes that name, and with SUITE_AS=mpi those
+that are for MPI run, too. `report.py` says what was skipped under every name, and why.
 """
 # ruff: noqa: E402  # the environment is read when the tests are imported
 
 import os
 import tempfile
 
+import torch.distributed as dist
+
 import torch
+from hocket.torch.backend.group import create
 
 WORLD = 4
 NAME = os.environ.get("SUITE_AS", "hocket")
@@ -26,8 +29,17 @@ for feature in ("ddp", "subgroup", "plugin"):
 
 from torch.testing._internal.distributed import distributed_test
 
-# The tests have chosen by now which of them are for NAME.
-distributed_test.BACKEND = "hocket"
+# The profiler's events of a collective are written by PyTorch's own backends, in C++.
+for profiled in (
+    distributed_test.PROFILING_SUPPORTED_BACKENDS,
+    distributed_test.SEND_RECV_PROFILING_SUPPORTED_BACKENDS,
+):
+    profiled[:] = [name for name in profiled if name != NAME]
+if NAME == "mpi":
+    # PyTorch starts that one by itself, whatever is registered. The tests have chosen by now which of them are for it.
+    distributed_test.BACKEND = "hocket"
+else:
+    dist.Backend.register_backend(NAME, create, extended_api=True, devices=["cpu"])
 
 
 class TestHocket(distributed_test.TestDistBackend, distributed_test.DistributedTest._DistTestBase):

@@ -6,7 +6,7 @@ use hocket_ids::Rank;
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Error {
     /// Some ranks did not come.
-    #[error("{what}: not complete after {timeout_s} s; {} did not come", ranks(.absent))]
+    #[error("{what}: not complete within the timeout of {timeout_s} s; {} did not come", ranks(.absent))]
     Absent {
         /// What we call.
         what: String,

@@ -156,7 +156,7 @@ fn who_does_not_come_is_named() {
         if own == 1 { Ok(()) } else { group.barrier(&mut || None) }
     });
     let text = outcomes[0].clone().unwrap_err().to_string();
-    assert_eq!(text, "barrier of 0 bytes: not complete after 0.3 s; rank 1 did not come");
+    assert_eq!(text, "barrier of 0 bytes: not complete within the timeout of 0.3 s; rank 1 did not come");
     let outcomes =
         ranks(
             2,

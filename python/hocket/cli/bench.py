@@ -12,6 +12,8 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from hocket.artefacts import files
+from hocket.artefacts.cluster import Cluster
 from hocket.errors import Error
 
 DEFAULT_SIZES_BYTES = (4_000, 64_000, 1_000_000, 25_000_000)
@@ -115,6 +117,12 @@ def _collective(what: str, doc: str) -> None:
         "--tcp", is_flag=True, help="Loopback TCP between the ranks, no shared memory, for all contenders."
     )
     @click.option(
+        "--cluster",
+        "cluster_path",
+        type=click.Path(path_type=Path, dir_okay=False, exists=True),
+        help="A rank on each slot of this cluster, emulated by network namespaces, instead of --world; needs root.",
+    )
+    @click.option(
         "--plot",
         type=click.Path(path_type=Path, dir_okay=False),
         callback=_place,
@@ -135,6 +143,7 @@ def _collective(what: str, doc: str) -> None:
         algorithm: str,
         chunk_bytes: int,
         tcp: bool,
+        cluster_path: Path | None,
         plot: Path | None,
         out: Path | None,
     ) -> None:
@@ -143,6 +152,8 @@ def _collective(what: str, doc: str) -> None:
         from hocket.bench.collectives.request import Request  # noqa: PLC0415  # as above
         from hocket.bench.collectives.run import measure  # noqa: PLC0415  # as above
 
+        if tcp and cluster_path is not None:
+            raise click.UsageError("--tcp is for ranks of this machine; hosts of a --cluster use TCP anyway")
         request = Request(
             what=what,
             contenders=ours + against,
@@ -152,6 +163,7 @@ def _collective(what: str, doc: str) -> None:
             algorithm=algorithm,
             chunk_bytes=chunk_bytes,
             tcp=tcp,
+            cluster=None if cluster_path is None else files.read(cluster_path, Cluster),
         )
         result = measure(request, world=world)
         click.echo(table.head(result))

@@ -22,6 +22,7 @@ import numpy as np
 
 from hocket import _native
 from hocket.bench.collectives import result
+from hocket.bench.collectives.bound import bound_s
 from hocket.bench.collectives.contenders import catalogue
 from hocket.bench.collectives.contenders.contender import Contender
 from hocket.bench.collectives.deadline import Deadline
@@ -139,6 +140,7 @@ class _Measurement:
                 elements=elements,
                 calls=calls,
                 wrong=sum(each[name] for each, _ in everyone),
+                bound_s=bound_s(request.what, size_bytes, request.cluster),
             )
             for name, series in by_contender.items()
         ]

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import msgspec
 
+from hocket.artefacts.cluster import Cluster
+
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """Sizes are bytes of a rank's buffer; `algorithm` and `chunk_bytes` are for the engine.
 
-    `tcp`: ranks pretend to be on hosts of their own, which takes shared memory from all contenders.
+    `tcp`: ranks pretend to be on hosts of their own, which takes shared memory from all contenders. `cluster`: the emulated one
+    that the ranks run on.
     """
 
     what: str
@@ -19,3 +22,4 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     algorithm: str
     chunk_bytes: int
     tcp: bool
+    cluster: Cluster | None = None

@@ -8,20 +8,23 @@ from pathlib import Path
 
 import msgspec
 
+from hocket.artefacts.cluster import Cluster
 from hocket.bench.collectives import mpirun
 from hocket.bench.collectives.contenders import catalogue
 from hocket.bench.collectives.request import Request
 from hocket.bench.collectives.result import Result
+from hocket.demo.bed import open_bed
 from hocket.errors import Error, UsageError
+from hocket.launch import address as addresses
 from hocket.launch.processes import ProcessSpec
-from hocket.launch.run import launch
+from hocket.launch.run import Outcome, launch
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  # a folder with a name that nobody can guess is made in it
 """Where MPI has its shared memory. What it leaves behind when it is ended goes with our folder there."""
 
 
 def measure(request: Request, *, world: int) -> Result:
-    """Run all contenders on `world` ranks of this machine; progress goes to stderr.
+    """Run all contenders on `world` ranks of this machine, or one on each slot of the request's cluster; progress goes to stderr.
 
     Raises:
         UsageError: a contender is unknown, or something that it needs is not here.
@@ -40,13 +43,39 @@ def measure(request: Request, *, world: int) -> Result:
         asked.write_bytes(msgspec.json.encode(request))
         argv = [sys.executable, "-m", "hocket.bench.collectives.rank", str(asked), str(written)]
         by_mpirun = any(entry.by_mpirun for entry in entries)
-        processes = [ProcessSpec(argv=argv)] * world
-        if by_mpirun:
-            processes = [mpirun.process(argv, world=world, tcp=request.tcp, scratch=directory)]
         sys.stderr.flush()
-        outcome = launch(processes, quiet_others=True, out=sys.stderr.buffer, err=sys.stderr.buffer)
+        if request.cluster is not None:
+            if by_mpirun:
+                raise UsageError(
+                    "contender `mpi` does not run on an emulated cluster\nhint: `--against gloo`"
+                )
+            outcome = _on_cluster(request.cluster, argv)
+        else:
+            processes = [ProcessSpec(argv=argv)] * world
+            if by_mpirun:
+                processes = [mpirun.process(argv, world=world, tcp=request.tcp, scratch=directory)]
+            outcome = launch(processes, quiet_others=True, out=sys.stderr.buffer, err=sys.stderr.buffer)
         if outcome.failures:
             first = outcome.failures[0]
             # All ranks' words have been shown then, in `mpirun`'s own way.
             raise Error(f"the benchmark failed: {f'mpirun ended with {first.code}' if by_mpirun else first}")
         return msgspec.json.decode(written.read_bytes(), type=Result)
+
+
+def _on_cluster(cluster: Cluster, argv: list[str]) -> Outcome:
+    slots = [host.name for host in cluster.hosts for _ in range(host.slots)]
+    with open_bed(cluster) as bed:
+        if not bed.carries_any_program:
+            raise Error(f"an emulated cluster needs network namespaces: {bed.remarks[0]}")
+        processes = [
+            ProcessSpec(argv=argv, host=host, prefix=bed.command(host), environment=bed.environment)
+            for host in slots
+        ]
+        return launch(
+            processes,
+            store=addresses.join(bed.address(slots[0]), bed.port()),
+            serve=False,
+            quiet_others=True,
+            out=sys.stderr.buffer,
+            err=sys.stderr.buffer,
+        )

@@ -33,16 +33,22 @@ def table(result: Result) -> Table:
     made.add_column("contender", no_wrap=True)
     for name in ("time", "p5 to p95", "algorithm\nMB/s", "bus\nMB/s", "wrong", f"over\n{first}'s"):
         made.add_column(name, justify="right", no_wrap=True)
+    bounded = any(row.bound_share is not None for row in result.rows)
+    if bounded:
+        made.add_column("of the\nbound", justify="right", no_wrap=True)
     size_bytes = None
     for row in result.rows:
         if size_bytes not in (None, row.size_bytes):
             made.add_section()
-        made.add_row("" if size_bytes == row.size_bytes else quantity.size(row.size_bytes), *_cells(row))
+        made.add_row(
+            "" if size_bytes == row.size_bytes else quantity.size(row.size_bytes),
+            *_cells(row, bounded=bounded),
+        )
         size_bytes = row.size_bytes
     return made
 
 
-def _cells(row: Row) -> list[str]:
+def _cells(row: Row, *, bounded: bool) -> list[str]:
     # In the unit of the median, which stands beside them.
     low, high = (
         quantity.seconds(each, like=row.median_s).partition(quantity.NARROW_SPACE)[0]
@@ -56,4 +62,5 @@ def _cells(row: Row) -> list[str]:
         f"{row.bus_byte_per_s / MEGA:,.0f}",
         f"{row.wrong:,}",
         quantity.ratio(row.ratio),
+        *(["" if row.bound_share is None else f"{row.bound_share:.2f}"] if bounded else []),
     ]

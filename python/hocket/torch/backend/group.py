@@ -94,6 +94,13 @@ class Group(ProcessGroup):
         """`hocket`."""
         return "hocket"
 
+    supports_coalescing = False
+    """`batch_isend_irecv` makes a work for each message then."""
+
+    def _get_backend(self, _device: torch.device) -> Any:
+        """PyTorch asks backends for abilities; this group is its own."""
+        return self
+
     # torch keeps names in backends, which this group has none of.
     def setGroupName(self, name: str) -> None:  # noqa: N802  # torch's name
         """Called once, when the group is made."""

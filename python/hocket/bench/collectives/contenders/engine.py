@@ -18,14 +18,24 @@ class Engine:
     def __init__(self, job: Job, request: Request) -> None:
         """Connect to the other ranks."""
         self._world, self._timeout_s = job.world, job.settings.timeout_s
-        self._topology = Topology.even(world=job.world, hosts_per_rack=None if request.tcp else 1)
+        self._topology = (
+            Topology.even(world=job.world, hosts_per_rack=None if request.tcp else 1)
+            if request.cluster is None
+            else Topology.of(job.hosts, request.cluster)
+        )
         self._algorithm, self._chunk_bytes = request.algorithm, request.chunk_bytes
         self._engine = job.engine()
         self._program: int | None = None
         self._empty = self._engine.load(
             _native.Builder("empty", job.world).finish(), {}, priority=0, label="empty"
         )
-        wire = "loopback TCP" if request.tcp else "shared memory"
+        wire = (
+            "loopback TCP"
+            if request.tcp
+            else "shared memory"
+            if request.cluster is None
+            else "TCP between hosts"
+        )
         self.about = f"{wire}, chunks of {request.chunk_bytes:,} bytes, algorithm {request.algorithm}"
 
     def prepare(self, what: str, elements: int, dtype: str) -> None:
@@ -69,10 +79,13 @@ class Engine:
 
     def _compile(self, what: str, elements: int, dtype: str, size_bytes: int) -> _native.Program:
         group = list(range(self._world))
+        if what == "all_reduce":
+            # Who is in a rack comes one after the other, whatever order the ranks were given in.
+            group.sort(key=lambda rank: (self._topology.racks[rank], self._topology.hosts[rank]))
         chosen = algorithms.choose(what, group, size_bytes, self._topology)
         algorithm, numbers = chosen if self._algorithm == "auto" else (self._algorithm, ())
         builder = _native.Builder(what, self._world)
-        for rank in group:
+        for rank in range(self._world):
             names = ("from", "to") if what == "all_to_all" else ("bucket",)
             places = [(builder.buffer(rank, name, dtype, elements, "bound"), 0, elements) for name in names]
             builder.collective(
@@ -89,7 +102,7 @@ class Engine:
                 source=None,
             )
         if what == "all_reduce":
-            builder.ensure_all_reduce(0, group, "sum", 1.0)
+            builder.ensure_all_reduce(0, list(range(self._world)), "sum", 1.0)
         program = builder.finish().lower().fuse().chunk(self._chunk_bytes)
         program.verify()
         return program

@@ -101,9 +101,9 @@ def _group(backend: str, ranks: Sequence[int], timeout: timedelta) -> Any:
 def _start(job: Job) -> None:
     timeout = timedelta(seconds=job.settings.start_timeout_s)
     if job.rank == 0:
-        store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timeout)
-        job.store.set("bench/torch", store.port)
+        store = TCPStore(job.bind, 0, is_master=True, wait_for_workers=False, timeout=timeout)
+        job.store.set("bench/torch", [job.bind, store.port])
     else:
-        port = job.store.get("bench/torch", job.settings.start_timeout_s)
-        store = TCPStore("127.0.0.1", port, is_master=False, timeout=timeout)
+        host, port = job.store.get("bench/torch", job.settings.start_timeout_s)
+        store = TCPStore(host, port, is_master=False, timeout=timeout)
     dist.init_process_group("gloo", store=store, rank=job.rank, world_size=job.world)

@@ -1,0 +1,30 @@
+"""How fast a network could do an all-reduce at best: what no algorithm can beat."""
+
+from __future__ import annotations
+
+from hocket.artefacts.cluster import Cluster
+
+BITS = 8
+
+
+def bound_s(what: str, size_bytes: int, cluster: Cluster | None) -> float | None:
+    """Seconds; None for other collectives, and where the network is not known.
+
+    Of n hosts with equal links some must send 2 (n - 1) / n of the size (Patarasuk and Yuan, 2009); hosts with links of their own
+    rates must at least give their own and take the sum. A rack's sum must leave it, and the others' come in, once each.
+
+    >>> from hocket.artefacts.cluster import Host
+    >>> hosts = tuple(Host(name=f"h{at}", rack="r", bandwidth_bit_per_s=2e8) for at in range(4))
+    >>> bound_s("all_reduce", 12_000_000, Cluster(hosts=hosts, racks=()))
+    0.72
+    """
+    if what != "all_reduce" or cluster is None or len(cluster.hosts) == 1:
+        return None
+    rates = [host.bandwidth_bit_per_s for host in cluster.hosts]
+    share = 2 * (len(rates) - 1) / len(rates) if min(rates) == max(rates) else 1.0
+    bounds_s = [share * size_bytes * BITS / min(rates)]
+    used = {host.rack for host in cluster.hosts}
+    if len(used) > 1:
+        uplinks = [rack.uplink_bit_per_s for rack in cluster.racks if rack.name in used]
+        bounds_s += [size_bytes * BITS / each for each in uplinks if each is not None]
+    return max(bounds_s)
