@@ -1,8 +1,8 @@
 """PyTorch's own tests of `torch.distributed`, for the backend `hocket`: `make test-torch`.
 
 They come in PyTorch's wheel and ask the environment for the backend; what a backend offers they look up in tables of names, which
-ours is added to here. Many are for one backend by name, though: with SUITE_AS=gloo ours takes that name, and with SUITE_AS=mpi those
-that are for MPI run, too. `report.py` says what was skipped under every name, and why.
+ours is added to here. Many are for one backend by name, though: with SUITE_AS=gloo ours takes that name, and with SUITE_AS=mpi
+those that are for MPI run, too. `report.py` says what was skipped under every name, and why.
 """
 # ruff: noqa: E402  # the environment is read when the tests are imported
 

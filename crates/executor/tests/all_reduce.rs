@@ -4,15 +4,15 @@
 
 #![expect(clippy::unwrap_used, clippy::float_cmp, reason = "a test; the sums are exact")]
 
-use hocket_executor::{Address, Engine, Error, Options};
+use hocket_executor::Error;
 use hocket_ids::{BufferId, Rank, Tag};
 use hocket_program::{BufferKind, DType, Op, Program, RankBuilder, RankProgram, ReduceOp, Slice};
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-const TIMEOUT: Duration = Duration::from_secs(10);
+mod mesh;
+use mesh::{TIMEOUT, each, mesh};
 
 /// Ring all-reduce of `len` elements, `wire` between ranks.
 fn ring(world: usize, len: usize, wire: DType) -> Program {
@@ -33,47 +33,6 @@ fn ring_rank(world: usize, rank: usize, len: usize, wire: DType) -> RankProgram 
         b.push(Op::Recv { dst: chunk(into), wire, reduce, peer: before, tag, count: None }, None);
     }
     b.finish()
-}
-
-/// Engines of one job in this process; `hosts` says which share memory.
-fn mesh(hosts: &[&str], threads: usize) -> Vec<Arc<Engine>> {
-    let job = format!("test-{}-{:?}", std::process::id(), thread::current().id());
-    let engines: Vec<Arc<Engine>> = (0..hosts.len())
-        .map(|rank| {
-            let options = Options {
-                rank: Rank::from_index(rank),
-                world: hosts.len(),
-                job: job.clone(),
-                secret: b"secret".to_vec(),
-                bind: [127, 0, 0, 1].into(),
-                threads,
-                trace: None,
-                shape: None,
-                clock_offset_ns: 0,
-                checksum: false,
-                tls: false,
-                silence_max: TIMEOUT,
-            };
-            Arc::new(Engine::new(options).unwrap())
-        })
-        .collect();
-    let addresses: Vec<Address> = engines
-        .iter()
-        .zip(hosts)
-        .map(|(engine, host)| Address { tcp: engine.address(), host: (*host).into() })
-        .collect();
-    each(&engines, |_, engine| engine.connect(&addresses, TIMEOUT).unwrap());
-    engines
-}
-
-/// Runs `f` on all ranks at once.
-fn each(engines: &[Arc<Engine>], f: impl Fn(usize, &Engine) + Sync) {
-    thread::scope(|scope| {
-        for (rank, engine) in engines.iter().enumerate() {
-            let f = &f;
-            scope.spawn(move || f(rank, engine));
-        }
-    });
 }
 
 fn floats(bytes: &[u8]) -> Vec<f32> {

@@ -1,0 +1,51 @@
+//! Executors of one job in one process, connected over loopback and shared memory.
+
+use hocket_executor::{Address, Engine, Options};
+use hocket_ids::Rank;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+/// Of everything that waits.
+pub const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Engines of one job in this process; `hosts` says which share memory.
+pub fn mesh(hosts: &[&str], threads: usize) -> Vec<Arc<Engine>> {
+    let job = format!("test-{}-{:?}", std::process::id(), thread::current().id());
+    let engines: Vec<Arc<Engine>> = (0..hosts.len())
+        .map(|rank| {
+            let options = Options {
+                rank: Rank::from_index(rank),
+                world: hosts.len(),
+                job: job.clone(),
+                secret: b"secret".to_vec(),
+                bind: [127, 0, 0, 1].into(),
+                threads,
+                trace: None,
+                shape: None,
+                clock_offset_ns: 0,
+                checksum: false,
+                tls: false,
+                silence_max: TIMEOUT,
+            };
+            Arc::new(Engine::new(options).unwrap())
+        })
+        .collect();
+    let addresses: Vec<Address> = engines
+        .iter()
+        .zip(hosts)
+        .map(|(engine, host)| Address { tcp: engine.address(), host: (*host).into() })
+        .collect();
+    each(&engines, |_, engine| engine.connect(&addresses, TIMEOUT).unwrap());
+    engines
+}
+
+/// Runs `f` on all ranks at once.
+pub fn each(engines: &[Arc<Engine>], f: impl Fn(usize, &Engine) + Sync) {
+    thread::scope(|scope| {
+        for (rank, engine) in engines.iter().enumerate() {
+            let f = &f;
+            scope.spawn(move || f(rank, engine));
+        }
+    });
+}
