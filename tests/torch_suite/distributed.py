@@ -42,11 +42,22 @@ else:
     dist.Backend.register_backend(NAME, create, extended_api=True, devices=["cpu"])
 
 
+ONLY_GLOO = {
+    "test_monitored_barrier_gloo": "torch.distributed.monitored_barrier is for Gloo alone",
+    "test_monitored_barrier_gloo_rank_0_timeout": "torch.distributed.monitored_barrier is for Gloo alone",
+    "test_monitored_barrier_gloo_subgroup": "torch.distributed.monitored_barrier is for Gloo alone",
+    "test_ddp_logging_data_cpu": "asks for the name, which is `hocket` under any name",
+}
+"""What ours cannot pass under Gloo's name, and why."""
+
+
 class TestHocket(distributed_test.TestDistBackend, distributed_test.DistributedTest._DistTestBase):
     """All of them."""
 
     def setUp(self):
         super().setUp()
+        if NAME == "gloo" and self._testMethodName in ONLY_GLOO:
+            self.skipTest(ONLY_GLOO[self._testMethodName])
         # Not spawned: importing PyTorch in each would take most of the time.
         self._start_processes(torch.multiprocessing.get_context("fork").Process)
 
