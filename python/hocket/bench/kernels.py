@@ -17,7 +17,6 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 from msgspec import Struct
-from typing_extensions import Buffer
 
 from hocket import _native
 from hocket.bench.alternate import alternate
@@ -146,7 +145,7 @@ def _rate(kernel: Kernel, footprint_bytes: int, rounds: int) -> Rate:
     )
 
 
-def _array(share: float, unit_bytes: int) -> Buffer:
+def _array(share: float, unit_bytes: int) -> memoryview:
     """An operand at the start of a line, as registered memory is; no less than the eight bytes of a count."""
     size_bytes = max(8, int(share * unit_bytes))
     memory = np.empty(size_bytes + LINE_BYTES, np.uint8)
@@ -154,4 +153,4 @@ def _array(share: float, unit_bytes: int) -> Buffer:
     # Small, positive and normal as f16, bf16, f32 and f64, and with few equal ones.
     words = np.random.default_rng(7).integers(0x2000, 0x2800, 1 << 16, dtype=np.uint16)
     array[:] = np.resize(words.view(np.uint8), size_bytes)
-    return array
+    return array.data
