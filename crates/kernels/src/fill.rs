@@ -67,7 +67,7 @@ impl<M: Make> Kernel for Fill<M> {
     unsafe fn run<L: Lanes>(self) {
         // SAFETY: the caller's CPU features; what is made ends at or before `elements`.
         unsafe {
-            let mut index = if self.past_caches { self.run_past_caches::<L>() } else { 0 };
+            let mut index = if self.past_caches && L::PAST_CACHES { self.run_past_caches::<L>() } else { 0 };
             while self.elements - index >= 4 * M::count::<L>() {
                 self.make.vectors::<L, 4>(index, self.at(index));
                 index += 4 * M::count::<L>();

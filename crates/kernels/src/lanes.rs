@@ -27,10 +27,20 @@ pub trait Lanes: Copy {
     unsafe fn mul(self, other: Self) -> Self;
     unsafe fn min(self, other: Self) -> Self;
     unsafe fn max(self, other: Self) -> Self;
+
+    /// Whether lines are stored past the caches.
+    const PAST_CACHES: bool = false;
+
     /// Copies 64 bytes, both aligned to as many; past the caches where the CPU can, then in no order with other stores.
-    unsafe fn store_line(to: *mut u8, from: *const u8);
+    #[inline(always)]
+    unsafe fn store_line(to: *mut u8, from: *const u8) {
+        // SAFETY: 64 bytes are at both.
+        unsafe { to.copy_from_nonoverlapping(from, 64) }
+    }
+
     /// Orders all lines before with all stores after.
-    unsafe fn fence();
+    #[inline(always)]
+    unsafe fn fence() {}
 }
 
 impl Lanes for f32 {
@@ -106,15 +116,6 @@ impl Lanes for f32 {
     unsafe fn max(self, other: Self) -> Self {
         crate::element::Element::max(self, other)
     }
-
-    #[inline(always)]
-    unsafe fn store_line(to: *mut u8, from: *const u8) {
-        // SAFETY: the trait's condition.
-        unsafe { to.copy_from_nonoverlapping(from, 64) }
-    }
-
-    #[inline(always)]
-    unsafe fn fence() {}
 }
 
 /// How a vector's values lie in memory.

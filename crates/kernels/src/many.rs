@@ -114,10 +114,13 @@ impl<O: Combine, F: Format> Make for Joined<'_, O, F> {
             for (turn, value) in values.iter_mut().enumerate() {
                 *value = F::load::<L>(self.starts[0].add((index + turn * L::COUNT) * F::BYTES));
             }
-            for &start in &self.starts[1..] {
+            for (number, &start) in self.starts.iter().enumerate().skip(1) {
+                let last = number + 1 == self.starts.len();
                 for (turn, value) in values.iter_mut().enumerate() {
                     let next = F::load::<L>(start.add((index + turn * L::COUNT) * F::BYTES));
-                    *value = F::round(O::lanes(*value, next));
+                    let joined = O::lanes(*value, next);
+                    // The store rounds the last.
+                    *value = if last { joined } else { F::round(joined) };
                 }
             }
             for (turn, value) in values.into_iter().enumerate() {

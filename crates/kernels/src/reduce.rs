@@ -1,10 +1,8 @@
 //! `dst = dst ⊕ convert(src)`.
 //!
 //! Bound by memory: a sum of f32 reads both and writes one; a source of 16 bits is widened in registers, so it costs
-//! half the reads. Several sources are taken block by block, so that the destination crosses memory once.
-//! Read with the `bandwidth` example on AVX-512, November 2026, bytes moved as a share of `memcpy`: 1.36 beyond the
-//! caches and 1.2 within the second level; within it f16 + f16 is bound by its conversions (0.6), bf16 + bf16 by
-//! rounding (0.35).
+//! half the reads. Only sums into bf16 are bound by their rounding, within the caches. A mean is a sum, then
+//! [`scale`](crate::scale()).
 
 use crate::cast::cast;
 use crate::combine::{BitAnd, BitOr, BitXor, Combine, CombineElements, for_arithmetic};

@@ -2,7 +2,9 @@
 
 use crate::dispatch::{FORCED, Level};
 use crate::half_float::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
-use crate::{DType, ReduceOp, Source, cast, copy, first_non_finite, reduce, reduce_many, round, scale};
+use crate::{
+    DType, Function, ReduceOp, Source, cast, copy, first_non_finite, reduce, reduce_many, round, scale,
+};
 use proptest::prelude::*;
 
 const FLOATS: [DType; 4] = [DType::F64, DType::F32, DType::F16, DType::BF16];
@@ -239,6 +241,69 @@ proptest! {
             }
         }
     }
+
+    /// Broken: error feedback would keep other gradients than were sent, or ranks with different CPUs would select others.
+    #[test]
+    fn top_k_is_a_stable_sort_by_magnitude(words in bytes(700, 4), elements in 1..700_usize, share in 0..=100_usize) {
+        let values: Vec<u32> = words.chunks(4).take(elements).map(|word| u32::from_ne_bytes(word.try_into().unwrap())).collect();
+        let k = elements * share / 100;
+        let mut order: Vec<usize> = (0..elements).collect();
+        order.sort_by_key(|&index| std::cmp::Reverse(values[index] & 0x7fff_ffff));
+        let mut want: Vec<usize> = order[..k].iter().copied().filter(|&index| values[index] & 0x7fff_ffff != 0).collect();
+        want.sort_unstable();
+        for level in Level::available() {
+            let (mut kept, mut indices, mut count) = (vec![0_u32; k], vec![0_u32; k], [0_u64]);
+            FORCED.set(Some(level));
+            let outputs = &mut [as_bytes_mut(&mut kept), as_bytes_mut(&mut indices), as_bytes_mut(&mut count)];
+            Function::builtin("top_k.f32").unwrap().call(&[as_bytes(&values)], outputs, &[]).unwrap();
+            FORCED.set(None);
+            let taken = count[0] as usize;
+            prop_assert_eq!(taken, want.len());
+            for (at, &index) in want.iter().enumerate() {
+                prop_assert_eq!((indices[at] as usize, kept[at]), (index, values[index]), "at {:?}", level);
+            }
+        }
+    }
+
+    /// Broken: what one rank sends as int8 another would read as something else, or a NaN would be hidden.
+    #[test]
+    fn int8_blocks_are_those_of_the_formula(words in bytes(300, 4), narrow: bool, block in 1..80_usize) {
+        let values: Vec<f32> = words.chunks(4).map(|word| f32::from_ne_bytes(word.try_into().unwrap()))
+            .map(|value| if narrow { (value.to_bits() % 2001) as f32 * 0.125 - 125.0 } else { value }).collect();
+        for level in Level::available() {
+            let (mut codes, mut scales) = (vec![0_u8; values.len()], vec![0_f32; values.len().div_ceil(block)]);
+            let mut back = vec![1.0_f32; values.len()];
+            FORCED.set(Some(level));
+            let outputs = &mut [&mut codes[..], as_bytes_mut(&mut scales)];
+            Function::builtin("quantise.int8").unwrap().call(&[as_bytes(&values)], outputs, &[block as f64]).unwrap();
+            let coded = [&codes[..], as_bytes(&scales)];
+            let added = Function::builtin("dequantise_add.int8").unwrap();
+            added.call(&coded, &mut [as_bytes_mut(&mut back)], &[block as f64]).unwrap();
+            FORCED.set(None);
+            for (at, &value) in values.iter().enumerate() {
+                let of_block = &values[at / block * block..][..block.min(values.len() - at / block * block)];
+                let largest = if of_block.iter().any(|value| value.is_nan()) { f32::NAN }
+                    else { of_block.iter().fold(0.0, |largest: f32, value| largest.max(value.abs())) };
+                let steps = if largest > 0.0 { 127.0 / largest } else { 0.0 };
+                let scale = scales[at / block];
+                prop_assert!(scale.to_bits() == (largest / 127.0).to_bits() || scale.is_nan() && largest.is_nan());
+                let code = (value * steps).round_ties_even() as i8;
+                prop_assert_eq!(codes[at] as i8, code, "{:e} at {:?}", value, level);
+                let decoded = 1.0 + f32::from(code) * scale;
+                prop_assert!(back[at].to_bits() == decoded.to_bits() || back[at].is_nan() && decoded.is_nan());
+            }
+        }
+    }
+}
+
+fn as_bytes<T: Copy>(values: &[T]) -> &[u8] {
+    // SAFETY: used with numbers, which have no padding.
+    unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }
+}
+
+fn as_bytes_mut<T: Copy>(values: &mut [T]) -> &mut [u8] {
+    // SAFETY: used with numbers, which have no padding and all of whose bit patterns are values.
+    unsafe { std::slice::from_raw_parts_mut(values.as_mut_ptr().cast(), size_of_val(values)) }
 }
 
 /// Broken: large buckets would arrive with bytes missing or misplaced, as their results are stored another way.

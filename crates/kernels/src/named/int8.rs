@@ -1,22 +1,55 @@
 //! f32 as i8 with one f32 scale per block of elements: a step is a 127th of the block's largest magnitude.
+//!
+//! Plain loops, vectorised at each level; a block is read twice by quantisation, the second time from the first-level cache.
 
 use super::{constants, operands, view, view_mut};
+use crate::dispatch::{self, Kernel};
+use crate::lanes::Lanes;
 
 /// (in) → (codes, scales), constant: elements per block. A block with NaN or infinity has a scale that is one.
 pub fn quantise(inputs: &[&[u8]], outputs: &mut [&mut [u8]], given: &[f64]) -> Result<(), String> {
     let ([values], [codes, scales]) = operands(inputs, outputs)?;
     let (values, codes, scales) = (view::<f32>(values)?, view_mut::<i8>(codes)?, view_mut::<f32>(scales)?);
     let block = block(given, codes.len(), scales.len())?;
-    for ((values, codes), scale) in values.chunks(block).zip(codes.chunks_mut(block)).zip(scales) {
-        let largest =
-            values.iter().fold(0f32, |max, value| if value.abs() <= max { max } else { value.abs() });
-        *scale = largest / 127.0;
-        let steps = if largest > 0.0 { 127.0 / largest } else { 0.0 };
-        for (code, value) in codes.iter_mut().zip(values) {
-            *code = (value * steps).round_ties_even() as i8;
+    dispatch::run(Quantise { values, codes, scales, block });
+    Ok(())
+}
+
+struct Quantise<'a> {
+    values: &'a [f32],
+    codes: &'a mut [i8],
+    scales: &'a mut [f32],
+    block: usize,
+}
+
+impl Kernel for Quantise<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<L: Lanes>(self) {
+        let blocks = self.values.chunks(self.block).zip(self.codes.chunks_mut(self.block));
+        for ((values, codes), scale) in blocks.zip(self.scales) {
+            // As integers, magnitudes have the order of the floats, and NaN is above infinity.
+            let largest = values.iter().fold(0, |max: u32, value| max.max(value.to_bits() & 0x7fff_ffff));
+            let largest = f32::from_bits(largest);
+            *scale = largest / 127.0;
+            let steps = if largest > 0.0 { 127.0 / largest } else { 0.0 };
+            for (code, value) in codes.iter_mut().zip(values) {
+                *code = nearest(value * steps);
+            }
         }
     }
-    Ok(())
+}
+
+/// The nearest i8, of two the even one; zero for NaN.
+#[inline(always)]
+fn nearest(value: f32) -> i8 {
+    // Within the reach of i8 the sum with 1.5 · 2²³ has a step of one, so the addition rounds and leaves the code in the
+    // lowest bits: every CPU has vectors of that, while few have them of `round_ties_even`.
+    let ordered = if value.is_nan() { 0.0 } else { value };
+    let low = if ordered < -128.0 { -128.0 } else { ordered };
+    let within = if low > 127.0 { 127.0 } else { low };
+    (within + 12_582_912.0).to_bits() as i8
 }
 
 /// (codes, scales) → out.
@@ -38,12 +71,30 @@ fn decode(
     let ([codes, scales], [out]) = operands(inputs, outputs)?;
     let (codes, scales, out) = (view::<i8>(codes)?, view::<f32>(scales)?, view_mut::<f32>(out)?);
     let block = block(given, codes.len(), scales.len())?;
-    for ((codes, out), scale) in codes.chunks(block).zip(out.chunks_mut(block)).zip(scales) {
-        for (code, out) in codes.iter().zip(out) {
-            put(out, f32::from(*code) * scale);
+    dispatch::run(Dequantise { codes, scales, out, block, put });
+    Ok(())
+}
+
+struct Dequantise<'a, P> {
+    codes: &'a [i8],
+    scales: &'a [f32],
+    out: &'a mut [f32],
+    block: usize,
+    put: P,
+}
+
+impl<P: Fn(&mut f32, f32)> Kernel for Dequantise<'_, P> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<L: Lanes>(self) {
+        let blocks = self.codes.chunks(self.block).zip(self.out.chunks_mut(self.block));
+        for ((codes, out), scale) in blocks.zip(self.scales) {
+            for (code, out) in codes.iter().zip(out) {
+                (self.put)(out, f32::from(*code) * scale);
+            }
         }
     }
-    Ok(())
 }
 
 fn block(given: &[f64], elements: usize, scales: usize) -> Result<usize, String> {

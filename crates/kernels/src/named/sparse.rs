@@ -1,6 +1,8 @@
 //! A few elements of many: selection by magnitude, and the sum of what was selected elsewhere. Indices are i32, counts i64.
 
 use super::{constants, operands, view, view_mut};
+use crate::dispatch::{self, Kernel};
+use crate::lanes::Lanes;
 
 /// (in) → (values, indices, count): the elements of largest magnitude, as many as fit, in the order of their indices; zeros
 /// are left out, which is why there may be fewer. Of equal magnitudes, earlier elements go first.
@@ -9,29 +11,114 @@ pub fn top_k(inputs: &[&[u8]], outputs: &mut [&mut [u8]], given: &[f64]) -> Resu
     let [] = constants(given)?;
     let values = view::<f32>(values)?;
     let (kept, indices) = (view_mut::<f32>(kept)?, view_mut::<i32>(indices)?);
-    let k = kept.len().min(indices.len()).min(values.len());
-    // The bits of a float without its sign grow with its magnitude; NaN is largest, so that it is seen.
-    let magnitude = |value: f32| value.to_bits() & 0x7fff_ffff;
-    let mut taken = 0;
-    if k > 0 {
-        let mut all: Vec<u32> = values.iter().map(|&value| magnitude(value)).collect();
-        let at = all.len() - k;
-        let (_, &mut threshold, above) = all.select_nth_unstable(at);
+    let taken = dispatch::run(TopK { values, kept, indices });
+    *view_mut::<i64>(count)?.first_mut().ok_or("the count has no element")? = taken as i64;
+    Ok(())
+}
+
+/// A radix selection in two passes over the values: a histogram of upper bits says in which bin the threshold is; what reaches
+/// that bin, little more than what is taken, is gathered and sifted.
+struct TopK<'a> {
+    values: &'a [f32],
+    kept: &'a mut [f32],
+    indices: &'a mut [i32],
+}
+
+/// Bits below those of the histogram, which are an exponent and three of the mantissa: 2,048 bins lie in a first-level cache,
+/// four times over.
+const BIN_SHIFT: u32 = 20;
+const BINS: usize = 1 << (31 - BIN_SHIFT);
+
+/// Elements that are passed over together when none reaches the bin.
+const GROUP: usize = 16;
+
+/// The bits of a float without its sign grow with its magnitude; NaN is largest, so that it is seen.
+#[inline(always)]
+fn magnitude(value: f32) -> u32 {
+    value.to_bits() & 0x7fff_ffff
+}
+
+impl Kernel for TopK<'_> {
+    /// How many were taken.
+    type Output = usize;
+
+    #[inline(always)]
+    unsafe fn run<L: Lanes>(self) -> usize {
+        let k = self.kept.len().min(self.indices.len()).min(self.values.len());
+        if k == 0 {
+            return 0;
+        }
+        let (floor, above, within) = bin_of_threshold(self.values, k);
+        let reaching = indices_from(self.values, floor, above + within);
+        let magnitudes = reaching.iter().map(|&index| magnitude(self.values[index]));
+        let ceiling = floor + (1 << BIN_SHIFT);
+        let mut candidates: Vec<u32> = magnitudes.filter(|&bits| bits < ceiling).collect();
+        let (_, &mut threshold, larger) = candidates.select_nth_unstable(within - (k - above));
         // Ties at the threshold fill what those above it leave.
-        let mut ties = k - above.iter().filter(|&&bits| bits > threshold).count();
-        for (index, &value) in values.iter().enumerate() {
-            let bits = magnitude(value);
+        let mut ties = k - above - larger.iter().filter(|&&bits| bits > threshold).count();
+        let mut taken = 0;
+        for index in reaching {
+            let bits = magnitude(self.values[index]);
             if bits == 0 || bits < threshold || bits == threshold && ties == 0 {
                 continue;
             }
             ties -= usize::from(bits == threshold);
-            kept[taken] = value;
-            indices[taken] = index as i32;
+            self.kept[taken] = self.values[index];
+            self.indices[taken] = index as i32;
             taken += 1;
         }
+        taken
     }
-    *view_mut::<i64>(count)?.first_mut().ok_or("the count has no element")? = taken as i64;
-    Ok(())
+}
+
+/// Where the bin begins that has the `k`th largest of at least as many values, how many are above it and how many in it.
+#[inline(always)]
+fn bin_of_threshold(values: &[f32], k: usize) -> (u32, usize, usize) {
+    // Neighbours count in tables of their own: equal ones would wait for each other's increments.
+    let mut tables = vec![[0_u32; BINS]; 4];
+    if let [one, two, three, four] = &mut tables[..] {
+        let bin = |value: f32| (magnitude(value) >> BIN_SHIFT) as usize;
+        let (quads, rest) = values.as_chunks::<4>();
+        for quad in quads {
+            one[bin(quad[0])] += 1;
+            two[bin(quad[1])] += 1;
+            three[bin(quad[2])] += 1;
+            four[bin(quad[3])] += 1;
+        }
+        for &value in rest {
+            one[bin(value)] += 1;
+        }
+    }
+    let within = |bin: usize| tables.iter().map(|table| table[bin] as usize).sum::<usize>();
+    let (mut bin, mut above) = (BINS - 1, 0);
+    while above + within(bin) < k {
+        above += within(bin);
+        bin -= 1;
+    }
+    ((bin as u32) << BIN_SHIFT, above, within(bin))
+}
+
+/// The indices of the values whose magnitude is at least `floor`, of which there are `count`.
+#[inline(always)]
+fn indices_from(values: &[f32], floor: u32, count: usize) -> Vec<usize> {
+    // Each index is written and kept only if its value counts: no branch to mispredict. The last place is for those behind.
+    let mut found = vec![0; count + 1];
+    let mut len = 0;
+    let (groups, rest) = values.as_chunks::<GROUP>();
+    for (group, values) in groups.iter().enumerate() {
+        if values.iter().fold(0, |max: u32, &value| max.max(magnitude(value))) >= floor {
+            for (at, &value) in values.iter().enumerate() {
+                found[len] = group * GROUP + at;
+                len += usize::from(magnitude(value) >= floor);
+            }
+        }
+    }
+    for (at, &value) in rest.iter().enumerate() {
+        found[len] = groups.len() * GROUP + at;
+        len += usize::from(magnitude(value) >= floor);
+    }
+    found.truncate(len);
+    found
 }
 
 /// (values, indices, count) → dense: adds the first `count` values at their indices.

@@ -37,6 +37,7 @@ unsafe fn to_bf16(values: __m256) -> __m256i {
 // SAFETY of every block below: the trait's conditions, CPU features and room for eight elements.
 impl Lanes for Avx2 {
     const COUNT: usize = 8;
+    const PAST_CACHES: bool = true;
 
     #[inline(always)]
     unsafe fn splat(value: f32) -> Self {

@@ -40,6 +40,7 @@ unsafe fn to_bf16(values: __m512) -> __m512i {
 // SAFETY of every block below: the trait's conditions, CPU features and room for sixteen elements.
 impl Lanes for Avx512 {
     const COUNT: usize = 16;
+    const PAST_CACHES: bool = true;
 
     #[inline(always)]
     unsafe fn splat(value: f32) -> Self {
