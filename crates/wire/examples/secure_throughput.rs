@@ -1,5 +1,6 @@
 //! What encryption and checksums leave of a connection's throughput: messages from a transmitter to a receiver over loopback,
-//! in one process, contenders in alternating rounds. Only ratios mean something.
+//! in one process, contenders in alternating rounds. Only ratios mean something; that of processor time also holds on a machine
+//! that others use too.
 //!
 //! ```console
 //! $ cargo run --release -p hocket-wire --example secure_throughput -- 15
@@ -105,8 +106,8 @@ fn send(mut stream: Stream, checksums: bool) -> Stream {
     }
 }
 
-/// Bytes a second of one round.
-fn round(tls: bool, checksums: bool) -> f64 {
+/// Seconds and processor seconds of one round.
+fn round(tls: bool, checksums: bool) -> (f64, f64) {
     let (ours, mut theirs) = pair(tls);
     let memory = Arena::new(0).unwrap().allocate(MESSAGE_BYTES).unwrap();
     memory.region().as_bytes_mut().fill(1);
@@ -115,16 +116,23 @@ fn round(tls: bool, checksums: bool) -> f64 {
     let poller = Poller::new(&waker).unwrap();
     poller.add(&theirs, 0).unwrap();
     let mut receiver = Receiver::new(checksums);
-    let started = Instant::now();
+    let (started, before_s) = (Instant::now(), processor_s());
     let sending = thread::spawn(move || send(ours, checksums));
     while taker.landed_bytes < MESSAGES * MESSAGE_BYTES {
-        if !receiver.receive(&mut theirs, &mut taker, 1 << 20).unwrap() {
+        let more = receiver.receive(&mut theirs, &mut taker, 1 << 20).unwrap();
+        if !more && taker.landed_bytes < MESSAGES * MESSAGE_BYTES {
             poller.wait(DEADLINE, &waker, |_| ()).unwrap();
         }
     }
-    let took = started.elapsed();
+    let took_s = started.elapsed().as_secs_f64();
     drop(sending.join().unwrap());
-    (MESSAGES * MESSAGE_BYTES) as f64 / took.as_secs_f64()
+    (took_s, processor_s() - before_s)
+}
+
+/// What all threads of this process have used.
+fn processor_s() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
@@ -143,8 +151,17 @@ fn main() {
         }
         println!("round {} of {rounds}", at + 1);
     }
+    let bytes = (MESSAGES * MESSAGE_BYTES) as f64;
     for (values, (name, ..)) in series.iter().zip(contenders) {
-        let ratios = values.iter().zip(&series[0]).map(|(ours, plain)| ours / plain).collect();
-        println!("{name:>9}: {:5.2} GB/s, {:.2} of plain", median(values.clone()) / 1e9, median(ratios));
+        let of_plain = |pick: fn(&(f64, f64)) -> f64| {
+            median(values.iter().zip(&series[0]).map(|(ours, plain)| pick(plain) / pick(ours)).collect())
+        };
+        let gb_per_s = bytes / median(values.iter().map(|round| round.0).collect()) / 1e9;
+        let ns_per_byte = median(values.iter().map(|round| round.1).collect()) / bytes * 1e9;
+        println!(
+            "{name:>9}: {gb_per_s:5.2} GB/s, {:.2} of plain; {ns_per_byte:.3} ns of processor a byte, {:.2} of plain",
+            of_plain(|round| round.0),
+            of_plain(|round| round.1),
+        );
     }
 }

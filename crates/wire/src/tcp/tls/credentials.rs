@@ -6,7 +6,7 @@
 use super::exporter::Exporter;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{Resumption, UnbufferedClientConnection};
-use rustls::crypto::ring::{self, cipher_suite, sign};
+use rustls::crypto::aws_lc_rs::{self, cipher_suite, sign};
 use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, verify_tls13_signature_with_raw_key};
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName, SubjectPublicKeyInfoDer, UnixTime};
 use rustls::server::{AlwaysResolvesServerRawPublicKeys, UnbufferedServerConnection};
@@ -31,7 +31,7 @@ impl Credentials {
                 cipher_suite::TLS13_AES_128_GCM_SHA256,
                 cipher_suite::TLS13_CHACHA20_POLY1305_SHA256,
             ],
-            ..ring::default_provider()
+            ..aws_lc_rs::default_provider()
         });
         let any = AnyKey(provider.signature_verification_algorithms);
         let mut connector = ClientConfig::builder_with_provider(Arc::clone(&provider))
@@ -92,8 +92,8 @@ fn nobody() -> Result<ServerName<'static>, Error> {
 
 fn key_pair() -> Result<CertifiedKey, Error> {
     let failed = |_| Error::General("cannot make a key pair".into());
-    let random = ::ring::rand::SystemRandom::new();
-    let pair = ::ring::signature::Ed25519KeyPair::generate_pkcs8(&random).map_err(failed)?;
+    let random = ::aws_lc_rs::rand::SystemRandom::new();
+    let pair = ::aws_lc_rs::signature::Ed25519KeyPair::generate_pkcs8(&random).map_err(failed)?;
     let key = sign::any_eddsa_type(&PrivatePkcs8KeyDer::from(pair.as_ref()))?;
     let public = key.public_key().ok_or_else(|| Error::General("a key pair without a public key".into()))?;
     let public = CertificateDer::from(public.as_ref().to_vec());

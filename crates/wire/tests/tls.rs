@@ -1,0 +1,135 @@
+//! Who gets into a mesh over TLS: its ranks, through anybody who only carries bytes, and nobody who opens them.
+
+#![expect(clippy::unwrap_used, reason = "a test")]
+
+use hocket_ids::Rank;
+use hocket_wire::memory::Arena;
+use hocket_wire::mesh::{Address, Door, Identity, Link, MeshError};
+use hocket_wire::poll::Waker;
+use hocket_wire::tcp::Stream;
+use hocket_wire::tcp::tls::{Credentials, TlsStream};
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+const TIMEOUT: Duration = Duration::from_secs(3);
+
+fn identity(rank: u32, tls: bool) -> Identity {
+    let tls = tls.then(|| Arc::new(Credentials::new().unwrap()));
+    Identity { rank: Rank(rank), job: "tls".into(), secret: b"secret".to_vec(), tls }
+}
+
+type Mesh = Result<Vec<Option<Link>>, MeshError>;
+
+/// What ranks 0 and 1 of two hosts get, where rank 1 reaches rank 0 at what `between` says.
+fn meet(tls: [bool; 2], between: impl Fn(SocketAddr) -> SocketAddr) -> [Mesh; 2] {
+    let identities = [identity(0, tls[0]), identity(1, tls[1])];
+    let [lower, higher] =
+        identities.each_ref().map(|own| Door::open([127, 0, 0, 1].into(), own.clone()).unwrap());
+    let address = |tcp, host: &str| Address { tcp, host: host.into() };
+    let peers = [address(between(lower.address()), "a"), address(higher.address(), "b")];
+    let connect = |door: Door, own: &Identity| {
+        let (arena, waker) = (Arena::new(0).unwrap(), Waker::new().unwrap());
+        door.connect(own, &peers, &arena, &waker, TIMEOUT)
+    };
+    thread::scope(|scope| {
+        let other = scope.spawn(|| connect(higher, &identities[1]));
+        [connect(lower, &identities[0]), other.join().unwrap()]
+    })
+}
+
+/// Accepts callers for `target` and lets `serve` do with both ends what it likes.
+fn relay(target: SocketAddr, serve: fn(TcpStream, TcpStream)) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        let until = Instant::now() + TIMEOUT * 2;
+        while let Ok((caller, _)) = listener.accept()
+            && Instant::now() < until
+        {
+            if let Ok(door) = TcpStream::connect(target) {
+                thread::spawn(move || serve(caller, door));
+            }
+        }
+    });
+    address
+}
+
+fn carry(caller: TcpStream, door: TcpStream) {
+    let pump = |mut from: TcpStream, mut to: TcpStream| thread::spawn(move || io::copy(&mut from, &mut to));
+    let there = pump(caller.try_clone().unwrap(), door.try_clone().unwrap());
+    let back = pump(door, caller);
+    drop((there.join(), back.join()));
+}
+
+/// Two sessions, one with each side, and what is said in one is said again in the other.
+fn open_and_pass_on(caller: TcpStream, door: TcpStream) {
+    let deadline = Instant::now() + TIMEOUT;
+    let credentials = Credentials::new().unwrap();
+    let Ok(mut caller) = TlsStream::accept(caller, &credentials, deadline) else { return };
+    let Ok(mut door) = TlsStream::connect(door, &credentials, deadline) else { return };
+    for stream in [&caller, &door] {
+        stream.socket().set_read_timeout(Some(Duration::from_millis(5))).unwrap();
+    }
+    let pass = |from: &mut TlsStream, to: &mut TlsStream| -> io::Result<()> {
+        let mut bytes = [0; 4096];
+        match from.readv(&mut [IoSliceMut::new(&mut bytes)]) {
+            Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(have) => to.writev(&[IoSlice::new(&bytes[..have])]).map(|_| ()),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+            Err(error) => Err(error),
+        }
+    };
+    while Instant::now() < deadline {
+        if pass(&mut caller, &mut door).is_err() || pass(&mut door, &mut caller).is_err() {
+            return;
+        }
+    }
+}
+
+/// Ranks could not meet over TLS, or what they say would not come through.
+#[test]
+fn ranks_meet_through_a_carrier() {
+    let [zero, one] = meet([true; 2], |door| relay(door, carry));
+    let mut ends = [zero.unwrap().remove(1).unwrap().stream, one.unwrap().remove(0).unwrap().stream];
+    assert!(ends.iter().all(|end| matches!(end, Stream::Tls(_))));
+    let said: Vec<u8> = (0..1_000_000u32).map(|at| (at % 251) as u8).collect();
+    let [ours, theirs] = &mut ends;
+    let (mut sent, mut heard) = (0, Vec::new());
+    let deadline = Instant::now() + TIMEOUT;
+    while heard.len() < said.len() && Instant::now() < deadline {
+        if sent < said.len() {
+            sent += ours.write(&said[sent..]).or_else(none_yet).unwrap();
+        } else {
+            ours.flush().or_else(|error| none_yet(error).map(|_| ())).unwrap();
+        }
+        let mut bytes = [0; 5000];
+        let have = theirs.read(&mut bytes).or_else(none_yet).unwrap();
+        heard.extend_from_slice(&bytes[..have]);
+    }
+    assert!(heard == said);
+}
+
+fn none_yet(error: io::Error) -> io::Result<usize> {
+    if error.kind() == io::ErrorKind::WouldBlock { Ok(0) } else { Err(error) }
+}
+
+/// Somebody in the middle who speaks TLS to both sides could read every gradient.
+#[test]
+fn nobody_in_the_middle_is_let_in() {
+    let [zero, one] = meet([true; 2], |door| relay(door, open_and_pass_on));
+    assert!(zero.is_err());
+    let why = one.err().unwrap().to_string();
+    assert!(why.contains("rank 0 (host a") && why.contains("secret"), "{why}");
+}
+
+/// A rank that was told to encrypt would talk in the clear to one that was not.
+#[test]
+fn one_side_in_the_clear_is_refused() {
+    for tls in [[true, false], [false, true]] {
+        let [zero, one] = meet(tls, |door| door);
+        assert!(zero.is_err() && one.is_err(), "{tls:?}");
+    }
+}
