@@ -11,8 +11,8 @@ const TOGETHER_BYTES_MIN: usize = 16 << 20;
 /// Below, the fence at the end of such stores costs more than they save.
 const PAST_CACHES_BYTES_MIN: usize = 64 << 10;
 
-/// What is made in the first-level cache before it is stored past the caches: bursts of writes between bursts of reads were
-/// faster than single ones, and a page of 4 KiB slower than this.
+/// What is made in the first-level cache before it is stored past the caches. Line by line was 10 % slower; from 256 bytes to
+/// a page it made no difference.
 const STAGE_BYTES: usize = 1024;
 
 const LINE_BYTES: usize = 64;
