@@ -22,7 +22,7 @@ demo: setup ## train on an emulated cluster with DDP and with Hocket, and compar
 test: setup check ## every test: Rust, then Python
 	cargo test --workspace
 	RUSTFLAGS="--cfg loom" cargo test --release --target-dir target/loom -p hocket-executor -p hocket-wire --lib loom
-	$(BIN)/python -m pytest --doctest-modules python/hocket tests
+	$(BIN)/python -m pytest --doctest-modules --ignore=tests/torch_suite python/hocket tests
 
 test-torch: setup ## PyTorch's own distributed tests for our backend, an hour; writes docs/torch-tests.md
 	$(PIP) install -q $(CONSTRAINTS) expecttest

@@ -12,7 +12,6 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-import mpi4py
 import numba
 import numpy as np
 
@@ -23,8 +22,6 @@ from hocket.errors import PeerError, UsageError
 from hocket.launch.rendezvous import Job
 
 TYPES = {"f32": "FLOAT", "f64": "DOUBLE", "i32": "INT32_T", "i64": "INT64_T"}
-# One thread calls it; more would cost it locks.
-mpi4py.rc.thread_level = "funneled"
 
 
 class Mpi:
@@ -32,6 +29,10 @@ class Mpi:
 
     def __init__(self, job: Job, request: Request) -> None:
         """Start MPI."""
+        import mpi4py  # noqa: PLC0415  # optional: pip install 'hocket[mpi]'
+
+        # One thread calls it; more would cost it locks.
+        mpi4py.rc.thread_level = "funneled"
         from mpi4py import MPI  # noqa: PLC0415  # starts MPI, with the settings above
 
         self._mpi, self._in_place = MPI, int(MPI.IN_PLACE)
