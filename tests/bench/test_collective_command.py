@@ -166,7 +166,7 @@ def test_wrong_elements_are_an_error(monkeypatch):
         tcp=False,
         cache_line_ns=None,
         contenders=(Contestant(name="engine", about="", empty_call_s=1.0),),
-        rows=(row("engine", [1.0], [1.0], wrong=3, **numbers),),
+        rows=(row("engine", [1.0], [1.0], wrong=3, cpu_s=2.0, **numbers),),
     )
     monkeypatch.setattr(run, "measure", lambda *_, **__: made)
     ended = call()

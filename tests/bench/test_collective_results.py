@@ -118,6 +118,7 @@ def test_statistics():
         elements=275,
         calls=7,
         wrong=0,
+        cpu_s=2.0,
     )
     assert (made.p5_s, made.median_s, made.p95_s, made.ratio, made.rounds) == (4.0, 22.0, 40.0, 2.0, 21)
     assert (made.algorithm_byte_per_s, made.bus_byte_per_s) == (50.0, 75.0)
@@ -135,6 +136,7 @@ def test_the_ratio_is_of_the_same_round():
         elements=2,
         calls=1,
         wrong=0,
+        cpu_s=2.0,
     )
     assert made.ratio == 2.0
 
@@ -152,6 +154,7 @@ def result(sizes=(4_000, 25_000_000), wrong=0):
             elements=size // 4,
             calls=1,
             wrong=wrong if name == "gloo" else 0,
+            cpu_s=0.002,
         )
         for size in sizes
         for name, one_s in seconds.items()
@@ -176,14 +179,14 @@ all_reduce of f32: 4 ranks on 2 cores; a cache line takes 61 ns from core to cor
   engine: shared memory; an empty call takes 9.10 µs
   gloo: loopback <TCP>; an empty call takes 100 µs
 
-                                          algorithm     bus              over
-   size contender    time     p5 to p95        MB/s    MB/s wrong    engine's
-──────────────────────────────────────────────────────────────────────────────
-4.00 kB engine    22.0 µs  20.0 to 26.0         182     273     0        1.0x
-        gloo       440 µs    400 to 520           9      14 1,234         20x
+                                          algorithm     bus                        over
+   size contender    time     p5 to p95        MB/s    MB/s      CPU wrong    engine's
+──────────────────────────────────────────────────────────────────────────────────────
+4.00 kB engine    22.0 µs  20.0 to 26.0         182     273  2.00 ms     0        1.0x
+        gloo       440 µs    400 to 520           9      14  2.00 ms 1,234         20x
 
-25.0 MB engine     138 ms    125 to 163         182     273     0        1.0x
-        gloo       2.75 s  2.50 to 3.25           9      14 1,234         20x
+25.0 MB engine     138 ms    125 to 163         182     273  2.00 ms     0        1.0x
+        gloo       2.75 s  2.50 to 3.25           9      14  2.00 ms 1,234         20x
 """
 
 

@@ -121,12 +121,12 @@ class _Measurement:
                 contender.prepare(request.what, elements, request.dtype)
         for name in self._contenders:
             wrong[name] += self._check(name, elements, shown)
-        times_s = self._rounds(elements, calls, shown)
+        times_s, cpu_s = self._rounds(elements, calls, shown)
         for name in self._contenders:
             wrong[name] += self._check(name, elements, shown)
-        everyone = self._gather(shown, [wrong, times_s])
+        everyone = self._gather(shown, [wrong, times_s, cpu_s])
         by_contender = {
-            name: result.slowest([each[name] for _, each in everyone]) for name in self._contenders
+            name: result.slowest([each[name] for _, each, _ in everyone]) for name in self._contenders
         }
         first = by_contender[request.contenders[0]]
         return [
@@ -139,7 +139,8 @@ class _Measurement:
                 size_bytes=size_bytes,
                 elements=elements,
                 calls=calls,
-                wrong=sum(each[name] for each, _ in everyone),
+                wrong=sum(each[name] for each, _, _ in everyone),
+                cpu_s=sum(statistics.median(each[name]) for _, _, each in everyone),
                 bound_s=bound_s(request.what, size_bytes, request.cluster),
             )
             for name, series in by_contender.items()
@@ -153,13 +154,17 @@ class _Measurement:
             contender.run(1)
             return wrong_elements(request.what, contender.read(), rank=job.rank, world=job.world)
 
-    def _rounds(self, elements: int, calls: int, shown: str) -> dict[str, list[float]]:
-        """Seconds per call, by round. Sums are over zeros, which stay zeros however often they are added."""
+    def _rounds(
+        self, elements: int, calls: int, shown: str
+    ) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
+        """Seconds per call, by round, of the clock and of this rank's processor, all threads. Sums are over zeros, which stay zeros
+        however often they are added."""
         zeros = np.zeros(elements, DTYPES[self._request.dtype])
         for contender in self._contenders.values():
             contender.write(zeros)
         names = list(self._contenders)
         times_s: dict[str, list[float]] = {name: [] for name in names}
+        cpu_s: dict[str, list[float]] = {name: [] for name in names}
         for turn in range(self._request.rounds):
             self._say(f"{shown}, round {turn + 1} of {self._request.rounds}", seldom=True)
             begins = turn % len(names)
@@ -168,10 +173,11 @@ class _Measurement:
                 with self._deadline.over(f"{name}, {shown}, round {turn + 1}"):
                     self._meet(f"round/{name}/{shown}")
                     contender.run(1)
-                    start_s = time.perf_counter()
+                    start_s, busy_s = time.perf_counter(), time.process_time()
                     contender.run(calls)
                     times_s[name].append((time.perf_counter() - start_s) / calls)
-        return times_s
+                    cpu_s[name].append((time.process_time() - busy_s) / calls)
+        return times_s, cpu_s
 
     def _meet(self, name: str) -> None:
         self._gather(name, None)

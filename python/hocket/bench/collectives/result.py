@@ -16,6 +16,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         elements: of a rank's buffer, which `size_bytes` is the size of.
         ratio: median over rounds of this contender's time over the first one's in the same round.
+        cpu_s: of the processor per call, all threads of all ranks: the sum of their medians.
         bound_share: of the speed that the network allows at best, on an emulated cluster.
         wrong: elements on all ranks that were not what they must be, before and after the rounds.
     """
@@ -31,6 +32,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     algorithm_byte_per_s: float
     bus_byte_per_s: float
     ratio: float
+    cpu_s: float
     wrong: int
     bound_share: float | None = None
 
@@ -87,6 +89,7 @@ def row(
     elements: int,
     calls: int,
     wrong: int,
+    cpu_s: float,
     bound_s: float | None = None,
 ) -> Row:
     """From seconds per call by round, the contender's and the first contender's."""
@@ -105,5 +108,6 @@ def row(
         bus_byte_per_s=algorithm_byte_per_s * BUS[what](world),
         ratio=statistics.median(own_s / one_s for own_s, one_s in zip(times_s, first_s, strict=True)),
         wrong=wrong,
+        cpu_s=cpu_s,
         bound_share=None if bound_s is None else bound_s / median_s,
     )

@@ -31,7 +31,7 @@ def table(result: Result) -> Table:
     made = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, pad_edge=False)
     made.add_column("size", justify="right", no_wrap=True)
     made.add_column("contender", no_wrap=True)
-    for name in ("time", "p5 to p95", "algorithm\nMB/s", "bus\nMB/s", "wrong", f"over\n{first}'s"):
+    for name in ("time", "p5 to p95", "algorithm\nMB/s", "bus\nMB/s", "CPU", "wrong", f"over\n{first}'s"):
         made.add_column(name, justify="right", no_wrap=True)
     bounded = any(row.bound_share is not None for row in result.rows)
     if bounded:
@@ -60,6 +60,7 @@ def _cells(row: Row, *, bounded: bool) -> list[str]:
         f"{low} to {high}",
         f"{row.algorithm_byte_per_s / MEGA:,.0f}",
         f"{row.bus_byte_per_s / MEGA:,.0f}",
+        quantity.seconds(row.cpu_s),
         f"{row.wrong:,}",
         quantity.ratio(row.ratio),
         *(["" if row.bound_share is None else f"{row.bound_share:.2f}"] if bounded else []),
