@@ -10,6 +10,7 @@ import torch.distributed as dist
 
 import torch
 from hocket.policies.partial_f16 import PartialF16
+from hocket.policies.power_sgd import PowerSGD
 from hocket.tracing.policy import Policy
 
 TIMEOUT_S = float(os.environ.get("TEST_TIMEOUT_S", "30"))
@@ -248,6 +249,33 @@ def ddp(rank, world):
         torch.testing.assert_close(flat(model), flat(alone), rtol=1e-4, atol=1e-5)
 
 
+def power_sgd(rank, world):
+    """Messages of several buckets under way at once: with PyTorch's own hook over Gloo, such a job ends when a rank receives a
+    message of another size than it expects. That hook calls collectives from callbacks, which ours refuses."""
+    from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as power
+
+    import hocket.torch as hk
+
+    wide = torch.nn.Sequential(*(torch.nn.Linear(256, 256) for _ in range(8)), torch.nn.Linear(256, 5))
+    model = torch.nn.parallel.DistributedDataParallel(wide, bucket_cap_mb=0.25)
+    model.register_comm_hook(None, hk.ddp_hook(PowerSGD()))
+    optimizer = torch.optim.SGD(model.parameters(), 0.001)
+    for _ in range(12):
+        optimizer.zero_grad()
+        model(torch.randn(8, 256)).square().mean().backward()
+        optimizer.step()
+    mine = flat(model)
+    others = [torch.empty_like(mine) for _ in range(world)]
+    dist.all_gather(others, mine)
+    assert all(torch.equal(each, mine) for each in others), f"rank {rank} differs"
+    assert mine.isfinite().all()
+    model = torch.nn.parallel.DistributedDataParallel(wide, bucket_cap_mb=0.25)
+    state = power.PowerSGDState(process_group=None, start_powerSGD_iter=2, min_compression_rate=1)
+    model.register_comm_hook(state, power.powerSGD_hook)
+    message = refusal(lambda: [model(torch.randn(8, 256)).sum().backward() for _ in range(6)])
+    assert "is called by a callback of another one's future" in message, message
+
+
 def fsdp(rank, world):
     """FSDP2 on the CPU learns what one process learns, and its checkpoint comes back."""
     import tempfile
@@ -288,7 +316,7 @@ def fsdp(rank, world):
 
 CASES = {
     each.__name__: each
-    for each in (collectives, messages, different_calls, other_sizes, stays_away, dies, ddp, fsdp)
+    for each in (collectives, messages, different_calls, other_sizes, stays_away, dies, ddp, power_sgd, fsdp)
 }
 
 if __name__ == "__main__":

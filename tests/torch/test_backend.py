@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from hocket.artefacts.cluster import Cluster, Host, Rack
+from hocket.launch import address as addresses
 from hocket.launch.processes import ProcessSpec
 from hocket.launch.run import launch
+from hocket.launch.testbed import Testbed
 from hocket.settings import Settings
 
 RANK = Path(__file__).parent / "backend_rank.py"
@@ -75,3 +78,30 @@ def test_a_rank_that_is_killed_ends_the_waits(hosts, tmp_path):
 def test_training(case, hosts, tmp_path):
     """DDP, its hook, FSDP2 and checkpoints would train another model."""
     assert_right(case, hosts, tmp_path, timeout_s=60)
+
+
+def test_power_sgd_on_slow_links(tmp_path):
+    """Operations of several buckets at once would meet each other's messages: over Gloo this very job ends so."""
+    hosts = tuple(Host(name=f"h{at}", rack="r", bandwidth_bit_per_s=2e8) for at in range(4))
+    out = io.BytesIO()
+    with Testbed(Cluster(hosts=hosts, racks=(Rack(name="r"),))) as testbed:
+        specs = [
+            ProcessSpec(
+                argv=[sys.executable, str(RANK), "power_sgd", str(tmp_path / "store")],
+                host=host.name,
+                prefix=testbed.command(host.name),
+                environment={"MASTER_ADDR": testbed.address("h0")},
+            )
+            for host in hosts
+        ]
+        outcome = launch(
+            specs,
+            settings=Settings(timeout_s=60, start_timeout_s=60),
+            store=addresses.join(testbed.address("h0"), 29_400),
+            serve=False,
+            out=out,
+            err=out,
+        )
+    output = out.getvalue().decode()
+    assert output.count("is right") == 4, output
+    assert outcome.code == 0, output

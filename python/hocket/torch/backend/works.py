@@ -19,6 +19,9 @@ from hocket.errors import Error
 
 Action = Callable[[], object]
 
+_here = threading.local()
+"""`in_callback`: this thread runs what somebody hung on a future, in the middle of a group's order."""
+
 
 class Task(Work):
     """One collective, send or receive; all that PyTorch asks a work. Errors are RuntimeErrors, as torch has them."""
@@ -143,8 +146,15 @@ class Works:
     def run(self, act: Action, result: Sequence[torch.Tensor], *, at_once: bool) -> Task:
         """Run `act` now or in turn; the work's result is `result`.
 
-        Errors of `act` are raised here if it runs at once, else by the work.
+        Errors of `act` are raised here if it runs at once, else by the work. A collective that a callback of another one calls
+        is refused: callbacks run when they run, so ranks would call in different orders.
         """
+        if getattr(_here, "in_callback", False):
+            raise RuntimeError(
+                "a collective is called by a callback of another one's future: its place in the order of calls would "
+                "differ between ranks\nhint: call it after wait(); in place of PyTorch's powerSGD_hook there is "
+                "hocket.torch.ddp_hook(PowerSGD())"
+            )
         if at_once and self._busy.acquire(blocking=False):
             try:
                 if self._waiting == 0:
@@ -183,4 +193,6 @@ class Works:
                     failure = str(error) or type(error).__name__
             with self._counting:
                 self._waiting -= 1
+            _here.in_callback = True
             task.finish(failure=failure)
+            _here.in_callback = False
