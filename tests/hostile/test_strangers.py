@@ -1,13 +1,16 @@
 """Strangers at the wire's door: turned away with a line in the log, while the job goes on."""
 
+import contextlib
 import os
 import socket
+import struct
 import threading
 import time
 import uuid
 
 import numpy as np
 import pytest
+from cables import exchange
 
 from hocket import PeerError, RendezvousError, _native
 from hocket.artefacts.plan import Synchroniser
@@ -17,10 +20,12 @@ TIMEOUT_S = 20.0
 GARBAGE = [b"", b"GET / HTTP/1.1\r\n\r\n", b"\x00" * 100, b"HOCKET\x00\x01" + b"\xff" * 40, os.urandom(5000)]
 
 
-def engines(secrets=(b"s", b"s"), timeout_s=TIMEOUT_S):
+def engines(secrets=(b"s", b"s"), timeout_s=TIMEOUT_S, **options):
     job = uuid.uuid4().hex
     made = [
-        _native.Engine(rank=rank, world=2, job=job, secret=secret, host=f"h{rank}", bind="127.0.0.1")
+        _native.Engine(
+            rank=rank, world=2, job=job, secret=secret, host=f"h{rank}", bind="127.0.0.1", **options
+        )
         for rank, secret in enumerate(secrets)
     ]
     peers = [(engine.address, f"h{rank}") for rank, engine in enumerate(made)]
@@ -28,7 +33,7 @@ def engines(secrets=(b"s", b"s"), timeout_s=TIMEOUT_S):
     return made, errors
 
 
-def on_each(made, work):
+def on_each(made, work, timeout_s=TIMEOUT_S):
     errors = []
 
     def guarded(engine, rank):
@@ -41,7 +46,8 @@ def on_each(made, work):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(TIMEOUT_S)
+        thread.join(timeout_s)
+    assert not any(thread.is_alive() for thread in threads)
     return errors
 
 
@@ -101,3 +107,78 @@ def test_a_rank_that_gives_up_is_quoted():
     with pytest.raises(PeerError, match=r"rank 0 \(host h0\) gave up: the disk is full"):
         made[1].wait(number, TIMEOUT_S)
     on_each(made, lambda engine, _: engine.close())
+
+
+def hammer(address, recorded, stop, calls):
+    """Calls the door as fast as it can until told to stop, in every way that a stranger might."""
+    host, _, port = address.rpartition(":")
+    held = []
+    ways = [b"", os.urandom(5000), recorded, recorded[:60], b"\x16\x03\x01\x02\x00" + os.urandom(512), None]
+    while not stop.is_set():
+        for way in ways:
+            with contextlib.suppress(OSError):
+                stranger = socket.create_connection((host, int(port)), TIMEOUT_S)
+                calls.append(way)
+                if way is None:
+                    # Half open: says nothing and stays.
+                    held.append(stranger)
+                    if len(held) > 100:
+                        held.pop(0).close()
+                    continue
+                with stranger:
+                    # Closing will reset the connection in mid-handshake.
+                    stranger.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    stranger.sendall(way)
+    for stranger in held:
+        stranger.close()
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_a_job_goes_on_while_strangers_hammer_at_its_door(tls, capfd):
+    """Anybody who reaches a port could stall a job, end it, take part in it or fill the disk with its log."""
+    outcomes, recorded = exchange(None, tls=tls)
+    assert all((sums == 3).all() for sums in outcomes)
+    made, errors = engines(tls=tls)
+    assert not errors
+    program = all_reduce_program(
+        world=2,
+        elements=50_000,
+        dtype="f32",
+        op="sum",
+        scale=1.0,
+        synchroniser=Synchroniser(algorithm="ring"),
+    )
+    stop, calls = threading.Event(), []
+    strangers = [
+        threading.Thread(target=hammer, args=(engine.address, recorded[:400], stop, calls)) for engine in made
+    ]
+    for stranger in strangers:
+        stranger.start()
+
+    def train(engine, rank):
+        memory = engine.allocate(200_000)
+        values = np.frombuffer(memory, np.float32)
+        number = engine.load(program, {0: (memory, 0)}, priority=0, label="x")
+        for step in range(10_000):
+            values[:] = rank + step % 100
+            engine.launch(number)
+            engine.wait(number, TIMEOUT_S)
+            assert (values == 1 + 2 * (step % 100)).all()
+            # Both ranks leave together: the sum says whether either has seen enough calls.
+            values[:] = float(len(calls) >= 2000)
+            engine.launch(number)
+            engine.wait(number, TIMEOUT_S)
+            if values[0] > 0:
+                return
+        raise AssertionError(f"only {len(calls)} calls")
+
+    try:
+        assert on_each(made, train, 3 * TIMEOUT_S) == []
+    finally:
+        stop.set()
+        for stranger in strangers:
+            stranger.join(TIMEOUT_S)
+        on_each(made, lambda engine, _: engine.close())
+    assert len(calls) >= 2000
+    lines = [line for line in capfd.readouterr().err.splitlines() if "turned away" in line]
+    assert 0 < len(lines) < len(calls) / 4

@@ -38,7 +38,7 @@ impl<'a> Arrival<'a> {
                 let (loaded, at) = self.core.addressed(program, op)?;
                 let ours =
                     matches!(&loaded.instructions[at].action, Action::Send(s) if s.peer == self.peer.rank);
-                if !ours || instance + 1 != loaded.launched() || loaded.is_complete() {
+                if !ours || !loaded.is_running(instance) || loaded.is_done(op, instance) {
                     return Err(format!("took what op {op} of program {program} did not give"));
                 }
                 self.core.complete(&loaded, op);
@@ -135,6 +135,8 @@ impl Sink for Arrival<'_> {
             unreachable!("payloads land at receives");
         };
         if received == receive.wire_bytes() as u64 {
+            // A message ends once, also for a peer that sends another empty frame of it.
+            loaded.close(data.op);
             self.core.complete(&loaded, data.op);
         }
     }

@@ -201,7 +201,7 @@ impl Connection {
         let received_bytes = self.receiver.received_bytes();
         if heard || received_bytes != self.heard_bytes {
             self.heard_bytes = received_bytes;
-            self.liveness.handle_arrival();
+            self.liveness.handle_arrival(now);
         }
         let open = !self.has_ended() && !peer.has_left() && core.failure().is_none();
         let mut awaited = None;

@@ -13,6 +13,8 @@ mod error;
 mod external;
 mod flow;
 mod gate;
+#[cfg(test)]
+mod hostile;
 mod io_thread;
 mod loaded;
 mod messages;

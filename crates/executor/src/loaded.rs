@@ -162,7 +162,12 @@ impl Loaded {
     /// Whether a peer may announce something for `instance` now: the running one or the next.
     pub fn may_announce(&self, instance: u32) -> bool {
         let launched = self.launched();
-        instance == launched || instance + 1 == launched
+        instance == launched || self.is_running(instance)
+    }
+
+    /// Whether that is the instance that runs, or ran last. The number is a peer's: it may be any.
+    pub fn is_running(&self, instance: u32) -> bool {
+        instance.checked_add(1) == Some(self.launched())
     }
 
     /// The receive `op` may land from now on.
@@ -175,7 +180,18 @@ impl Loaded {
     /// Whether `op` is posted for `instance`, and the bytes received so far.
     pub fn received(&self, op: u32, instance: u32) -> Option<u64> {
         let state = &self.states[op as usize];
-        (state.posted.load(Ordering::Acquire) == instance + 1).then(|| state.received.load(Ordering::Relaxed))
+        let posted = instance.checked_add(1) == Some(state.posted.load(Ordering::Acquire));
+        posted.then(|| state.received.load(Ordering::Relaxed))
+    }
+
+    /// All of receive `op` is there: nothing more may land.
+    pub fn close(&self, op: u32) {
+        self.states[op as usize].posted.store(0, Ordering::Release);
+    }
+
+    /// Whether `op` of `instance` is complete.
+    pub fn is_done(&self, op: u32, instance: u32) -> bool {
+        instance.checked_add(1) == Some(self.states[op as usize].done.load(Ordering::Acquire))
     }
 
     /// `bytes` more landed for `op`; the sum.

@@ -178,6 +178,7 @@ fn verify(expected: Hmac<Sha256>, proof: &[u8]) -> Result<(), HandshakeError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn run(secret_a: &[u8], secret_b: &[u8], here: Rank) -> Result<Rank, HandshakeError> {
         let connector = Connector::new(secret_a, Rank(3), Rank(1), [7; NONCE_BYTES]);
@@ -226,5 +227,47 @@ mod tests {
         let acceptor = Acceptor::handle_hello(b"job", Rank(1), &connector.hello(), [9; NONCE_BYTES]).unwrap();
         let own: [u8; PROOF_BYTES] = acceptor.challenge()[8 + NONCE_BYTES..].try_into().unwrap();
         assert_eq!(acceptor.handle_proof(&own), Err(HandshakeError::WrongSecret));
+    }
+
+    proptest! {
+        /// A stranger who sends anything at all could get in, or bring the door down.
+        #[test]
+        fn no_stranger_gets_in(hello: [[u8; 8]; 6], proof: [u8; PROOF_BYTES], challenge: [[u8; 8]; 9], ours in 0u8..3) {
+            let mut hello: [u8; HELLO_BYTES] = hello.concat().try_into().unwrap();
+            if ours > 0 {
+                hello[..8].copy_from_slice(&MAGIC);
+                hello[12..16].copy_from_slice(&1u32.to_le_bytes());
+            }
+            let acceptor = Acceptor::handle_hello(b"job", Rank(1), &hello, [9; NONCE_BYTES]);
+            prop_assert_eq!(acceptor.is_ok(), ours > 0);
+            if let Ok(acceptor) = acceptor {
+                prop_assert_eq!(acceptor.handle_proof(&proof), Err(HandshakeError::WrongSecret));
+            }
+            let mut challenge: [u8; CHALLENGE_BYTES] = challenge.concat().try_into().unwrap();
+            if ours > 1 {
+                challenge[..8].copy_from_slice(&MAGIC);
+            }
+            let connector = Connector::new(b"job", Rank(3), Rank(1), [7; NONCE_BYTES]);
+            prop_assert!(connector.handle_challenge(&challenge).is_err());
+        }
+
+        /// Who recorded a rank's handshake could play it back, whole or changed in one bit.
+        #[test]
+        fn a_recorded_handshake_is_worth_nothing(fresh: [u8; NONCE_BYTES], bit in 0..(HELLO_BYTES + PROOF_BYTES) * 8) {
+            let connector = Connector::new(b"job", Rank(3), Rank(1), [7; NONCE_BYTES]);
+            let hello = connector.hello();
+            let before = Acceptor::handle_hello(b"job", Rank(1), &hello, [9; NONCE_BYTES]).unwrap();
+            let proof = connector.handle_challenge(&before.challenge()).unwrap();
+            prop_assume!(fresh != [9; NONCE_BYTES]);
+            let again = Acceptor::handle_hello(b"job", Rank(1), &hello, fresh).unwrap();
+            prop_assert_eq!(again.handle_proof(&proof), Err(HandshakeError::WrongSecret));
+
+            let mut said = [&hello[..], &proof].concat();
+            said[bit / 8] ^= 1 << (bit % 8);
+            let (hello, proof) = said.split_first_chunk().unwrap();
+            let admitted = Acceptor::handle_hello(b"job", Rank(1), hello, [9; NONCE_BYTES])
+                .and_then(|acceptor| acceptor.handle_proof(proof.try_into().unwrap()));
+            prop_assert!(admitted.is_err());
+        }
     }
 }

@@ -43,8 +43,9 @@ impl Liveness {
         Self { ask_after, silence_max, polled: now, silence: Duration::ZERO, asked: false }
     }
 
-    /// Something came from the peer, whatever it says.
-    pub fn handle_arrival(&mut self) {
+    /// Something came from the peer by `now`, whatever it says.
+    pub fn handle_arrival(&mut self, now: Duration) {
+        self.polled = now;
         self.silence = Duration::ZERO;
         self.asked = false;
     }
@@ -61,7 +62,7 @@ impl Liveness {
             return Action::Wait;
         }
         if !awaited() {
-            self.handle_arrival();
+            self.handle_arrival(now);
             return Action::Wait;
         }
         if self.asked {
@@ -133,7 +134,7 @@ mod tests {
             assert_eq!(action, Action::Ask);
             now = asked + (LIMIT / 10) * 8;
             assert_eq!(run(&mut peer, asked, now, true), None);
-            peer.handle_arrival();
+            peer.handle_arrival(now);
         }
     }
 
@@ -143,7 +144,7 @@ mod tests {
         let mut peer = Liveness::new(LIMIT, Duration::ZERO);
         assert_eq!(peer.poll(LIMIT * 100, || true), Action::Ask);
         assert_eq!(peer.poll(LIMIT * 200, || true), Action::Wait);
-        peer.handle_arrival();
+        peer.handle_arrival(LIMIT * 200);
         assert_eq!(peer.poll(LIMIT * 200 + TICK, || true), Action::Wait);
     }
 
@@ -157,7 +158,7 @@ mod tests {
             for (pass_ms, awaited, speaks) in steps {
                 now += Duration::from_millis(pass_ms);
                 if speaks == 0 {
-                    peer.handle_arrival();
+                    peer.handle_arrival(now);
                     (heard, asked) = (now, false);
                 }
                 match peer.poll(now, || awaited) {

@@ -20,7 +20,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net as unix;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -30,6 +30,8 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 const CALLERS_MAX: usize = 64;
 /// How often the door looks whether it must close.
 const DOOR_POLL: Duration = Duration::from_millis(100);
+/// Callers that were turned away are logged in so many lines a second; then their number.
+const LOG_LINES_MAX: u32 = 5;
 /// Pause between calls to a door that does not answer yet.
 const CALL_AGAIN: Duration = Duration::from_millis(50);
 
@@ -202,6 +204,7 @@ fn keep_door(
     admitted: &mpsc::Sender<(Rank, Stream)>,
 ) {
     let callers = Arc::new(AtomicUsize::new(0));
+    let log = Arc::new(Log::new(identity.rank));
     let timeout = rustix::event::Timespec { tv_sec: 0, tv_nsec: DOOR_POLL.as_nanos() as _ };
     while !closing.load(Ordering::Relaxed) {
         let mut fds = [PollFd::new(tcp, PollFlags::IN), PollFd::new(local, PollFlags::IN)];
@@ -209,24 +212,32 @@ fn keep_door(
             continue;
         }
         let mut heard = Vec::new();
-        if let Ok((stream, from)) = tcp.accept() {
+        let (remote, near) = (tcp.accept(), local.accept());
+        for error in [remote.as_ref().err(), near.as_ref().err()].into_iter().flatten() {
+            // Out of descriptors, say: the caller stays at the door, and asking again at once would burn a core.
+            if !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::ConnectionAborted) {
+                thread::sleep(DOOR_POLL);
+            }
+        }
+        if let Ok((stream, from)) = remote {
             heard.push((Stream::Tcp(stream), from.to_string()));
         }
-        if let Ok((stream, _)) = local.accept() {
+        if let Ok((stream, _)) = near {
             heard.push((Stream::Unix(stream), "this host".into()));
         }
         for (stream, from) in heard {
             if callers.fetch_add(1, Ordering::Relaxed) >= CALLERS_MAX {
                 callers.fetch_sub(1, Ordering::Relaxed);
-                turn_away(identity.rank, &from, &"too many callers at once");
+                log.turn_away(&from, &"too many callers at once");
                 continue;
             }
-            let (identity, admitted, callers) = (identity.clone(), admitted.clone(), Arc::clone(&callers));
+            let (identity, admitted) = (identity.clone(), admitted.clone());
+            let (callers, log) = (Arc::clone(&callers), Arc::clone(&log));
             let hearing = thread::Builder::new().name("hocket-caller".into()).spawn(move || {
                 match admit(&identity, stream) {
                     // The mesh may be complete and gone; then dropping the stream turns the caller away.
                     Ok(link) => drop(admitted.send(link)),
-                    Err(why) => turn_away(identity.rank, &from, &why),
+                    Err(why) => log.turn_away(&from, &why),
                 }
                 callers.fetch_sub(1, Ordering::Relaxed);
             });
@@ -237,9 +248,37 @@ fn keep_door(
     }
 }
 
-fn turn_away(rank: Rank, from: &str, why: &dyn std::fmt::Display) {
-    // Standard error is the log of last resort; failing to write there must not stop the job.
-    drop(writeln!(io::stderr(), "hocket: rank {rank} turned away a connection from {from}: {why}"));
+/// Says on standard error who was turned away, in bounded lines: a thousand strangers a second must not fill a disk.
+struct Log {
+    rank: Rank,
+    /// When the current second began, lines in it, callers that got none.
+    state: Mutex<(Instant, u32, u64)>,
+}
+
+impl Log {
+    fn new(rank: Rank) -> Self {
+        Self { rank, state: Mutex::new((Instant::now(), 0, 0)) }
+    }
+
+    fn turn_away(&self, from: &str, why: &dyn std::fmt::Display) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let (began, lines, unsaid) = &mut *state;
+        if began.elapsed() >= Duration::from_secs(1) {
+            (*began, *lines) = (Instant::now(), 0);
+        }
+        if *lines == LOG_LINES_MAX {
+            *unsaid += 1;
+            return;
+        }
+        *lines += 1;
+        let more = match std::mem::take(unsaid) {
+            0 => String::new(),
+            unsaid => format!(" (and {unsaid} more before it)"),
+        };
+        let rank = self.rank;
+        // Standard error is the log of last resort; failing to write there must not stop the job.
+        drop(writeln!(io::stderr(), "hocket: rank {rank} turned away a connection from {from}: {why}{more}"));
+    }
 }
 
 fn nonce() -> io::Result<[u8; NONCE_BYTES]> {

@@ -133,3 +133,47 @@ fn one_side_in_the_clear_is_refused() {
         assert!(zero.is_err() && one.is_err(), "{tls:?}");
     }
 }
+
+/// What a caller sends first, taken from the wire.
+fn first_flight() -> Vec<u8> {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let caller = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (mut tap, _) = listener.accept().unwrap();
+    let calling = thread::spawn(move || {
+        TlsStream::connect(caller, &Credentials::new().unwrap(), Instant::now() + TIMEOUT).map(|_| ())
+    });
+    let mut bytes = vec![0; 4096];
+    let have = tap.read(&mut bytes).unwrap();
+    drop(tap);
+    assert!(calling.join().unwrap().is_err());
+    bytes.truncate(have);
+    bytes
+}
+
+/// Bytes of strangers are the first that TLS parses: they could crash a rank, or hold it.
+#[test]
+fn damaged_handshakes_end_in_an_error() {
+    let flight = first_flight();
+    let credentials = Credentials::new().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut random = |end: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 11) as usize % end
+    };
+    for _ in 0..500 {
+        let mut stranger = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (door, _) = listener.accept().unwrap();
+        let mut bytes = flight.clone();
+        for _ in 0..=random(8) {
+            let at = random(bytes.len());
+            bytes[at] = random(256) as u8;
+        }
+        bytes.truncate(1 + random(bytes.len()));
+        stranger.write_all(&bytes).unwrap();
+        stranger.shutdown(std::net::Shutdown::Write).unwrap();
+        assert!(TlsStream::accept(door, &credentials, Instant::now() + TIMEOUT).is_err());
+    }
+}

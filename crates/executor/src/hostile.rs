@@ -1,0 +1,222 @@
+//! Millions of frames from a peer that knows the secret and means harm, or is broken: each ends in a refusal or in nothing.
+//!
+//! Frames go through a socket, the receiver and the checks against the programs, as in a job. Deterministic from a seed.
+//!
+//! ```console
+//! $ cargo test --release -p hocket-executor hostile -- --ignored --nocapture
+//! ```
+
+use crate::arrival::Arrival;
+use crate::compile::compile;
+use crate::core::Core;
+use crate::loaded::Loaded;
+use crate::peer::Peer;
+use hocket_ids::{Rank, Tag};
+use hocket_program::{BufferKind, DType, Op, Program, RankBuilder, ReduceOp, Slice};
+use hocket_protocol::checksum::seal;
+use hocket_protocol::frame::{ABORT_BYTES_MAX, Data, Frame, HEADER_BYTES, PAYLOAD_BYTES_MAX};
+use hocket_wire::memory::{Allocation, Arena};
+use hocket_wire::poll::Waker;
+use hocket_wire::shm::mailbox::{Sleeping, reserved_bytes};
+use hocket_wire::tcp::{Receiver, Stream};
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Elements of each program's buffer.
+const ELEMENTS: usize = 600;
+/// Frames that one rank judges before a fresh one takes its place.
+const FRAMES_OF_A_WORLD: u64 = 20_000;
+/// How much the process may grow while it is attacked.
+const GROWTH_BYTES_MAX: usize = 256 << 20;
+/// What a program's memory holds before anything lands.
+const UNTOUCHED: u8 = 0x5a;
+
+/// Marsaglia's xorshift64.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        (self.next() >> 11) % end
+    }
+
+    fn one_of<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.below(from.len() as u64) as usize]
+    }
+}
+
+/// Rank 0 of three, attacked by rank 1: program 0 runs, program 1 is loaded, more are not.
+struct World {
+    core: Core,
+    /// Of program 1, which nothing may touch.
+    idle: Allocation,
+    _running: Allocation,
+}
+
+impl World {
+    fn new() -> Self {
+        let arena = Arena::new(reserved_bytes(1)).unwrap();
+        let core = Core::new(Rank(0), 0, Sleeping::new(arena.mapping()), Waker::new().unwrap(), None);
+        let peer = |rank| Some(Peer::new(Rank(rank), "h".into(), None, 0, false));
+        assert!(core.peers.set(vec![None, peer(1), peer(2)]).is_ok());
+        let mut memory = Vec::new();
+        for _ in 0..2 {
+            let allocation = arena.allocate(ELEMENTS * 4).unwrap();
+            allocation.region().as_bytes_mut().fill(UNTOUCHED);
+            let instructions = compile(&program(), Rank(0), &[allocation.region().clone()], &[]).unwrap();
+            core.add(|number| Loaded::new(number, "bucket".into(), 0, instructions, 0, Vec::new()));
+            memory.push(allocation);
+        }
+        let running = core.program(0).unwrap();
+        assert!(running.claim(0));
+        core.start(&running);
+        let idle = memory.pop().unwrap();
+        Self { core, idle, _running: memory.pop().unwrap() }
+    }
+}
+
+/// Rank 0 receives from 1 (stored, converted, reduced, empty) and from 2, sends to both, and waits between.
+fn program() -> Program {
+    let mut ranks = Vec::new();
+    for own in 0..3u32 {
+        let mut b = RankBuilder::new();
+        let buffer = b.buffer("bucket", DType::F32, ELEMENTS, BufferKind::Bound);
+        let mut tag = 0;
+        for other in [1, 2] {
+            for (wire, reduce, len) in [
+                (DType::F32, None, 100),
+                (DType::F16, None, 50),
+                (DType::F16, Some(ReduceOp::Sum), 50),
+                (DType::F32, None, 0),
+                (DType::F32, Some(ReduceOp::Sum), 100),
+            ] {
+                tag += 2;
+                let start = if other == 1 { 0 } else { 300 };
+                let (slice, count) = (Slice::new(buffer, start, start + len), None);
+                let (there, back) = (Tag::from_index(tag), Tag::from_index(tag + 1));
+                let peer = if own == 0 { Rank(other) } else { Rank(0) };
+                if own == 0 {
+                    b.push(Op::Recv { dst: slice, wire, reduce, peer, tag: there, count }, None);
+                    b.push(Op::Send { src: slice, wire, peer, tag: back, count }, None);
+                } else if own == other {
+                    b.push(Op::Send { src: slice, wire, peer, tag: there, count }, None);
+                    b.push(Op::Recv { dst: slice, wire, reduce: None, peer, tag: back, count }, None);
+                }
+            }
+        }
+        ranks.push(b.finish());
+    }
+    Program { name: "hostile".into(), ranks, ..Program::default() }
+}
+
+/// A frame, and what follows it.
+fn frame(random: &mut Random, bytes: &mut Vec<u8>) {
+    bytes.clear();
+    let (program, op) = (random.one_of(&[0, 0, 0, 0, 1, 1, 2, u32::MAX]), random.below(24) as u32);
+    let instance = random.one_of(&[0, 0, 0, 0, 1, 2, u32::MAX, u32::MAX - 1]);
+    let payload_bytes = random.one_of(&[0, 1, 2, 4, 100, 200, 400, 400, PAYLOAD_BYTES_MAX as u32, u32::MAX]);
+    let offset_bytes = random.one_of(&[0, 0, 0, 2, 4, 100, 400, u64::MAX, u64::MAX - 400]);
+    let mut header = match random.below(12) {
+        0 => std::array::from_fn(|_| random.next() as u8),
+        1..7 => Frame::Data(Data { program, instance, op, offset_bytes, payload_bytes }).encode(),
+        7 | 8 => Frame::ClearToSend { program, instance, op }.encode(),
+        9 => Frame::Abort { payload_bytes: payload_bytes.min(ABORT_BYTES_MAX as u32 + 1) }.encode(),
+        10 => Frame::Bye.encode(),
+        _ => random.one_of(&[Frame::Ask, Frame::Alive]).encode(),
+    };
+    let follows = (random.below(3) > 0).then_some(payload_bytes.min(random.one_of(&[400, 1000])));
+    let payload: Vec<u8> = (0..follows.unwrap_or(0)).map(|at| at as u8).collect();
+    if random.below(4) == 0 {
+        seal(&mut header, &payload);
+    }
+    if random.below(4) == 0 {
+        let bit = random.below(HEADER_BYTES as u64 * 8) as usize;
+        header[bit / 8] ^= 1 << (bit % 8);
+    }
+    bytes.extend_from_slice(&header);
+    if Frame::decode(&header).is_ok_and(|frame| frame.payload_bytes() > 0) {
+        bytes.extend_from_slice(&payload);
+    }
+}
+
+fn resident_bytes() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
+}
+
+/// Sends so many frames; returns how many were refused.
+fn attack(frames: u64, seed: u64, progress: impl Fn(u64)) -> u64 {
+    let mut random = Random(seed);
+    let (mut theirs, ours) = UnixStream::pair().unwrap();
+    ours.set_nonblocking(true).unwrap();
+    let mut stream = Stream::Unix(ours.try_clone().unwrap());
+    let mut rest = ours;
+    let (mut refused, mut bytes, mut drained) = (0, Vec::new(), vec![0; 1 << 16]);
+    let mut world = World::new();
+    let mut grown_from = None;
+    let checksums = |at: u64| at.is_multiple_of(3);
+    let (mut receiver, mut landing) = (Receiver::new(false), None);
+    for at in 0..frames {
+        frame(&mut random, &mut bytes);
+        theirs.write_all(&bytes).unwrap();
+        let peer = world.core.peer(Rank(1));
+        let outcome = {
+            let mut arrival = Arrival::new(&world.core, peer, &mut landing);
+            receiver.receive(&mut stream, &mut arrival, 1 << 20)
+        };
+        if let Ok(more) = outcome {
+            assert!(!more, "frame {at} of seed {seed} is never done");
+        } else {
+            refused += 1;
+            while rest.read(&mut drained).is_ok_and(|have| have > 0) {}
+            (receiver, landing) = (Receiver::new(checksums(at)), None::<Arc<Loaded>>);
+        }
+        if (at + 1).is_multiple_of(FRAMES_OF_A_WORLD) {
+            let idle = world.idle.region().as_bytes();
+            assert!(
+                idle.iter().all(|&byte| byte == UNTOUCHED),
+                "before frame {at} of seed {seed}: landed unasked"
+            );
+            (receiver, landing) = (Receiver::new(checksums(at)), None);
+            while rest.read(&mut drained).is_ok_and(|have| have > 0) {}
+            world = World::new();
+            let grown = resident_bytes();
+            let before = *grown_from.get_or_insert(grown);
+            assert!(
+                grown < before + GROWTH_BYTES_MAX,
+                "{before} to {grown} bytes after frame {at} of seed {seed}"
+            );
+            progress(at + 1);
+        }
+    }
+    refused
+}
+
+/// A broken or hostile rank could crash the others, write where nothing was asked for, or fill their memory.
+#[test]
+fn hostile_frames_do_no_harm() {
+    let refused = attack(60_000, 0x9e37_79b9_7f4a_7c15, |_| ());
+    assert!(refused > 20_000, "only {refused} were refused: most frames were harmless");
+}
+
+/// The same, ten million times.
+#[test]
+#[ignore = "a minute in release mode"]
+fn ten_million_hostile_frames_do_no_harm() {
+    let (started, frames) = (Instant::now(), 10_000_000);
+    let refused = attack(frames, 0x2545_f491_4f6c_dd1d, |done| {
+        if done.is_multiple_of(1_000_000) {
+            println!("{done} of {frames} frames, {:.0?}", started.elapsed().max(Duration::from_secs(1)));
+        }
+    });
+    println!("{refused} of {frames} were refused, the others changed nothing that they must not");
+    assert!(refused > frames / 3);
+}
