@@ -24,6 +24,8 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// Of the open messages.
+const MESSAGE_TAG: u64 = 5;
 /// Elements of each program's buffer.
 const ELEMENTS: usize = 600;
 /// Frames that one rank judges before a fresh one takes its place.
@@ -53,12 +55,13 @@ impl Random {
     }
 }
 
-/// Rank 0 of three, attacked by rank 1: program 0 runs, program 1 is loaded, more are not.
+/// Rank 0 of three, attacked by rank 1: program 0 runs, program 1 is loaded, more are not; messages are open.
 struct World {
     core: Core,
     /// Of program 1, which nothing may touch.
     idle: Allocation,
     _running: Allocation,
+    _message: Allocation,
 }
 
 impl World {
@@ -78,8 +81,15 @@ impl World {
         let running = core.program(0).unwrap();
         assert!(running.claim(0));
         core.start(&running);
+        let region = arena.allocate(400).unwrap();
+        for from in [Some(Rank(1)), None, Some(Rank(2))] {
+            core.receive_message(from, MESSAGE_TAG, region.region().clone(), false);
+        }
+        for to in [1, 2] {
+            core.send_message(Rank(to), MESSAGE_TAG, region.region().clone(), false);
+        }
         let idle = memory.pop().unwrap();
-        Self { core, idle, _running: memory.pop().unwrap() }
+        Self { core, idle, _running: memory.pop().unwrap(), _message: region }
     }
 }
 
@@ -124,12 +134,17 @@ fn frame(random: &mut Random, bytes: &mut Vec<u8>) {
     let instance = random.one_of(&[0, 0, 0, 0, 1, 2, u32::MAX, u32::MAX - 1]);
     let payload_bytes = random.one_of(&[0, 1, 2, 4, 100, 200, 400, 400, PAYLOAD_BYTES_MAX as u32, u32::MAX]);
     let offset_bytes = random.one_of(&[0, 0, 0, 2, 4, 100, 400, u64::MAX, u64::MAX - 400]);
-    let mut header = match random.below(12) {
+    let mut header = match random.below(14) {
         0 => std::array::from_fn(|_| random.next() as u8),
         1..7 => Frame::Data(Data { program, instance, op, offset_bytes, payload_bytes }).encode(),
         7 | 8 => Frame::ClearToSend { program, instance, op }.encode(),
         9 => Frame::Abort { payload_bytes: payload_bytes.min(ABORT_BYTES_MAX as u32 + 1) }.encode(),
         10 => Frame::Bye.encode(),
+        11 => {
+            let bytes = random.one_of(&[400, 400, 0, 8, u64::MAX]);
+            Frame::Offer { send: op, tag: random.one_of(&[MESSAGE_TAG, 0]), bytes }.encode()
+        }
+        12 => Frame::Accept { send: random.below(6) as u32, receive: instance }.encode(),
         _ => random.one_of(&[Frame::Ask, Frame::Alive]).encode(),
     };
     let follows = (random.below(3) > 0).then_some(payload_bytes.min(random.one_of(&[400, 1000])));
