@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from hocket.errors import Error
 
 DEFAULT_SIZES_BYTES = (4_000, 64_000, 1_000_000, 25_000_000)
 DEFAULT_FACTOR = 4.0
+FILE_COLUMNS = 120
 MEGA = 1e6
 GIGA = 1e9
 
@@ -167,7 +169,8 @@ def _collective(what: str, doc: str) -> None:
         )
         result = measure(request, world=world)
         click.echo(table.head(result))
-        Console().print(table.table(result))
+        # A file has room for every column; a terminal says how much it has.
+        Console(width=None if sys.stdout.isatty() else FILE_COLUMNS).print(table.table(result))
         if out is not None:
             out.write_bytes(msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n")
         if plot is not None:
