@@ -19,6 +19,7 @@ pub enum What {
     ReduceScatter,
 }
 
+/// In the order of the enum: what a number on the wire means.
 const WHATS: [What; 9] = [
     What::Barrier,
     What::Broadcast,
@@ -66,10 +67,9 @@ const NONE: u64 = u64::MAX;
 impl Call {
     /// As published.
     pub fn encode(&self) -> [u64; CALL_WORDS] {
-        let what = WHATS.iter().position(|&each| each == self.what).unwrap_or_default() as u64;
         let reduction = self.reduction.map_or(NONE >> 32, |(op, dtype)| (op as u64) << 8 | dtype as u64);
         [
-            what << 32 | reduction,
+            (self.what as u64) << 32 | reduction,
             self.root.map_or(NONE, |root| root as u64),
             self.bytes as u64,
             self.offset.unwrap_or(NONE),
@@ -103,8 +103,7 @@ fn describe_reduction(word: u32) -> String {
     let op =
         OPS.into_iter().find(|(op, _)| *op as u32 == word >> 8).map_or("another reduction", |(_, name)| name);
     let dtype = DType::ALL.into_iter().find(|each| *each as u32 == word & 0xff);
-    let dtype = dtype.map_or_else(String::new, |dtype| format!("{dtype:?}").to_lowercase());
-    format!(" ({op}, {dtype})")
+    format!(" ({op}, {})", dtype.map_or("", DType::name))
 }
 
 impl fmt::Display for What {

@@ -22,10 +22,7 @@ impl Communicator {
         if own == root {
             return self.run(call, watch, |group, step| group.share(&call, Some(bytes), &mut [], step));
         }
-        let mut outputs: Vec<Option<&mut [u8]>> = (0..self.len()).map(|_| None).collect();
-        if let Some(output) = outputs.get_mut(root) {
-            *output = Some(bytes);
-        }
+        let mut outputs = self.from_one(root, bytes);
         self.run(call, watch, |group, step| group.share(&call, None, &mut outputs, step))
     }
 
@@ -37,8 +34,7 @@ impl Communicator {
         watch: Watch<'_>,
     ) -> Result<(), Error> {
         let call = moving(What::AllGather, None, input.len());
-        let mut outputs: Vec<Option<&mut [u8]>> =
-            outputs.iter_mut().map(|output| Some(&mut **output)).collect();
+        let mut outputs = from_all(outputs);
         self.run(call, watch, |group, step| group.share(&call, Some(input), &mut outputs, step))
     }
 
@@ -51,8 +47,7 @@ impl Communicator {
         watch: Watch<'_>,
     ) -> Result<(), Error> {
         let call = moving(What::Gather, Some(root), input.len());
-        let mut outputs: Vec<Option<&mut [u8]>> =
-            outputs.iter_mut().map(|output| Some(&mut **output)).collect();
+        let mut outputs = from_all(outputs);
         self.run(call, watch, |group, step| group.share(&call, Some(input), &mut outputs, step))
     }
 
@@ -65,10 +60,7 @@ impl Communicator {
         watch: Watch<'_>,
     ) -> Result<(), Error> {
         let call = moving(What::Scatter, Some(root), longest(inputs));
-        let mut outputs: Vec<Option<&mut [u8]>> = (0..self.len()).map(|_| None).collect();
-        if let Some(place) = outputs.get_mut(root) {
-            *place = Some(output);
-        }
+        let mut outputs = self.from_one(root, output);
         self.run(call, watch, |group, step| group.deal(&call, inputs, &mut outputs, step))
     }
 
@@ -80,9 +72,17 @@ impl Communicator {
         watch: Watch<'_>,
     ) -> Result<(), Error> {
         let call = moving(What::AllToAll, None, longest(inputs));
-        let mut outputs: Vec<Option<&mut [u8]>> =
-            outputs.iter_mut().map(|output| Some(&mut **output)).collect();
+        let mut outputs = from_all(outputs);
         self.run(call, watch, |group, step| group.deal(&call, inputs, &mut outputs, step))
+    }
+
+    /// Where what the members bring goes: that of the one at `root` alone.
+    fn from_one<'a>(&self, root: usize, output: &'a mut [u8]) -> Vec<Option<&'a mut [u8]>> {
+        let mut outputs: Vec<_> = self.ranks.iter().map(|_| None).collect();
+        if let Some(place) = outputs.get_mut(root) {
+            *place = Some(output);
+        }
+        outputs
     }
 
     fn share(
@@ -176,6 +176,11 @@ impl Communicator {
             theirs: format!("{} with {brought} bytes", call.what),
         }
     }
+}
+
+/// Where what the members bring goes: that of each.
+fn from_all<'a>(outputs: &'a mut [&mut [u8]]) -> Vec<Option<&'a mut [u8]>> {
+    outputs.iter_mut().map(|output| Some(&mut **output)).collect()
 }
 
 fn moving(what: What, root: Option<usize>, bytes: usize) -> Call {

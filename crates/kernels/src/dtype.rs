@@ -19,10 +19,23 @@ impl DType {
     pub const ALL: [Self; 8] =
         [Self::F64, Self::F32, Self::F16, Self::BF16, Self::I64, Self::I32, Self::I8, Self::U8];
 
-    /// The type of that name, which is that of the enum in lower case.
+    /// What it is called: the name in the enum, in lower case.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::F64 => "f64",
+            Self::F32 => "f32",
+            Self::F16 => "f16",
+            Self::BF16 => "bf16",
+            Self::I64 => "i64",
+            Self::I32 => "i32",
+            Self::I8 => "i8",
+            Self::U8 => "u8",
+        }
+    }
+
+    /// The type of that name.
     pub fn parse(name: &str) -> Option<Self> {
-        let names = ["f64", "f32", "f16", "bf16", "i64", "i32", "i8", "u8"];
-        names.into_iter().zip(Self::ALL).find(|(known, _)| *known == name).map(|(_, dtype)| dtype)
+        Self::ALL.into_iter().find(|each| each.name() == name)
     }
 
     /// Bytes of one element.

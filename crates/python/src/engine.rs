@@ -134,20 +134,27 @@ fn part(py: Python<'_>, memory: &Memory, size_bytes: usize) -> PyResult<Region> 
     Ok(region.sub(0, size_bytes))
 }
 
-/// Waits for `program` without the GIL; Ctrl-C ends the wait with its exception.
-pub fn wait(py: Python<'_>, executor: &Executor, program: u32, timeout: Duration) -> PyResult<()> {
+/// Waits without the GIL; Ctrl-C ends the wait with its exception.
+fn interruptible<T: Send>(
+    py: Python<'_>,
+    wait: impl FnOnce(&mut dyn FnMut() -> bool) -> Result<T, Error> + Send,
+) -> PyResult<T> {
     let mut signal = None;
     let outcome = py.detach(|| {
-        executor.wait(program, timeout, || {
+        wait(&mut || {
             signal = raised_signal();
             signal.is_some()
         })
     });
-    match (outcome, signal) {
-        (_, Some(raised)) => Err(raised),
-        (Err(cause), None) => Err(raise(py, &cause)),
-        (Ok(_), None) => Ok(()),
+    match signal {
+        Some(raised) => Err(raised),
+        None => outcome.map_err(|cause| raise(py, &cause)),
     }
+}
+
+/// Waits for `program`, as `interruptible`.
+pub fn wait(py: Python<'_>, executor: &Executor, program: u32, timeout: Duration) -> PyResult<()> {
+    interruptible(py, |interrupted| executor.wait(program, timeout, interrupted)).map(drop)
 }
 
 #[pymethods]
@@ -317,18 +324,9 @@ impl Engine {
 
     fn wait_message(&self, py: Python<'_>, number: u32, timeout_s: f64) -> PyResult<u32> {
         let timeout = duration(py, timeout_s)?;
-        let mut signal = None;
-        let outcome = py.detach(|| {
-            self.executor.wait_message(number, timeout, || {
-                signal = raised_signal();
-                signal.is_some()
-            })
-        });
-        match (outcome, signal) {
-            (_, Some(raised)) => Err(raised),
-            (Err(cause), None) => Err(raise(py, &cause)),
-            (Ok(peer), None) => Ok(peer.map_or(u32::MAX, |rank| rank.0)),
-        }
+        let wait =
+            |interrupted: &mut dyn FnMut() -> bool| self.executor.wait_message(number, timeout, interrupted);
+        Ok(interruptible(py, wait)?.map_or(u32::MAX, |rank| rank.0))
     }
 
     fn non_finite(&self) -> Vec<(u32, u32, usize)> {

@@ -5,6 +5,7 @@
 
 use crate::engine::{Engine, Memory, duration, raised_signal};
 use crate::exceptions::error;
+use crate::kernels::{slice, slice_mut};
 use hocket_executor::Engine as Executor;
 use hocket_host::{AREA_BYTES, Communicator, Error, Member, OPS};
 use hocket_ids::Rank;
@@ -27,19 +28,13 @@ pub struct HostGroup {
 }
 
 fn bytes<'a>((address, len): Lent) -> &'a [u8] {
-    if len == 0 {
-        return &[];
-    }
     // SAFETY: the module's invariant.
-    unsafe { std::slice::from_raw_parts(address as *const u8, len) }
+    unsafe { slice(address as *const u8, len) }
 }
 
 fn bytes_mut<'a>((address, len): Lent) -> &'a mut [u8] {
-    if len == 0 {
-        return &mut [];
-    }
     // SAFETY: the module's invariant.
-    unsafe { std::slice::from_raw_parts_mut(address as *mut u8, len) }
+    unsafe { slice_mut(address as *mut u8, len) }
 }
 
 fn all<'a>(lent: Vec<Lent>) -> Vec<&'a [u8]> {
@@ -51,9 +46,8 @@ fn all_mut<'a>(lent: Vec<Lent>) -> Vec<&'a mut [u8]> {
 }
 
 fn reduction(py: Python<'_>, op: &str, dtype: &str) -> PyResult<(ReduceOp, DType)> {
-    let known = DType::ALL.into_iter().find(|each| format!("{each:?}").to_lowercase() == dtype);
-    let dtype =
-        known.ok_or_else(|| error(py, "UsageError", &format!("there is no element type `{dtype}`")))?;
+    let dtype = DType::parse(dtype)
+        .ok_or_else(|| error(py, "UsageError", &format!("there is no element type `{dtype}`")))?;
     let known = OPS.into_iter().find(|(_, name)| *name == op).map(|(op, _)| op);
     let known = known.ok_or_else(|| error(py, "UsageError", &format!("there is no reduction `{op}`")))?;
     if known.is_bitwise() && dtype.is_float() {

@@ -148,7 +148,7 @@ fn on_buffers<T>(
 ///
 /// # Safety
 /// As of `slice::from_raw_parts`.
-unsafe fn slice<'a>(start: *const u8, len: usize) -> &'a [u8] {
+pub unsafe fn slice<'a>(start: *const u8, len: usize) -> &'a [u8] {
     // SAFETY: the caller's.
     if len == 0 { &[] } else { unsafe { std::slice::from_raw_parts(start, len) } }
 }
@@ -157,7 +157,7 @@ unsafe fn slice<'a>(start: *const u8, len: usize) -> &'a [u8] {
 ///
 /// # Safety
 /// As of `slice::from_raw_parts_mut`.
-unsafe fn slice_mut<'a>(start: *mut u8, len: usize) -> &'a mut [u8] {
+pub unsafe fn slice_mut<'a>(start: *mut u8, len: usize) -> &'a mut [u8] {
     // SAFETY: the caller's.
     if len == 0 { &mut [] } else { unsafe { std::slice::from_raw_parts_mut(start, len) } }
 }

@@ -111,11 +111,6 @@ def measure(
             yield _rate(kernel, footprint_bytes, rounds)
 
 
-def cache_line_ns() -> float | None:
-    """Nanoseconds for a cache line to go from one core to another; None with one core."""
-    return _native.cache_line_ns()
-
-
 def _rate(kernel: Kernel, footprint_bytes: int, rounds: int) -> Rate:
     shares = sum(kernel.inputs) + sum(kernel.outputs)
     unit_bytes = int(footprint_bytes / shares) // UNIT_BYTES * UNIT_BYTES

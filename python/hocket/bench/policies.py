@@ -17,7 +17,6 @@ from typing import Any
 
 from msgspec import Struct
 
-from hocket import _native
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster, Host, Rack
 from hocket.bench import adaptive_gloo
@@ -360,8 +359,3 @@ ROWS: dict[str, Callable[[str], Row]] = {
     "verify": _verify,
 }
 """By the name that `--row` takes."""
-
-
-def cache_line_ns() -> float | None:
-    """How far the cores are from each other just now."""
-    return _native.cache_line_ns()

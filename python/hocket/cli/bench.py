@@ -13,6 +13,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from hocket import _native
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster
 from hocket.errors import Error
@@ -50,6 +51,14 @@ def _place(_context: click.Context, _option: click.Parameter, path: Path | None)
     if path is not None and not path.parent.is_dir():
         raise click.BadParameter(f"there is no folder {path.parent}")
     return path
+
+
+def _cache_line_ns() -> float | None:
+    """How far the cores are from each other just now, which is said before any result; None with one core."""
+    near = _native.cache_line_ns()
+    if near is not None:
+        click.echo(f"a cache line takes {near:.0f} ns from core to core")
+    return near
 
 
 def _write(path: Path | None, result: Any) -> None:
@@ -277,7 +286,7 @@ def policies(*, rows: tuple[str, ...], out: Path | None) -> None:
 
     Example: hocket bench policies --row two_level
     """
-    from hocket.bench.policies import ROWS, cache_line_ns, measure  # noqa: PLC0415  # loads what only this verb needs
+    from hocket.bench.policies import ROWS, measure  # noqa: PLC0415  # loads what only this verb needs
 
     if "list" in rows:
         click.echo("\n".join(ROWS))
@@ -285,9 +294,7 @@ def policies(*, rows: tuple[str, ...], out: Path | None) -> None:
     unknown = next((row for row in rows if row not in ROWS), None)
     if unknown is not None:
         raise click.BadParameter(f"there is no row `{unknown}`: {', '.join(ROWS)}")
-    near = cache_line_ns()
-    if near is not None:
-        click.echo(f"a cache line takes {near:.0f} ns from core to core")
+    near = _cache_line_ns()
     table = Table("row", "what", "measured", "bar", "holds")
     measured = []
     for row in measure(rows or None):
@@ -309,11 +316,9 @@ def kernels(*, rounds: int, out: Path | None) -> None:
 
     Example: hocket bench kernels --json kernels.json
     """
-    from hocket.bench.kernels import cache_line_ns, measure  # noqa: PLC0415  # loads what only this verb needs
+    from hocket.bench.kernels import measure  # noqa: PLC0415  # loads what only this verb needs
 
-    near = cache_line_ns()
-    if near is not None:
-        click.echo(f"a cache line takes {near:.0f} ns from core to core")
+    near = _cache_line_ns()
     table = Table("kernel", "footprint", "moves", "memcpy beside it", "of memcpy", "of bandwidth")
     measured = []
     for rate in measure(rounds=rounds):

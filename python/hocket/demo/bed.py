@@ -19,6 +19,7 @@ from hocket.artefacts.cluster import Cluster
 from hocket.errors import TestbedError
 from hocket.launch import address as addresses
 from hocket.launch import shape
+from hocket.launch.processes import ProcessSpec
 from hocket.launch.testbed import Testbed
 from hocket.launch.testbed.wiring import rack_names
 
@@ -59,6 +60,14 @@ class Bed(Protocol):
 
     def trunk_bytes(self) -> int | None:
         """Bytes that went from one rack to another so far, all racks and both directions; None: not counted."""
+
+
+def ranks(bed: Bed, slots: Sequence[str], argv: Sequence[str]) -> list[ProcessSpec]:
+    """`argv` on each of these hosts, by rank."""
+    return [
+        ProcessSpec(argv=argv, host=host, prefix=bed.command(host), environment=bed.environment)
+        for host in slots
+    ]
 
 
 class NamespaceBed:

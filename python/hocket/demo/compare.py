@@ -19,7 +19,7 @@ from hocket.artefacts.plan import Candidate, Plan
 from hocket.artefacts.profile import Profile
 from hocket.artefacts.trace import RUN_FILE, RunInfo, write_run
 from hocket.demo import training
-from hocket.demo.bed import Bed
+from hocket.demo.bed import Bed, ranks
 from hocket.demo.catalogue import MODELS, STRATEGIES, WARM_UP_STEPS
 from hocket.demo.comparison import Comparison, PlanQuality, median_step_s, quality, row
 from hocket.demo.events import Event
@@ -27,7 +27,6 @@ from hocket.demo.screen import Phase, Screen
 from hocket.demo.training import Trained, Training
 from hocket.errors import UsageError
 from hocket.launch import address as addresses
-from hocket.launch.processes import ProcessSpec
 from hocket.measure.hosts import AGENT, probe_hosts
 from hocket.planners import search
 from hocket.planners.compile import programs
@@ -169,14 +168,8 @@ class _Comparing:
             return self._bed.cluster
         with self._screen.phase("probe the network") as phase:
             store = addresses.join(self._bed.address(self._hosts[0]), self._bed.port())
-            agents = [
-                ProcessSpec(
-                    argv=AGENT, host=host, prefix=self._bed.command(host), environment=self._bed.environment
-                )
-                for host in self._hosts
-            ]
             cluster = probe_hosts(
-                agents,
+                ranks(self._bed, self._hosts, AGENT),
                 store=store,
                 serve=False,
                 progress=lambda done, total, what: phase.advance(done, what, total),

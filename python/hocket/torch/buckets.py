@@ -12,7 +12,7 @@ from hocket.errors import UsageError
 from hocket.planners.compile import bucket_program
 from hocket.torch.gradients import DTYPES
 from hocket.tracing.policy import Policy
-from hocket.tracing.trace import Scene, Tensor, Traced, layout
+from hocket.tracing.trace import Fused, Scene, Tensor, Traced, layout
 from hocket.tracing.trace import bucket_program as traced_program
 
 TORCH_DTYPES = {name: dtype for dtype, name in DTYPES.items()}
@@ -29,6 +29,13 @@ class Spec:
     program: _native.Program
     kernels: Mapping[str, int] = field(default_factory=dict)
     starts: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+    @classmethod
+    def traced(cls, fused: Fused, traced: Traced) -> Spec:
+        """Of what a policy's handlers make."""
+        addresses = {name: each.address for name, each in traced.kernels.items() if each.address is not None}
+        names = tuple(tensor.name for tensor in fused.tensors)
+        return cls(names, fused.dtype, fused.priority, traced.program, addresses, traced.starts)
 
 
 @dataclass(frozen=True)
@@ -88,11 +95,7 @@ def of_policy(
         traced = known.get(signature)
         if traced is None:
             traced = known[signature] = traced_program(policy, fused, scene, name=f"bucket.{at}")
-        addresses = {
-            name: kernel.address for name, kernel in traced.kernels.items() if kernel.address is not None
-        }
-        names = tuple(tensor.name for tensor in fused.tensors)
-        specs.append(Spec(names, fused.dtype, fused.priority, traced.program, addresses, traced.starts))
+        specs.append(Spec.traced(fused, traced))
     return specs, list(known.values())
 
 

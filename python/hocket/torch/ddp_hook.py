@@ -106,14 +106,14 @@ class _Buckets:
             Tensor(name, tuple(each.shape), DTYPES[dtype], order, order)
             for order, (name, each) in enumerate(parameters.items())
         )
-        traced = bucket_program(self._policy, Fused(tensors, at), self._scene, name=f"bucket.{at}")
+        fused = Fused(tensors, at)
+        traced = bucket_program(self._policy, fused, self._scene, name=f"bucket.{at}")
         if traced.guards:
             raise PolicyError(
                 f"{type(self._policy).__name__} decides by what was observed, which DDP's hook does not know\n"
                 "hint: hocket.torch.distribute"
             )
-        addresses = {name: each.address for name, each in traced.kernels.items() if each.address is not None}
-        spec = Spec(tuple(parameters), DTYPES[dtype], at, traced.program, addresses, traced.starts)
+        spec = Spec.traced(fused, traced)
         bucket = buckets.make([spec], parameters, self._process.engine, 0)[0]
         bucket.elements.copy_(grads.buffer())
         buckets.start_states([spec], [bucket], self._process.engine)

@@ -13,7 +13,7 @@ from hocket.bench.collectives import mpirun
 from hocket.bench.collectives.contenders import catalogue
 from hocket.bench.collectives.request import Request
 from hocket.bench.collectives.result import Result
-from hocket.demo.bed import open_bed
+from hocket.demo.bed import open_bed, ranks
 from hocket.errors import Error, UsageError
 from hocket.launch import address as addresses
 from hocket.launch.processes import ProcessSpec
@@ -67,12 +67,8 @@ def _on_cluster(cluster: Cluster, argv: list[str]) -> Outcome:
     with open_bed(cluster) as bed:
         if not bed.carries_any_program:
             raise Error(f"an emulated cluster needs network namespaces: {bed.remarks[0]}")
-        processes = [
-            ProcessSpec(argv=argv, host=host, prefix=bed.command(host), environment=bed.environment)
-            for host in slots
-        ]
         return launch(
-            processes,
+            ranks(bed, slots, argv),
             store=addresses.join(bed.address(slots[0]), bed.port()),
             serve=False,
             quiet_others=True,

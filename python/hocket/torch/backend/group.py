@@ -32,7 +32,7 @@ from hocket.torch.backend import tensors
 from hocket.torch.backend.collectives import Collectives, collectives_of
 from hocket.torch.backend.messages import TAG_BITS
 from hocket.torch.backend.node import Node
-from hocket.torch.backend.works import Task, Tasks, Works, finished
+from hocket.torch.backend.works import Task, Tasks, Works
 
 # For callers that give none; torch's defaults.
 ALL_TO_ALL = AllToAllOptions()
@@ -171,16 +171,13 @@ class Group(ProcessGroup):
         outputs: Sequence[Sequence[torch.Tensor]],
         inputs: Sequence[torch.Tensor],
         opts: Any = ALLGATHER,
-    ) -> Work:
+    ) -> Task:
         """Everyone's tensor, by rank."""
 
         def act(group: Collectives) -> None:
             for gathered, own in zip(outputs, inputs, strict=True):
                 _same_shapes(gathered, own)
-                with (
-                    tensors.contiguous([own], written=False) as (dense,),
-                    tensors.contiguous(gathered, written=True) as into,
-                ):
+                with tensors.between([own], gathered) as ((dense,), into):
                     group.all_gather(tensors.lend(dense), tensors.lend_all(into))
 
         return self._run([*inputs, *outputs[0]], act, outputs[0], opts)
@@ -196,17 +193,14 @@ class Group(ProcessGroup):
         works = [
             self.allgather([gathered], [own], opts) for gathered, own in zip(by_input, inputs, strict=True)
         ]
-        return works[-1] if works else finished([])
+        return Tasks(works)
 
-    def all_gather_single(self, output: torch.Tensor, own: torch.Tensor, opts: Any = ALLGATHER) -> Work:
+    def all_gather_single(self, output: torch.Tensor, own: torch.Tensor, opts: Any = ALLGATHER) -> Task:
         """Everyone's tensor, one after the other."""
         self._check_parts(output, own.numel(), "gathered")
 
         def act(group: Collectives) -> None:
-            with (
-                tensors.contiguous([own], written=False) as (dense,),
-                tensors.contiguous([output], written=True) as (into,),
-            ):
+            with tensors.between([own], [output]) as ((dense,), (into,)):
                 group.all_gather(tensors.lend(dense), tensors.lend_all(self._parts(into)))
 
         return self._run([own, output], act, [output], opts)
@@ -221,7 +215,7 @@ class Group(ProcessGroup):
         works = [
             self.all_gather_single(output, own, opts) for output, own in zip(outputs, inputs, strict=True)
         ]
-        return works[-1] if works else finished([])
+        return Tasks(works)
 
     def gather(  # type: ignore[override]
         self,
@@ -235,10 +229,7 @@ class Group(ProcessGroup):
             _same_shapes(gathered, inputs[0])
 
         def act(group: Collectives) -> None:
-            with (
-                tensors.contiguous(inputs, written=False) as (dense,),
-                tensors.contiguous(gathered, written=True) as into,
-            ):
+            with tensors.between(inputs, gathered) as ((dense,), into):
                 group.gather(tensors.lend(dense), tensors.lend_all(into), opts.rootRank)
 
         return self._run([*inputs, *gathered], act, gathered, opts)
@@ -255,10 +246,7 @@ class Group(ProcessGroup):
             _same_shapes(scattered, outputs[0])
 
         def act(group: Collectives) -> None:
-            with (
-                tensors.contiguous(scattered, written=False) as dense,
-                tensors.contiguous(outputs, written=True) as (into,),
-            ):
+            with tensors.between(scattered, outputs) as (dense, (into,)):
                 group.scatter(tensors.lend_all(dense), tensors.lend(into), opts.rootRank)
 
         return self._run([*scattered, *outputs], act, outputs, opts)
@@ -279,7 +267,7 @@ class Group(ProcessGroup):
 
     def reduce_scatter_single(
         self, output: torch.Tensor, whole: torch.Tensor, opts: Any = REDUCE_SCATTER
-    ) -> Work:
+    ) -> Task:
         """Our part of the reduction."""
         self._check_parts(whole, output.numel(), "scattered")
 
@@ -299,7 +287,7 @@ class Group(ProcessGroup):
         works = [
             self.reduce_scatter_single(out, whole, opts) for out, whole in zip(outputs, inputs, strict=True)
         ]
-        return works[-1] if works else finished([])
+        return Tasks(works)
 
     def alltoall(
         self,
@@ -310,10 +298,7 @@ class Group(ProcessGroup):
         """Tensor *i* goes to rank *i*."""
 
         def act(group: Collectives) -> None:
-            with (
-                tensors.contiguous(inputs, written=False) as dense,
-                tensors.contiguous(outputs, written=True) as into,
-            ):
+            with tensors.between(inputs, outputs) as (dense, into):
                 group.all_to_all(tensors.lend_all(dense), tensors.lend_all(into))
 
         return self._run([*inputs, *outputs], act, outputs, opts)
@@ -333,10 +318,7 @@ class Group(ProcessGroup):
         ]
 
         def act(group: Collectives) -> None:
-            with (
-                tensors.contiguous([whole], written=False) as (dense,),
-                tensors.contiguous([output], written=True) as (into,),
-            ):
+            with tensors.between([whole], [output]) as ((dense,), (into,)):
                 group.all_to_all(
                     tensors.lend_all(dense.split(sizes[1])), tensors.lend_all(into.split(sizes[0]))
                 )
@@ -405,7 +387,7 @@ class Group(ProcessGroup):
         act: Callable[[Collectives], None],
         result: Sequence[torch.Tensor],
         opts: Any,
-    ) -> Work:
+    ) -> Task:
         tensors.check(moved)
         self._calls += 1
         own_s = opts.timeout.total_seconds()
@@ -439,10 +421,7 @@ class Group(ProcessGroup):
         self, group: Collectives, pieces: Sequence[torch.Tensor], output: torch.Tensor, op: Any
     ) -> None:
         name, element = tensors.reduction(output, op)
-        with (
-            tensors.contiguous(pieces, written=False) as dense,
-            tensors.contiguous([output], written=True) as (into,),
-        ):
+        with tensors.between(pieces, [output]) as (dense, (into,)):
             group.reduce_scatter(tensors.lend_all(dense), tensors.lend(into), name, element)
             if op == dist.ReduceOp.AVG:
                 into.div_(self.size())

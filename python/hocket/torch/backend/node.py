@@ -19,8 +19,16 @@ from hocket.launch.rendezvous import SECRET_BYTES, Job, join
 from hocket.settings import Settings
 from hocket.torch.backend.messages import Messages
 
-IDENTITY = ("HOCKET_STORE", "HOCKET_RANK", "HOCKET_WORLD", "HOCKET_LOCAL_RANK", "HOCKET_LOCAL_WORLD")
-"""What `hocket run` says of a job of its own: this one is torch's."""
+IDENTITY = (
+    "HOCKET_STORE",
+    "HOCKET_RANK",
+    "HOCKET_WORLD",
+    "HOCKET_LOCAL_RANK",
+    "HOCKET_LOCAL_WORLD",
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
+)
+"""What launchers say of a job of their own: this one is of the ranks that torch says."""
 
 
 class Node:
@@ -30,7 +38,6 @@ class Node:
         """Every rank must come; RendezvousError names who does not."""
         store.set_timeout(timeout)
         self._store = store
-        settings = Settings.from_environment()
         environment = {name: value for name, value in os.environ.items() if name not in IDENTITY}
         environment |= {
             "RANK": str(rank),
@@ -40,13 +47,11 @@ class Node:
             "TORCHELASTIC_USE_AGENT_STORE": "True",
             "HOCKET_SECRET": self._secret(rank),
         }
-        for name in ("LOCAL_RANK", "LOCAL_WORLD_SIZE"):
-            environment.pop(name, None)
         self.job: Job = join(
             Settings.from_environment(environment), environment=environment, publish=self._publish
         )
         try:
-            self.engine: _native.Engine = self.job.engine(threads=settings.threads)
+            self.engine: _native.Engine = self.job.engine()
         except BaseException:
             self.job.close()
             raise

@@ -81,6 +81,15 @@ def reduction(tensor: torch.Tensor, op: dist.ReduceOp.RedOpType) -> tuple[str, s
 
 
 @contextlib.contextmanager
+def between(
+    inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]
+) -> Iterator[tuple[list[torch.Tensor], list[torch.Tensor]]]:
+    """What a collective reads and what it writes, both as `contiguous`."""
+    with contiguous(inputs, written=False) as dense, contiguous(outputs, written=True) as into:
+        yield dense, into
+
+
+@contextlib.contextmanager
 def contiguous(tensors: Sequence[torch.Tensor], *, written: bool) -> Iterator[list[torch.Tensor]]:
     """The tensors, or copies of those that are not contiguous, which are copied back if `written`."""
     dense = [tensor.detach().resolve_conj().resolve_neg().contiguous() for tensor in tensors]
