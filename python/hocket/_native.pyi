@@ -327,6 +327,23 @@ class Program:
     def ops(self, rank: int) -> list[dict[str, Any]]:
         """By op of a rank: its fields by name; `op` says which it is, slices are (buffer, start, stop)."""
 
+def run_switch(
+    taps: Sequence[int],
+    *,
+    links: Sequence[float | None],
+    ways: Sequence[tuple[Sequence[int], float, float, float]],
+    queue_s: float,
+    reorder: bool,
+    seed: int,
+    control: int,
+    answers: int,
+) -> None:
+    """Carry frames between hosts until `control` ends. `taps`: descriptors of non-blocking TAP devices with offload headers, a host
+    each. `links`: byte/s (None: unlimited). `ways`, row-major by source: links that are crossed, latency and mean jitter in
+    seconds, share that is lost. `queue_s`: what a full queue delays by. `reorder`: jitter may overtake. Every byte read from
+    `control` is answered by a line to `answers`: frames delivered, lost, overflowed, unknown, refused; then bytes by link.
+    UsageError for nonsense; TestbedError when a device is gone."""
+
 def cache_line_ns() -> float | None:
     """Nanoseconds for a cache line to go from one core to another; None with one core."""
 
