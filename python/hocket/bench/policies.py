@@ -77,11 +77,12 @@ def train(asked: Training) -> dict[str, Any]:
         str(asked.steps),
         *asked.arguments,
     ]
-    result: dict[str, Any] = _in_bed(asked.cluster, slots, argv)
+    result: dict[str, Any] = in_bed(asked.cluster, slots, argv)
     return result
 
 
-def _in_bed(cluster: Cluster, slots: Sequence[str], argv: Sequence[str]) -> Any:
+def in_bed(cluster: Cluster, slots: Sequence[str], argv: Sequence[str]) -> Any:
+    """What rank 0 of `argv --out FILE` wrote, a rank on each slot. Raises PeerError with the last words of the rank that failed."""
     with tempfile.TemporaryDirectory(prefix="hocket-bench-") as directory, open_bed(cluster) as bed:
         if not bed.carries_any_program:
             raise PeerError(f"these rows need network namespaces: {bed.remarks[0]}")
