@@ -40,6 +40,18 @@ def test_a_ring_costs_its_way_around(matrix):
 
 @settings(max_examples=30)
 @given(matrices)
+def test_an_announced_ring_costs_its_slowest_pair(matrix):
+    """Orders for Gloo would be chosen by the length of the ring, which is not what it takes."""
+    cluster = clustered(matrix)
+    orders = cost.all_orders(4)
+    found = cost.costs_s("gloo_ring", cluster, orders, 4)
+    for order, seconds in zip(orders, found, strict=True):
+        pairs = [cluster.latency_s[a][b] + cluster.latency_s[b][a] for a, b in pairwise([*order, order[0]])]
+        assert seconds == pytest.approx(6 * max(pairs), rel=0.05)
+
+
+@settings(max_examples=30)
+@given(matrices)
 def test_doubling_costs_its_slowest_chain(matrix):
     """Orders of recursive doubling would be chosen by a number that is not their time: two exchanges, each as slow as its way."""
     cluster = clustered(matrix)
@@ -125,7 +137,7 @@ def test_ranks_take_their_places(program):
         pytest.skip(f"no namespaces or TAP devices here: {error}")
     asked = msgspec.structs.replace(rows.WORKLOADS["gloo"], program=program, calls=2, turns=1)
     cluster = beds.cluster(2)
-    chosen, worst = (0, 4, 7, 1, 5, 3, 2, 6), (0, 3, 4, 1, 6, 7, 2, 5)
+    chosen, worst = cost.extremes("ring", cluster, 64)
     latency = [
         sum(cluster.latency_s[a][b] for a, b in pairwise([*order, order[0]])) for order in (chosen, worst)
     ]

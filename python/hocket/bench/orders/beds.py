@@ -14,12 +14,14 @@ from hocket.artefacts.cluster import Cluster, Host, Rack
 HOSTS = 8
 NEAR_S, FAR_S = (0.1e-3, 0.3e-3), (0.5e-3, 8e-3)
 LINK_BIT_PER_S = 1e9
-SEED = 1
+SEEDS = {2: 20, 4: 7}
+"""By racks. Of 21 seeds in a row each is the one whose predicted gain for a ring over Gloo, worst against chosen, is the median:
+10.5 times for 2 racks (of 4.1 to 13.2), 5.4 times for 4 (of 3.6 to 9.2)."""
 
 
 def cluster(racks: int) -> Cluster:
     """Eight hosts in so many racks."""
-    draws = random.Random(SEED + racks)  # noqa: S311  # an example, not a secret
+    draws = random.Random(SEEDS[racks])  # noqa: S311  # an example, not a secret
     latency_s = [[0.0] * HOSTS for _ in range(HOSTS)]
     for a in range(HOSTS):
         for b in range(a):

@@ -3,12 +3,14 @@
 An algorithm is a list of rounds; a round is messages `(from, to, share of the bytes)` between ranks, each of which goes out when
 its sender has finished the round before. A call is as long as the growth of the ranks' clocks over calls in a row, since one
 call may begin on some ranks before it has ended on others.
+
+Where a library's receiver announces that it is ready for a round only when it has finished the one before (Gloo: `announced`), the
+message also waits for that, and so a ring is as slow as its slowest pair, there and back, in every round.
 """
 
 from __future__ import annotations
 
 import itertools
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -35,7 +37,7 @@ def rounds(algorithm: str, world: int) -> Rounds:
     """
     ranks = range(world)
     match algorithm:
-        case "ring":
+        case "ring" | "gloo_ring":
             return [[(rank, (rank + 1) % world, 1 / world) for rank in ranks]] * (2 * (world - 1))
         case "recursive_doubling":
             return [[(rank, rank ^ bit, 1.0) for rank in ranks] for bit in _bits(world)]
@@ -56,7 +58,9 @@ def costs_s(algorithm: str, cluster: Cluster, orders: Orders, size_bytes: int) -
     for call in range(CALLS):
         if call == CALLS // 2:
             half = clocks
-        clocks = _run(known, clocks, orders, latency_s, size_bytes * second_per_byte)
+        clocks = _run(
+            known, clocks, orders, latency_s, size_bytes * second_per_byte, announced=algorithm == "gloo_ring"
+        )
     growth: Seconds = (clocks.max(axis=1) - half.max(axis=1)) / (CALLS - CALLS // 2)
     return growth
 
@@ -76,13 +80,18 @@ def extremes(algorithm: str, cluster: Cluster, size_bytes: int) -> tuple[tuple[i
     return tuple(map(int, best)), tuple(map(int, worst))
 
 
-def _run(known: Rounds, start: Seconds, orders: Orders, latency_s: Any, whole_s: float) -> Seconds:
+def _run(
+    known: Rounds, start: Seconds, orders: Orders, latency_s: Seconds, whole_s: float, *, announced: bool
+) -> Seconds:
     clocks = start
     for messages in known:
         after = clocks.copy()
         for source, target, share in messages:
-            way_s = latency_s[orders[:, source], orders[:, target]] + share * whole_s
-            after[:, target] = np.maximum(after[:, target], clocks[:, source] + way_s)
+            hosts = orders[:, source], orders[:, target]
+            leaves = clocks[:, source]
+            if announced:
+                leaves = np.maximum(leaves, clocks[:, target] + latency_s[hosts[::-1]])
+            after[:, target] = np.maximum(after[:, target], leaves + latency_s[hosts] + share * whole_s)
         clocks = after
     return clocks
 

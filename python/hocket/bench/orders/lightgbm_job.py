@@ -19,7 +19,7 @@ def train(host: int, order: list[int], machines: list[str], name: str, rounds: i
     try:
         import lightgbm  # noqa: PLC0415  # only this workload needs it
     except ImportError:
-        raise UsageError("LightGBM is not here\nhint: pip install lightgbm") from None
+        raise UsageError("LightGBM is not here\nhint: pip install 'hocket[bench]'") from None
     turn, at = map(int, name.split("/"))
     port = PORT_FIRST + 100 * turn + at
     draws = np.random.default_rng(host)

@@ -71,7 +71,7 @@ WORKLOADS = {
     "gloo": Workload(
         what="Gloo ring all-reduce, 64 KiB: worst / chosen",
         program="gloo",
-        algorithm="ring",
+        algorithm="gloo_ring",
         size_bytes=64 * KILOBYTE,
         calls=20,
         turns=3,
@@ -101,7 +101,7 @@ WORKLOADS = {
     "ddp": Workload(
         what="PyTorch DDP over Gloo, step of a model of 256 KiB: given / chosen",
         program="ddp",
-        algorithm="ring",
+        algorithm="gloo_ring",
         size_bytes=256 * KILOBYTE,
         calls=10,
         turns=3,

@@ -76,6 +76,8 @@ def host_lines(cluster: Cluster) -> tuple[tuple[tuple[str, ...], tuple[str, ...]
         (
             (
                 f"link set {INTERFACE} address {MAC_PREFIX}:{index >> 8:02x}:{index & 0xFF:02x}",
+                # No packets that nobody sent: who draws which lot of loss would depend on when they come.
+                f"link set {INTERFACE} addrgenmode none",
                 f"addr add {wiring.address(index)}/16 dev {INTERFACE}",
                 f"link set {INTERFACE} up",
                 "link set lo up",
