@@ -120,9 +120,7 @@ def _collective(what: str, doc: str) -> None:
     @click.option(
         "--chunk-bytes",
         type=click.IntRange(64),
-        default=524_288,
-        show_default=True,
-        help="The engine's pipelining unit.",
+        help="The engine's pipelining unit; a plan's by default.",
     )
     @click.option(
         "--tcp", is_flag=True, help="Loopback TCP between the ranks, no shared memory, for all contenders."
@@ -152,7 +150,7 @@ def _collective(what: str, doc: str) -> None:
         ours: tuple[str, ...],
         against: tuple[str, ...],
         algorithm: str,
-        chunk_bytes: int,
+        chunk_bytes: int | None,
         tcp: bool,
         cluster_path: Path | None,
         plot: Path | None,
