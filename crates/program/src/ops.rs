@@ -451,6 +451,14 @@ pub enum Contract {
         #[expect(missing_docs)]
         scale: f64,
     },
+    /// After the program, `buffer` of each rank of `group` holds in its i-th equal part what the i-th of them held there
+    /// before.
+    AllGather {
+        /// As above; its length is a multiple of the group's.
+        buffer: BufferId,
+        #[expect(missing_docs)]
+        group: Vec<Rank>,
+    },
     /// After the program, `buffer` of each rank of `group` holds the same bits, which depend on what every one of them held
     /// there before: what lossy compression can promise.
     Same {
@@ -465,7 +473,9 @@ impl Contract {
     /// The buffer and the ranks that it speaks of.
     pub const fn subject(&self) -> (BufferId, &Vec<Rank>) {
         match self {
-            Self::AllReduce { buffer, group, .. } | Self::Same { buffer, group } => (*buffer, group),
+            Self::AllReduce { buffer, group, .. }
+            | Self::AllGather { buffer, group }
+            | Self::Same { buffer, group } => (*buffer, group),
         }
     }
 }
