@@ -14,9 +14,10 @@ from rich.table import Table
 
 from hocket.artefacts import trace as artefact
 from hocket.artefacts.trace import Kind, Trace, kind_name
+from hocket.formats import catalogue
 
-FORMATS = ("chrome",)
-"""Modules of `hocket.formats` that write traces."""
+EXPORTS = ("chrome",)
+"""What `export` writes; `convert` writes all formats."""
 
 
 class KindTotal(Struct, frozen=True, kw_only=True):
@@ -63,7 +64,7 @@ def command() -> None:
 
 @command.command("export")
 @click.argument("directory", type=click.Path(path_type=Path))
-@click.option("--to", "form", type=click.Choice(FORMATS), required=True, help="The format to write.")
+@click.option("--to", "form", type=click.Choice(EXPORTS), required=True, help="The format to write.")
 @click.argument("output", type=click.Path(path_type=Path))
 def export(*, directory: Path, form: str, output: Path) -> None:
     """Write the trace in DIRECTORY to OUTPUT; `chrome` opens in ui.perfetto.dev and chrome://tracing.
@@ -72,6 +73,27 @@ def export(*, directory: Path, form: str, output: Path) -> None:
     """
     slices = importlib.import_module(f"hocket.formats.{form}").write(artefact.read(directory), output)
     click.echo(f"Wrote {slices} slices to {output}")
+
+
+@command.command("convert")
+@click.argument("source", type=click.Path(path_type=Path), metavar="IN")
+@click.argument("output", type=click.Path(path_type=Path), metavar="OUT")
+@click.option(
+    "--to", "form", type=click.Choice(catalogue.WRITABLE), help="The format to write; default: what OUT's name says."
+)
+@click.option("--strict", is_flag=True, help="Refuse malformed records and files that are cut off.")
+def convert(*, source: Path, output: Path, form: str | None, strict: bool) -> None:
+    """Write the trace IN as OUT, in another format, and say what is lost.
+
+    Example: hocket trace convert lenet5-worker0.txt lenet5.parquet
+    """
+    to = form or catalogue.form_of(output)
+    opened = catalogue.open_trace(source, strict=strict)
+    with Console(stderr=True).status(f"converting {source} to {to}"):
+        count = catalogue.convert(opened, output, to)
+    for sentence in [*catalogue.complaints(opened, source), *(f"lost: {each}" for each in catalogue.losses(opened, to))]:
+        click.echo(sentence, err=True)
+    click.echo(f"Wrote {count} records to {output}")
 
 
 @command.command("show")
