@@ -159,6 +159,8 @@ class _Questions:
     def _missing(self, phases: bool, compared: bool) -> list[str]:
         """What could not be asked, and why."""
         said = []
+        if not self.records:
+            said.append("sizes, volumes, arrivals: no messages are in it")
         if self._native:
             said.append("search, update, synchronisation: no parameter server in a trace of this kind")
             said.append("dependencies by type: these records hold times, not dependencies; the critical path is by times")

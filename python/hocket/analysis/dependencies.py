@@ -164,12 +164,12 @@ class PathCount:
 
 
 def _waited_for(rows: Rows, here: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Where the record that each waits for is; -1: it waits for several or none, or it is not there."""
+    """Where the record that each waits for is, of several peers' the first; -1: it waits for several or none, or it is not there."""
     own = np.zeros(len(rows), np.int64)
     wanted = np.zeros(len(here), np.int64)
     there = rows["dep_key"][here] >= 0
-    # Places among the values that there are, so that the three make one number.
-    for name, sought in (("num", "dep_num"), ("key", "dep_key"), ("peer", "peer")):
+    # Places among the values that there are, so that the two make one number.
+    for name, sought in (("num", "dep_num"), ("key", "dep_key")):
         values, place = np.unique(rows[name], return_inverse=True)
         at = np.searchsorted(values, rows[sought][here]).clip(max=len(values) - 1)
         there &= values[at] == rows[sought][here]

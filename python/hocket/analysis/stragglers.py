@@ -18,7 +18,7 @@ class Straggler(Struct, frozen=True, kw_only=True):
     slower_than_median: float
     """1.1: its computation took 1.1 times as long as the median worker's, on average."""
     slowest_share: float
-    """Of iterations in which it was the slowest."""
+    """Of iterations in which it was the slowest; those with several slowest count in parts."""
 
 
 def stragglers(computation: dict[int, tuple[Times, Times]]) -> tuple[Straggler, ...]:
@@ -33,14 +33,15 @@ def stragglers(computation: dict[int, tuple[Times, Times]]) -> tuple[Straggler, 
         return ()
     table = np.stack([_of(numbers, times, shared) for numbers, times in numbered.values()])
     middle = np.maximum(np.median(table, axis=0), 1)
-    slowest = table.argmax(axis=0)
+    slowest = table == table.max(axis=0)
+    slowest = slowest / slowest.sum(axis=0)
     return tuple(
         Straggler(
             node=node,
             iterations=len(shared),
             mean_computation_us=float(table[row].mean()) / 1000,
             slower_than_median=float((table[row] / middle).mean()),
-            slowest_share=float((slowest == row).mean()),
+            slowest_share=float(slowest[row].mean()),
         )
         for row, node in enumerate(numbered)
     )
