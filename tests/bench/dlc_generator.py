@@ -60,4 +60,4 @@ def write(path, records):
 
 
 if __name__ == "__main__":
-    print(write(sys.argv[2], int(sys.argv[1])), "records")
+    write(sys.argv[2], int(sys.argv[1]))

@@ -1,4 +1,4 @@
-//! Lines of SketchDLC's trace format as columns: bytes in, columns and broken rules out. No I/O, no clock.
+//! Lines of `SketchDLC`'s trace format as columns: bytes in, columns and broken rules out. No I/O, no clock.
 //!
 //! This is the inner loop of `hocket.formats.dlc`, which knows files, headers and Arrow. Budget: each byte is looked at
 //! twice (the end of its line, its field), nothing is allocated per line but what the columns grow by.

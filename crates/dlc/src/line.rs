@@ -27,7 +27,7 @@ pub fn read(text: &[u8], nodes: Nodes, columns: &mut Columns) -> Result<(), Brok
     if before.is_some_and(|before| id < before) {
         return Err(broken(0, "id: rises from record to record"));
     }
-    if count < SETUP_FIELDS || count > FIELDS {
+    if !(SETUP_FIELDS..=FIELDS).contains(&count) {
         let rule = format!(
             "a record has {FIELDS} fields, one of the set-up {SETUP_FIELDS}, with a tab between: here {count}"
         );

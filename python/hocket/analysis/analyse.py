@@ -49,7 +49,9 @@ class Analysis(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...]
 
 
-def analyse(paths: Sequence[Path], *, strict: bool = False, progress: Callable[[int], None] | None = None) -> Analysis:
+def analyse(
+    paths: Sequence[Path], *, strict: bool = False, progress: Callable[[int], None] | None = None
+) -> Analysis:
     """Analyse traces of one job. `progress` is told how many records were read.
 
     Raises ArtefactError when one cannot be read, UsageError for several that are no DLC files.
@@ -63,12 +65,16 @@ def analyse(paths: Sequence[Path], *, strict: bool = False, progress: Callable[[
         if isinstance(opened.content, Messages):
             questions.read_messages(opened.content, progress)
         elif len(paths) > 1:
-            raise UsageError(f"{path} is no DLC file\nhint: only the files of a DLC trace, one per node, are analysed together")
+            raise UsageError(
+                f"{path} is no DLC file\nhint: only the files of a DLC trace, one per node, are analysed together"
+            )
         else:
             questions.read_records(opened.content, progress)
         notes += catalogue.complaints(opened, path)
     if questions.late:
-        notes.append(f"{questions.late} records came long after their iteration and are not in times of iterations")
+        notes.append(
+            f"{questions.late} records came long after their iteration and are not in times of iterations"
+        )
     return questions.result(tuple(map(str, paths)), tuple(notes))
 
 
@@ -76,6 +82,7 @@ class _Questions:
     """All questions, and what a trace is asked in parts."""
 
     def __init__(self) -> None:
+        """Nothing is counted yet."""
         self.records = 0
         self.late = 0
         self._sizes, self._volume, self._arrivals = SizeCount(), VolumeCount(), ArrivalCount()
@@ -163,7 +170,9 @@ class _Questions:
             said.append("sizes, volumes, arrivals: no messages are in it")
         if self._native:
             said.append("search, update, synchronisation: no parameter server in a trace of this kind")
-            said.append("dependencies by type: these records hold times, not dependencies; the critical path is by times")
+            said.append(
+                "dependencies by type: these records hold times, not dependencies; the critical path is by times"
+            )
         else:
             if not self._servers:
                 said.append("search, update, synchronisation: no server's file was given")
@@ -172,7 +181,9 @@ class _Questions:
         if not phases and (self._native or self._paths):
             said.append("phases, computation, waiting: no iteration of training is whole")
         if not compared:
-            said.append("stragglers: fewer than two workers with whole iterations, and no server's file with several workers")
+            said.append(
+                "stragglers: fewer than two workers with whole iterations, and no server's file with several workers"
+            )
         return said
 
 

@@ -26,6 +26,7 @@ class ArrivalCount:
     """Counts as rows come."""
 
     def __init__(self) -> None:
+        """Nothing is counted yet."""
         self._waiting: dict[int, np.ndarray[tuple[int], np.dtype[np.int64]]] = {}
         self._gaps: dict[int, Distribution] = {}
 

@@ -72,6 +72,7 @@ class DependencyCount:
     """Counts all records' dependencies."""
 
     def __init__(self) -> None:
+        """Nothing is counted yet."""
         self._times = [Durations() for _ in DEPENDENCY_TYPES]
         self._many = [0] * len(DEPENDENCY_TYPES)
         self._records = [0] * len(DEPENDENCY_TYPES)
@@ -79,7 +80,11 @@ class DependencyCount:
     def add(self, rows: Rows) -> None:
         """Count."""
         training = rows["code"] != dlc.SETUP
-        kinds, several, times_us = rows["dep_type"][training], rows["dep_key"][training] < 0, rows["d_time_us"][training]
+        kinds, several, times_us = (
+            rows["dep_type"][training],
+            rows["dep_key"][training] < 0,
+            rows["d_time_us"][training],
+        )
         for kind, times in enumerate(self._times):
             own = kinds == kind
             many = own & several if kind else np.zeros_like(own)
@@ -104,6 +109,7 @@ class PathCount:
     """Follows one worker's chains in its rows, which hold whole iterations."""
 
     def __init__(self) -> None:
+        """Nothing is counted yet."""
         self._links = {code: Durations() for code in BOUNDS}
         self._last: dict[int, int] = {}
         self._before: tuple[int, int] | None = None
@@ -128,7 +134,10 @@ class PathCount:
         self._before = int(numbers[-1]), int(ended[-1])
         counted = known & (numbers >= 0)
         self._iterations += int(counted.sum())
-        for key, count in zip(*(each.tolist() for each in np.unique(rows["key"][lasts[counted]], return_counts=True)), strict=True):
+        for key, count in zip(
+            *(each.tolist() for each in np.unique(rows["key"][lasts[counted]], return_counts=True)),
+            strict=True,
+        ):
             self._last[key] = self._last.get(key, 0) + count
         here, since = lasts[counted], before[counted]
         for _ in range(CHAIN_MAX):
@@ -157,14 +166,18 @@ class PathCount:
                 links.append(Link(bound=BOUNDS[code], share=durations.total_us / total_us, time=time))
         often = sorted(self._last.items(), key=lambda each: (-each[1], each[0]))[:KEYS_SHOWN_MAX]
         keys = (
-            CriticalKey(layer=key, name=names.get(key, f"key {key}"), iterations_share=count / self._iterations)
+            CriticalKey(
+                layer=key, name=names.get(key, f"key {key}"), iterations_share=count / self._iterations
+            )
             for key, count in often
         )
-        return CriticalPath(node=node, iterations=self._iterations, links=tuple(links), last_layers=tuple(keys))
+        return CriticalPath(
+            node=node, iterations=self._iterations, links=tuple(links), last_layers=tuple(keys)
+        )
 
 
 def _waited_for(rows: Rows, here: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Where the record that each waits for is, of several peers' the first; -1: it waits for several or none, or it is not there."""
+    """Where the record that each waits for is, of several peers' the first; -1: several, none, or one that is not there."""
     own = np.zeros(len(rows), np.int64)
     wanted = np.zeros(len(here), np.int64)
     there = rows["dep_key"][here] >= 0

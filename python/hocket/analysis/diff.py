@@ -44,7 +44,9 @@ def diff(a: Analysis, b: Analysis) -> Diff:
         differences=tuple(differences),
         layers_only_in_a=tuple(name for name in layers[0] if name not in layers[1]),
         layers_only_in_b=tuple(name for name in layers[1] if name not in layers[0]),
-        layers_of_other_size=tuple(name for name, size in layers[0].items() if layers[1].get(name, size) != size),
+        layers_of_other_size=tuple(
+            name for name, size in layers[0].items() if layers[1].get(name, size) != size
+        ),
         pairs_only_in_a=tuple(sorted(pairs[0] - pairs[1])),
         pairs_only_in_b=tuple(sorted(pairs[1] - pairs[0])),
     )
@@ -58,7 +60,7 @@ def _quantities(trace: Analysis) -> Iterator[tuple[str, float | None]]:
     for each in trace.phases:
         worker = f"worker {each.node}: "
         yield worker + "iterations", each.iterations
-        times = {
+        times: dict[str, Summary | None] = {
             "iteration": each.iteration,
             "computation": each.computation,
             "pure computation": each.pure_computation,
@@ -73,12 +75,17 @@ def _quantities(trace: Analysis) -> Iterator[tuple[str, float | None]]:
         yield from _means(f"server {server.node}: ", times)
     for path in trace.critical_paths:
         for link in path.links:
-            yield f"worker {path.node}: critical path, {link.bound.partition(':')[2].strip()}, mean_us", link.time.mean_us
+            yield (
+                f"worker {path.node}: critical path, {link.bound.partition(':')[2].strip()}, mean_us",
+                link.time.mean_us,
+            )
     for bound in trace.launch_path.bounds if trace.launch_path else ():
         yield f"critical path, {bound.bound}, mean_us", bound.time.mean_us
 
 
-def _means(whose: str, times: dict[str, Summary] | dict[str, Summary | None]) -> Iterator[tuple[str, float | None]]:
+def _means(
+    whose: str, times: dict[str, Summary] | dict[str, Summary | None]
+) -> Iterator[tuple[str, float | None]]:
     for name, summary in times.items():
         if summary is not None:
             yield f"{whose}{name}, mean_us", summary.mean_us

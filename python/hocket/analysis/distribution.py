@@ -24,6 +24,7 @@ class Distribution:
     """Whole numbers, 0 or more, and how often each came."""
 
     def __init__(self) -> None:
+        """Nothing is counted yet."""
         self._values = np.zeros(0, np.int64)
         self._counts = np.zeros(0, np.int64)
         self.total = 0
@@ -51,7 +52,11 @@ class Distribution:
         if not len(self._values):
             return None
         cumulative = np.cumsum(self._counts)
-        return int(self._values[np.searchsorted(cumulative, share * cumulative[-1], side="left").clip(max=len(cumulative) - 1)])
+        return int(
+            self._values[
+                np.searchsorted(cumulative, share * cumulative[-1], side="left").clip(max=len(cumulative) - 1)
+            ]
+        )
 
     def cdf(self) -> tuple[Quantile, ...]:
         """The cumulative distribution at CDF_SHARES."""
@@ -62,4 +67,5 @@ class Distribution:
 def _three_digits(values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     digits = np.floor(np.log10(np.maximum(values, 1))).astype(np.int64)
     unit = 10 ** np.maximum(digits - 2, 0)
-    return values // unit * unit
+    rounded: npt.NDArray[np.int64] = values // unit * unit
+    return rounded

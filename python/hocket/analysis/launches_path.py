@@ -1,9 +1,9 @@
 """What bounds an iteration of an all-reduce run: the chain of launches that ends last.
 
-It goes back from the last program that ended on any rank. A program could not start before its last rank was ready; from there on it
-took the network, together with others that were still running. Where one was, the chain goes on from that one's end to its launch;
-where none was, computation on the last rank is what it waited for. Records hold times, so this is what they show, not what was
-declared.
+It goes back from the last program that ended on any rank. A program could not start before its last rank was ready; from there
+on it took the network, together with others that were still running. Where one was, the chain goes on from that one's end to its
+launch; where none was, computation on the last rank is what it waited for. Records hold times, so this is what they show, not what
+was declared.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ def launch_path(ranks: list[list[Iteration]], names: dict[int, str]) -> LaunchPa
 
 def _chain(ranks: list[Iteration], names: dict[int, str]) -> Counter[str]:
     """Nanoseconds of each link of one iteration."""
-    spans: dict[int, tuple[int, int, int]] = {}  # program: ready on the last rank, that rank, end on the last rank
+    spans: dict[
+        int, tuple[int, int, int]
+    ] = {}  # program: ready on the last rank, that rank, end on the last rank
     for rank, iteration in enumerate(ranks):
         for launch in iteration.launches:
             ready, last, end = spans.get(launch.program, (-1, 0, -1))

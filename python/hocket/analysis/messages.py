@@ -80,6 +80,7 @@ class WholeIterations:
     """Cuts parts of a trace, in which iterations begin in order, into parts that hold whole iterations."""
 
     def __init__(self) -> None:
+        """Nothing is counted yet."""
         self._open: Rows = np.zeros(0, list(FIELDS))
         self._closed = -2
         self.late = 0
@@ -95,9 +96,10 @@ class WholeIterations:
         waiting = np.concatenate([self._open, where(rows, ~late)])
         newest = np.quantile(rows["iteration"], NEWEST_SHARE, method="lower")
         over = waiting["iteration"] <= newest - OPEN_ITERATIONS
+        closed: Rows = waiting[over]
         self._open = waiting[~over]
         self._closed = max(self._closed, int(newest) - OPEN_ITERATIONS)
-        return waiting[over]
+        return closed
 
     def rest(self) -> Rows:
         """What is still open at the end of the trace."""

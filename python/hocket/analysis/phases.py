@@ -71,8 +71,12 @@ class PhaseCount:
     """Collects one worker's marks."""
 
     def __init__(self) -> None:
+        """Nothing is counted yet."""
         self._before: tuple[int, int] | None = None
-        self._parts = {name: Durations() for name in ("computation", "pure", "overlapped", "communication", "waiting", "whole")}
+        self._parts = {
+            name: Durations()
+            for name in ("computation", "pure", "overlapped", "communication", "waiting", "whole")
+        }
         self._computation: list[Times] = []
         self._numbers: list[Times] = []
 
@@ -109,7 +113,9 @@ class PhaseCount:
     def result(self, node: int) -> Phases | None:
         """None when no iteration is whole."""
         names = ("whole", "computation", "pure", "overlapped", "communication", "waiting")
-        whole, computation, pure, overlapped, communication, waiting = (self._parts[name].summary() for name in names)
+        whole, computation, pure, overlapped, communication, waiting = (
+            self._parts[name].summary() for name in names
+        )
         if not (whole and computation and pure and overlapped and communication and waiting):
             return None
         rest_us = self._parts["pure"].total_us + self._parts["communication"].total_us

@@ -1,8 +1,9 @@
 """What does a parameter server spend on a key: searching it, waiting for all workers, updating it.
 
-Search is from a pull's arrival to its answer, which the answer's `d_time` says. Where an answer to a push waits for all workers, the
-server is synchronous: synchronisation is from the first to the last push of a key that arrived in the iteration, update from there
-to the first answer. Where it waits for one, it is asynchronous: there is no synchronisation, and the answer's `d_time` is the update.
+Search is from a pull's arrival to its answer, which the answer's `d_time` says. Where an answer to a push waits for all workers,
+the server is synchronous: synchronisation is from the first to the last push of a key that arrived in the iteration, update from
+there to the first answer. Where it waits for one, it is asynchronous: there is no synchronisation, and the answer's `d_time` is
+the update.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ class ServerCount:
     """Collects one server's rows, which hold whole iterations."""
 
     def __init__(self) -> None:
+        """Nothing is counted yet."""
         self._search, self._synchronisation, self._update = Durations(), Durations(), Durations()
         self._asynchronous = Durations()
         self._synchronous_answers = 0

@@ -42,6 +42,7 @@ class SizeCount:
     """Counts as rows come."""
 
     def __init__(self) -> None:
+        """Nothing is counted yet."""
         self._all = Distribution()
         self._sent = 0
         self._layers: dict[int, list[int]] = {}

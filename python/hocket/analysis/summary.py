@@ -23,6 +23,7 @@ class Durations:
     """Collects durations; negative ones, which only clocks that jump make, count as nothing."""
 
     def __init__(self) -> None:
+        """Nothing is counted yet."""
         self._values = Distribution()
 
     def add_ns(self, values: npt.NDArray[np.int64]) -> None:

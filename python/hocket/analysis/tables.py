@@ -15,6 +15,8 @@ from hocket.analysis.summary import Summary
 ROWS_MAX = 40
 """Rows of a table; `--json` has all."""
 
+UNKNOWN = "\u2013"
+
 NODES_MAX = 16
 """Nodes of a matrix on a screen."""
 
@@ -82,7 +84,9 @@ def _matrix(trace: Analysis) -> Table:
 def _distributions(trace: Analysis) -> Table:
     columns: list[tuple[str, tuple[Quantile, ...]]] = [("message size, B", trace.sizes.cdf_bytes)]
     columns += [(f"between arrivals at {each.node}, µs", each.cdf_us) for each in trace.arrivals[:4]]
-    table = Table("share of messages", *(name for name, _ in columns), title="Cumulative distributions: at most")
+    table = Table(
+        "share of messages", *(name for name, _ in columns), title="Cumulative distributions: at most"
+    )
     shares = sorted({quantile.share for _, quantiles in columns for quantile in quantiles})
     for share in shares:
         found = ([each.value for each in quantiles if each.share == share] for _, quantiles in columns)
@@ -91,10 +95,25 @@ def _distributions(trace: Analysis) -> Table:
 
 
 def _phases(trace: Analysis) -> Table:
-    heads = ("computation", "1: pure comp.", "2: overlapped", "3: comm.", "waiting", "iteration", "2 / (1 + 3)")
+    heads = (
+        "computation",
+        "1: pure comp.",
+        "2: overlapped",
+        "3: comm.",
+        "waiting",
+        "iteration",
+        "2 / (1 + 3)",
+    )
     table = Table("worker", "iterations", *heads, title="Phases, mean per iteration")
     for each in trace.phases[:ROWS_MAX]:
-        parts = (each.computation, each.pure_computation, each.overlapped, each.communication, each.waiting, each.iteration)
+        parts = (
+            each.computation,
+            each.pure_computation,
+            each.overlapped,
+            each.communication,
+            each.waiting,
+            each.iteration,
+        )
         ratio = "" if each.overlap_ratio is None else f"{100 * each.overlap_ratio:.2f} %"
         table.add_row(str(each.node), str(each.iterations), *map(_mean, parts), ratio)
     return table
@@ -109,7 +128,9 @@ def _servers(trace: Analysis) -> Table:
 
 
 def _dependencies(trace: Analysis) -> Table:
-    table = Table("dependency", "records", "waiting for several", "mean d_time, one to one", title="Dependencies")
+    table = Table(
+        "dependency", "records", "waiting for several", "mean d_time, one to one", title="Dependencies"
+    )
     for each in trace.dependencies:
         table.add_row(each.kind, f"{each.records:,}", f"{each.one_to_many:,}", _mean(each.d_time))
     return table
@@ -119,18 +140,26 @@ def _critical_path(trace: Analysis) -> Table:
     table = Table("of", "bounded by", "share", "mean", "99 %", title="Critical path of an iteration")
     for path in trace.critical_paths[:ROWS_MAX]:
         for link in path.links:
-            table.add_row(f"worker {path.node}", escape(link.bound), _percent(link.share), _mean(link.time), _time(link.time.p99_us))
+            table.add_row(
+                f"worker {path.node}",
+                escape(link.bound),
+                _percent(link.share),
+                _mean(link.time),
+                _time(link.time.p99_us),
+            )
         last = ", ".join(f"{each.name} {_percent(each.iterations_share)}" for each in path.last_layers[:5])
         table.add_row(f"worker {path.node}", escape(f"last layer of an iteration: {last}"), "", "", "")
     for bound in trace.launch_path.bounds[:ROWS_MAX] if trace.launch_path else ():
-        table.add_row("job", escape(bound.bound), _percent(bound.share), _mean(bound.time), _time(bound.time.p99_us))
+        table.add_row(
+            "job", escape(bound.bound), _percent(bound.share), _mean(bound.time), _time(bound.time.p99_us)
+        )
     return table
 
 
 def _stragglers(trace: Analysis) -> Table:
     table = Table("worker", "seen", "against the others", "slowest or last", title="Stragglers")
     for each in trace.stragglers[:ROWS_MAX]:
-        against = f"{each.slower_than_median:.3f} × the median computation"
+        against = f"{each.slower_than_median:.3f} times the median computation"
         table.add_row(str(each.node), f"{each.iterations} iterations", against, _percent(each.slowest_share))
     for late in trace.lateness[:ROWS_MAX]:
         after = f"push {_time(late.mean_after_first_us)} after the first"
@@ -139,7 +168,7 @@ def _stragglers(trace: Analysis) -> Table:
 
 
 def _mean(summary: Summary | None) -> str:
-    return "–" if summary is None else _time(summary.mean_us)
+    return UNKNOWN if summary is None else _time(summary.mean_us)
 
 
 def _time(value_us: float) -> str:
@@ -152,5 +181,5 @@ def _percent(share: float) -> str:
 
 def _number(value: float | None) -> str:
     if value is None:
-        return "–"
+        return UNKNOWN
     return f"{value:,.3f}".rstrip("0").rstrip(".")

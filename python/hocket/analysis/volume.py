@@ -48,6 +48,7 @@ class VolumeCount:
     """Counts as rows come."""
 
     def __init__(self) -> None:
+        """Nothing is counted yet."""
         self._pairs: dict[tuple[int, int, bool], list[int]] = {}
         self._left_out = 0
 

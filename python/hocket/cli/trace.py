@@ -84,7 +84,10 @@ def export(*, directory: Path, form: str, output: Path) -> None:
 @click.argument("source", type=click.Path(path_type=Path), metavar="IN")
 @click.argument("output", type=click.Path(path_type=Path), metavar="OUT")
 @click.option(
-    "--to", "form", type=click.Choice(catalogue.WRITABLE), help="The format to write; default: what OUT's name says."
+    "--to",
+    "form",
+    type=click.Choice(catalogue.WRITABLE),
+    help="The format to write; default: what OUT's name says.",
 )
 @click.option("--strict", is_flag=True, help="Refuse malformed records and files that are cut off.")
 def convert(*, source: Path, output: Path, form: str | None, strict: bool) -> None:
@@ -96,12 +99,17 @@ def convert(*, source: Path, output: Path, form: str | None, strict: bool) -> No
     opened = catalogue.open_trace(source, strict=strict)
     with Console(stderr=True).status(f"converting {source} to {to}"):
         count = catalogue.convert(opened, output, to)
-    for sentence in [*catalogue.complaints(opened, source), *(f"lost: {each}" for each in catalogue.losses(opened, to))]:
+    for sentence in [
+        *catalogue.complaints(opened, source),
+        *(f"lost: {each}" for each in catalogue.losses(opened, to)),
+    ]:
         click.echo(sentence, err=True)
     click.echo(f"Wrote {count} records to {output}")
 
 
-JSON = click.option("--json", "output", type=click.Path(), help="Write the numbers as JSON here; `-` prints them.")
+JSON = click.option(
+    "--json", "output", type=click.Path(), help="Write the numbers as JSON here; `-` prints them."
+)
 
 
 @command.command("analyse")

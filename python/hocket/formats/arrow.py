@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 from hocket.errors import UsageError
 
-if TYPE_CHECKING:
-    from types import ModuleType
 
-
-def arrow() -> ModuleType:
+def arrow() -> Any:
     """The module `pyarrow`. Raises UsageError when it is not installed."""
     try:
         import pyarrow  # noqa: PLC0415  # an optional dependency

@@ -148,7 +148,9 @@ def form_of(output: Path) -> str:
             return each.name
     if not output.suffix:
         return "native"
-    raise UsageError(f"the name {output} does not say its format\nhint: give `--to` one of {', '.join(WRITABLE)}")
+    raise UsageError(
+        f"the name {output} does not say its format\nhint: give `--to` one of {', '.join(WRITABLE)}"
+    )
 
 
 def losses(source: Opened, to: str) -> list[str]:
@@ -203,9 +205,13 @@ def _from_native(trace: Trace | Recording, output: Path, to: str) -> int:
         try:
             output.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise ArtefactError(f"{output} cannot be made: {error.strerror}\nhint: a run of all ranks is a directory") from None
+            raise ArtefactError(
+                f"{output} cannot be made: {error.strerror}\nhint: a run of all ranks is a directory"
+            ) from None
         files = dlc_native.to_dlc(trace)
-        return sum(dlc.write(output / f"worker{rank}.txt", header, batches) for rank, header, batches in files)
+        return sum(
+            dlc.write(output / f"worker{rank}.txt", header, batches) for rank, header, batches in files
+        )
     module: Any = importlib.import_module("hocket.formats." + {"chakra": "chakra_native"}.get(to, to))
     return int(module.write(trace, output))
 
@@ -215,6 +221,14 @@ def _whole(trace: Trace, *, strict: bool) -> Trace:
     for rank in range(trace.run.world) if strict else ():
         own = trace.rank_records(rank)
         if own.missing or own.truncated or own.dropped:
-            what = "has no file" if own.missing else "has a truncated file" if own.truncated else f"dropped {own.dropped} records"
-            raise ArtefactError(f"{trace.directory}: rank {rank} {what}\nhint: without `--strict` the rest is read")
+            what = (
+                "has no file"
+                if own.missing
+                else "has a truncated file"
+                if own.truncated
+                else f"dropped {own.dropped} records"
+            )
+            raise ArtefactError(
+                f"{trace.directory}: rank {rank} {what}\nhint: without `--strict` the rest is read"
+            )
     return trace

@@ -100,11 +100,18 @@ def compute(number: int, name: str, duration_us: int, after: Iterable[int] = ())
 
 def send(number: int, name: str, *, to: int, tag: int, size_bytes: int, after: Iterable[int] = ()) -> Node:
     """A message to rank `to`."""
-    attributes: dict[str, Value] = {"comm_type": int(NodeType.SEND), "comm_size": size_bytes, "comm_dst": to, "comm_tag": tag}
+    attributes: dict[str, Value] = {
+        "comm_type": int(NodeType.SEND),
+        "comm_size": size_bytes,
+        "comm_dst": to,
+        "comm_tag": tag,
+    }
     return Node(number, name, NodeType.SEND, tuple(after), attributes=attributes)
 
 
-def receive(number: int, name: str, *, source: int, tag: int, size_bytes: int, after: Iterable[int] = ()) -> Node:
+def receive(
+    number: int, name: str, *, source: int, tag: int, size_bytes: int, after: Iterable[int] = ()
+) -> Node:
     """A message from rank `source`."""
     attributes: dict[str, Value] = {
         "comm_type": int(NodeType.RECEIVE), "comm_size": size_bytes, "comm_src": source, "comm_tag": tag
@@ -112,7 +119,9 @@ def receive(number: int, name: str, *, source: int, tag: int, size_bytes: int, a
     return Node(number, name, NodeType.RECEIVE, tuple(after), attributes=attributes)
 
 
-def collective(number: int, name: str, what: CollectiveType, size_bytes: int, after: Iterable[int] = ()) -> Node:
+def collective(
+    number: int, name: str, what: CollectiveType, size_bytes: int, after: Iterable[int] = ()
+) -> Node:
     """A collective of all ranks."""
     attributes: dict[str, Value] = {"is_cpu_op": False, "comm_type": int(what), "comm_size": size_bytes}
     return Node(number, name, NodeType.COLLECTIVE, tuple(after), attributes=attributes)
@@ -123,7 +132,9 @@ def encode(file: EtFile) -> bytes:
     metadata = _messages()["GlobalMetadata"](version=file.version)
     for name, value in file.metadata.items():
         _put(metadata.attr.add(), name, value)
-    return b"".join(_framed(message.SerializeToString()) for message in (metadata, *map(_message, file.nodes)))
+    return b"".join(
+        _framed(message.SerializeToString()) for message in (metadata, *map(_message, file.nodes))
+    )
 
 
 def write(path: Path, file: EtFile) -> None:
@@ -187,7 +198,9 @@ class _Frames:
                 if byte < 128:
                     break
             else:
-                raise ArtefactError(f"{self._name}: byte {start}: a length of more than 32 bits; this is no execution trace")
+                raise ArtefactError(
+                    f"{self._name}: byte {start}: a length of more than 32 bits; this is no execution trace"
+                )
             if size > MESSAGE_BYTES_MAX:
                 raise ArtefactError(
                     f"{self._name}: byte {start}: a message of {size} bytes, at most {MESSAGE_BYTES_MAX} are read; this is "
@@ -230,7 +243,13 @@ def _message(node: Node) -> Any:
 def _put(attribute: Any, name: str, value: Value) -> None:
     attribute.name = name
     if isinstance(value, list):
-        kind = "bool" if value and isinstance(value[0], bool) else "int64" if value and isinstance(value[0], int) else "string"
+        kind = (
+            "bool"
+            if value and isinstance(value[0], bool)
+            else "int64"
+            if value and isinstance(value[0], int)
+            else "string"
+        )
         target = getattr(attribute, f"{kind}_list")
         target.SetInParent()
         target.values.extend(value)
@@ -241,8 +260,8 @@ def _put(attribute: Any, name: str, value: Value) -> None:
 
 def _get(attribute: Any) -> tuple[str, Value]:
     member = attribute.WhichOneof("value")
-    value = getattr(attribute, member) if member else ""
-    return attribute.name, list(value.values) if member and member.endswith("_list") else value
+    value: Any = getattr(attribute, member) if member else ""
+    return attribute.name, list(value.values) if str(member).endswith("_list") else value
 
 
 def _node(message: Any) -> Node:

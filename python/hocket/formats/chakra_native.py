@@ -32,7 +32,9 @@ def write(trace: Trace | Recording, stem: Path) -> int:
     for rank in range(trace.run.world):
         nodes = _nodes(trace.records(rank), sizes, labels)
         if not nodes:
-            raise ArtefactError(f"rank {rank} launched no program: there is nothing that a Chakra trace could say")
+            raise ArtefactError(
+                f"rank {rank} launched no program: there is nothing that a Chakra trace could say"
+            )
         chakra.write(stem.with_name(f"{stem.name}.{rank}.et"), EtFile(tuple(nodes), chakra.VERSION))
         count += len(nodes)
     return count
@@ -46,7 +48,9 @@ def _nodes(records: Records, sizes: dict[int, int], labels: dict[int, str]) -> l
         for launch in iteration.launches:
             label = labels.get(launch.program) or f"program {launch.program}"
             duration_us = max(0, round((launch.ready_ns - now_ns) / 1000))
-            nodes.append(chakra.compute(len(nodes), f"compute before {label}, {iteration.number}", duration_us, before))
+            nodes.append(
+                chakra.compute(len(nodes), f"compute before {label}, {iteration.number}", duration_us, before)
+            )
             before, now_ns = [nodes[-1].id], max(now_ns, launch.ready_ns)
             size = sizes.get(launch.program) or launch.bytes
             name = f"{label}, {iteration.number}"
@@ -54,7 +58,9 @@ def _nodes(records: Records, sizes: dict[int, int], labels: dict[int, str]) -> l
             launched.append(nodes[-1].id)
         last_ns = max(launch.end_ns for launch in iteration.launches)
         duration_us = max(0, round((iteration.end_ns - max(last_ns, now_ns)) / 1000))
-        nodes.append(chakra.compute(len(nodes), f"end of {iteration.number}", duration_us, [*before, *launched]))
+        nodes.append(
+            chakra.compute(len(nodes), f"end of {iteration.number}", duration_us, [*before, *launched])
+        )
         before = [nodes[-1].id]
     return nodes
 
@@ -83,18 +89,25 @@ def read(path: Path) -> tuple[Recording, list[str]]:
     for rank, each in enumerate(files):
         file = chakra.read(each)
         if file.truncated:
-            said.append(f"{each}: ends within a message; the {len(file.nodes)} whole nodes before it are there")
+            said.append(
+                f"{each}: ends within a message; the {len(file.nodes)} whole nodes before it are there"
+            )
         said += unknown(each, file)
         ranks.append(_records(each, file, programs, sizes))
         for node in file.nodes:
             for peer in (node.attributes.get("comm_src"), node.attributes.get("comm_dst")):
                 if isinstance(peer, int) and peer >= len(files):
-                    raise ArtefactError(f"{each}: node {node.id} speaks with rank {peer}; there is no file of it (rank {rank})")
+                    raise ArtefactError(
+                        f"{each}: node {node.id} speaks with rank {peer}; there is no file of it (rank {rank})"
+                    )
     loaded = tuple(
-        LoadedProgram(program=number, label=name, bytes=sizes.get(number, 0)) for name, number in programs.items()
+        LoadedProgram(program=number, label=name, bytes=sizes.get(number, 0))
+        for name, number in programs.items()
     )
     names = tuple(f"rank {rank}" for rank in range(len(files)))
-    return Recording(RunInfo(world=len(files), hosts=names, script=path.name, programs=loaded), tuple(ranks)), said
+    return Recording(
+        RunInfo(world=len(files), hosts=names, script=path.name, programs=loaded), tuple(ranks)
+    ), said
 
 
 def unknown(path: Path, file: EtFile) -> list[str]:
@@ -115,9 +128,9 @@ def unknown(path: Path, file: EtFile) -> list[str]:
 
 
 def _in_order(path: Path, nodes: tuple[Node, ...]) -> list[Node]:
-    """Each node behind those that it depends on. Raises ArtefactError when some wait for one another."""
+    """Each node behind those whose data it needs. Raises ArtefactError when some wait for one another."""
     by_id = {node.id: node for node in nodes}
-    graph = {node.id: [each for each in (*node.data_deps, *node.ctrl_deps) if each in by_id] for node in nodes}
+    graph = {node.id: [each for each in node.data_deps if each in by_id] for node in nodes}
     try:
         return [by_id[each] for each in TopologicalSorter(graph).static_order()]
     except CycleError as error:
@@ -129,9 +142,13 @@ def _records(path: Path, file: EtFile, programs: dict[str, int], sizes: dict[int
     ends: dict[int, int] = {}
     rows = []
     timed = any(node.start_us for node in file.nodes)
-    kinds: dict[int, Kind] = {NodeType.SEND: Kind.SEND, NodeType.RECEIVE: Kind.RECV, NodeType.COLLECTIVE: Kind.INSTANCE}
+    kinds: dict[int, Kind] = {
+        NodeType.SEND: Kind.SEND,
+        NodeType.RECEIVE: Kind.RECV,
+        NodeType.COLLECTIVE: Kind.INSTANCE,
+    }
     for position, node in enumerate(_in_order(path, file.nodes)):
-        ready_us = max((ends.get(each, 0) for each in (*node.data_deps, *node.ctrl_deps)), default=0)
+        ready_us = max((ends.get(each, 0) for each in node.data_deps), default=0)
         start_us = node.start_us if timed else ready_us
         ends[node.id] = start_us + node.duration_us
         kind = kinds.get(node.type, Kind.APPLY)

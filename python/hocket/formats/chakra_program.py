@@ -2,8 +2,8 @@
 dependencies, with the offsets of the MSCCL steps that the nodes are named for.
 
 Nodes say whom, how much and what comes before; which chunk they move is only in the program that they were made from, which the
-metadata holds as `input_file`. A receive reduces where a node of computation of the same step follows it. What the nodes do is what is
-built, so that a file whose nodes are not those of its program is judged by what it would do.
+metadata holds as `input_file`. A receive reduces where a node of computation of the same step follows it. What the nodes do is
+what is built, so that a file whose nodes are not those of its program is judged by what it would do.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ def read(path: Path) -> tuple[Foreign, int]:
         )
     planned = msccl.parse(text.encode(), f"{files[0]} (input_file)")
     if len(files) != len(planned.ranks):
-        raise ProgramError(f"{path}: {len(files)} ranks' files are there, the program has {len(planned.ranks)}")
+        raise ProgramError(
+            f"{path}: {len(files)} ranks' files are there, the program has {len(planned.ranks)}"
+        )
     chunk_bytes: set[int] = set()
     ranks = []
     for rank, (file, trace) in enumerate(zip(files, traces, strict=True)):
@@ -48,7 +50,9 @@ def read(path: Path) -> tuple[Foreign, int]:
         places = _places(text, rank)
         ranks.append(_Rank(file, trace, planned.ranks[rank], places).steps(chunk_bytes))
     if len(chunk_bytes) != 1:
-        raise ProgramError(f"{path}: chunks are of {', '.join(map(str, sorted(chunk_bytes))) or 'no'} bytes: all are of one size")
+        raise ProgramError(
+            f"{path}: chunks are of {', '.join(map(str, sorted(chunk_bytes))) or 'no'} bytes: all are of one size"
+        )
     size = chunk_bytes.pop()
     if size % ELEMENT_BYTES:
         raise ProgramError(f"{path}: chunks of {size} bytes are not whole f32 elements")
@@ -66,7 +70,9 @@ def _places(text: str, rank: int) -> dict[tuple[int, int], int]:
 class _Rank:
     """One rank's nodes as steps."""
 
-    def __init__(self, file: Path, trace: EtFile, planned: tuple[Step, ...], places: dict[tuple[int, int], int]) -> None:
+    def __init__(
+        self, file: Path, trace: EtFile, planned: tuple[Step, ...], places: dict[tuple[int, int], int]
+    ) -> None:
         self._file, self._nodes, self._planned, self._places = file, trace.nodes, planned, places
 
     def steps(self, chunk_bytes: set[int]) -> tuple[Step, ...]:
@@ -102,7 +108,9 @@ class _Rank:
         named = NAME.fullmatch(node.name)
         position = self._places.get((int(named[1]), int(named[2]))) if named else None
         if position is None:
-            raise self._wrong(node, f"is named `{node.name}`, which is no step of the program in `input_file`")
+            raise self._wrong(
+                node, f"is named `{node.name}`, which is no step of the program in `input_file`"
+            )
         return position
 
     def _step(self, nodes: list[Node], planned: Step, after: tuple[int, ...], chunk_bytes: set[int]) -> Step:
@@ -115,11 +123,24 @@ class _Rank:
         elif received is None:
             kind = "s" if not reduces else None
         elif reduces:
-            kind = planned.kind if sent is not None and planned.kind in ("rrs", "rrcs") else "rrc" if sent is None else "rrcs"
+            kind = (
+                planned.kind
+                if sent is not None and planned.kind in ("rrs", "rrcs")
+                else "rrc"
+                if sent is None
+                else "rrcs"
+            )
         else:
             kind = "r" if sent is None else "rcs"
-        if kind is None or (received is not None and planned.kind not in RECEIVES) or (sent is not None and planned.kind not in SENDS):
-            raise self._wrong(nodes[0], f"`{nodes[0].name}` is not part of a `{planned.kind}`, which that step of the program is")
+        if (
+            kind is None
+            or (received is not None and planned.kind not in RECEIVES)
+            or (sent is not None and planned.kind not in SENDS)
+        ):
+            raise self._wrong(
+                nodes[0],
+                f"`{nodes[0].name}` is not part of a `{planned.kind}`, which that step of the program is",
+            )
         for node in (sent, received):
             if node is not None:
                 size = self._number(node, "comm_size")
@@ -132,8 +153,12 @@ class _Rank:
             kind=kind,
             source=planned.source if planned.source.count else planned.destination,
             after=after,
-            send_to=None if sent is None else (self._number(sent, "comm_dst"), self._number(sent, "comm_tag")),
-            receive_from=None if received is None else (self._number(received, "comm_src"), self._number(received, "comm_tag")),
+            send_to=None
+            if sent is None
+            else (self._number(sent, "comm_dst"), self._number(sent, "comm_tag")),
+            receive_from=None
+            if received is None
+            else (self._number(received, "comm_src"), self._number(received, "comm_tag")),
             line=nodes[0].id,
         )
 

@@ -170,7 +170,11 @@ class Reader:
                 line += 1
                 text = text[text.index(b"\n") + 1 :]  # noqa: PLW2901
             read = dlc_columns(
-                text, first_line=line, last_id=last_id, workers=self.header.workers, servers=self.header.servers
+                text,
+                first_line=line,
+                last_id=last_id,
+                workers=self.header.workers,
+                servers=self.header.servers,
             )
             line, last_id = line + read["lines"], read["last_id"]
             self._refuse(read["problems"], read["problem_count"])
@@ -199,13 +203,17 @@ class Reader:
                 rest = [block[end:]]
         if any(rest):
             if self._strict:
-                raise ArtefactError(f"{self.path} ends within a line\nhint: without `--strict` all whole records are read")
+                raise ArtefactError(
+                    f"{self.path} ends within a line\nhint: without `--strict` all whole records are read"
+                )
             self.wholeness.truncated = True
 
     def _refuse(self, problems: list[tuple[int, int, str]], count: int) -> None:
         said = [f"{self.path}:{line}:{column}: {rule}" for line, column, rule in problems]
         if self._strict and said:
-            raise ArtefactError(f"{said[0]}\nhint: without `--strict` malformed records are counted and left out")
+            raise ArtefactError(
+                f"{said[0]}\nhint: without `--strict` malformed records are counted and left out"
+            )
         self.wholeness.malformed += count
         self.wholeness.problems += said[: PROBLEMS_MAX - len(self.wholeness.problems)]
 
@@ -213,7 +221,12 @@ class Reader:
 def table_schema(header: Header) -> pa.Schema:
     """The columns of batches, with the header in the metadata."""
     pa = arrow()
-    types = {"<i8": pa.int64(), "<i4": pa.int32(), "u1": pa.dictionary(pa.int8(), pa.string()), "i1": pa.int8()}
+    types = {
+        "<i8": pa.int64(),
+        "<i4": pa.int32(),
+        "u1": pa.dictionary(pa.int8(), pa.string()),
+        "i1": pa.int8(),
+    }
     fields = [pa.field(name, types[dtype], nullable=name in NULL_IN_SETUP) for name, dtype in NUMBERS]
     fields.insert(-2, pa.field("id_dep", pa.string()))
     return pa.schema(fields, metadata={"hocket.format": "dlc", "dlc.header": header.text})
@@ -265,7 +278,8 @@ def codes(batch: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.uint8]]:
     """What each record is: of PULL, RECV and SERVER those that hold; SETUP for set-up records."""
     dictionary = batch.column("operation")
     of = np.array([_code(word) for word in dictionary.dictionary.to_pylist()], np.uint8)
-    return of[dictionary.indices.to_numpy()]
+    found: np.ndarray[Any, np.dtype[np.uint8]] = of[dictionary.indices.to_numpy()]
+    return found
 
 
 def iterations(batch: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.int64]]:

@@ -46,7 +46,9 @@ def to_native(header: dlc.Header, batches: Iterable[pa.RecordBatch]) -> Recordin
     Raises ArtefactError when the header does not say how many nodes there are.
     """
     if header.workers is None or header.servers is None:
-        raise ArtefactError("the trace's header has no `num_workers` or `num_servers`: nobody knows how many ranks there are")
+        raise ArtefactError(
+            "the trace's header has no `num_workers` or `num_servers`: nobody knows how many ranks there are"
+        )
     world = header.workers + header.servers
     parts: list[list[Records]] = [[] for _ in range(world)]
     sizes: dict[int, int] = {}
@@ -54,7 +56,9 @@ def to_native(header: dlc.Header, batches: Iterable[pa.RecordBatch]) -> Recordin
         code = dlc.codes(batch)
         keep = code != dlc.SETUP
         received = code & dlc.RECV != 0
-        columns = {name: batch.column(name).fill_null(0).to_numpy() for name in ("src", "dst", "length", "key")}
+        columns = {
+            name: batch.column(name).fill_null(0).to_numpy() for name in ("src", "dst", "length", "key")
+        }
         records = np.zeros(len(batch), list(FIELDS))
         seconds = batch.column("time_sec").fill_null(0).to_numpy()
         micros = batch.column("time_usec").fill_null(0).to_numpy()
@@ -72,8 +76,13 @@ def to_native(header: dlc.Header, batches: Iterable[pa.RecordBatch]) -> Recordin
                 parts[rank].append(records[keep & (nodes == rank)])
         for key in np.unique(columns["key"][keep]).tolist():
             sizes[key] = max(sizes.get(key, 0), int(columns["length"][keep & (columns["key"] == key)].max()))
-    programs = [LoadedProgram(program=key, label=f"key {key}", bucket=key, bytes=size) for key, size in sorted(sizes.items())]
-    names = [f"worker {rank}" for rank in range(header.workers)] + [f"server {rank}" for rank in range(header.servers)]
+    programs = [
+        LoadedProgram(program=key, label=f"key {key}", bucket=key, bytes=size)
+        for key, size in sorted(sizes.items())
+    ]
+    names = [f"worker {rank}" for rank in range(header.workers)] + [
+        f"server {rank}" for rank in range(header.servers)
+    ]
     run = RunInfo(world=world, hosts=tuple(names), script="DLC trace", programs=tuple(programs))
     return Recording(run, tuple(_with_instances(each) for each in parts))
 

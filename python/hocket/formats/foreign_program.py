@@ -85,7 +85,9 @@ def program(foreign: Foreign, chunk_elements: int) -> Program:
             f"{foreign.files[0]}: nothing says when a `{foreign.collective}` is right\nhint: there are {', '.join(COLLECTIVES)}"
         )
     if chunk_elements < 1 or foreign.chunks * chunk_elements > ELEMENTS_MAX:
-        raise ProgramError(f"{foreign.chunks} chunks of {chunk_elements} elements: there are 1 to {ELEMENTS_MAX} in all")
+        raise ProgramError(
+            f"{foreign.chunks} chunks of {chunk_elements} elements: there are 1 to {ELEMENTS_MAX} in all"
+        )
     world = len(foreign.ranks)
     lines = [f'program "{foreign.name}" world {world}']
     sources: dict[tuple[str, int], int] = {}
@@ -165,9 +167,17 @@ class _Rank:
         place = step.destination
         if step.kind == "rrs":
             self._temporaries.append(step.destination.count)
-            place = Place(scratch=True, offset=self._scratch_chunks() - step.destination.count, count=step.destination.count)
+            place = Place(
+                scratch=True,
+                offset=self._scratch_chunks() - step.destination.count,
+                count=step.destination.count,
+            )
         if step.kind in ("cpy", "re") or (step.kind in REDUCES and step.source != place):
-            word = f"reduce sum {self._slice(step.source)} into" if step.kind == "re" else f"copy {self._slice(step.source)} to"
+            word = (
+                f"reduce sum {self._slice(step.source)} into"
+                if step.kind == "re"
+                else f"copy {self._slice(step.source)} to"
+            )
             self._push(_Op(f"{word} {self._slice(place)}", step.line, set(), step.source, place), done)
         if step.kind in RECEIVES and step.receive_from is not None:
             how = "reduce sum" if step.kind in REDUCES else "store"
@@ -193,7 +203,10 @@ class _Rank:
             op.after |= {
                 earlier
                 for earlier, sent in enumerate(self._ops)
-                if sent.sends and done.before >> earlier & 1 and sent.reads is not None and sent.reads.overlaps(op.writes)
+                if sent.sends
+                and done.before >> earlier & 1
+                and sent.reads is not None
+                and sent.reads.overlaps(op.writes)
             }
         self._ops.append(op)
         done.before |= 1 << number
@@ -221,5 +234,7 @@ class _Rank:
 
 
 def _quoted(text: str) -> str:
-    escaped = "".join(c if c.isascii() and c.isprintable() and c not in '\\"' else f"\\u{{{ord(c):x}}}" for c in text)
+    escaped = "".join(
+        c if c.isascii() and c.isprintable() and c not in '\\"' else f"\\u{{{ord(c):x}}}" for c in text
+    )
     return f'"{escaped}"'

@@ -90,7 +90,9 @@ def _rank(rank: int, records: Records, tags: dict[Message, int]) -> Iterator[str
         ended = [label]
     if messages:
         program, instance = next(iter(messages))
-        raise ArtefactError(f"rank {rank} has messages of program {program}, launch {instance}, and no record of the launch")
+        raise ArtefactError(
+            f"rank {rank} has messages of program {program}, launch {instance}, and no record of the launch"
+        )
 
 
 def _messages(rank: int, own: Records, launch: int, tags: dict[Message, int]) -> tuple[list[str], list[int]]:
@@ -101,7 +103,9 @@ def _messages(rank: int, own: Records, launch: int, tags: dict[Message, int]) ->
     turns: dict[Message, int] = defaultdict(int)
     lines, followed = [], set()
     names = ("kind", "peer", "bytes", "program", "instance")
-    for at, (kind, peer, size, program, instance) in enumerate(zip(*(own[n].tolist() for n in names), strict=True)):
+    for at, (kind, peer, size, program, instance) in enumerate(
+        zip(*(own[n].tolist() for n in names), strict=True)
+    ):
         label = launch + 1 + at
         pair = (rank, peer, program, instance) if kind == Kind.SEND else (peer, rank, program, instance)
         what = f"send {size}b to {peer}" if kind == Kind.SEND else f"recv {size}b from {peer}"

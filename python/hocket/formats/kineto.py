@@ -87,7 +87,9 @@ def read(path: Path) -> tuple[Recording, list[str]]:
     sizes: dict[int, int] = {}
     records = []
     for rank in range(world):
-        records.append(_records(by_rank[rank], programs, sizes) if rank in by_rank else np.empty(0, list(FIELDS)))
+        records.append(
+            _records(by_rank[rank], programs, sizes) if rank in by_rank else np.empty(0, list(FIELDS))
+        )
     loaded = [LoadedProgram(program=0, label="kernels")]
     for key, number in programs.items():
         loaded.append(LoadedProgram(program=number, label=_label(key), bytes=sizes.get(number, 0)))
@@ -140,7 +142,8 @@ def _profile(path: Path) -> RankProfile:
             kernels.append((name, start_ns, end_ns, event))
     profile.steps.sort(key=lambda step: step[1])
     for name, start_ns, end_ns, event in kernels:
-        args = event.get("args") if isinstance(event.get("args"), dict) else {}
+        given = event.get("args")
+        args: dict[str, Any] = given if isinstance(given, dict) else {}
         stream = _whole(args.get("stream")) or 0
         if NCCL.match(name):
             profile.collectives.append(_collective(name, (start_ns, end_ns), stream, args, profile.steps))
@@ -192,16 +195,18 @@ def _unknown(profile: RankProfile) -> list[str]:
     """What the file does not say."""
     path, said = profile.path, []
     if profile.rank is None or profile.world is None:
-        said.append(f"{path}: no `distributedInfo`: its rank and the world's size are not known, rank 0 is shown")
+        said.append(
+            f"{path}: no `distributedInfo`: its rank and the world's size are not known, rank 0 is shown"
+        )
     count = len(profile.collectives)
     if not count:
         said.append(f"{path}: no kernel's name begins with `nccl`: no communication on a GPU is in it")
     for what, known in (
-        ("size", lambda each: each.bytes is not None),
-        ("process group", lambda each: each.group is not None and each.ranks is not None),
-        ("step", lambda each: each.step is not None),
+        ("size", [each.bytes is not None for each in profile.collectives]),
+        ("process group", [None not in (each.group, each.ranks) for each in profile.collectives]),
+        ("step", [each.step is not None for each in profile.collectives]),
     ):
-        bare = sum(not known(each) for each in profile.collectives)
+        bare = known.count(False)
         if bare:
             said.append(f"{path}: {bare} of {count} collectives carry no {what}")
     return said
@@ -218,13 +223,21 @@ def _split(ranks: list[RankProfile]) -> list[str]:
             turns[key] += 1
     unmatched = 0
     for (_, members, _), found in durations.items():
-        if members is None or len(found) != len(members) or len({ranks[i].collectives[p].name for _, i, p in found}) > 1:
+        if (
+            members is None
+            or len(found) != len(members)
+            or len({ranks[i].collectives[p].name for _, i, p in found}) > 1
+        ):
             unmatched += len(found)
             continue
         shortest = min(found)[0]
         for _, index, position in found:
-            ranks[index].collectives[position] = replace(ranks[index].collectives[position], transfer_ns=shortest)
-    return [f"{unmatched} collectives were not found on every rank of their group: their waiting is not told apart"] * bool(unmatched)
+            ranks[index].collectives[position] = replace(
+                ranks[index].collectives[position], transfer_ns=shortest
+            )
+    return [
+        f"{unmatched} collectives were not found on every rank of their group: their waiting is not told apart"
+    ] * bool(unmatched)
 
 
 def _records(profile: RankProfile, programs: dict[tuple[Any, ...], int], sizes: dict[int, int]) -> Any:
@@ -250,7 +263,9 @@ def _records(profile: RankProfile, programs: dict[tuple[Any, ...], int], sizes: 
 def _label(key: tuple[Any, ...]) -> str:
     name, elements, dtype, group, turn = key
     size = "size unknown" if elements is None else f"{elements} {dtype or '?'}"
-    return f"{name} {size}, group {group if group is not None else 'unknown'}" + (f", {turn + 1}" if turn else "")
+    return f"{name} {size}, group {group if group is not None else 'unknown'}" + (
+        f", {turn + 1}" if turn else ""
+    )
 
 
 def _whole(value: object) -> int | None:

@@ -69,6 +69,8 @@ def messages_of(records: Records) -> dict[tuple[int, int], Records]:
     if not len(chosen):
         return {}
     ordered = chosen[np.lexsort((chosen["op"], chosen["start_ns"], chosen["instance"], chosen["program"]))]
-    change = (np.diff(ordered["program"].astype(np.int64)) != 0) | (np.diff(ordered["instance"].astype(np.int64)) != 0)
+    change = (np.diff(ordered["program"].astype(np.int64)) != 0) | (
+        np.diff(ordered["instance"].astype(np.int64)) != 0
+    )
     parts = np.split(ordered, np.flatnonzero(change) + 1)
     return {(int(part["program"][0]), int(part["instance"][0])): part for part in parts}

@@ -1,7 +1,7 @@
 """MSCCL's XML: what each GPU's thread blocks do, step by step, for one collective. Read as a program; the verifier judges it.
 
-Steps of a block run one after the other; `depid` and `deps` name a block and its step that come before. Chunks are counted; the file
-says nothing of bytes. Programs in place are read: input and output are the same memory.
+Steps of a block run one after the other; `depid` and `deps` name a block and its step that come before. Chunks are counted; the
+file says nothing of bytes. Programs in place are read: input and output are the same memory.
 """
 
 from __future__ import annotations
@@ -43,9 +43,13 @@ def _elements(data: bytes, name: str) -> list[Element]:
     parser = expat.ParserCreate()
 
     def refuse(*_: object) -> None:
-        raise ProgramError(f"{name}:{parser.CurrentLineNumber}: a document type has no place in an MSCCL program")
+        raise ProgramError(
+            f"{name}:{parser.CurrentLineNumber}: a document type has no place in an MSCCL program"
+        )
 
-    parser.StartElementHandler = lambda tag, attributes: found.append((tag, attributes, parser.CurrentLineNumber))
+    parser.StartElementHandler = lambda tag, attributes: found.append(
+        (tag, attributes, parser.CurrentLineNumber)
+    )
     parser.StartDoctypeDeclHandler = refuse
     try:
         parser.Parse(data, True)
@@ -107,7 +111,9 @@ class _Reader:
                 if not blocks:
                     raise self._wrong(element, "stands outside of a thread block")
                 if self._number(element, "s", 0, 1 << 30) != len(blocks[-1][1]):
-                    raise self._wrong(element, f"is not step {len(blocks[-1][1])} of its thread block, which is next")
+                    raise self._wrong(
+                        element, f"is not step {len(blocks[-1][1])} of its thread block, which is next"
+                    )
                 blocks[-1][1].append(element)
         firsts = [0]
         for _, steps in blocks:
@@ -122,7 +128,10 @@ class _Reader:
                 if peer == rank:
                     raise self._wrong(block, f"has GPU {rank} {way} with itself")
                 if peer >= 0 and used.setdefault((way, peer, channel), number) != number:
-                    raise self._wrong(block, f"and thread block {used[way, peer, channel]} both {way} with GPU {peer}, channel {channel}")
+                    raise self._wrong(
+                        block,
+                        f"and thread block {used[way, peer, channel]} both {way} with GPU {peer}, channel {channel}",
+                    )
                 connections[way] = None if peer < 0 else (peer, channel)
             for step in steps:
                 after = [len(made) - 1] if len(made) > firsts[number] else []
@@ -142,7 +151,11 @@ class _Reader:
         return [firsts[block] + number]
 
     def _step(
-        self, step: Element, connections: dict[str, tuple[int, int] | None], after: tuple[int, ...], sizes: tuple[int, int, int]
+        self,
+        step: Element,
+        connections: dict[str, tuple[int, int] | None],
+        after: tuple[int, ...],
+        sizes: tuple[int, int, int],
     ) -> Step:
         kind = self._word(step, "type")
         if kind not in KINDS:
@@ -173,7 +186,9 @@ class _Reader:
         scratch = buffer == "s"
         offset += sizes[2] if buffer == "i" else 0
         if offset + count > sizes[scratch]:
-            raise self._wrong(step, f"reaches chunk {offset + count} of `{buffer}`, which has {sizes[scratch]}")
+            raise self._wrong(
+                step, f"reaches chunk {offset + count} of `{buffer}`, which has {sizes[scratch]}"
+            )
         return Place(scratch, offset, count)
 
     def _word(self, element: Element, name: str) -> str:
@@ -190,4 +205,6 @@ class _Reader:
     def _wrong(self, element: Element, what: str) -> ProgramError:
         name, attributes, line = element
         number = attributes.get("id", attributes.get("s"))
-        return ProgramError(f"{self._name}:{line}: `{name}`{f' {number}' if number is not None else ''} {what}")
+        return ProgramError(
+            f"{self._name}:{line}: `{name}`{f' {number}' if number is not None else ''} {what}"
+        )

@@ -91,7 +91,9 @@ class Reader:
         """The native trace. Raises ArtefactError when the file is damaged."""
         text = (self._file.schema_arrow.metadata or {}).get(b"hocket.run")
         if text is None:
-            raise ArtefactError(f"{self.path} has no `hocket.run` in its metadata: it was not written by Hocket")
+            raise ArtefactError(
+                f"{self.path} has no `hocket.run` in its metadata: it was not written by Hocket"
+            )
         try:
             run = msgspec.json.decode(text, type=RunInfo)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
