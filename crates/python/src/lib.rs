@@ -3,6 +3,7 @@
 //! One file per concept; each has a `register` that adds its names to the module.
 
 mod builder;
+mod dlc;
 mod engine;
 mod exceptions;
 mod host;
@@ -16,6 +17,7 @@ use pyo3::prelude::*;
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     builder::register(module)?;
+    dlc::register(module)?;
     program::register(module)?;
     engine::register(module)?;
     host::register(module)?;
