@@ -7,6 +7,7 @@ mod engine;
 mod exceptions;
 mod host;
 mod kernels;
+mod order;
 mod program;
 mod readiness;
 
@@ -20,5 +21,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     engine::register(module)?;
     host::register(module)?;
     kernels::register(module)?;
+    order::register(module)?;
     readiness::register(module)
 }
