@@ -7,7 +7,7 @@ use super::tallest::Tallest;
 use crate::model::{Algorithm, First, Model};
 use crate::network::Network;
 
-/// Pairs of ranks that exchange `bytes`, `times` times in all: on the way there and back.
+/// Pairs of ranks that exchange messages which take as long as `bytes` alone, `times` times in all: on the way there and back.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Round {
     pub bytes: f64,
@@ -61,7 +61,7 @@ fn folded(n: usize, bytes: f64, core: impl Fn(&[usize]) -> Vec<Round>) -> Vec<Ro
     found
 }
 
-/// One round a digit; `bytes` is given the round's number and the product of the radices so far.
+/// One round a digit; `bytes`, of one message, is given the round's number and the product of the radices so far.
 fn exchanges(radices: &[usize], first: First, bytes: impl Fn(u32, usize) -> f64, times: f64) -> Vec<Round> {
     let n: usize = radices.iter().product();
     let (mut found, mut span) = (Vec::new(), 1);
@@ -77,7 +77,9 @@ fn exchanges(radices: &[usize], first: First, bytes: impl Fn(u32, usize) -> f64,
             .filter(|(low, high)| high / stride / radix == low / stride / radix)
             .map(|(low, high)| (low as u32, high as u32))
             .collect();
-        found.push(Round { bytes: bytes(round as u32, span), times, pairs });
+        // A rank's messages of one round share its link.
+        let bytes = bytes(round as u32, span) * (radix - 1) as f64;
+        found.push(Round { bytes, times, pairs });
     }
     found
 }

@@ -33,8 +33,23 @@ fn kicks(n: usize, budget: &Budget) -> u64 {
     (KICKS as f64 * n as f64 * budget.effort) as u64
 }
 
-/// An order in which a ring takes little time; `given` is one of the starts.
+/// An order in which a ring takes little time; `given` is one of the starts. A ring may be turned and mirrored: its longest link
+/// comes last, so that who reads the order sees near hosts together.
 pub fn ring(network: &Network, bytes: f64, given: &[u32], budget: &Budget, watch: &dyn Watch) -> Found {
+    let mut found = cheap_ring(network, bytes, given, budget, watch);
+    let n = found.order.len();
+    let link_s = |at: usize| network.message_s(found.order[at], found.order[(at + 1) % n], bytes / n as f64);
+    if n > 2 {
+        let longest = (0..n).max_by(|&a, &b| link_s(a).total_cmp(&link_s(b))).unwrap_or(0);
+        found.order.rotate_left((longest + 1) % n);
+        if found.order[0] > found.order[n - 1] {
+            found.order.reverse();
+        }
+    }
+    found
+}
+
+fn cheap_ring(network: &Network, bytes: f64, given: &[u32], budget: &Budget, watch: &dyn Watch) -> Found {
     let n = network.hosts();
     let share_bytes = bytes / n as f64;
     let lengths = network.messages_s(share_bytes);
