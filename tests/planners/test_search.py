@@ -73,7 +73,7 @@ def test_dtypes_do_not_share_a_bucket(two_racks: Cluster) -> None:
 def test_one_host_uses_its_memory_directly(profile: Profile) -> None:
     """Broken: ranks of one host would go round a ring instead of reading each other's buckets."""
     plan = search.plan(Cluster(hosts=(Host(name="one", slots=4, bandwidth_bit_per_s=1e9),)), profile, 4)
-    assert plan.buckets[0].synchroniser.algorithm == "direct"
+    assert plan.buckets[0].synchroniser.algorithm == "in_place"
 
 
 def test_one_rack_with_several_ranks_per_host_blocks_by_host(profile: Profile) -> None:

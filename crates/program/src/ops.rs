@@ -191,6 +191,9 @@ pub enum Algorithm {
         /// How many members serve.
         servers: u32,
     },
+    /// All-reduce of members that share memory, not lowered: each reduces its part straight out of all members' slices, and
+    /// into all of them.
+    InPlace,
     /// Not lowered: handed to a library of that name (Gloo, NCCL, MPI).
     Library {
         /// As the executor's owner knows it.

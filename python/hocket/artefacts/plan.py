@@ -6,14 +6,14 @@ from typing import Literal
 
 from msgspec import Struct
 
-Algorithm = Literal["ring", "two_level", "direct"]
+Algorithm = Literal["ring", "two_level", "direct", "in_place"]
 Codec = Literal["none", "f16", "bf16"]
 
 
 class Synchroniser(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How one bucket is all-reduced.
 
-    `sizes` are the group sizes of `two_level`, over logical ranks in order; empty otherwise. `codec` is used on
+    `in_place` is for ranks of one host. `sizes` are the group sizes of `two_level`, over logical ranks in order; empty otherwise. `codec` is used on
     `codec_links`, ordered pairs of physical ranks (source, destination). `chunk_bytes` is the pipelining unit.
     """
 

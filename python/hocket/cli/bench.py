@@ -112,7 +112,7 @@ def _collective(what: str, doc: str) -> None:
     )
     @click.option(
         "--algorithm",
-        type=click.Choice(["auto", "direct", "ring", "halving_doubling"]),
+        type=click.Choice(["auto", "in_place", "direct", "ring", "halving_doubling"]),
         default="auto",
         show_default=True,
         help="The engine's.",

@@ -104,7 +104,7 @@ def _candidates(
         for algorithm_title, algorithm, sizes in _algorithms(cluster, graph):
             for order_title, order in orders[algorithm]:
                 synchroniser = Synchroniser(algorithm=algorithm, sizes=sizes)
-                if algorithm == "direct":
+                if algorithm == "in_place":
                     synchroniser = msgspec.structs.replace(synchroniser, chunk_bytes=SHARED_CHUNK_BYTES)
                 if codec_name != "none":
                     synchroniser = _with_codec(synchroniser, codec_name, slow, order)
@@ -139,7 +139,7 @@ def _algorithms(cluster: Cluster, graph: LinkGraph) -> Iterator[tuple[str, Algor
     """Two-level blocks are the racks, or with one rack the hosts, as they lie in the contiguous order."""
     world = len(graph.hosts)
     if len(set(graph.hosts)) == 1:
-        yield "direct", "direct", ()
+        yield "in place", "in_place", ()
     yield "ring", "ring", ()
     blocks = rack_blocks(cluster, world)
     if len(blocks) == 1:

@@ -372,6 +372,7 @@ impl<'a> Parser<'a> {
             "bcube" => Algorithm::Bcube { base: self.number("a base")? },
             "parameter_server" => Algorithm::ParameterServer { servers: self.number("a number of servers")? },
             "two_level" => Algorithm::TwoLevel { sizes: self.numbers()? },
+            "in_place" => Algorithm::InPlace,
             "library" => Algorithm::Library { name: self.string()? },
             _ => return Err(place.expected("an algorithm")),
         }))

@@ -119,6 +119,7 @@ fn by(algorithm: Option<&Algorithm>) -> String {
         Some(Algorithm::DoubleBinaryTree) => "double_binary_tree".into(),
         Some(Algorithm::Bcube { base }) => format!("bcube {base}"),
         Some(Algorithm::ParameterServer { servers }) => format!("parameter_server {servers}"),
+        Some(Algorithm::InPlace) => "in_place".into(),
         Some(Algorithm::Library { name }) => format!("library {}", quoted(name)),
         Some(Algorithm::TwoLevel { sizes }) => {
             let sizes: Vec<String> = sizes.iter().map(ToString::to_string).collect();
