@@ -269,6 +269,48 @@ class Builder:
 
     def finish(self) -> Program: ...
 
+class OrderProblem:
+    """One collective between hosts, of which the order is looked for. Matrices are symmetric, C-contiguous f64, row by row, and
+    their diagonals are not looked at. UsageError says what does not fit.
+
+    `algorithm`: `ring`, `halving_doubling`, `recursive_doubling`, `double_binary_tree`, `bcube` (of `base`), `two_level` (groups
+    of `sizes`). `far_first`: the rounds of halving-doubling and BCube begin between ranks far apart.
+    """
+
+    def __init__(
+        self,
+        *,
+        hosts: int,
+        latency_s: Buffer,
+        s_per_byte: Buffer | None,
+        algorithm: str,
+        base: int,
+        sizes: Sequence[int],
+        size_bytes: float,
+        chunk_bytes: float,
+        far_first: bool,
+    ) -> None: ...
+    def cost_s(self, order: Sequence[int]) -> float:
+        """Seconds that the collective takes; `order[rank] = host`."""
+
+    def bound_s(self, cost_s: float) -> float:
+        """Seconds that no order can beat, given what a good one takes."""
+
+    def solve(
+        self, given: Sequence[int], seed: int, restarts: int, effort: float, time_limit_s: float | None
+    ) -> tuple[list[int], float, float, float, bool, bool]:
+        """The best order found: itself, seconds in it, in the given one, and at least; whether no other can be better, and whether
+        the search came to its end. Releases the GIL."""
+
+    def amount(self, restarts: int, effort: float) -> int:
+        """Steps that `solve` takes, about."""
+
+    def done(self) -> int:
+        """Steps done so far."""
+
+    def stop(self) -> None:
+        """Ends `solve` in another thread, which returns the best so far."""
+
 class Program:
     """What all ranks do, immutable; passes give new programs. `str(program)` is its text form.
 

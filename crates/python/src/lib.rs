@@ -8,6 +8,7 @@ mod engine;
 mod exceptions;
 mod host;
 mod kernels;
+mod order;
 mod program;
 mod readiness;
 
@@ -22,5 +23,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     engine::register(module)?;
     host::register(module)?;
     kernels::register(module)?;
+    order::register(module)?;
     readiness::register(module)
 }

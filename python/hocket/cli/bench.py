@@ -304,6 +304,36 @@ def policies(*, rows: tuple[str, ...], out: Path | None) -> None:
     _write(out, {"cache_line_ns": near, "rows": measured})
 
 
+@command.command("order")
+@click.option(
+    "--row", "rows", multiple=True, help="One row alone; may be given again. `--row list` lists them."
+)
+@json_option
+def order(*, rows: tuple[str, ...], out: Path | None) -> None:
+    """How good the orders of `hocket order` are, and how long they take to find. About ten minutes.
+
+    Example: hocket bench order --row small --json order.json
+    """
+    from hocket.bench.orders.measure import ROWS, measure  # noqa: PLC0415  # loads what only this verb needs
+
+    if "list" in rows:
+        click.echo("\n".join(ROWS))
+        return
+    unknown = next((row for row in rows if row not in ROWS), None)
+    if unknown is not None:
+        raise click.BadParameter(f"there is no row `{unknown}`: {', '.join(ROWS)}")
+    table = Table("row", "what", "read", "bar", "holds", "search")
+    measured = []
+    for row in measure(rows):
+        click.echo(f"{row.what}: {row.value:.4f}", err=True)
+        measured.append({name: getattr(row, name) for name in row.__struct_fields__} | {"holds": row.holds})
+        bar = "" if row.bar is None else f"{row.bar:g}"
+        holds = "yes" if row.holds else "no"
+        table.add_row(row.name, row.what, f"{row.value:.4f}", bar, holds, f"{row.seconds:.2f} s")
+    Console().print(table)
+    _write(out, {"rows": measured})
+
+
 @command.command("kernels")
 @click.option(
     "--rounds", type=click.IntRange(1), default=15, show_default=True, help="Turns of each contender."
