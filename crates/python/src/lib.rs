@@ -11,6 +11,7 @@ mod kernels;
 mod order;
 mod program;
 mod readiness;
+mod switch;
 
 use pyo3::prelude::*;
 
@@ -24,5 +25,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     host::register(module)?;
     kernels::register(module)?;
     order::register(module)?;
-    readiness::register(module)
+    readiness::register(module)?;
+    switch::register(module)
 }
