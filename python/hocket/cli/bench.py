@@ -112,7 +112,7 @@ def _collective(what: str, doc: str) -> None:
     )
     @click.option(
         "--algorithm",
-        type=click.Choice(["auto", "direct", "ring", "halving_doubling"]),
+        type=click.Choice(["auto", "in_place", "direct", "ring", "halving_doubling"]),
         default="auto",
         show_default=True,
         help="The engine's.",
@@ -120,9 +120,7 @@ def _collective(what: str, doc: str) -> None:
     @click.option(
         "--chunk-bytes",
         type=click.IntRange(64),
-        default=524_288,
-        show_default=True,
-        help="The engine's pipelining unit.",
+        help="The engine's pipelining unit; a plan's by default.",
     )
     @click.option(
         "--tcp", is_flag=True, help="Loopback TCP between the ranks, no shared memory, for all contenders."
@@ -152,7 +150,7 @@ def _collective(what: str, doc: str) -> None:
         ours: tuple[str, ...],
         against: tuple[str, ...],
         algorithm: str,
-        chunk_bytes: int,
+        chunk_bytes: int | None,
         tcp: bool,
         cluster_path: Path | None,
         plot: Path | None,
@@ -304,6 +302,36 @@ def policies(*, rows: tuple[str, ...], out: Path | None) -> None:
         table.add_row(row.name, row.what, f"{row.value:.4g}{row.unit}", bar, "yes" if row.holds else "no")
     Console().print(table)
     _write(out, {"cache_line_ns": near, "rows": measured})
+
+
+@command.command("order-search")
+@click.option(
+    "--row", "rows", multiple=True, help="One row alone; may be given again. `--row list` lists them."
+)
+@json_option
+def order_search(*, rows: tuple[str, ...], out: Path | None) -> None:
+    """How good the orders of `hocket order` are, and how long they take to find. About ten minutes.
+
+    Example: hocket bench order-search --row small --json order.json
+    """
+    from hocket.bench.order_search.measure import ROWS, measure  # noqa: PLC0415  # loads what only this verb needs
+
+    if "list" in rows:
+        click.echo("\n".join(ROWS))
+        return
+    unknown = next((row for row in rows if row not in ROWS), None)
+    if unknown is not None:
+        raise click.BadParameter(f"there is no row `{unknown}`: {', '.join(ROWS)}")
+    table = Table("row", "what", "read", "bar", "holds", "search")
+    measured = []
+    for row in measure(rows):
+        click.echo(f"{row.what}: {row.value:.4f}", err=True)
+        measured.append({name: getattr(row, name) for name in row.__struct_fields__} | {"holds": row.holds})
+        bar = "" if row.bar is None else f"{row.bar:g}"
+        holds = "yes" if row.holds else "no"
+        table.add_row(row.name, row.what, f"{row.value:.4f}", bar, holds, f"{row.seconds:.2f} s")
+    Console().print(table)
+    _write(out, {"rows": measured})
 
 
 @command.command("kernels")
