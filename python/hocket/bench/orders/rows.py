@@ -72,8 +72,10 @@ class Run(Struct, frozen=True, kw_only=True):
 
 
 class Workload(Struct, frozen=True, kw_only=True):
-    """The run's algorithm is as `cost` knows it, `asked_for` as `hocket order` does. The value is the time of the order `against` over
-    that of the chosen one."""
+    """The run's algorithm is as `cost` knows it, `asked_for` as `hocket order` does.
+
+    The value is the time of the order `against` over that of the chosen one.
+    """
 
     what: str
     run: Run
