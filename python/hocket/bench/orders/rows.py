@@ -102,7 +102,7 @@ WORKLOADS = {
     "mpi_doubling": Workload(
         what="Open MPI recursive doubling, 16 KiB: given / chosen",
         run=Run(program="mpi", algorithm="recursive_doubling", size_bytes=16 * KILOBYTE, calls=20, turns=3),
-        asked_for="halving_doubling",
+        asked_for="recursive_doubling",
         against="given",
         bar=1.0,
     ),
