@@ -383,6 +383,7 @@ def dlc_columns(
 ) -> dict[str, Any]:
     """Whole lines of a DLC trace as columns: little-endian bytes by field, `id_dep` as bytes with `id_dep_ends` (i32). `problems`:
     (line, column, rule) of the first malformed lines, `problem_count` of all; `lines` read; the `last_id`."""
+
 def run_switch(
     taps: Sequence[int],
     *,
