@@ -9,6 +9,7 @@ mod host;
 mod kernels;
 mod program;
 mod readiness;
+mod simulate;
 
 use pyo3::prelude::*;
 
@@ -20,5 +21,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     engine::register(module)?;
     host::register(module)?;
     kernels::register(module)?;
-    readiness::register(module)
+    readiness::register(module)?;
+    simulate::register(module)
 }
