@@ -25,10 +25,11 @@ impl SimulatedNetwork {
     #[new]
     fn new(
         py: Python<'_>,
-        links: Vec<(String, f64)>,
+        links: Vec<(String, f64, f64, f64)>,
         routes: Vec<(u32, u32, f64, Vec<u32>)>,
     ) -> PyResult<Self> {
-        let link = |(name, bytes_per_s)| sim::Link { name, bytes_per_s };
+        let link =
+            |(name, bytes_per_s, burst_bytes, incast)| sim::Link { name, bytes_per_s, burst_bytes, incast };
         let route =
             |(source, destination, latency_s, links)| sim::Route { source, destination, links, latency_s };
         let links = links.into_iter().map(link).collect();
@@ -134,6 +135,11 @@ impl Simulation {
     #[getter]
     fn events(&self) -> u64 {
         self.0.events
+    }
+
+    #[getter]
+    fn solves(&self) -> u64 {
+        self.0.solves
     }
 
     /// The rank's records as they lie in a trace file.

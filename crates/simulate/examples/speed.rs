@@ -8,7 +8,7 @@ use std::time::Instant;
 
 fn main() {
     for (n, jitter) in [(256, 0.0), (1024, 0.0), (256, 0.1), (1024, 0.1)] {
-        let links = (0..n).map(|r| Link { name: format!("{r}"), bytes_per_s: 50.0 * f64::from(1 << 30) });
+        let links = (0..n).map(|r| Link::new(format!("{r}"), 50.0 * f64::from(1 << 30)));
         let route = |r| Route { source: r, destination: (r + 1) % n, links: vec![r], latency_s: 510e-9 };
         let routes: Vec<_> = (0..n).map(route).collect();
         let network = Network::new(links.collect(), &routes).expect("sound");

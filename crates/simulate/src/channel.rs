@@ -3,6 +3,7 @@
 //! Budget: a message alone on its links costs one event, its landing, when nobody waits for the end of its sending; else two. Rates
 //! are solved once for all changes of a moment, and not at all where no link is shared.
 
+use crate::bucket::Buckets;
 use crate::clock::Clock;
 use crate::engine::Event;
 use crate::network::Network;
@@ -81,10 +82,10 @@ struct Channel {
 pub struct Flows<'a> {
     network: &'a Network,
     shares: Shares,
+    buckets: Buckets,
     channels: Vec<Channel>,
     sequence: u64,
     changed: Vec<u32>,
-    nearby: Vec<u32>,
     /// How often rates were solved.
     pub solves: u64,
 }
@@ -104,10 +105,10 @@ impl<'a> Flows<'a> {
         Self {
             network,
             shares: Shares::new(network),
+            buckets: Buckets::new(network),
             channels: (0..network.routes()).map(|_| channel()).collect(),
             sequence: 0,
             changed: Vec::new(),
-            nearby: Vec::new(),
             solves: 0,
         }
     }
@@ -122,11 +123,18 @@ impl<'a> Flows<'a> {
             State::Set { until } if until <= now => {
                 channel.current = Some(queued);
                 channel.since = now;
+                if !self.buckets.is_empty() {
+                    for &link in self.network.links_of(route) {
+                        self.buckets.rest(link, until);
+                    }
+                    self.pass_burst(route, now);
+                }
                 self.schedule(clock, route, true);
             }
             State::Idle => {
                 channel.current = Some(queued);
                 channel.since = now;
+                self.pass_burst(route, now);
                 self.activate(clock, route);
             }
             State::Set { .. } | State::Flowing => {
@@ -165,7 +173,7 @@ impl<'a> Flows<'a> {
             channel.state = State::Idle;
             channel.rate = 0.0;
             channel.generation = channel.generation.wrapping_add(1);
-            self.shares.remove(self.network, route);
+            self.leave(route, clock.now());
         }
         Some(done.message)
     }
@@ -220,6 +228,28 @@ impl<'a> Flows<'a> {
         channel.current.is_some() && channel.rate == 0.0
     }
 
+    /// A route's last message left at `now`.
+    fn leave(&mut self, route: u32, now: Picos) {
+        self.shares.remove(self.network, route);
+        if !self.buckets.is_empty() {
+            for &link in self.network.links_of(route) {
+                if self.shares.members(link).is_empty() {
+                    self.buckets.rest(link, now);
+                }
+            }
+        }
+    }
+
+    /// What buckets let pass of the message that a route begins with.
+    fn pass_burst(&mut self, route: u32, now: Picos) {
+        let channel = &mut self.channels[route as usize];
+        if let Some(current) = &mut channel.current {
+            let passed = self.buckets.take(self.network, route, current.left, now);
+            current.left -= passed;
+            channel.moved += passed;
+        }
+    }
+
     fn activate(&mut self, clock: &mut Clock<Event>, route: u32) {
         let network = self.network;
         for &link in network.links_of(route) {
@@ -235,28 +265,21 @@ impl<'a> Flows<'a> {
         }
     }
 
-    /// Routes of a link that are set become ordinary flows, or leave it if their message has left.
+    /// A route of a link that is set becomes an ordinary flow, or leaves it if its message has left.
     fn wake_set(&mut self, clock: &mut Clock<Event>, link: u32) {
-        if self.shares.members(link).is_empty() {
-            return;
-        }
-        let mut nearby = std::mem::take(&mut self.nearby);
-        nearby.extend_from_slice(self.shares.members(link));
-        for &other in &nearby {
-            let channel = &mut self.channels[other as usize];
-            if let State::Set { until } = channel.state {
-                if until <= clock.now() {
-                    channel.state = State::Idle;
-                    channel.rate = 0.0;
-                    channel.current = None;
-                    self.shares.remove(self.network, other);
-                } else {
-                    self.take_back(clock, other);
-                }
+        // Who is set is alone on its links.
+        let &[other] = self.shares.members(link) else { return };
+        let channel = &mut self.channels[other as usize];
+        if let State::Set { until } = channel.state {
+            if until <= clock.now() {
+                channel.state = State::Idle;
+                channel.rate = 0.0;
+                channel.current = None;
+                self.leave(other, until);
+            } else {
+                self.take_back(clock, other);
             }
         }
-        nearby.clear();
-        self.nearby = nearby;
     }
 
     /// A set landing becomes an ordinary flow.

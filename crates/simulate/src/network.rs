@@ -11,6 +11,20 @@ pub struct Link {
     pub name: String,
     /// What its flows share.
     pub bytes_per_s: f64,
+    /// What passes at once after as long a rest as it takes to fill (a token bucket's burst); zero for wires.
+    pub burst_bytes: f64,
+    /// The share that is left where [`INCAST_FLOWS`] flows or more come together; 1: all of it.
+    pub incast: f64,
+}
+
+/// Flows from which on a link loses to incast.
+pub const INCAST_FLOWS: usize = 3;
+
+impl Link {
+    /// An ideal one.
+    pub fn new(name: impl Into<String>, bytes_per_s: f64) -> Self {
+        Self { name: name.into(), bytes_per_s, burst_bytes: 0.0, incast: 1.0 }
+    }
 }
 
 /// What the bytes from one rank to another cross.
@@ -47,6 +61,15 @@ impl Network {
         for link in &links {
             if !(link.bytes_per_s > 0.0 && link.bytes_per_s.is_finite()) {
                 return Err(wrong(format!("link `{}` carries {} B/s", link.name, link.bytes_per_s)));
+            }
+            if !(link.burst_bytes >= 0.0 && link.burst_bytes.is_finite()) {
+                return Err(wrong(format!("link `{}` has a burst of {} bytes", link.name, link.burst_bytes)));
+            }
+            if !(link.incast > 0.0 && link.incast <= 1.0) {
+                return Err(wrong(format!(
+                    "link `{}` keeps a share of {} under incast",
+                    link.name, link.incast
+                )));
             }
         }
         let mut network = Self {

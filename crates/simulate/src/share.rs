@@ -4,7 +4,7 @@
 //! change is solved for the flows of the changed links alone, the others held fixed; flows at the border whose bottleneck no longer
 //! is one are taken in, until none is left. Mostly a handful of flows is looked at, whatever the size of the network.
 
-use crate::network::Network;
+use crate::network::{INCAST_FLOWS, Network};
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
@@ -19,6 +19,8 @@ const NONE: u32 = u32::MAX;
 /// Flows and their rates. A flow is known by the route that it takes; one flow a route.
 pub struct Shares {
     capacity: Vec<f64>,
+    /// By link: what incast leaves.
+    incast: Vec<f64>,
     /// By link: active flows.
     members: Vec<Vec<u32>>,
     /// By place in the network's `path`: where the route is among the members of the link.
@@ -66,6 +68,7 @@ impl Shares {
         let (links, routes) = (network.links.len(), network.routes());
         Self {
             capacity: network.links.iter().map(|link| link.bytes_per_s).collect(),
+            incast: network.links.iter().map(|link| link.incast).collect(),
             members: vec![Vec::new(); links],
             position: vec![0; network.path.len()],
             rate: vec![0.0; routes],
@@ -238,12 +241,12 @@ impl Shares {
                 self.touch(link);
             }
         }
-        let Self { members, capacity, rate, bottleneck, solving, .. } = self;
+        let Self { members, capacity, incast, rate, bottleneck, solving, .. } = self;
         let Solving { stamp, chosen, links, residual, open, heap, flows, .. } = solving;
         heap.clear();
         for &link in links.iter() {
             let at = link as usize;
-            let (mut left, mut count) = (capacity[at], 0_u32);
+            let (mut left, mut count) = (usable(capacity[at], incast[at], members[at].len()), 0_u32);
             for &member in &members[at] {
                 if chosen[member as usize] == *stamp {
                     count += 1;
@@ -307,7 +310,8 @@ impl Shares {
             if whole {
                 continue;
             }
-            let capacity = self.capacity[link as usize];
+            let place = link as usize;
+            let capacity = usable(self.capacity[place], self.incast[place], self.members[place].len());
             let full = sum >= capacity * (1.0 - SAME);
             let unfair = |rate: f64, bound_here: bool| {
                 (filled_here && rate > fastest_filled && !same(rate, fastest_filled))
@@ -324,6 +328,11 @@ impl Shares {
         }
         debug_assert!(self.solving.flows.len() >= solved_flows);
     }
+}
+
+/// What a link carries with so many flows on it.
+fn usable(capacity: f64, incast: f64, flows: usize) -> f64 {
+    if flows < INCAST_FLOWS { capacity } else { capacity * incast }
 }
 
 fn same(a: f64, b: f64) -> bool {

@@ -15,7 +15,7 @@ const BYTES: u64 = 1 << 20;
 const SPLITS: u64 = 4;
 
 fn ring_network(n: u32) -> Network {
-    let links = (0..n).map(|rank| Link { name: format!("{rank}"), bytes_per_s: 50.0 * (1_u64 << 30) as f64 });
+    let links = (0..n).map(|rank| Link::new(format!("{rank}"), 50.0 * (1_u64 << 30) as f64));
     let route =
         |rank| Route { source: rank, destination: (rank + 1) % n, links: vec![rank], latency_s: 510e-9 };
     Network::new(links.collect(), &(0..n).map(route).collect::<Vec<_>>()).expect("a ring is sound")

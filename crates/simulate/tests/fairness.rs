@@ -20,7 +20,7 @@ fn network() -> impl Strategy<Value = Network> {
         let path = prop::sample::subsequence((0..count as u32).collect::<Vec<_>>(), 1..=count.min(4));
         prop::collection::vec(path, 1..24).prop_map(move |paths| {
             let links = capacities.iter().enumerate();
-            let links = links.map(|(at, &bytes_per_s)| Link { name: format!("{at}"), bytes_per_s });
+            let links = links.map(|(at, &bytes_per_s)| Link::new(format!("{at}"), bytes_per_s));
             let routes = paths.into_iter().enumerate().map(|(at, links)| Route {
                 source: at as u32,
                 destination: at as u32 + 1000,

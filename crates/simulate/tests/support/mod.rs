@@ -6,7 +6,7 @@ use hocket_simulate::{
 
 /// Each rank's own link out and in, at `bytes_per_s`; any rank to any other.
 pub fn star(ranks: u32, bytes_per_s: f64, latency_s: f64) -> Network {
-    let link = |name: String| Link { name, bytes_per_s };
+    let link = |name: String| Link::new(name, bytes_per_s);
     let links = (0..ranks).flat_map(|rank| [link(format!("{rank} out")), link(format!("{rank} in"))]);
     let pairs = (0..ranks).flat_map(|a| (0..ranks).filter(move |b| *b != a).map(move |b| (a, b)));
     let route = |(a, b)| Route { source: a, destination: b, links: vec![2 * a, 2 * b + 1], latency_s };
