@@ -26,7 +26,7 @@ pub use conditions::{CapacityChange, Conditions, Costs};
 pub use engine::simulate;
 pub use error::Error;
 pub use graph::{Graph, Listed, Step, Work};
-pub use network::{INCAST_FLOWS, Link, Network, Route};
+pub use network::{Link, Network, Route};
 pub use outcome::{LaunchSpan, Outcome};
 pub use pattern::{AllToAll, Ring};
 pub use rank::{Job, Launch, Phase};

@@ -13,12 +13,9 @@ pub struct Link {
     pub bytes_per_s: f64,
     /// What passes at once after as long a rest as it takes to fill (a token bucket's burst); zero for wires.
     pub burst_bytes: f64,
-    /// The share that is left where [`INCAST_FLOWS`] flows or more come together; 1: all of it.
+    /// The share that each doubling of the flows on it leaves of its rate: what TCP loses where flows come together. 1: nothing is lost.
     pub incast: f64,
 }
-
-/// Flows from which on a link loses to incast.
-pub const INCAST_FLOWS: usize = 3;
 
 impl Link {
     /// An ideal one.

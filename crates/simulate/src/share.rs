@@ -4,15 +4,22 @@
 //! change is solved for the flows of the changed links alone, the others held fixed; flows at the border whose bottleneck no longer
 //! is one are taken in, until none is left. Mostly a handful of flows is looked at, whatever the size of the network.
 
-use crate::network::{INCAST_FLOWS, Network};
+use crate::network::Network;
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
 /// Relative difference that counts as none: far above rounding, far below what anyone measures.
 const SAME: f64 = 1e-9;
 
+/// Relative difference up to which filling takes a level for the one before it: thousands of subtractions leave so much, and
+/// flows that are equal by symmetry must stay equal, or they would end one by one.
+const LEVEL: f64 = 1e-7;
+
 /// Widenings before all flows that are connected are taken in at once.
 const WIDENINGS_MAX: u32 = 6;
+
+/// Flows that are no longer a handful: a widening of so many is likely to end with all of them.
+const MANY: usize = 256;
 
 const NONE: u32 = u32::MAX;
 
@@ -27,8 +34,10 @@ pub struct Shares {
     position: Vec<u32>,
     rate: Vec<f64>,
     bottleneck: Vec<u32>,
-    /// Links whose members changed since the last solve.
+    /// Links whose members changed since the last solve, each once.
     dirty: Vec<u32>,
+    /// By link: whether it is among them.
+    marked: Vec<bool>,
     solving: Solving,
 }
 
@@ -74,6 +83,7 @@ impl Shares {
             rate: vec![0.0; routes],
             bottleneck: vec![NONE; routes],
             dirty: Vec::new(),
+            marked: vec![false; links],
             solving: Solving {
                 chosen: vec![0; routes],
                 touched: vec![0; links],
@@ -114,7 +124,9 @@ impl Shares {
         } else {
             self.rate[route as usize] = 0.0;
             self.bottleneck[route as usize] = NONE;
-            self.dirty.extend(network.links_of(route));
+            for &link in network.links_of(route) {
+                self.mark(link);
+            }
         }
         alone
     }
@@ -132,7 +144,7 @@ impl Shares {
                 self.position[start + hop.expect("a member of a link crosses it")] = at;
             }
             if !members.is_empty() {
-                self.dirty.push(link);
+                self.mark(link);
             }
         }
         self.rate[route as usize] = 0.0;
@@ -142,7 +154,13 @@ impl Shares {
     /// Gives a link another capacity; zero stops its flows.
     pub fn set_capacity(&mut self, link: u32, bytes_per_s: f64) {
         self.capacity[link as usize] = bytes_per_s;
-        self.dirty.push(link);
+        self.mark(link);
+    }
+
+    fn mark(&mut self, link: u32) {
+        if !std::mem::replace(&mut self.marked[link as usize], true) {
+            self.dirty.push(link);
+        }
     }
 
     /// Whether `solve` has something to do.
@@ -154,13 +172,14 @@ impl Shares {
     pub fn solve(&mut self, network: &Network, changed: &mut Vec<u32>) {
         self.begin();
         for at in 0..self.dirty.len() {
+            self.marked[self.dirty[at] as usize] = false;
             self.choose_members(self.dirty[at]);
         }
         self.dirty.clear();
         let mut widenings = 0;
         let mut solved_flows = 0;
         while self.solving.flows.len() > solved_flows {
-            if widenings == WIDENINGS_MAX {
+            if widenings == WIDENINGS_MAX || (widenings > 0 && self.solving.flows.len() > MANY) {
                 self.choose_connected(network);
             }
             widenings += 1;
@@ -263,6 +282,7 @@ impl Shares {
             bottleneck[route as usize] = NONE;
         }
         // Shares of open links only grow while others are filled, so an old key is too small, never too large.
+        let mut level = 0.0_f64;
         while let Some(Reverse((Rate(key), link))) = heap.pop() {
             let at = link as usize;
             if open[at] == 0 {
@@ -273,6 +293,8 @@ impl Shares {
                 heap.push(Reverse((Rate(share), link)));
                 continue;
             }
+            let share = if (share - level).abs() <= LEVEL * level { level } else { share };
+            level = share;
             for &member in &members[at] {
                 let flow = member as usize;
                 if chosen[flow] != *stamp || bottleneck[flow] != NONE {
@@ -332,7 +354,7 @@ impl Shares {
 
 /// What a link carries with so many flows on it.
 fn usable(capacity: f64, incast: f64, flows: usize) -> f64 {
-    if flows < INCAST_FLOWS { capacity } else { capacity * incast }
+    if incast >= 1.0 || flows < 2 { capacity } else { capacity * incast.powf((flows as f64).log2()) }
 }
 
 fn same(a: f64, b: f64) -> bool {

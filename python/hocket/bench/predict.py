@@ -32,7 +32,7 @@ from hocket.planners.traffic import traffic
 from hocket.settings import Settings
 from hocket.simulation.fidelity import Fidelity, predict
 
-STEPS = 5
+STEPS = 7
 BUCKET_ELEMENTS = 250_000
 BUCKETS = 4
 BACKWARD_S = 0.04

@@ -27,9 +27,12 @@ Path = tuple[tuple[int, ...], float]
 
 BITS = 8
 
-INCAST = 0.78
-"""What TCP leaves of a host's link on which three or more others send to it: median over the all-to-all patterns of
-`hocket bench predict` (docs/results.md), 4 to 8 hosts at 100 to 1000 Mbit/s."""
+INCAST = 0.89
+"""What TCP leaves of a host's link for each doubling of the flows on it: fitted once to two-level and direct exchanges of
+`hocket bench predict` (docs/results.md), 2 to 7 flows to one of 4 to 8 hosts, at 100 to 1000 Mbit/s."""
+
+TRUNK_INCAST = 0.96
+"""The same of a trunk, 4 and 16 flows: many senders with queues of their own smooth each other."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,7 @@ class Network:
     bursts_bytes: tuple[float, ...] = ()
     """By link: what its token bucket lets pass at once after a rest; empty: no link has one."""
     incast: tuple[float, ...] = ()
-    """By link: the share of its rate that is left where three or more flows come together; empty: all of it."""
+    """By link: the share of its rate that each doubling of its flows leaves; empty: all of it."""
 
     @property
     def world(self) -> int:
@@ -78,7 +81,8 @@ def from_cluster(cluster: Cluster, world: int, *, shaped: bool = False) -> Netwo
     ((2, 3), 0.0001)
     """
     graph = link_graph(cluster, world)
-    into = {f"{host.name} in" for host in cluster.hosts}
+    shares = {f"{host.name} in": INCAST for host in cluster.hosts}
+    shares |= {f"trunk of {rack.name} {side}": TRUNK_INCAST for rack in cluster.racks for side in ("out", "in")}
     memory = {f"memory of {host.name}" for host in cluster.hosts}
     bursts = [0.0 if link.name in memory else float(burst_bytes(link.bit_per_s)) for link in graph.links]
     return Network(
@@ -86,7 +90,7 @@ def from_cluster(cluster: Cluster, world: int, *, shaped: bool = False) -> Netwo
         hosts=graph.hosts,
         links=graph.links,
         bursts_bytes=tuple(bursts) if shaped else (),
-        incast=tuple(INCAST if link.name in into else 1.0 for link in graph.links),
+        incast=tuple(shares.get(link.name, 1.0) for link in graph.links),
         path=lambda source, destination: (
             graph.paths[source, destination],
             graph.latencies_s[source, destination],
