@@ -369,7 +369,8 @@ class SimulatedNetwork:
         links: Sequence[tuple[str, float, float, float]],
         routes: Sequence[tuple[int, int, float, Sequence[int]]],
     ) -> None:
-        """Links: name, bytes per second, bytes that pass at once after a rest, share left under incast. Routes: source, destination, latency in seconds, indices of links."""
+        """Links: name, bytes per second, bytes that pass at once after a rest, share that each doubling of its
+        flows leaves. Routes: source, destination, latency in seconds, indices of links."""
 
 class SimulatedProgram:
     """A program of all ranks with its routes and costs, or a pattern whose ops are computed."""
@@ -436,7 +437,8 @@ def simulate(
     changes: Sequence[tuple[float, int, float]],
     recorded: bool,
 ) -> Simulation:
-    """Run phases one after the other on each rank. `slow`: rank and factor; `changes`: seconds, link, bytes per second from then on.
+    """Run phases one after the other on each rank. `slow`: rank and factor; `changes`: seconds, link, bytes per second
+    from then on.
 
     SimulationError when nothing moves and ranks have not ended.
     """

@@ -108,7 +108,9 @@ def plans(cluster: Cluster) -> Iterator[Plan]:
         for codec in codecs:
             synchroniser = Synchroniser(algorithm=algorithm, sizes=sizes)
             if codec != "none":
-                used = {(s.source, s.destination) for s in traffic(synchroniser, tuple(range(world)), 1).streams}
+                used = {
+                    (s.source, s.destination) for s in traffic(synchroniser, tuple(range(world)), 1).streams
+                }
                 links = tuple(pair for pair in graph.remote_pairs() if pair in used)
                 synchroniser = msgspec.structs.replace(synchroniser, codec=codec, codec_links=links)
             gradients = profile().gradients

@@ -1,4 +1,4 @@
-"""How fast the flow engine is: rings under the parameters of ASTRA-sim's regression, an all-to-all on shared links, a large cluster."""
+"""How fast the flow engine is: rings under the parameters of ASTRA-sim's regression, all-to-all, a large cluster."""
 
 from __future__ import annotations
 

@@ -366,7 +366,11 @@ def simulate(*, large: bool, out: Path | None) -> None:
 
 
 def _speed_row(speed: Speed) -> tuple[str, ...]:
-    told = "" if speed.told_s is None else f"{speed.told_s * 1e9:,.0f} ns ({speed.virtual_s / speed.told_s - 1:+.2%})"
+    told = (
+        ""
+        if speed.told_s is None
+        else f"{speed.told_s * 1e9:,.0f} ns ({speed.virtual_s / speed.told_s - 1:+.2%})"
+    )
     return (
         speed.name,
         f"{speed.took_s:.3f} s",
@@ -379,7 +383,10 @@ def _speed_row(speed: Speed) -> tuple[str, ...]:
 
 @command.command("predict")
 @click.option(
-    "--cluster", "names", multiple=True, help="One cluster alone; may be given again. `--cluster list` lists them."
+    "--cluster",
+    "names",
+    multiple=True,
+    help="One cluster alone; may be given again. `--cluster list` lists them.",
 )
 @json_option
 def predict(*, names: tuple[str, ...], out: Path | None) -> None:

@@ -18,7 +18,9 @@ from hocket.errors import UsageError
 LINKS_SHOWN = 8
 
 
-def _slow(_context: click.Context, _option: click.Parameter, texts: tuple[str, ...]) -> tuple[tuple[int, float], ...]:
+def _slow(
+    _context: click.Context, _option: click.Parameter, texts: tuple[str, ...]
+) -> tuple[tuple[int, float], ...]:
     slow = []
     for text in texts:
         rank, _, factor = text.partition(":")
@@ -29,7 +31,9 @@ def _slow(_context: click.Context, _option: click.Parameter, texts: tuple[str, .
     return tuple(slow)
 
 
-def _failures(_context: click.Context, _option: click.Parameter, texts: tuple[str, ...]) -> tuple[tuple[str, float], ...]:
+def _failures(
+    _context: click.Context, _option: click.Parameter, texts: tuple[str, ...]
+) -> tuple[tuple[str, float], ...]:
     failures = []
     for text in texts:
         link, _, at_s = text.rpartition("@")
@@ -46,7 +50,10 @@ def _failures(_context: click.Context, _option: click.Parameter, texts: tuple[st
     "--cluster", "cluster_path", required=True, type=click.Path(path_type=Path), help="Cluster file (TOML)."
 )
 @click.option(
-    "--profile", "profile_path", type=click.Path(path_type=Path), help="Profile file (JSON); else a neutral one."
+    "--profile",
+    "profile_path",
+    type=click.Path(path_type=Path),
+    help="Profile file (JSON); else a neutral one.",
 )
 @click.option(
     "--fidelity",
@@ -56,7 +63,9 @@ def _failures(_context: click.Context, _option: click.Parameter, texts: tuple[st
     help="Every message, or a formula.",
 )
 @click.option("--steps", type=click.IntRange(1), default=1, show_default=True, help="Training steps.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="All chance comes from it.")
+@click.option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="All chance comes from it."
+)
 @click.option(
     "--jitter",
     type=click.FloatRange(0, 100),
@@ -66,10 +75,23 @@ def _failures(_context: click.Context, _option: click.Parameter, texts: tuple[st
 )
 @click.option("--slow", multiple=True, callback=_slow, help="RANK:FACTOR, a straggler; may be given again.")
 @click.option(
-    "--fail", "failures", multiple=True, callback=_failures, help="LINK@SECONDS, a link that dies; may be given again."
+    "--fail",
+    "failures",
+    multiple=True,
+    callback=_failures,
+    help="LINK@SECONDS, a link that dies; may be given again.",
 )
-@click.option("--shaped", is_flag=True, help="Links as `hocket testbed` emulates them, with the bursts of its token buckets.")
-@click.option("--trace", "trace_path", type=click.Path(path_type=Path), help="Write a trace directory for `hocket report`.")
+@click.option(
+    "--shaped",
+    is_flag=True,
+    help="Links as `hocket testbed` emulates them, with the bursts of its token buckets.",
+)
+@click.option(
+    "--trace",
+    "trace_path",
+    type=click.Path(path_type=Path),
+    help="Write a trace directory for `hocket report`.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
 def command(
     *,
@@ -105,7 +127,9 @@ def command(
     conditions = Conditions(seed=seed, jitter=jitter, slow=slow, changes=changes)
     if fidelity == "closed-form":
         if conditions != Conditions(seed=seed) or steps > 1 or trace_path or shaped:
-            raise UsageError("the closed form knows one ideal step: leave out the other options, or use --fidelity flow")
+            raise UsageError(
+                "the closed form knows one ideal step: leave out the other options, or use --fidelity flow"
+            )
         outcome = levels.predict(plan, cluster, profile, fidelity="closed-form")
     else:
         network = from_cluster(cluster, plan.world, shaped=shaped)
@@ -117,7 +141,12 @@ def command(
             from hocket.simulation import record  # noqa: PLC0415  # loads NumPy
 
             record.write(
-                trace_path, plan=plan, profile=profile, network=network, simulation=run.simulation, cluster=cluster
+                trace_path,
+                plan=plan,
+                profile=profile,
+                network=network,
+                simulation=run.simulation,
+                cluster=cluster,
             )
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(outcome), indent=2))
@@ -132,13 +161,19 @@ def command(
         table = Table("bucket", "elements", "launched", "done", title="first step")
         for each in outcome.buckets:
             table.add_row(
-                str(each.bucket), f"{each.elements:,}", f"{each.launched_s * 1e3:.2f} ms", f"{each.done_s * 1e3:.2f} ms"
+                str(each.bucket),
+                f"{each.elements:,}",
+                f"{each.launched_s * 1e3:.2f} ms",
+                f"{each.done_s * 1e3:.2f} ms",
             )
         console.print(table)
     links = Table("link", "rate", "carries", "busy", title="busiest links")
     for load in outcome.loads[:LINKS_SHOWN]:
         links.add_row(
-            load.link, f"{load.bit_per_s / 1e6:,.0f} Mbit/s", f"{load.bytes / 1e6:,.2f} MB", f"{load.busy:.0%}"
+            load.link,
+            f"{load.bit_per_s / 1e6:,.0f} Mbit/s",
+            f"{load.bytes / 1e6:,.2f} MB",
+            f"{load.busy:.0%}",
         )
     console.print(links)
     if trace_path is not None:

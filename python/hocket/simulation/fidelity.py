@@ -1,7 +1,7 @@
-"""One question, three answers: how long a plan's step takes, by closed form, by flows, or by SimGrid.
+"""One question, two answers: how long a plan's step takes, by closed form or by flows.
 
-Closed form is exact in bytes and approximate in time, and costs microseconds whatever the world; flows run every message; SimGrid is
-an independent engine for the same messages, where it is installed.
+Closed form is exact in bytes and approximate in time, and costs microseconds whatever the world; flows run every message. A test
+holds the flow engine to SimGrid, an independent one, where that is installed.
 """
 
 from __future__ import annotations

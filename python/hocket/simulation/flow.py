@@ -116,7 +116,12 @@ def _outcome(
     spans = simulation.launches_s[: len(plan.buckets)]
     loads = sorted(
         (
-            LinkLoad(link=link.name, bit_per_s=link.bit_per_s, bytes=count, busy=count * BITS / link.bit_per_s / end_s)
+            LinkLoad(
+                link=link.name,
+                bit_per_s=link.bit_per_s,
+                bytes=count,
+                busy=count * BITS / link.bit_per_s / end_s,
+            )
             for link, count in zip(network.links, simulation.link_bytes, strict=True)
             if count > 0 and end_s > 0
         ),

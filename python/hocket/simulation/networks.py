@@ -57,8 +57,8 @@ class Network:
         """The network with the routes of these pairs, as the flow engine takes it."""
         routes = []
         for source, destination in pairs:
-            links, latency_s = self.path(source, destination)
-            routes.append((source, destination, latency_s, list(links)))
+            crossed, latency_s = self.path(source, destination)
+            routes.append((source, destination, latency_s, list(crossed)))
         bursts = self.bursts_bytes or (0.0,) * len(self.links)
         incast = self.incast or (1.0,) * len(self.links)
         links = [
@@ -82,7 +82,9 @@ def from_cluster(cluster: Cluster, world: int, *, shaped: bool = False) -> Netwo
     """
     graph = link_graph(cluster, world)
     shares = {f"{host.name} in": INCAST for host in cluster.hosts}
-    shares |= {f"trunk of {rack.name} {side}": TRUNK_INCAST for rack in cluster.racks for side in ("out", "in")}
+    shares |= {
+        f"trunk of {rack.name} {side}": TRUNK_INCAST for rack in cluster.racks for side in ("out", "in")
+    }
     memory = {f"memory of {host.name}" for host in cluster.hosts}
     bursts = [0.0 if link.name in memory else float(burst_bytes(link.bit_per_s)) for link in graph.links]
     return Network(

@@ -78,7 +78,9 @@ def _instances(ops: trace.Records, plan: Plan) -> trace.Records:
     for key in np.unique(ops[["program", "instance"]]):
         mine = ops[(ops["program"] == key["program"]) & (ops["instance"] == key["instance"])]
         bucket = plan.buckets[int(key["program"])]
-        row = _row(Kind.INSTANCE, int(mine["ready_ns"].min()), int(mine["end_ns"].max()), int(key["instance"]))
+        row = _row(
+            Kind.INSTANCE, int(mine["ready_ns"].min()), int(mine["end_ns"].max()), int(key["instance"])
+        )
         row["program"], row["bytes"] = key["program"], bucket.elements * ITEM_BYTES[bucket.dtype]
         rows.append(row)
     return np.concatenate(rows) if rows else np.empty(0, list(trace.FIELDS))
@@ -95,7 +97,9 @@ def _spans(rank: int, ends_s: list[list[float]], profile: Profile) -> trace.Reco
         moments_s += [moments_s[-1] + profile.backward_s, end_s - rest_s, end_s]
         moments = [round(moment * NS) for moment in moments_s]
         kinds = (Kind.FORWARD, Kind.BACKWARD, Kind.WAIT, Kind.OPTIMIZER)
-        rows += [_row(kind, a, max(a, b), step) for kind, a, b in zip(kinds, moments, moments[1:], strict=False)]
+        rows += [
+            _row(kind, a, max(a, b), step) for kind, a, b in zip(kinds, moments, moments[1:], strict=False)
+        ]
         rows.append(_row(Kind.STEP, moments[0], moments[-1], step))
         begin_s = end_s
     return np.concatenate(rows)
