@@ -176,6 +176,9 @@ def test_strict_refuses_what_is_not_whole(run_directory, tmp_path):
     assert "67 whole records" in convert(path, tmp_path / "t.parquet")
     with pytest.raises(ArtefactError, match="ends within a line"):
         convert(path, tmp_path / "t2.parquet", "--strict")
+    assert {each.name for each in tmp_path.iterdir()} == {"t.txt", "t.parquet"}
+    convert(path, path)
+    assert path.read_bytes() == FRAGMENT.read_bytes()[: path.stat().st_size]
     with pytest.raises(ArtefactError, match="ranks' files are not there"):
         convert(VECTORS / "kineto-resnet50-ddp-2xa100.json.gz", tmp_path / "k", "--strict")
 

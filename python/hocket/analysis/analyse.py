@@ -24,7 +24,7 @@ from hocket.artefacts.trace import Recording, Trace
 from hocket.errors import UsageError
 from hocket.formats import catalogue, dlc
 from hocket.formats.catalogue import Messages
-from hocket.formats.launches import Iteration, iterations
+from hocket.formats.launches import Iteration, iterations, without_messages
 
 NODES_MAX = 1 << 12
 """Nodes whose times are kept apart."""
@@ -75,6 +75,12 @@ def analyse(
         notes.append(
             f"{questions.late} records came long after their iteration and are not in times of iterations"
         )
+    if questions.silent[1]:
+        launches, silent = questions.silent
+        notes.append(
+            f"{silent} of {launches} launches of programs recorded no message (ranks of one host share memory): sizes, volumes and "
+            "arrivals are of the others"
+        )
     return questions.result(tuple(map(str, paths)), tuple(notes))
 
 
@@ -93,6 +99,8 @@ class _Questions:
         self._names: dict[int, str] = {}
         self._launch_path: LaunchPath | None = None
         self._native = False
+        self.silent = (0, 0)
+        """Launches of programs, and those of them that recorded no message."""
 
     def read_messages(self, messages: Messages, progress: Callable[[int], None] | None) -> None:
         """A DLC file, from its first record to its last."""
@@ -116,6 +124,8 @@ class _Questions:
             records = trace.records(rank)
             self._count(of_records(rank, records))
             ranks.append(iterations(records))
+            launches, silent = without_messages(records)
+            self.silent = self.silent[0] + launches, self.silent[1] + silent
             if ranks[-1]:
                 self._phases.setdefault(rank, PhaseCount()).add(_marks(ranks[-1]))
             if progress:
