@@ -15,7 +15,7 @@ from hocket.analysis.arrivals import ArrivalCount, Arrivals
 from hocket.analysis.dependencies import CriticalPath, DependencyCount, DependencyKind, PathCount
 from hocket.analysis.launches_path import LaunchPath, launch_path
 from hocket.analysis.messages import Rows, WholeIterations, of_dlc, of_records, where
-from hocket.analysis.phases import Marks, PhaseCount, Phases, marks_of
+from hocket.analysis.phases import PhaseCount, Phases, marks_of, marks_of_launches
 from hocket.analysis.servers import Lateness, ServerCount, ServerTimes
 from hocket.analysis.sizes import SizeCount, Sizes
 from hocket.analysis.stragglers import Straggler, stragglers
@@ -127,7 +127,7 @@ class _Questions:
             launches, silent = without_messages(records)
             self.silent = self.silent[0] + launches, self.silent[1] + silent
             if ranks[-1]:
-                self._phases.setdefault(rank, PhaseCount()).add(_marks(ranks[-1]))
+                self._phases.setdefault(rank, PhaseCount()).add(marks_of_launches(ranks[-1]))
             if progress:
                 progress(self.records)
         self._launch_path = launch_path(ranks, self._names)
@@ -195,17 +195,3 @@ class _Questions:
                 "stragglers: fewer than two workers with whole iterations, and no server's file with several workers"
             )
         return said
-
-
-def _marks(found: list[Iteration]) -> Marks:
-    """A launch is a push, its end a pull. Training is numbered from 0, and the step's start is where the one before ended."""
-    rows = []
-    for position, each in enumerate(found):
-        ready = [launch.ready_ns for launch in each.launches]
-        ends = [launch.end_ns for launch in each.launches]
-        if position == 0:
-            late, early = np.iinfo(np.int64).max, np.iinfo(np.int64).min
-            rows.append((each.number - 1, late, early, late, each.start_ns))
-        rows.append((each.number, min(ready), max(ready), min(ends), max(ends)))
-    columns = np.array(rows, np.int64).T
-    return Marks(*columns)
