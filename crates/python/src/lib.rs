@@ -8,8 +8,10 @@ mod engine;
 mod exceptions;
 mod host;
 mod kernels;
+mod order;
 mod program;
 mod readiness;
+mod switch;
 
 use pyo3::prelude::*;
 
@@ -22,5 +24,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     engine::register(module)?;
     host::register(module)?;
     kernels::register(module)?;
-    readiness::register(module)
+    order::register(module)?;
+    readiness::register(module)?;
+    switch::register(module)
 }
