@@ -197,6 +197,27 @@ def test_wrong_names(tmp_path):
         convert(tmp_path / "x.parquet", tmp_path / "t")
 
 
+@pytest.mark.parametrize(
+    ("column", "value", "said"),
+    [("src", None, "rows without `src`"), ("operation", "Push", "does not know: Push")],
+)
+def test_parquet_that_others_changed(tmp_path, column, value, said):
+    """A table that another tool spoiled would end in a traceback, or in a damaged trace."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    convert(FRAGMENT, tmp_path / "t.parquet")
+    table = pq.read_table(tmp_path / "t.parquet")
+    schema = table.schema
+    rows = table.to_pylist()
+    rows[40][column] = value
+    fields = [each.with_nullable(True) for each in schema]
+    changed = pa.Table.from_pylist(rows, pa.schema(fields, metadata=schema.metadata))
+    pq.write_table(changed, tmp_path / "changed.parquet")
+    with pytest.raises(ArtefactError, match=said):
+        convert(tmp_path / "changed.parquet", tmp_path / "t.txt")
+
+
 def test_every_format_is_documented():
     """What a conversion loses would be nowhere to read before it is done."""
     text = (Path(__file__).parents[2] / "docs/traces.md").read_text()
