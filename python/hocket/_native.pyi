@@ -261,6 +261,9 @@ class Builder:
     def ensure_all_reduce(self, buffer: int, members: Sequence[int], op: str, scale: float) -> None:
         """The buffer ends as `scale · op` over the members, the same bits on all."""
 
+    def ensure_all_gather(self, buffer: int, members: Sequence[int]) -> None:
+        """The buffer ends with the i-th member's own i-th equal part in its i-th part, on all members."""
+
     def ensure_same(self, buffer: int, members: Sequence[int]) -> None:
         """The buffer ends as the same bits on all members, which depend on what each held."""
 
@@ -368,6 +371,34 @@ class Program:
 
     def ops(self, rank: int) -> list[dict[str, Any]]:
         """By op of a rank: its fields by name; `op` says which it is, slices are (buffer, start, stop)."""
+
+DLC_OPERATIONS: list[str]
+"""Spellings of `operation` in DLC traces. Below DLC_SETUP_FIRST, position modulo 8 is push or pull (4), send or receive (2), of a
+worker or a server (1)."""
+
+DLC_SETUP_FIRST: int
+
+def dlc_columns(
+    text: bytes, *, first_line: int, last_id: int | None, workers: int | None, servers: int | None
+) -> dict[str, Any]:
+    """Whole lines of a DLC trace as columns: little-endian bytes by field, `id_dep` as bytes with `id_dep_ends` (i32). `problems`:
+    (line, column, rule) of the first malformed lines, `problem_count` of all; `lines` read; the `last_id`."""
+def run_switch(
+    taps: Sequence[int],
+    *,
+    links: Sequence[float | None],
+    ways: Sequence[tuple[Sequence[int], float, float, float]],
+    queue_s: float,
+    reorder: bool,
+    seed: int,
+    control: int,
+    answers: int,
+) -> None:
+    """Carry frames between hosts until `control` ends. `taps`: descriptors of non-blocking TAP devices with offload headers, a host
+    each. `links`: byte/s (None: unlimited). `ways`, row-major by source: links that are crossed, latency and mean jitter in
+    seconds, share that is lost. `queue_s`: what a full queue delays by. `reorder`: jitter may overtake. Every byte read from
+    `control` is answered by a line to `answers`: frames delivered, lost, overflowed, unknown, refused; then bytes by link.
+    UsageError for nonsense; TestbedError when a device is gone."""
 
 def cache_line_ns() -> float | None:
     """Nanoseconds for a cache line to go from one core to another; None with one core."""

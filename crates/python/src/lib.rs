@@ -3,6 +3,7 @@
 //! One file per concept; each has a `register` that adds its names to the module.
 
 mod builder;
+mod dlc;
 mod engine;
 mod exceptions;
 mod host;
@@ -10,6 +11,7 @@ mod kernels;
 mod order;
 mod program;
 mod readiness;
+mod switch;
 
 use pyo3::prelude::*;
 
@@ -17,10 +19,12 @@ use pyo3::prelude::*;
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     builder::register(module)?;
+    dlc::register(module)?;
     program::register(module)?;
     engine::register(module)?;
     host::register(module)?;
     kernels::register(module)?;
     order::register(module)?;
-    readiness::register(module)
+    readiness::register(module)?;
+    switch::register(module)
 }

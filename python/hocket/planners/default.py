@@ -16,8 +16,8 @@ BUCKET_BYTES = 4 << 20
 """Large enough that per-bucket costs vanish, small enough to overlap with backward."""
 
 SHARED_CHUNK_BYTES = 524_288
-"""In place a chunk costs each member two posts and perhaps a wake-up; what is urgent waits for one. With 25 MB on 4 ranks, 512 KiB, 1 MiB and
-4 MiB were 1.1 to 1.2 times as slow as one native loop, all at once 1.4 times."""
+"""In place a chunk costs each member two posts and perhaps a wake-up; what is urgent waits for one. With 25 MB on 4 ranks,
+512 KiB, 1 MiB and 4 MiB were 1.1 to 1.2 times as slow as one native loop, all at once 1.4 times."""
 
 
 class Shape(Struct, frozen=True, kw_only=True):

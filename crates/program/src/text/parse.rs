@@ -164,6 +164,11 @@ impl<'a> Parser<'a> {
             self.word("over")?;
             return Ok(Contract::Same { buffer, group: self.ranks()? });
         }
+        if self.take("all_gather") {
+            let buffer = self.buffer()?;
+            self.word("over")?;
+            return Ok(Contract::AllGather { buffer, group: self.ranks()? });
+        }
         self.word("all_reduce")?;
         let op = self.reduce_op()?;
         self.word("scale")?;

@@ -28,6 +28,9 @@ impl Display for Program {
                     let (op, scale) = (reduce(*op), number(*scale));
                     writeln!(f, "ensures all_reduce {op} scale {scale} %{buffer} over {}", ranks(group))?;
                 }
+                Contract::AllGather { buffer, group } => {
+                    writeln!(f, "ensures all_gather %{buffer} over {}", ranks(group))?;
+                }
                 Contract::Same { buffer, group } => {
                     writeln!(f, "ensures same %{buffer} over {}", ranks(group))?;
                 }

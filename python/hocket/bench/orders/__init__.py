@@ -1,1 +1,1 @@
-"""`hocket bench order`: how good orders are, and how long they take to find."""
+"""`hocket bench orders`: what rank order is worth to other libraries and to Hocket's own programs, where there is latency."""

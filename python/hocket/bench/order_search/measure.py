@@ -1,4 +1,4 @@
-"""The rows of `hocket bench order`, each a promise about orders with what was read."""
+"""The rows of `hocket bench order-search`, each a promise about orders with what was read."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 import numpy as np
 
-from hocket.bench.orders.data_centre import data_centre
-from hocket.bench.orders.plain import annealing, cost_of, shortest_ring
+from hocket.bench.order_search.data_centre import data_centre
+from hocket.bench.order_search.plain import annealing, cost_of, shortest_ring
 from hocket.errors import UsageError
 from hocket.ordering.matrix import Matrix
 from hocket.ordering.solve import Algorithm, Ordering, Request, cost_s, solve
