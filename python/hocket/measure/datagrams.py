@@ -11,6 +11,7 @@ import socket
 import struct
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 
 from hocket.measure.quantile import Quantile
@@ -90,7 +91,8 @@ def answer(link: socket.socket, token: bytes, turn: int, done: threading.Event) 
         except OSError:
             return
         if len(question) == _FORM.size and question.startswith(head):
-            link.sendto(_ANSWER + question[len(_ASK) :], sender)
+            with suppress(OSError):  # counted as lost by who asked
+                link.sendto(_ANSWER + question[len(_ASK) :], sender)
 
 
 def _answer(link: socket.socket, token: bytes, turn: int, number: int, deadline: float) -> tuple[bool, int]:
