@@ -357,6 +357,9 @@ class Program:
     def errors(self) -> list[str]:
         """What the verifier finds wrong, a sentence each with the ops around it; empty for a program that may run."""
 
+    def pairs(self) -> list[tuple[int, int]]:
+        """Ordered pairs of ranks of which one sends to the other, ascending."""
+
     def verify(self) -> None:
         """Raise ProgramError with all errors, if there are any."""
 
@@ -383,6 +386,7 @@ def dlc_columns(
 ) -> dict[str, Any]:
     """Whole lines of a DLC trace as columns: little-endian bytes by field, `id_dep` as bytes with `id_dep_ends` (i32). `problems`:
     (line, column, rule) of the first malformed lines, `problem_count` of all; `lines` read; the `last_id`."""
+
 def run_switch(
     taps: Sequence[int],
     *,
@@ -421,3 +425,94 @@ def run_kernel(
     constants: Sequence[float],
 ) -> None:
     """Run one kernel of whole slices on contiguous arrays; `address` of a user's, None for a built-in."""
+
+Costs = tuple[float, float, float, float, float, bool]
+"""Seconds per message sent and received, per byte reduced, cast and copied; whether data waits for its receive."""
+
+Launch = tuple[int, int, Sequence[float]]
+"""Index of a program, priority (lower first), seconds after the phase's begin: by rank, or one for all."""
+
+Phase = tuple[Sequence[Launch], Sequence[float], Sequence[float]]
+"""Launches; the phase's least seconds and the seconds after all is done: by rank, one for all, or none."""
+
+class SimulatedNetwork:
+    """Links and routes of the flow engine. UsageError for what contradicts itself."""
+
+    def __init__(
+        self,
+        links: Sequence[tuple[str, float, float, float]],
+        routes: Sequence[tuple[int, int, float, Sequence[int]]],
+    ) -> None:
+        """Links: name, bytes per second, bytes that pass at once after a rest, share that each doubling of its
+        flows leaves. Routes: source, destination, latency in seconds, indices of links."""
+
+class SimulatedProgram:
+    """A program of all ranks with its routes and costs, or a pattern whose ops are computed."""
+
+    @staticmethod
+    def compile(program: Program, network: SimulatedNetwork, costs: Costs) -> SimulatedProgram:
+        """ProgramError names the first op at which ranks diverge; UsageError a route that is missing."""
+
+    @staticmethod
+    def ring(world: int, size_bytes: int, network: SimulatedNetwork, costs: Costs) -> SimulatedProgram:
+        """Ring all-reduce of `size_bytes` a rank in rank order; cannot be recorded."""
+
+    @staticmethod
+    def all_to_all(world: int, size_bytes: int, network: SimulatedNetwork, costs: Costs) -> SimulatedProgram:
+        """All parts of `size_bytes` a rank in flight at once; cannot be recorded."""
+
+    def __len__(self) -> int:
+        """Ops of all ranks."""
+
+class Simulation:
+    """What came of a job, in virtual time."""
+
+    @property
+    def end_s(self) -> float:
+        """When the last rank ended."""
+
+    @property
+    def phase_ends_s(self) -> list[list[float]]:
+        """By phase, then by rank."""
+
+    @property
+    def launches_s(self) -> list[tuple[float, float]]:
+        """First start and last end of each launch, phase by phase."""
+
+    @property
+    def link_bytes(self) -> list[float]:
+        """By link."""
+
+    @property
+    def messages(self) -> int:
+        """Received."""
+
+    @property
+    def events(self) -> int:
+        """Of the virtual clock."""
+
+    @property
+    def solves(self) -> int:
+        """How often rates were made fair."""
+
+    def records(self, rank: int) -> bytes:
+        """As they lie in a trace file, `program` being the launch; empty unless recorded."""
+
+def simulate(
+    network: SimulatedNetwork,
+    programs: Sequence[SimulatedProgram],
+    phases: Sequence[Phase],
+    *,
+    world: int,
+    rendezvous: bool,
+    seed: int,
+    jitter: float,
+    slow: Sequence[tuple[int, float]],
+    changes: Sequence[tuple[float, int, float]],
+    recorded: bool,
+) -> Simulation:
+    """Run phases one after the other on each rank. `slow`: rank and factor; `changes`: seconds, link, bytes per second
+    from then on.
+
+    SimulationError when nothing moves and ranks have not ended.
+    """

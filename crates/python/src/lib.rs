@@ -11,6 +11,7 @@ mod kernels;
 mod order;
 mod program;
 mod readiness;
+mod simulate;
 mod switch;
 
 use pyo3::prelude::*;
@@ -26,5 +27,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     kernels::register(module)?;
     order::register(module)?;
     readiness::register(module)?;
+    simulate::register(module)?;
     switch::register(module)
 }

@@ -223,6 +223,21 @@ impl Program {
         Ok(buffers.iter().map(each).collect())
     }
 
+    /// Ordered pairs of ranks of which one sends to the other, ascending.
+    fn pairs(&self, py: Python<'_>) -> Vec<(u32, u32)> {
+        py.detach(|| {
+            let mut pairs = std::collections::BTreeSet::new();
+            for (rank, ops) in self.0.ranks.iter().enumerate() {
+                for node in &ops.nodes {
+                    if let Op::Send { peer, .. } = &node.op {
+                        pairs.insert((rank as u32, peer.0));
+                    }
+                }
+            }
+            pairs.into_iter().collect()
+        })
+    }
+
     /// An SVG of the dataflow graph, written to `path`.
     #[pyo3(signature = (path = None))]
     fn show<'py>(slf: &Bound<'py, Self>, path: Option<Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyAny>> {

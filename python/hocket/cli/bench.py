@@ -6,7 +6,7 @@ import json
 import re
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
@@ -17,6 +17,9 @@ from hocket import _native
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster
 from hocket.errors import Error
+
+if TYPE_CHECKING:
+    from hocket.bench.simulate import Speed
 
 DEFAULT_SIZES_BYTES = (4_000, 64_000, 1_000_000, 25_000_000)
 DEFAULT_FACTOR = 4.0
@@ -396,3 +399,90 @@ def orders(*, rows: tuple[str, ...], out: Path | None) -> None:
                 table.add_row("", f"  {order}: {shown}", f"{time_s * 1e3:.1f} ms", "", "")
     Console().print(table)
     _write(out, {"rows": measured})
+
+
+@command.command("simulate")
+@click.option("--large", is_flag=True, help="Also a step of 10,240 ranks, which takes most of a minute.")
+@json_option
+def simulate(*, large: bool, out: Path | None) -> None:
+    """Messages per second of the flow engine on one core, beside ASTRA-sim's figures for the same rings.
+
+    Example: hocket bench simulate --json simulate.json
+    """
+    from hocket.bench import simulate as bench  # noqa: PLC0415  # loads what only this verb needs
+
+    table = Table("run", "took", "messages", "messages/s", "virtual time", "ASTRA-sim says")
+    measured = []
+    for run in bench.RUNS.values():
+        speed = run()
+        click.echo(f"{speed.name}: {speed.took_s:.3f} s", err=True)
+        measured.append(bench.as_json(speed))
+        table.add_row(*_speed_row(speed))
+    if large:
+        speed, memory_gib = bench.large()
+        measured.append({**bench.as_json(speed), "memory_gib_max": memory_gib})
+        table.add_row(*_speed_row(speed))
+        click.echo(f"largest memory: {memory_gib:.2f} GiB", err=True)
+    Console(width=None if sys.stdout.isatty() else FILE_COLUMNS).print(table)
+    _write(out, {"runs": measured})
+
+
+def _speed_row(speed: Speed) -> tuple[str, ...]:
+    told = (
+        ""
+        if speed.told_s is None
+        else f"{speed.told_s * 1e9:,.0f} ns ({speed.virtual_s / speed.told_s - 1:+.2%})"
+    )
+    return (
+        speed.name,
+        f"{speed.took_s:.3f} s",
+        f"{speed.messages:,}",
+        f"{speed.messages_per_s / MEGA:.2f} M",
+        f"{speed.virtual_s * 1e9:,.0f} ns",
+        told,
+    )
+
+
+@command.command("predict")
+@click.option(
+    "--cluster",
+    "names",
+    multiple=True,
+    help="One cluster alone; may be given again. `--cluster list` lists them.",
+)
+@json_option
+def predict(*, names: tuple[str, ...], out: Path | None) -> None:
+    """Predicted step times against measured ones on emulated clusters. About two minutes; needs root.
+
+    Example: hocket bench predict --cluster "4 hosts, 1 Gbit/s"
+    """
+    from hocket.bench.predict import CLUSTERS, agreement, measure  # noqa: PLC0415  # loads what only this verb needs
+
+    if "list" in names:
+        click.echo("\n".join(CLUSTERS))
+        return
+    unknown = next((name for name in names if name not in CLUSTERS), None)
+    if unknown is not None:
+        raise click.BadParameter(f"there is no cluster `{unknown}`: {'; '.join(CLUSTERS)}")
+    rows = []
+    for name in names or CLUSTERS:
+        click.echo(f"measuring {name}", err=True)
+        rows += measure([name])
+    found = agreement(rows)
+    table = Table("cluster", "plan", "measured", "flow", "error", "closed form")
+    for row in rows:
+        table.add_row(
+            row.cluster,
+            row.plan,
+            f"{row.measured_s * 1e3:.1f} ms",
+            f"{row.flow_s * 1e3:.1f} ms",
+            f"{row.error:+.1%}",
+            f"{row.closed_form_s / row.measured_s - 1:+.1%}",
+        )
+    Console(width=None if sys.stdout.isatty() else FILE_COLUMNS).print(table)
+    click.echo(
+        f"{len(rows)} configurations: median error {found.median_error:.1%}, worst {found.worst_error:.1%}, "
+        f"Spearman {found.spearman:.3f}, regret {found.regret:.1%}"
+    )
+    if out is not None:
+        out.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
