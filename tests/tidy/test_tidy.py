@@ -100,8 +100,9 @@ def test_every_verb_has_help_with_an_example():
 
 
 def test_nothing_waits_by_a_clock_that_is_set():
-    """A step of the clock (NTP, a resumed virtual machine) would end a job's waits at once, or make them endless. In Rust, clippy refuses
-    `SystemTime::now`; a date may be written down, nothing else."""
+    """A step of the clock (NTP, a resumed virtual machine) would end a job's waits at once, or make them endless.
+
+    In Rust, clippy refuses `SystemTime::now`; a date may be written down, nothing else."""
     pattern = re.compile(
         r"\btime\.time(_ns)?\(|\bfrom time import .*\btime\b|CLOCK_REALTIME|ClockId::Realtime"
     )
