@@ -25,6 +25,10 @@ class PeerError(Error):
     """A rank of the running job died, stalled or spoke nonsense; the message names it."""
 
 
+class SimulationError(Error):
+    """A simulated job did not end: the message has who is stuck, the chain of waits and the first op that never ended."""
+
+
 class TestbedError(Error):
     """An emulated cluster could not be made or removed."""
 

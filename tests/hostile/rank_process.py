@@ -1,6 +1,7 @@
 """A rank in a process of its own, of a job whose ranks are told each other's addresses.
 
-`python rank_process.py RANK JOB SECRET HOSTS STEPS` prints its address, reads all of them, adds up STEPS times and prints each step, or the error that ends it."""
+`python rank_process.py RANK JOB SECRET HOSTS STEPS` prints its address, reads all of them,
+adds up STEPS times and prints each step, or the error that ends it."""
 
 import sys
 import time

@@ -83,8 +83,13 @@ fn fields<'py>(py: Python<'py>, program: &ir::Program, node: &ir::Node) -> PyRes
             if let Collective::AllToAll { dst } = what {
                 dict.set_item("dst", range(dst))?;
             }
-            if let Some(Algorithm::Library { name }) = algorithm {
-                dict.set_item("library", name)?;
+            match algorithm {
+                Some(Algorithm::Library { name }) => {
+                    dict.set_item("together", "library")?;
+                    dict.set_item("library", name)?;
+                }
+                Some(Algorithm::InPlace) => dict.set_item("together", "in_place")?,
+                _ => {}
             }
         }
     }
@@ -146,6 +151,7 @@ pub fn algorithm(py: Python<'_>, name: &str, numbers: Vec<u32>) -> PyResult<Algo
         "ring" => Algorithm::Ring,
         "direct" => Algorithm::Direct,
         "two_level" => Algorithm::TwoLevel { sizes: numbers },
+        "in_place" => Algorithm::InPlace,
         "halving_doubling" => Algorithm::HalvingDoubling,
         "double_binary_tree" => Algorithm::DoubleBinaryTree,
         "bcube" if number > 1 => Algorithm::Bcube { base: number },
@@ -215,6 +221,21 @@ impl Program {
         let buffers = &self.rank(py, rank)?.buffers;
         let each = |b: &ir::Buffer| (b.name.clone(), b.dtype.name(), b.len, kind_name(b.kind));
         Ok(buffers.iter().map(each).collect())
+    }
+
+    /// Ordered pairs of ranks of which one sends to the other, ascending.
+    fn pairs(&self, py: Python<'_>) -> Vec<(u32, u32)> {
+        py.detach(|| {
+            let mut pairs = std::collections::BTreeSet::new();
+            for (rank, ops) in self.0.ranks.iter().enumerate() {
+                for node in &ops.nodes {
+                    if let Op::Send { peer, .. } = &node.op {
+                        pairs.insert((rank as u32, peer.0));
+                    }
+                }
+            }
+            pairs.into_iter().collect()
+        })
     }
 
     /// An SVG of the dataflow graph, written to `path`.

@@ -6,7 +6,7 @@ import json
 import re
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
@@ -17,6 +17,9 @@ from hocket import _native
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster
 from hocket.errors import Error
+
+if TYPE_CHECKING:
+    from hocket.bench.simulate import Speed
 
 DEFAULT_SIZES_BYTES = (4_000, 64_000, 1_000_000, 25_000_000)
 DEFAULT_FACTOR = 4.0
@@ -112,7 +115,7 @@ def _collective(what: str, doc: str) -> None:
     )
     @click.option(
         "--algorithm",
-        type=click.Choice(["auto", "direct", "ring", "halving_doubling"]),
+        type=click.Choice(["auto", "in_place", "direct", "ring", "halving_doubling"]),
         default="auto",
         show_default=True,
         help="The engine's.",
@@ -120,9 +123,7 @@ def _collective(what: str, doc: str) -> None:
     @click.option(
         "--chunk-bytes",
         type=click.IntRange(64),
-        default=524_288,
-        show_default=True,
-        help="The engine's pipelining unit.",
+        help="The engine's pipelining unit; a plan's by default.",
     )
     @click.option(
         "--tcp", is_flag=True, help="Loopback TCP between the ranks, no shared memory, for all contenders."
@@ -152,7 +153,7 @@ def _collective(what: str, doc: str) -> None:
         ours: tuple[str, ...],
         against: tuple[str, ...],
         algorithm: str,
-        chunk_bytes: int,
+        chunk_bytes: int | None,
         tcp: bool,
         cluster_path: Path | None,
         plot: Path | None,
@@ -306,6 +307,36 @@ def policies(*, rows: tuple[str, ...], out: Path | None) -> None:
     _write(out, {"cache_line_ns": near, "rows": measured})
 
 
+@command.command("order-search")
+@click.option(
+    "--row", "rows", multiple=True, help="One row alone; may be given again. `--row list` lists them."
+)
+@json_option
+def order_search(*, rows: tuple[str, ...], out: Path | None) -> None:
+    """How good the orders of `hocket order` are, and how long they take to find. About ten minutes.
+
+    Example: hocket bench order-search --row small --json order.json
+    """
+    from hocket.bench.order_search.measure import ROWS, measure  # noqa: PLC0415  # loads what only this verb needs
+
+    if "list" in rows:
+        click.echo("\n".join(ROWS))
+        return
+    unknown = next((row for row in rows if row not in ROWS), None)
+    if unknown is not None:
+        raise click.BadParameter(f"there is no row `{unknown}`: {', '.join(ROWS)}")
+    table = Table("row", "what", "read", "bar", "holds", "search")
+    measured = []
+    for row in measure(rows):
+        click.echo(f"{row.what}: {row.value:.4f}", err=True)
+        measured.append({name: getattr(row, name) for name in row.__struct_fields__} | {"holds": row.holds})
+        bar = "" if row.bar is None else f"{row.bar:g}"
+        holds = "yes" if row.holds else "no"
+        table.add_row(row.name, row.what, f"{row.value:.4f}", bar, holds, f"{row.seconds:.2f} s")
+    Console().print(table)
+    _write(out, {"rows": measured})
+
+
 @command.command("kernels")
 @click.option(
     "--rounds", type=click.IntRange(1), default=15, show_default=True, help="Turns of each contender."
@@ -334,3 +365,124 @@ def kernels(*, rounds: int, out: Path | None) -> None:
         )
     Console().print(table)
     _write(out, {"cache_line_ns": near, "rows": measured})
+
+
+@command.command("orders")
+@click.option(
+    "--row", "rows", multiple=True, help="One row alone; may be given again. `--row list` lists them."
+)
+@json_option
+def orders(*, rows: tuple[str, ...], out: Path | None) -> None:
+    """What the order of ranks is worth to Gloo, Open MPI, DDP and LightGBM as they are, and how well its cost is predicted.
+
+    On emulated clusters of eight hosts whose links have latency: 2 racks of 4, and 4 racks of 2. About fifteen minutes; needs root.
+
+    Example: hocket bench orders --row gloo-2
+    """
+    from hocket.bench.orders.rows import ROWS, Compared, check, measure  # noqa: PLC0415  # loads what only this verb needs
+
+    if "list" in rows:
+        click.echo("\n".join(ROWS))
+        return
+    check(rows)
+    table = Table("row", "what", "measured", "bar", "holds")
+    measured = []
+    for row in measure(rows or ROWS):
+        click.echo(f"{row.name}: {row.value:.3g}", err=True)
+        measured.append(msgspec.to_builtins(row))
+        table.add_row(
+            row.name, row.what, f"{row.value:.3g}", f"{row.bar:g}", "yes" if row.value >= row.bar else "no"
+        )
+        if isinstance(row, Compared):
+            for order, time_s in row.times_s.items():
+                shown = ",".join(map(str, row.orders[order]))
+                table.add_row("", f"  {order}: {shown}", f"{time_s * 1e3:.1f} ms", "", "")
+    Console().print(table)
+    _write(out, {"rows": measured})
+
+
+@command.command("simulate")
+@click.option("--large", is_flag=True, help="Also a step of 10,240 ranks, which takes most of a minute.")
+@json_option
+def simulate(*, large: bool, out: Path | None) -> None:
+    """Messages per second of the flow engine on one core, beside ASTRA-sim's figures for the same rings.
+
+    Example: hocket bench simulate --json simulate.json
+    """
+    from hocket.bench import simulate as bench  # noqa: PLC0415  # loads what only this verb needs
+
+    table = Table("run", "took", "messages", "messages/s", "virtual time", "ASTRA-sim says")
+    measured = []
+    for run in bench.RUNS.values():
+        speed = run()
+        click.echo(f"{speed.name}: {speed.took_s:.3f} s", err=True)
+        measured.append(bench.as_json(speed))
+        table.add_row(*_speed_row(speed))
+    if large:
+        speed, memory_gib = bench.large()
+        measured.append({**bench.as_json(speed), "memory_gib_max": memory_gib})
+        table.add_row(*_speed_row(speed))
+        click.echo(f"largest memory: {memory_gib:.2f} GiB", err=True)
+    Console(width=None if sys.stdout.isatty() else FILE_COLUMNS).print(table)
+    _write(out, {"runs": measured})
+
+
+def _speed_row(speed: Speed) -> tuple[str, ...]:
+    told = (
+        ""
+        if speed.told_s is None
+        else f"{speed.told_s * 1e9:,.0f} ns ({speed.virtual_s / speed.told_s - 1:+.2%})"
+    )
+    return (
+        speed.name,
+        f"{speed.took_s:.3f} s",
+        f"{speed.messages:,}",
+        f"{speed.messages_per_s / MEGA:.2f} M",
+        f"{speed.virtual_s * 1e9:,.0f} ns",
+        told,
+    )
+
+
+@command.command("predict")
+@click.option(
+    "--cluster",
+    "names",
+    multiple=True,
+    help="One cluster alone; may be given again. `--cluster list` lists them.",
+)
+@json_option
+def predict(*, names: tuple[str, ...], out: Path | None) -> None:
+    """Predicted step times against measured ones on emulated clusters. About two minutes; needs root.
+
+    Example: hocket bench predict --cluster "4 hosts, 1 Gbit/s"
+    """
+    from hocket.bench.predict import CLUSTERS, agreement, measure  # noqa: PLC0415  # loads what only this verb needs
+
+    if "list" in names:
+        click.echo("\n".join(CLUSTERS))
+        return
+    unknown = next((name for name in names if name not in CLUSTERS), None)
+    if unknown is not None:
+        raise click.BadParameter(f"there is no cluster `{unknown}`: {'; '.join(CLUSTERS)}")
+    rows = []
+    for name in names or CLUSTERS:
+        click.echo(f"measuring {name}", err=True)
+        rows += measure([name])
+    found = agreement(rows)
+    table = Table("cluster", "plan", "measured", "flow", "error", "closed form")
+    for row in rows:
+        table.add_row(
+            row.cluster,
+            row.plan,
+            f"{row.measured_s * 1e3:.1f} ms",
+            f"{row.flow_s * 1e3:.1f} ms",
+            f"{row.error:+.1%}",
+            f"{row.closed_form_s / row.measured_s - 1:+.1%}",
+        )
+    Console(width=None if sys.stdout.isatty() else FILE_COLUMNS).print(table)
+    click.echo(
+        f"{len(rows)} configurations: median error {found.median_error:.1%}, worst {found.worst_error:.1%}, "
+        f"Spearman {found.spearman:.3f}, regret {found.regret:.1%}"
+    )
+    if out is not None:
+        out.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")

@@ -24,27 +24,31 @@ NO_VERBS = ("__init__", "main")
 
 
 class Verbs(click.Group):
-    """Each module beside this one that defines `command` is a verb."""
+    """Each module beside this one that defines `command` is a verb; `_` in its name is `-` in the verb's."""
 
     def list_commands(self, _context: click.Context) -> list[str]:
         """Names of the modules, without loading them."""
-        return sorted(each.stem for each in HERE.glob("*.py") if each.stem not in NO_VERBS)
+        return sorted(each.stem.replace("_", "-") for each in HERE.glob("*.py") if each.stem not in NO_VERBS)
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         """The command of a module; None when there is no such verb."""
-        if name not in self.list_commands(context):
+        if name.replace("_", "-") not in self.list_commands(context):
             return None
-        command: click.Command = importlib.import_module(f"hocket.cli.{name}").command
+        command: click.Command = importlib.import_module(f"hocket.cli.{_module(name)}").command
         return command
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         """The first line of each module's docstring says what its verb does."""
         rows = []
         for name in self.list_commands(context):
-            text = ast.get_docstring(ast.parse((HERE / f"{name}.py").read_text())) or ""
+            text = ast.get_docstring(ast.parse((HERE / f"{_module(name)}.py").read_text())) or ""
             rows.append((name, text.partition(":")[2].strip().partition("\n")[0]))
         with formatter.section("Verbs"):
             formatter.write_dl(rows)
+
+
+def _module(verb: str) -> str:
+    return verb.replace("-", "_")
 
 
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})

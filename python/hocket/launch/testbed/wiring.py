@@ -83,5 +83,10 @@ def rack_names(cluster: Cluster) -> list[str]:
 
 def shape(interface: str, bit_per_s: float) -> str:
     """The line that limits what leaves an interface."""
-    burst = max(BURST_BYTES_MIN, int(bit_per_s / 8 * BURST_S))
+    burst = burst_bytes(bit_per_s)
     return f"qdisc add dev {interface} root tbf rate {int(bit_per_s)}bit burst {burst} latency {QUEUE_MS}ms"
+
+
+def burst_bytes(bit_per_s: float) -> int:
+    """What a link of that rate lets pass at once after a rest."""
+    return max(BURST_BYTES_MIN, int(bit_per_s / 8 * BURST_S))

@@ -1,0 +1,200 @@
+//! The simulator: networks, compiled programs, and what a job does in virtual time.
+
+use crate::exceptions::error;
+use crate::program::Program;
+use hocket_simulate as sim;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use std::sync::Arc;
+
+fn refuse(py: Python<'_>, cause: &sim::Error) -> PyErr {
+    let class = match cause {
+        sim::Error::Program { .. } => "ProgramError",
+        sim::Error::Network { .. } | sim::Error::Job { .. } => "UsageError",
+        sim::Error::Stuck { .. } => "SimulationError",
+    };
+    error(py, class, &cause.to_string())
+}
+
+/// Links and routes; see `_native.pyi`.
+#[pyclass(module = "hocket._native", frozen)]
+pub struct SimulatedNetwork(sim::Network);
+
+#[pymethods]
+impl SimulatedNetwork {
+    #[new]
+    fn new(
+        py: Python<'_>,
+        links: Vec<(String, f64, f64, f64)>,
+        routes: Vec<(u32, u32, f64, Vec<u32>)>,
+    ) -> PyResult<Self> {
+        let link =
+            |(name, bytes_per_s, burst_bytes, incast)| sim::Link { name, bytes_per_s, burst_bytes, incast };
+        let route =
+            |(source, destination, latency_s, links)| sim::Route { source, destination, links, latency_s };
+        let links = links.into_iter().map(link).collect();
+        let routes: Vec<sim::Route> = routes.into_iter().map(route).collect();
+        sim::Network::new(links, &routes).map(Self).map_err(|cause| refuse(py, &cause))
+    }
+}
+
+/// Send, receive, reduce, cast, copy; rendezvous.
+type Costs = (f64, f64, f64, f64, f64, bool);
+
+fn costs((send_s, receive_s, reduce, cast, copy, rendezvous): Costs) -> sim::Costs {
+    sim::Costs {
+        send_s,
+        receive_s,
+        reduce_s_per_byte: reduce,
+        cast_s_per_byte: cast,
+        copy_s_per_byte: copy,
+        rendezvous,
+    }
+}
+
+/// A program or pattern on a network; see `_native.pyi`.
+#[pyclass(module = "hocket._native", frozen, from_py_object)]
+#[derive(Clone)]
+pub struct SimulatedProgram(Arc<sim::Graph>);
+
+#[pymethods]
+impl SimulatedProgram {
+    #[staticmethod]
+    fn compile(
+        py: Python<'_>,
+        program: &Program,
+        network: &SimulatedNetwork,
+        costs: Costs,
+    ) -> PyResult<Self> {
+        let costs = self::costs(costs);
+        let made = py.detach(|| sim::compile(program.inner(), &network.0, &costs));
+        made.map(|graph| Self(Arc::new(graph))).map_err(|cause| refuse(py, &cause))
+    }
+
+    #[staticmethod]
+    fn ring(
+        py: Python<'_>,
+        world: u32,
+        size_bytes: u64,
+        network: &SimulatedNetwork,
+        costs: Costs,
+    ) -> PyResult<Self> {
+        let made = sim::Ring::new(world, size_bytes, &network.0, &self::costs(costs));
+        made.map(|ring| Self(Arc::new(sim::Graph::Ring(ring)))).map_err(|cause| refuse(py, &cause))
+    }
+
+    #[staticmethod]
+    fn all_to_all(
+        py: Python<'_>,
+        world: u32,
+        size_bytes: u64,
+        network: &SimulatedNetwork,
+        costs: Costs,
+    ) -> PyResult<Self> {
+        let made = sim::AllToAll::new(world, size_bytes, &network.0, &self::costs(costs));
+        made.map(|all| Self(Arc::new(sim::Graph::AllToAll(all)))).map_err(|cause| refuse(py, &cause))
+    }
+
+    /// Ops of all ranks.
+    fn __len__(&self) -> usize {
+        self.0.ops() as usize
+    }
+}
+
+/// What came of a job; see `_native.pyi`.
+#[pyclass(module = "hocket._native", frozen)]
+pub struct Simulation(sim::Outcome);
+
+#[pymethods]
+impl Simulation {
+    #[getter]
+    fn end_s(&self) -> f64 {
+        sim::to_s(self.0.end)
+    }
+
+    #[getter]
+    fn phase_ends_s(&self) -> Vec<Vec<f64>> {
+        self.0.phase_ends.iter().map(|ends| ends.iter().copied().map(sim::to_s).collect()).collect()
+    }
+
+    #[getter]
+    fn launches_s(&self) -> Vec<(f64, f64)> {
+        self.0.launches.iter().map(|span| (sim::to_s(span.start), sim::to_s(span.end))).collect()
+    }
+
+    #[getter]
+    fn link_bytes(&self) -> Vec<f64> {
+        self.0.link_bytes.clone()
+    }
+
+    #[getter]
+    fn messages(&self) -> u64 {
+        self.0.messages
+    }
+
+    #[getter]
+    fn events(&self) -> u64 {
+        self.0.events
+    }
+
+    #[getter]
+    fn solves(&self) -> u64 {
+        self.0.solves
+    }
+
+    /// The rank's records as they lie in a trace file.
+    fn records<'py>(&self, py: Python<'py>, rank: usize) -> Bound<'py, PyBytes> {
+        let records = self.0.records.get(rank).map_or(&[][..], Vec::as_slice);
+        let bytes: Vec<u8> = records.iter().flat_map(|record| record.to_bytes(0)).collect();
+        PyBytes::new(py, &bytes)
+    }
+}
+
+/// (graph, priority, seconds after the phase's begin: by rank, or one for all).
+type Launch = (usize, u32, Vec<f64>);
+/// Launches, least seconds and seconds after: by rank, one for all, or none.
+type Phase = (Vec<Launch>, Vec<f64>, Vec<f64>);
+
+fn phase((launches, busy_s, tail_s): Phase) -> sim::Phase {
+    let times = |times: Vec<f64>| times.into_iter().map(sim::from_s).collect();
+    let launch = |(graph, priority, after_s)| sim::Launch { graph, priority, after: times(after_s) };
+    sim::Phase {
+        launches: launches.into_iter().map(launch).collect(),
+        busy: times(busy_s),
+        tail: times(tail_s),
+    }
+}
+
+/// Runs a job; see `_native.pyi`.
+#[pyfunction]
+#[pyo3(signature = (network, programs, phases, *, world, rendezvous, seed, jitter, slow, changes, recorded))]
+#[expect(clippy::too_many_arguments, reason = "keyword-only in Python")]
+fn simulate(
+    py: Python<'_>,
+    network: &SimulatedNetwork,
+    programs: Vec<SimulatedProgram>,
+    phases: Vec<Phase>,
+    world: usize,
+    rendezvous: bool,
+    seed: u64,
+    jitter: f64,
+    slow: Vec<(u32, f64)>,
+    changes: Vec<(f64, u32, f64)>,
+    recorded: bool,
+) -> PyResult<Simulation> {
+    let graphs: Vec<&sim::Graph> = programs.iter().map(|program| &*program.0).collect();
+    let job = sim::Job { world, phases: phases.into_iter().map(phase).collect() };
+    let change = |(at_s, link, bytes_per_s)| sim::CapacityChange { at_s, link, bytes_per_s };
+    let conditions =
+        sim::Conditions { seed, jitter, slow, changes: changes.into_iter().map(change).collect() };
+    let outcome = py.detach(|| sim::simulate(&network.0, &graphs, &job, rendezvous, &conditions, recorded));
+    outcome.map(Simulation).map_err(|cause| refuse(py, &cause))
+}
+
+/// Adds this file's names to the module.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<SimulatedNetwork>()?;
+    module.add_class::<SimulatedProgram>()?;
+    module.add_class::<Simulation>()?;
+    module.add_function(wrap_pyfunction!(simulate, module)?)
+}

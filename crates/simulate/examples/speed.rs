@@ -1,0 +1,33 @@
+//! Messages per second of one core: `cargo run --release --example speed`.
+#![expect(clippy::print_stdout, reason = "an example's output")]
+
+use hocket_simulate::{
+    Conditions, Costs, Graph, Job, Launch, Link, Network, Phase, Ring, Route, simulate, to_s,
+};
+use std::time::Instant;
+
+fn main() {
+    for (n, jitter) in [(256, 0.0), (1024, 0.0), (256, 0.1), (1024, 0.1)] {
+        let links = (0..n).map(|r| Link::new(format!("{r}"), 50.0 * f64::from(1 << 30)));
+        let route = |r| Route { source: r, destination: (r + 1) % n, links: vec![r], latency_s: 510e-9 };
+        let routes: Vec<_> = (0..n).map(route).collect();
+        let network = Network::new(links.collect(), &routes).expect("sound");
+        let costs = Costs { reduce_s_per_byte: 3.0 / 50e9, rendezvous: false, ..Costs::NONE };
+        let ring = Ring::new(n, 1 << 18, &network, &costs).expect("sound");
+        let phase =
+            Phase { launches: vec![Launch { graph: 0, priority: 0, after: vec![0] }], ..Phase::default() };
+        let job = Job { world: n as usize, phases: vec![phase; 4] };
+        let conditions = Conditions { jitter, ..Conditions::default() };
+        let began = Instant::now();
+        let outcome =
+            simulate(&network, &[&Graph::Ring(ring)], &job, false, &conditions, false).expect("ends");
+        let took = began.elapsed().as_secs_f64();
+        println!(
+            "{n} ranks, jitter {jitter}: {} messages, {} events, {:.0} ns virtual, {took:.3} s, {:.2} M messages/s",
+            outcome.messages,
+            outcome.events,
+            to_s(outcome.end) * 1e9,
+            outcome.messages as f64 / took / 1e6
+        );
+    }
+}

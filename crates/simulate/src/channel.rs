@@ -1,0 +1,328 @@
+//! Flows: on each route one message moves at a time, the most urgent one, and all routes that are in use share their links.
+//!
+//! Budget: a message alone on its links costs one event, its landing, when nobody waits for the end of its sending; else two. Rates
+//! are solved once for all changes of a moment, and not at all where no link is shared.
+
+use crate::bucket::Buckets;
+use crate::clock::Clock;
+use crate::engine::Event;
+use crate::network::Network;
+use crate::share::Shares;
+use crate::time::Picos;
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+
+/// A message that may flow.
+#[derive(Clone, Copy, Debug)]
+pub struct Message {
+    pub instance: u32,
+    /// The send.
+    pub op: u32,
+    /// The receive.
+    pub peer: u32,
+    pub priority: u32,
+    pub bytes: f64,
+    /// From the last byte's leaving to its coming.
+    pub latency: Picos,
+    /// Nobody waits for the end of the send.
+    pub forgotten: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Queued {
+    message: Message,
+    left: f64,
+    sequence: u64,
+}
+
+impl PartialEq for Queued {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+impl Eq for Queued {}
+impl PartialOrd for Queued {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Queued {
+    fn cmp(&self, other: &Self) -> Ordering {
+        // The heap's greatest goes first: lowest priority number, then first come.
+        (other.message.priority, other.sequence).cmp(&(self.message.priority, self.sequence))
+    }
+}
+
+/// What a route is doing.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum State {
+    Idle,
+    /// Its message's landing is set; it has left by then. The route is still among the flows of its links.
+    Set {
+        until: Picos,
+    },
+    Flowing,
+}
+
+#[derive(Debug)]
+struct Channel {
+    state: State,
+    current: Option<Queued>,
+    queue: BinaryHeap<Queued>,
+    rate: f64,
+    since: Picos,
+    /// Of its latest schedule: events of older ones are void.
+    generation: u32,
+    /// Set landings that were taken back.
+    void: Vec<u32>,
+    moved: f64,
+}
+
+/// All routes and what moves on them.
+pub struct Flows<'a> {
+    network: &'a Network,
+    shares: Shares,
+    buckets: Buckets,
+    channels: Vec<Channel>,
+    sequence: u64,
+    changed: Vec<u32>,
+    /// How often rates were solved.
+    pub solves: u64,
+}
+
+impl<'a> Flows<'a> {
+    pub fn new(network: &'a Network) -> Self {
+        let channel = || Channel {
+            state: State::Idle,
+            current: None,
+            queue: BinaryHeap::new(),
+            rate: 0.0,
+            since: 0,
+            generation: 0,
+            void: Vec::new(),
+            moved: 0.0,
+        };
+        Self {
+            network,
+            shares: Shares::new(network),
+            buckets: Buckets::new(network),
+            channels: (0..network.routes()).map(|_| channel()).collect(),
+            sequence: 0,
+            changed: Vec::new(),
+            solves: 0,
+        }
+    }
+
+    /// A message enters its route.
+    pub fn send(&mut self, clock: &mut Clock<Event>, route: u32, message: Message) {
+        self.sequence += 1;
+        let queued = Queued { message, left: message.bytes, sequence: self.sequence };
+        let now = clock.now();
+        let channel = &mut self.channels[route as usize];
+        match channel.state {
+            State::Set { until } if until <= now => {
+                channel.current = Some(queued);
+                channel.since = now;
+                if !self.buckets.is_empty() {
+                    for &link in self.network.links_of(route) {
+                        self.buckets.rest(link, until);
+                    }
+                    self.pass_burst(route, now);
+                }
+                self.schedule(clock, route, true);
+            }
+            State::Idle => {
+                channel.current = Some(queued);
+                channel.since = now;
+                self.pass_burst(route, now);
+                self.activate(clock, route);
+            }
+            State::Set { .. } | State::Flowing => {
+                if matches!(channel.state, State::Set { .. }) {
+                    self.take_back(clock, route);
+                }
+                let channel = &mut self.channels[route as usize];
+                channel.queue.push(queued);
+                let overtakes = channel.current.is_some_and(|current| queued > current);
+                if overtakes {
+                    self.settle(route, now);
+                    let channel = &mut self.channels[route as usize];
+                    let interrupted = channel.current.take();
+                    channel.current = channel.queue.pop();
+                    channel.queue.extend(interrupted);
+                    self.schedule(clock, route, false);
+                }
+            }
+        }
+    }
+
+    /// The current message of a route has left, unless the event is void; the next one follows.
+    pub fn drained(&mut self, clock: &mut Clock<Event>, route: u32, generation: u32) -> Option<Message> {
+        if self.channels[route as usize].generation != generation {
+            return None;
+        }
+        self.settle(route, clock.now());
+        let channel = &mut self.channels[route as usize];
+        let done = channel.current.take()?;
+        // What rounding to whole picoseconds left over or moved too much.
+        channel.moved += done.left;
+        channel.current = channel.queue.pop();
+        if channel.current.is_some() {
+            self.schedule(clock, route, false);
+        } else {
+            channel.state = State::Idle;
+            channel.rate = 0.0;
+            channel.generation = channel.generation.wrapping_add(1);
+            self.leave(route, clock.now());
+        }
+        Some(done.message)
+    }
+
+    /// Whether a landing that was set still holds.
+    pub fn landed(&mut self, route: u32, generation: u32) -> bool {
+        let void = &mut self.channels[route as usize].void;
+        if void.is_empty() {
+            return true;
+        }
+        let taken_back = void.iter().position(|&each| each == generation);
+        taken_back.map(|at| void.swap_remove(at)).is_none()
+    }
+
+    /// A link gets another capacity.
+    pub fn change(&mut self, clock: &mut Clock<Event>, link: u32, bytes_per_s: f64) {
+        self.wake_set(clock, link);
+        self.shares.set_capacity(link, bytes_per_s);
+    }
+
+    /// Makes rates fair after all changes of a moment.
+    pub fn solve(&mut self, clock: &mut Clock<Event>) {
+        if !self.shares.is_dirty() {
+            return;
+        }
+        self.solves += 1;
+        let mut changed = std::mem::take(&mut self.changed);
+        self.shares.solve(self.network, &mut changed);
+        for &route in &changed {
+            self.settle(route, clock.now());
+            self.channels[route as usize].rate = self.shares.rate(route);
+            self.schedule(clock, route, false);
+        }
+        changed.clear();
+        self.changed = changed;
+    }
+
+    /// Bytes that crossed each link.
+    pub fn link_bytes(&self) -> Vec<f64> {
+        let mut bytes = vec![0.0; self.network.links.len()];
+        for (route, channel) in self.channels.iter().enumerate() {
+            for &link in self.network.links_of(route as u32) {
+                bytes[link as usize] += channel.moved;
+            }
+        }
+        bytes
+    }
+
+    /// Whether a route has a message that does not move.
+    pub fn is_stopped(&self, route: u32) -> bool {
+        let channel = &self.channels[route as usize];
+        channel.current.is_some() && channel.rate == 0.0
+    }
+
+    /// A route's last message left at `now`.
+    fn leave(&mut self, route: u32, now: Picos) {
+        self.shares.remove(self.network, route);
+        if !self.buckets.is_empty() {
+            for &link in self.network.links_of(route) {
+                if self.shares.members(link).is_empty() {
+                    self.buckets.rest(link, now);
+                }
+            }
+        }
+    }
+
+    /// What buckets let pass of the message that a route begins with.
+    fn pass_burst(&mut self, route: u32, now: Picos) {
+        let channel = &mut self.channels[route as usize];
+        if let Some(current) = &mut channel.current {
+            let passed = self.buckets.take(self.network, route, current.left, now);
+            current.left -= passed;
+            channel.moved += passed;
+        }
+    }
+
+    fn activate(&mut self, clock: &mut Clock<Event>, route: u32) {
+        let network = self.network;
+        for &link in network.links_of(route) {
+            self.wake_set(clock, link);
+        }
+        let alone = self.shares.add(network, route);
+        let channel = &mut self.channels[route as usize];
+        channel.state = State::Flowing;
+        channel.rate = self.shares.rate(route);
+        channel.generation = channel.generation.wrapping_add(1);
+        if alone {
+            self.schedule(clock, route, true);
+        }
+    }
+
+    /// A route of a link that is set becomes an ordinary flow, or leaves it if its message has left.
+    fn wake_set(&mut self, clock: &mut Clock<Event>, link: u32) {
+        // Who is set is alone on its links.
+        let &[other] = self.shares.members(link) else { return };
+        let channel = &mut self.channels[other as usize];
+        if let State::Set { until } = channel.state {
+            if until <= clock.now() {
+                channel.state = State::Idle;
+                channel.rate = 0.0;
+                channel.current = None;
+                self.leave(other, until);
+            } else {
+                self.take_back(clock, other);
+            }
+        }
+    }
+
+    /// A set landing becomes an ordinary flow.
+    fn take_back(&mut self, clock: &mut Clock<Event>, route: u32) {
+        let channel = &mut self.channels[route as usize];
+        channel.void.push(channel.generation);
+        channel.state = State::Flowing;
+        // Its bytes were counted when it was set.
+        let current = channel.current.as_ref().map_or(0.0, |current| current.left);
+        channel.moved -= current;
+        self.settle(route, clock.now());
+        self.schedule(clock, route, false);
+    }
+
+    /// Says when the current message will have left. `alone`: nobody is on its links.
+    fn schedule(&mut self, clock: &mut Clock<Event>, route: u32, alone: bool) {
+        let channel = &mut self.channels[route as usize];
+        let Some(current) = channel.current else { return };
+        channel.generation = channel.generation.wrapping_add(1);
+        if channel.rate <= 0.0 {
+            return;
+        }
+        let until = clock.now() + (current.left.max(0.0) / channel.rate * 1e12).ceil() as Picos;
+        let generation = channel.generation;
+        if alone && current.message.forgotten && channel.queue.is_empty() {
+            channel.state = State::Set { until };
+            channel.moved += current.left;
+            let Message { instance, peer, latency, .. } = current.message;
+            clock.push(until + latency, Event::Land { route, generation, instance, op: peer });
+        } else {
+            channel.state = State::Flowing;
+            clock.push(until, Event::Drain { route, generation });
+        }
+    }
+
+    /// Takes what has moved since the last look off the current message.
+    fn settle(&mut self, route: u32, now: Picos) {
+        let channel = &mut self.channels[route as usize];
+        if let Some(current) = &mut channel.current {
+            let moved = (channel.rate * (now - channel.since) as f64 / 1e12).min(current.left);
+            current.left -= moved;
+            channel.moved += moved;
+        }
+        channel.since = now;
+    }
+}

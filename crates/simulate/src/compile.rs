@@ -1,0 +1,218 @@
+//! A lowered program as a graph of the engine: messages get their routes, ops their engine time. What cannot run is refused here.
+
+use crate::conditions::Costs;
+use crate::error::Error;
+use crate::graph::{Graph, Listed, Step, Work};
+use crate::network::Network;
+use crate::time::{Picos, from_s};
+use hocket_ids::{Rank, Tag};
+use hocket_program::{DType, Kernel, Op, Program, RankProgram, Slice};
+use hocket_trace::Kind;
+use std::collections::HashMap;
+
+/// All ranks of `program`. A message with a count is taken to be as long as it may be.
+///
+/// Refuses a program whose ranks diverge (a message without its other end, or of another size there) or that holds a collective
+/// which is not lowered, and names the first such op.
+pub fn compile(program: &Program, network: &Network, costs: &Costs) -> Result<Graph, Error> {
+    costs.check()?;
+    let mut ends = Ends::of(program)?;
+    let mut listed =
+        Listed { name: program.name.clone(), first: vec![0], first_then: vec![0], ..Listed::default() };
+    for (at, rank) in program.ranks.iter().enumerate() {
+        let first = listed.steps.len() as u32;
+        for (op, node) in rank.nodes.iter().enumerate() {
+            let place = Place { program, rank: at as u32, op: op as u32 };
+            listed.steps.push(place.step(rank, &node.op, &mut ends, network, costs)?);
+            listed.waits.push(node.after.len() as u32);
+        }
+        list_successors(rank, first, &mut listed);
+        listed.first.push(listed.steps.len() as u32);
+    }
+    Ok(Graph::Listed(listed))
+}
+
+fn list_successors(rank: &RankProgram, first: u32, listed: &mut Listed) {
+    let mut counts = vec![0_u32; rank.nodes.len()];
+    for before in rank.nodes.iter().flat_map(|node| &node.after) {
+        counts[before.index()] += 1;
+    }
+    let start = listed.then.len() as u32;
+    let mut next = Vec::with_capacity(counts.len());
+    let mut end = start;
+    for count in counts {
+        next.push(end);
+        end += count;
+        listed.first_then.push(end);
+    }
+    listed.then.resize(end as usize, 0);
+    for (op, node) in rank.nodes.iter().enumerate() {
+        for before in &node.after {
+            let place = &mut next[before.index()];
+            listed.then[*place as usize] = first + op as u32;
+            *place += 1;
+        }
+    }
+}
+
+/// One end of a message: number of the op, and bytes on the wire.
+type End = Option<(u32, u64)>;
+
+/// Both ends of each message.
+struct Ends {
+    /// (source, destination, tag) → the send and the receive.
+    by_message: HashMap<(Rank, Rank, Tag), [End; 2]>,
+}
+
+impl Ends {
+    fn of(program: &Program) -> Result<Self, Error> {
+        let mut by_message: HashMap<(Rank, Rank, Tag), [End; 2]> = HashMap::new();
+        let mut number = 0;
+        let mut findings = Vec::new();
+        for (at, rank) in program.ranks.iter().enumerate() {
+            let own = Rank::from_index(at);
+            for (op, node) in rank.nodes.iter().enumerate() {
+                let (key, side, elements, wire) = match &node.op {
+                    Op::Send { src, wire, peer, tag, .. } => ((own, *peer, *tag), 0, src.len(), wire),
+                    Op::Recv { dst, wire, peer, tag, .. } => ((*peer, own, *tag), 1, dst.len(), wire),
+                    _ => {
+                        number += 1;
+                        continue;
+                    }
+                };
+                let end = &mut by_message.entry(key).or_default()[side];
+                if end.is_some() {
+                    findings.push((
+                        op,
+                        at,
+                        format!("a second message from rank {} to rank {} with tag {}", key.0, key.1, key.2),
+                    ));
+                }
+                *end = Some((number, (elements * wire.bytes()) as u64));
+                number += 1;
+            }
+        }
+        let ends = Self { by_message };
+        ends.compare(program, &mut findings);
+        let others = findings.len().saturating_sub(1);
+        match findings.into_iter().min() {
+            None => Ok(ends),
+            Some((op, rank, what)) => Err(Error::Program {
+                name: program.name.clone(),
+                rank: rank as u32,
+                op: op as u32,
+                what,
+                others,
+            }),
+        }
+    }
+
+    /// Adds what is wrong, ends in program order.
+    fn compare(&self, program: &Program, findings: &mut Vec<(usize, usize, String)>) {
+        for (at, rank) in program.ranks.iter().enumerate() {
+            let own = Rank::from_index(at);
+            for (op, node) in rank.nodes.iter().enumerate() {
+                let (key, sends) = match &node.op {
+                    Op::Send { peer, tag, .. } => ((own, *peer, *tag), true),
+                    Op::Recv { peer, tag, .. } => ((*peer, own, *tag), false),
+                    _ => continue,
+                };
+                let what = match self.by_message.get(&key) {
+                    Some([Some((_, sent)), Some((_, taken))]) if sent != taken => {
+                        format!(
+                            "rank {} sends {sent} bytes, rank {} receives {taken} (tag {})",
+                            key.0, key.1, key.2
+                        )
+                    }
+                    Some([Some(_), Some(_)]) => continue,
+                    _ if sends => format!("sends tag {} to rank {}, which never receives it", key.2, key.1),
+                    _ => format!("receives tag {} from rank {}, which never sends it", key.2, key.0),
+                };
+                findings.push((op, at, what));
+            }
+        }
+    }
+
+    /// Number of the other end.
+    fn other(&self, key: (Rank, Rank, Tag), own_side: usize) -> u32 {
+        self.by_message.get(&key).and_then(|ends| ends[1 - own_side]).map_or(0, |(number, _)| number)
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    program: &'a Program,
+    rank: u32,
+    op: u32,
+}
+
+impl Place<'_> {
+    fn wrong(self, what: String) -> Error {
+        Error::Program { name: self.program.name.clone(), rank: self.rank, op: self.op, what, others: 0 }
+    }
+
+    fn step(
+        self,
+        rank: &RankProgram,
+        op: &Op,
+        ends: &mut Ends,
+        network: &Network,
+        costs: &Costs,
+    ) -> Result<Step, Error> {
+        let own = Rank(self.rank);
+        let dtype = |slice: &Slice| rank.buffers[slice.buffer.index()].dtype;
+        let size = |slice: &Slice| (slice.len() * dtype(slice).bytes()) as u64;
+        let compute = |kind, slice: &Slice, s_per_byte: f64| {
+            let bytes = size(slice);
+            Step { rank: self.rank, kind, bytes, work: Work::Compute { cost: times(s_per_byte, bytes) } }
+        };
+        let casting = |slice: &Slice, wire: DType| {
+            if wire == dtype(slice) { 0 } else { times(costs.cast_s_per_byte, size(slice)) }
+        };
+        Ok(match op {
+            Op::Send { src, wire, peer, tag, .. } => {
+                let work = Work::Send {
+                    route: network.route(self.rank, peer.0)?,
+                    peer: ends.other((own, *peer, *tag), 0),
+                    cost: from_s(costs.send_s) + casting(src, *wire),
+                    forgotten: false,
+                };
+                Step { rank: self.rank, kind: Kind::Send, bytes: (src.len() * wire.bytes()) as u64, work }
+            }
+            Op::Recv { dst, wire, reduce, peer, tag, .. } => {
+                let reducing = if reduce.is_some() { times(costs.reduce_s_per_byte, size(dst)) } else { 0 };
+                let work = Work::Receive {
+                    route: network.route(peer.0, self.rank)?,
+                    peer: ends.other((*peer, own, *tag), 1),
+                    cost: from_s(costs.receive_s) + casting(dst, *wire) + reducing,
+                };
+                Step { rank: self.rank, kind: Kind::Recv, bytes: (dst.len() * wire.bytes()) as u64, work }
+            }
+            Op::Copy { dst, .. } => compute(Kind::Copy, dst, costs.copy_s_per_byte),
+            Op::Cast { dst, .. } => compute(Kind::Cast, dst, costs.cast_s_per_byte),
+            Op::Reduce { dst, .. } => compute(Kind::Reduce, dst, costs.reduce_s_per_byte),
+            Op::Apply { kernel: Kernel::Scale(_), dst } => compute(Kind::Apply, dst, costs.copy_s_per_byte),
+            Op::Apply { kernel: Kernel::Round(_), dst } => compute(Kind::Apply, dst, costs.cast_s_per_byte),
+            Op::Record { src, .. } => compute(Kind::Record, src, costs.copy_s_per_byte),
+            Op::Call { inputs, outputs, .. } => {
+                let bytes: u64 = inputs.iter().chain(outputs).map(size).sum();
+                let work = Work::Compute { cost: times(costs.copy_s_per_byte, bytes) };
+                Step { rank: self.rank, kind: Kind::Apply, bytes, work }
+            }
+            Op::Collective { what, algorithm, .. } => {
+                let why = if algorithm.is_some() {
+                    "it is not lowered, or a library's"
+                } else {
+                    "it has no algorithm"
+                };
+                return Err(
+                    self.wrong(format!("collective `{}` is unknown to the simulator: {why}", what.name()))
+                );
+            }
+        })
+    }
+}
+
+fn times(s_per_byte: f64, bytes: u64) -> Picos {
+    from_s(s_per_byte * bytes as f64)
+}

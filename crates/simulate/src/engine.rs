@@ -1,0 +1,468 @@
+//! The event loop: ops become ready, occupy their rank's engine or their route, end, and release what comes after.
+//!
+//! Budget: a message of a ring whose receive costs nothing is one event, one that costs engine time two; what an event touches is a
+//! counter or two and its route.
+
+use crate::channel::{Flows, Message};
+use crate::clock::Clock;
+use crate::conditions::{Chance, Conditions};
+use crate::error::Error;
+use crate::graph::{Graph, Step, Work};
+use crate::instance::{ENDED, Instance};
+use crate::network::Network;
+use crate::outcome::{LaunchSpan, Outcome};
+use crate::rank::{Job, Progress, of};
+use crate::stuck;
+use crate::time::{Picos, from_s, to_s};
+use hocket_trace::{Kind, Record};
+use std::cmp::Reverse;
+
+const PS_PER_NS: u64 = 1000;
+
+/// What may happen.
+#[derive(Clone, Copy, Debug)]
+pub enum Event {
+    /// A message comes whose landing was set when it left.
+    Land { route: u32, generation: u32, instance: u32, op: u32 },
+    /// A message comes.
+    Arrive { instance: u32, op: u32 },
+    /// The last byte of a route's message has left.
+    Drain { route: u32, generation: u32 },
+    /// A sender hears that its receive is posted.
+    Clear { instance: u32, op: u32 },
+    /// A rank's engine has done an op.
+    Done { instance: u32, op: u32 },
+    /// A rank starts a launch.
+    Start { rank: u32, launch: u32 },
+    /// A rank begins its next phase.
+    Phase { rank: u32 },
+    /// A rank's phase has lasted its least.
+    Busy { rank: u32 },
+    /// A link changes.
+    Change { index: u32 },
+}
+
+/// Runs the job to its end. `recorded`: keep a record of every op, which programs can have, patterns not.
+pub fn simulate(
+    network: &Network,
+    graphs: &[&Graph],
+    job: &Job,
+    rendezvous: bool,
+    conditions: &Conditions,
+    recorded: bool,
+) -> Result<Outcome, Error> {
+    check(network, graphs, job, conditions, recorded)?;
+    let mut engine = Engine::new(network, graphs, job, rendezvous, conditions, recorded);
+    engine.run();
+    engine.finish()
+}
+
+struct Engine<'a> {
+    network: &'a Network,
+    graphs: &'a [&'a Graph],
+    job: &'a Job,
+    conditions: &'a Conditions,
+    rendezvous: bool,
+    recorded: bool,
+    clock: Clock<Event>,
+    flows: Flows<'a>,
+    instances: Vec<Instance>,
+    /// By phase: its first launch.
+    first_launch: Vec<u32>,
+    ranks: Vec<Progress>,
+    ready: Vec<(u32, u32)>,
+    chance: Chance,
+    sequence: u64,
+    outcome: Outcome,
+}
+
+impl<'a> Engine<'a> {
+    fn new(
+        network: &'a Network,
+        graphs: &'a [&'a Graph],
+        job: &'a Job,
+        rendezvous: bool,
+        conditions: &'a Conditions,
+        recorded: bool,
+    ) -> Self {
+        let mut instances = Vec::new();
+        let mut first_launch = Vec::new();
+        for phase in &job.phases {
+            first_launch.push(instances.len() as u32);
+            for launch in &phase.launches {
+                instances.push(Instance::new(launch.graph, instances.len() as u32, launch.priority));
+            }
+        }
+        let mut ranks: Vec<Progress> = (0..job.world).map(|_| Progress::new()).collect();
+        for &(rank, factor) in &conditions.slow {
+            ranks[rank as usize].slow = factor;
+        }
+        let outcome = Outcome {
+            phase_ends: vec![vec![0; job.world]; job.phases.len()],
+            launches: vec![LaunchSpan { start: Picos::MAX, end: 0 }; instances.len()],
+            records: vec![Vec::new(); if recorded { job.world } else { 0 }],
+            ..Outcome::default()
+        };
+        Self {
+            network,
+            graphs,
+            job,
+            conditions,
+            rendezvous,
+            recorded,
+            clock: Clock::new(),
+            flows: Flows::new(network),
+            instances,
+            first_launch,
+            ranks,
+            ready: Vec::new(),
+            chance: Chance::new(conditions.seed),
+            sequence: 0,
+            outcome,
+        }
+    }
+
+    fn run(&mut self) {
+        for (index, change) in self.conditions.changes.iter().enumerate() {
+            self.clock.push(from_s(change.at_s), Event::Change { index: index as u32 });
+        }
+        for rank in 0..self.job.world as u32 {
+            self.begin_phase(rank);
+        }
+        loop {
+            while let Some(event) = self.clock.next() {
+                self.outcome.events += 1;
+                self.handle(event);
+                self.release_ready();
+            }
+            self.flows.solve(&mut self.clock);
+            if !self.clock.is_pending() && !self.clock.advance() {
+                return;
+            }
+        }
+    }
+
+    fn finish(mut self) -> Result<Outcome, Error> {
+        let stuck: Vec<u32> =
+            (0..self.job.world as u32).filter(|&rank| !self.ranks[rank as usize].ended).collect();
+        if !stuck.is_empty() {
+            let what = stuck::diagnose(self.graphs, &self.instances, &self.flows, self.rendezvous, &stuck);
+            return Err(Error::Stuck { at_s: to_s(self.clock.now()), what, ranks: stuck });
+        }
+        self.outcome.end = self.outcome.phase_ends.last().into_iter().flatten().copied().max().unwrap_or(0);
+        self.outcome.link_bytes = self.flows.link_bytes();
+        self.outcome.solves = self.flows.solves;
+        Ok(self.outcome)
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Land { route, generation, instance, op } => {
+                if self.flows.landed(route, generation) {
+                    self.arrive(instance, op);
+                }
+            }
+            Event::Arrive { instance, op } => self.arrive(instance, op),
+            Event::Drain { route, generation } => {
+                if let Some(message) = self.flows.drained(&mut self.clock, route, generation) {
+                    let arrives = self.clock.now() + message.latency;
+                    self.clock.push(arrives, Event::Arrive { instance: message.instance, op: message.peer });
+                    if !message.forgotten {
+                        let step = self.step(message.instance, message.op);
+                        self.complete(message.instance, message.op, &step);
+                    }
+                }
+            }
+            Event::Clear { instance, op } => self.meet(instance, op),
+            Event::Done { instance, op } => {
+                let step = self.step(instance, op);
+                self.next_task(step.rank);
+                self.worked(instance, op, &step);
+            }
+            Event::Start { rank, launch } => self.start(rank, launch),
+            Event::Phase { rank } => {
+                self.ranks[rank as usize].phase += 1;
+                self.begin_phase(rank);
+            }
+            Event::Busy { rank } => self.end_launch(rank),
+            Event::Change { index } => {
+                let change = &self.conditions.changes[index as usize];
+                self.flows.change(&mut self.clock, change.link, change.bytes_per_s);
+            }
+        }
+    }
+
+    fn begin_phase(&mut self, rank: u32) {
+        let now = self.clock.now();
+        let progress = &mut self.ranks[rank as usize];
+        let Some(phase) = self.job.phases.get(progress.phase as usize) else {
+            progress.ended = true;
+            return;
+        };
+        let first = self.first_launch[progress.phase as usize];
+        progress.left = phase.launches.len() as u32 + 1;
+        self.clock.push(now + of(&phase.busy, rank as usize), Event::Busy { rank });
+        for (at, launch) in phase.launches.iter().enumerate() {
+            let start = Event::Start { rank, launch: first + at as u32 };
+            self.clock.push(now + of(&launch.after, rank as usize), start);
+        }
+    }
+
+    fn start(&mut self, rank: u32, launch: u32) {
+        let instance = &mut self.instances[launch as usize];
+        let graph = self.graphs[instance.graph];
+        if !instance.is_open() {
+            instance.open(graph, self.rendezvous, self.recorded);
+        }
+        let span = &mut self.outcome.launches[launch as usize];
+        span.start = span.start.min(self.clock.now());
+        if instance.left[rank as usize] == 0 {
+            return self.end_rank(launch, rank);
+        }
+        let Self { instances, ready, .. } = self;
+        let waits = &mut instances[launch as usize].waits;
+        graph.roots(rank, |op| {
+            waits[op as usize] -= 1;
+            if waits[op as usize] == 0 {
+                ready.push((launch, op));
+            }
+        });
+    }
+
+    fn release_ready(&mut self) {
+        let mut at = 0;
+        while let Some(&(instance, op)) = self.ready.get(at) {
+            at += 1;
+            self.release(instance, op);
+        }
+        self.ready.clear();
+    }
+
+    /// All that an op waits for is there.
+    fn release(&mut self, instance: u32, op: u32) {
+        let step = self.step(instance, op);
+        if self.recorded {
+            let now = self.clock.now();
+            self.instances[instance as usize].times[op as usize].0 = now;
+        }
+        match step.work {
+            Work::Receive { route, peer, .. } if self.rendezvous => {
+                // The receiver's word takes the way of the data back.
+                let latency = self.longer(self.network.latency[route as usize]);
+                if latency == 0 {
+                    self.meet(instance, peer);
+                } else {
+                    self.clock.push(self.clock.now() + latency, Event::Clear { instance, op: peer });
+                }
+            }
+            Work::Compute { cost } | Work::Send { cost, .. } | Work::Receive { cost, .. } => {
+                self.occupy(instance, op, &step, cost);
+            }
+        }
+    }
+
+    fn arrive(&mut self, instance: u32, op: u32) {
+        self.outcome.messages += 1;
+        if !self.rendezvous {
+            return self.meet(instance, op);
+        }
+        let step = self.step(instance, op);
+        if let Work::Receive { cost, .. } = step.work {
+            self.occupy(instance, op, &step, cost);
+        }
+    }
+
+    /// An op needs its rank's engine.
+    fn occupy(&mut self, instance: u32, op: u32, step: &Step, cost: Picos) {
+        let priority = self.instances[instance as usize].priority;
+        let cost = if cost == 0 {
+            0
+        } else {
+            self.longer((cost as f64 * self.ranks[step.rank as usize].slow) as Picos)
+        };
+        let progress = &mut self.ranks[step.rank as usize];
+        if progress.engine_busy {
+            self.sequence += 1;
+            progress.tasks.push(Reverse((priority, self.sequence, instance, op, cost)));
+        } else if cost == 0 {
+            self.note_start(instance, op, step);
+            self.worked(instance, op, step);
+        } else {
+            progress.engine_busy = true;
+            self.clock.push(self.clock.now() + cost, Event::Done { instance, op });
+            self.note_start(instance, op, step);
+        }
+    }
+
+    /// A rank's engine is free: the most urgent op that waits for it goes on.
+    fn next_task(&mut self, rank: u32) {
+        let progress = &mut self.ranks[rank as usize];
+        let Some(Reverse((.., instance, op, cost))) = progress.tasks.pop() else {
+            progress.engine_busy = false;
+            return;
+        };
+        self.clock.push(self.clock.now() + cost, Event::Done { instance, op });
+        if self.recorded {
+            let step = self.step(instance, op);
+            self.note_start(instance, op, &step);
+        }
+    }
+
+    /// The engine has done its part of an op.
+    fn worked(&mut self, instance: u32, op: u32, step: &Step) {
+        let Work::Send { route, peer, forgotten, .. } = step.work else {
+            return self.complete(instance, op, step);
+        };
+        if self.recorded {
+            let now = self.clock.now();
+            let times = &mut self.instances[instance as usize].times;
+            (times[op as usize].1, times[peer as usize].1) = (now, now);
+        }
+        let latency = self.longer(self.network.latency[route as usize]);
+        let priority = self.instances[instance as usize].priority;
+        let message = Message { instance, op, peer, priority, bytes: step.bytes as f64, latency, forgotten };
+        self.flows.send(&mut self.clock, route, message);
+    }
+
+    fn complete(&mut self, instance: u32, op: u32, step: &Step) {
+        let graph = self.graphs[self.instances[instance as usize].graph];
+        if self.recorded {
+            self.record(instance, op, step);
+        }
+        let Self { instances, ready, .. } = self;
+        let state = &mut instances[instance as usize];
+        state.waits[op as usize] = ENDED;
+        graph.successors(op, |next| {
+            let waits = &mut state.waits[next as usize];
+            *waits -= 1;
+            if *waits == 0 {
+                ready.push((instance, next));
+            }
+        });
+        let left = &mut state.left[step.rank as usize];
+        *left -= 1;
+        if *left == 0 {
+            self.end_rank(instance, step.rank);
+        }
+    }
+
+    /// One of the things that an op waits for is there.
+    fn meet(&mut self, instance: u32, op: u32) {
+        let waits = &mut self.instances[instance as usize].waits[op as usize];
+        *waits -= 1;
+        if *waits == 0 {
+            self.ready.push((instance, op));
+        }
+    }
+
+    fn end_rank(&mut self, instance: u32, rank: u32) {
+        let now = self.clock.now();
+        let span = &mut self.outcome.launches[instance as usize];
+        span.end = span.end.max(now);
+        let state = &mut self.instances[instance as usize];
+        state.ranks_left -= 1;
+        if state.ranks_left == 0 {
+            state.close();
+        }
+        self.end_launch(rank);
+    }
+
+    fn end_launch(&mut self, rank: u32) {
+        let progress = &mut self.ranks[rank as usize];
+        progress.left -= 1;
+        if progress.left > 0 {
+            return;
+        }
+        let phase = progress.phase as usize;
+        let end = self.clock.now() + of(&self.job.phases[phase].tail, rank as usize);
+        self.outcome.phase_ends[phase][rank as usize] = end;
+        self.clock.push(end, Event::Phase { rank });
+    }
+
+    fn step(&self, instance: u32, op: u32) -> Step {
+        self.graphs[self.instances[instance as usize].graph].step(op)
+    }
+
+    /// A time with its share of chance.
+    fn longer(&mut self, time: Picos) -> Picos {
+        if self.conditions.jitter == 0.0 {
+            return time;
+        }
+        (time as f64 * (1.0 + self.conditions.jitter * self.chance.next())) as Picos
+    }
+
+    fn note_start(&mut self, instance: u32, op: u32, step: &Step) {
+        if self.recorded && matches!(step.work, Work::Compute { .. }) {
+            self.instances[instance as usize].times[op as usize].1 = self.clock.now();
+        }
+    }
+
+    fn record(&mut self, instance: u32, op: u32, step: &Step) {
+        let state = &self.instances[instance as usize];
+        let (ready, start) = state.times[op as usize];
+        let route = match step.work {
+            Work::Compute { .. } => None,
+            Work::Send { route, .. } | Work::Receive { route, .. } => {
+                Some(self.network.pairs[route as usize])
+            }
+        };
+        let peer = route.map(|(from, to)| if step.kind == Kind::Send { to } else { from });
+        self.outcome.records[step.rank as usize].push(Record {
+            ready_ns: ready / PS_PER_NS,
+            start_ns: start.max(ready) / PS_PER_NS,
+            end_ns: self.clock.now() / PS_PER_NS,
+            bytes: step.bytes,
+            program: state.launch,
+            instance: 0,
+            op: self.graphs[state.graph].place(op),
+            peer: peer.unwrap_or(hocket_trace::NO_PEER),
+            kind: step.kind,
+        });
+    }
+}
+
+fn check(
+    network: &Network,
+    graphs: &[&Graph],
+    job: &Job,
+    conditions: &Conditions,
+    recorded: bool,
+) -> Result<(), Error> {
+    let wrong = |what: String| Err(Error::Job { what });
+    for (index, graph) in graphs.iter().enumerate() {
+        if graph.world() != job.world {
+            return wrong(format!("graph {index} is of {} ranks, the job of {}", graph.world(), job.world));
+        }
+        if recorded && !matches!(graph, Graph::Listed(_)) {
+            return wrong(format!("graph {index} is a pattern: only programs are recorded"));
+        }
+    }
+    let lists = |phase: &crate::Phase| {
+        let starts = phase.launches.iter().map(|launch| launch.after.len());
+        starts.chain([phase.busy.len(), phase.tail.len()]).all(|len| len <= 1 || len == job.world)
+    };
+    if !job.phases.iter().all(lists) {
+        return wrong(format!("a list of times has neither one entry nor {}", job.world));
+    }
+    if job.phases.iter().flat_map(|phase| &phase.launches).any(|launch| launch.graph >= graphs.len()) {
+        return wrong("a launch of a graph that does not exist".into());
+    }
+    if !(0.0..=100.0).contains(&conditions.jitter) {
+        return wrong(format!("a jitter of {}: it is a share, 0 to 100", conditions.jitter));
+    }
+    for &(rank, factor) in &conditions.slow {
+        if rank as usize >= job.world || !(factor > 0.0 && factor.is_finite()) {
+            return wrong(format!("rank {rank} is {factor} times as slow: there are {} ranks", job.world));
+        }
+    }
+    for change in &conditions.changes {
+        let sound = change.at_s >= 0.0 && change.bytes_per_s >= 0.0 && change.bytes_per_s.is_finite();
+        if !sound || change.link as usize >= network.links.len() {
+            return wrong(format!(
+                "link {} cannot change to {} B/s at {} s",
+                change.link, change.bytes_per_s, change.at_s
+            ));
+        }
+    }
+    Ok(())
+}

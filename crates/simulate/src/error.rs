@@ -1,0 +1,51 @@
+//! Why a simulation cannot be, or did not end.
+
+use thiserror::Error;
+
+/// Every way.
+#[derive(Clone, Debug, Error, PartialEq)]
+pub enum Error {
+    /// The links or routes contradict themselves, or lack what a program needs.
+    #[error("network: {what}")]
+    Network {
+        #[expect(missing_docs)]
+        what: String,
+    },
+    /// A program that cannot run; the first op, in program order, at which ranks diverge, and how many more do.
+    #[error("program `{name}`: rank {rank} op {op}: {what}{}", more(*others))]
+    Program {
+        #[expect(missing_docs)]
+        name: String,
+        #[expect(missing_docs)]
+        rank: u32,
+        #[expect(missing_docs)]
+        op: u32,
+        #[expect(missing_docs)]
+        what: String,
+        /// Findings besides this one.
+        others: usize,
+    },
+    /// The job or its conditions contradict themselves.
+    #[error("{what}")]
+    Job {
+        #[expect(missing_docs)]
+        what: String,
+    },
+    /// Nothing happens any more, and ranks have not ended.
+    #[error("nothing moves after {at_s:.9} s: {what}")]
+    Stuck {
+        /// Virtual time of the last event.
+        at_s: f64,
+        /// Who is stuck, and the chain of waits.
+        what: String,
+        /// All of them.
+        ranks: Vec<u32>,
+    },
+}
+
+fn more(others: usize) -> String {
+    match others {
+        0 => String::new(),
+        n => format!(" (and {n} more)"),
+    }
+}

@@ -1,0 +1,163 @@
+//! What ranks do, as the engine sees it: ops that wait for a count of others. Listed op by op, or computed from a pattern.
+
+use crate::pattern::{AllToAll, Ring};
+use crate::time::Picos;
+use hocket_trace::Kind;
+
+/// What an op occupies.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Work {
+    /// The rank's engine.
+    Compute {
+        #[expect(missing_docs)]
+        cost: Picos,
+    },
+    /// The engine, then the route; ends when the last byte has left.
+    Send {
+        #[expect(missing_docs)]
+        route: u32,
+        /// The receive.
+        peer: u32,
+        #[expect(missing_docs)]
+        cost: Picos,
+        /// Nobody waits for its end: it does not count for the end of its rank.
+        forgotten: bool,
+    },
+    /// The engine, once the last byte has come.
+    Receive {
+        #[expect(missing_docs)]
+        route: u32,
+        /// The send.
+        peer: u32,
+        #[expect(missing_docs)]
+        cost: Picos,
+    },
+}
+
+/// One op.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Step {
+    /// Who does it.
+    pub rank: u32,
+    /// How a record calls it.
+    pub kind: Kind,
+    /// Moved or made.
+    pub bytes: u64,
+    /// What it occupies.
+    pub work: Work,
+}
+
+/// The ops of all ranks. Numbers of ops are dense.
+#[derive(Clone, Debug)]
+pub enum Graph {
+    /// As compiled from a program.
+    Listed(Listed),
+    /// Around all ranks.
+    Ring(Ring),
+    /// Everybody with everybody at once.
+    AllToAll(AllToAll),
+}
+
+/// Ops one by one; those of a rank follow one another.
+#[derive(Clone, Debug, Default)]
+pub struct Listed {
+    /// Of the program.
+    pub name: String,
+    pub(crate) steps: Vec<Step>,
+    pub(crate) waits: Vec<u32>,
+    /// What comes after op `i` is `then[first_then[i]..first_then[i + 1]]`.
+    pub(crate) first_then: Vec<u32>,
+    pub(crate) then: Vec<u32>,
+    /// Ops of rank `r` are `first[r]..first[r + 1]`.
+    pub(crate) first: Vec<u32>,
+}
+
+impl Graph {
+    /// For people.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Listed(listed) => &listed.name,
+            Self::Ring(_) => "ring",
+            Self::AllToAll(_) => "all_to_all",
+        }
+    }
+
+    /// Number of ranks.
+    pub fn world(&self) -> usize {
+        match self {
+            Self::Listed(listed) => listed.first.len().saturating_sub(1),
+            Self::Ring(ring) => ring.world(),
+            Self::AllToAll(all) => all.world(),
+        }
+    }
+
+    /// Number of ops.
+    pub fn ops(&self) -> u32 {
+        match self {
+            Self::Listed(listed) => listed.steps.len() as u32,
+            Self::Ring(ring) => ring.ops(),
+            Self::AllToAll(all) => all.ops(),
+        }
+    }
+
+    /// The op.
+    pub fn step(&self, op: u32) -> Step {
+        match self {
+            Self::Listed(listed) => listed.steps[op as usize],
+            Self::Ring(ring) => ring.step(op),
+            Self::AllToAll(all) => all.step(op),
+        }
+    }
+
+    /// How many ops of its rank it comes after.
+    pub fn waits(&self, op: u32) -> u32 {
+        match self {
+            Self::Listed(listed) => listed.waits[op as usize],
+            Self::Ring(ring) => ring.waits(op),
+            Self::AllToAll(_) => 0,
+        }
+    }
+
+    /// Calls `next` with each op that comes after.
+    #[inline]
+    pub fn successors(&self, op: u32, mut next: impl FnMut(u32)) {
+        match self {
+            Self::Listed(listed) => {
+                let (start, stop) = (listed.first_then[op as usize], listed.first_then[op as usize + 1]);
+                listed.then[start as usize..stop as usize].iter().copied().for_each(next);
+            }
+            Self::Ring(ring) => ring.successors(op).into_iter().flatten().for_each(&mut next),
+            Self::AllToAll(_) => {}
+        }
+    }
+
+    /// Ops of a rank that come after nothing.
+    pub fn roots(&self, rank: u32, mut each: impl FnMut(u32)) {
+        match self {
+            Self::Listed(listed) => {
+                let ops = listed.first[rank as usize]..listed.first[rank as usize + 1];
+                ops.filter(|&op| listed.waits[op as usize] == 0).for_each(each);
+            }
+            Self::Ring(ring) => ring.roots(rank).into_iter().flatten().for_each(&mut each),
+            Self::AllToAll(all) => all.roots(rank).for_each(each),
+        }
+    }
+
+    /// How many ops of a rank must end before the rank has.
+    pub fn counted(&self, rank: u32) -> u32 {
+        match self {
+            Self::Listed(listed) => listed.first[rank as usize + 1] - listed.first[rank as usize],
+            Self::Ring(ring) => ring.ops() / 2 / ring.world().max(1) as u32,
+            Self::AllToAll(all) => all.world() as u32 - 1,
+        }
+    }
+
+    /// The op's place in its rank's program.
+    pub fn place(&self, op: u32) -> u32 {
+        match self {
+            Self::Listed(listed) => op - listed.first[listed.steps[op as usize].rank as usize],
+            Self::Ring(ring) => op / 2 / ring.world() as u32 * 2 + op % 2,
+            Self::AllToAll(all) => op / 2 / all.world() as u32 * 2 + op % 2,
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! Programs in virtual time: the same ops as the native executor's, over a model of the network.
+//!
+//! Messages are flows. Those that cross a link at the same time share it max-min fairly; each rank has one engine thread, which
+//! serves per-message costs and computing ops one after the other. Pure: no I/O, no clock, no threads, no unseeded chance.
+#![forbid(unsafe_code)]
+
+mod bucket;
+mod channel;
+mod clock;
+mod compile;
+mod conditions;
+mod engine;
+mod error;
+mod graph;
+mod instance;
+mod network;
+mod outcome;
+mod pattern;
+mod rank;
+mod share;
+mod stuck;
+mod time;
+
+pub use compile::compile;
+pub use conditions::{CapacityChange, Conditions, Costs};
+pub use engine::simulate;
+pub use error::Error;
+pub use graph::{Graph, Listed, Step, Work};
+pub use network::{Link, Network, Route};
+pub use outcome::{LaunchSpan, Outcome};
+pub use pattern::{AllToAll, Ring};
+pub use rank::{Job, Launch, Phase};
+pub use share::Shares;
+pub use time::{Picos, from_s, to_s};

@@ -1,0 +1,34 @@
+//! What a simulation gives: times, bytes, and, when asked for, a record of every op.
+
+use crate::time::Picos;
+use hocket_trace::Record;
+
+/// One launch over all ranks.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LaunchSpan {
+    /// When the first rank started it.
+    pub start: Picos,
+    /// When the last rank ended it.
+    pub end: Picos,
+}
+
+/// All of it, in virtual time.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// When the last rank ended.
+    pub end: Picos,
+    /// By phase, then by rank: when it ended.
+    pub phase_ends: Vec<Vec<Picos>>,
+    /// Launches, phase by phase.
+    pub launches: Vec<LaunchSpan>,
+    /// By link: bytes that crossed it.
+    pub link_bytes: Vec<f64>,
+    /// Messages received.
+    pub messages: u64,
+    /// Events that the clock gave.
+    pub events: u64,
+    /// How often rates were solved.
+    pub solves: u64,
+    /// By rank, in the order of their ends; empty unless recorded.
+    pub records: Vec<Vec<Record>>,
+}

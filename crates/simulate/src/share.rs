@@ -1,0 +1,362 @@
+//! Max-min fair rates of flows over links: numbers only (Bertsekas and Gallager 1992, section 6.5.2).
+//!
+//! An allocation is max-min fair exactly when each flow has a bottleneck: a full link on which no flow is faster than it. So a
+//! change is solved for the flows of the changed links alone, the others held fixed; flows at the border whose bottleneck no longer
+//! is one are taken in, until none is left. Mostly a handful of flows is looked at, whatever the size of the network.
+
+use crate::network::Network;
+use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
+
+/// Relative difference that counts as none: far above rounding, far below what anyone measures.
+const SAME: f64 = 1e-9;
+
+/// Relative difference up to which filling takes a level for the one before it: thousands of subtractions leave so much, and
+/// flows that are equal by symmetry must stay equal, or they would end one by one.
+const LEVEL: f64 = 1e-7;
+
+/// Widenings before all flows that are connected are taken in at once.
+const WIDENINGS_MAX: u32 = 6;
+
+/// Flows that are no longer a handful: a widening of so many is likely to end with all of them.
+const MANY: usize = 256;
+
+const NONE: u32 = u32::MAX;
+
+/// Flows and their rates. A flow is known by the route that it takes; one flow a route.
+pub struct Shares {
+    capacity: Vec<f64>,
+    /// By link: what incast leaves.
+    incast: Vec<f64>,
+    /// By link: active flows.
+    members: Vec<Vec<u32>>,
+    /// By place in the network's `path`: where the route is among the members of the link.
+    position: Vec<u32>,
+    rate: Vec<f64>,
+    bottleneck: Vec<u32>,
+    /// Links whose members changed since the last solve, each once.
+    dirty: Vec<u32>,
+    /// By link: whether it is among them.
+    marked: Vec<bool>,
+    solving: Solving,
+}
+
+/// What a solve works with, kept for its memory.
+#[derive(Default)]
+struct Solving {
+    stamp: u32,
+    /// By route: `stamp` when its rate is being solved.
+    chosen: Vec<u32>,
+    /// By link: `stamp` when a chosen flow crosses it.
+    touched: Vec<u32>,
+    flows: Vec<u32>,
+    before: Vec<f64>,
+    links: Vec<u32>,
+    residual: Vec<f64>,
+    open: Vec<u32>,
+    heap: BinaryHeap<Reverse<(Rate, u32)>>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+struct Rate(f64);
+impl Eq for Rate {}
+impl PartialOrd for Rate {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Rate {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.total_cmp(&other.0)
+    }
+}
+
+impl Shares {
+    /// No flows.
+    pub fn new(network: &Network) -> Self {
+        let (links, routes) = (network.links.len(), network.routes());
+        Self {
+            capacity: network.links.iter().map(|link| link.bytes_per_s).collect(),
+            incast: network.links.iter().map(|link| link.incast).collect(),
+            members: vec![Vec::new(); links],
+            position: vec![0; network.path.len()],
+            rate: vec![0.0; routes],
+            bottleneck: vec![NONE; routes],
+            dirty: Vec::new(),
+            marked: vec![false; links],
+            solving: Solving {
+                chosen: vec![0; routes],
+                touched: vec![0; links],
+                residual: vec![0.0; links],
+                open: vec![0; links],
+                ..Solving::default()
+            },
+        }
+    }
+
+    /// The flow's rate in bytes per second, as last solved; zero when it is not active.
+    pub fn rate(&self, route: u32) -> f64 {
+        self.rate[route as usize]
+    }
+
+    /// Flows on a link.
+    pub fn members(&self, link: u32) -> &[u32] {
+        &self.members[link as usize]
+    }
+
+    /// Adds a flow. `true`: nobody else is on its links, so that its rate is known at once; else `solve` gives it.
+    pub fn add(&mut self, network: &Network, route: u32) -> bool {
+        let mut alone = true;
+        let mut narrowest = (f64::INFINITY, NONE);
+        let first = network.first[route as usize] as usize;
+        for (hop, &link) in network.links_of(route).iter().enumerate() {
+            let members = &mut self.members[link as usize];
+            alone &= members.is_empty();
+            self.position[first + hop] = members.len() as u32;
+            members.push(route);
+            let capacity = self.capacity[link as usize];
+            if capacity < narrowest.0 {
+                narrowest = (capacity, link);
+            }
+        }
+        if alone {
+            (self.rate[route as usize], self.bottleneck[route as usize]) = narrowest;
+        } else {
+            self.rate[route as usize] = 0.0;
+            self.bottleneck[route as usize] = NONE;
+            for &link in network.links_of(route) {
+                self.mark(link);
+            }
+        }
+        alone
+    }
+
+    /// Takes a flow away.
+    pub fn remove(&mut self, network: &Network, route: u32) {
+        let first = network.first[route as usize] as usize;
+        for (hop, &link) in network.links_of(route).iter().enumerate() {
+            let members = &mut self.members[link as usize];
+            let at = self.position[first + hop];
+            members.swap_remove(at as usize);
+            if let Some(&moved) = members.get(at as usize) {
+                let start = network.first[moved as usize] as usize;
+                let hop = network.links_of(moved).iter().position(|&other| other == link);
+                self.position[start + hop.expect("a member of a link crosses it")] = at;
+            }
+            if !members.is_empty() {
+                self.mark(link);
+            }
+        }
+        self.rate[route as usize] = 0.0;
+        self.bottleneck[route as usize] = NONE;
+    }
+
+    /// Gives a link another capacity; zero stops its flows.
+    pub fn set_capacity(&mut self, link: u32, bytes_per_s: f64) {
+        self.capacity[link as usize] = bytes_per_s;
+        self.mark(link);
+    }
+
+    fn mark(&mut self, link: u32) {
+        if !std::mem::replace(&mut self.marked[link as usize], true) {
+            self.dirty.push(link);
+        }
+    }
+
+    /// Whether `solve` has something to do.
+    pub fn is_dirty(&self) -> bool {
+        !self.dirty.is_empty()
+    }
+
+    /// Makes all rates fair again; `changed` gets the flows whose rate is another, each once.
+    pub fn solve(&mut self, network: &Network, changed: &mut Vec<u32>) {
+        self.begin();
+        for at in 0..self.dirty.len() {
+            self.marked[self.dirty[at] as usize] = false;
+            self.choose_members(self.dirty[at]);
+        }
+        self.dirty.clear();
+        let mut widenings = 0;
+        let mut solved_flows = 0;
+        while self.solving.flows.len() > solved_flows {
+            if widenings == WIDENINGS_MAX || (widenings > 0 && self.solving.flows.len() > MANY) {
+                self.choose_connected(network);
+            }
+            widenings += 1;
+            solved_flows = self.solving.flows.len();
+            self.fill(network);
+            self.widen(solved_flows);
+        }
+        let Solving { flows, before, .. } = &self.solving;
+        for (&route, &before) in flows.iter().zip(before) {
+            if !same(self.rate[route as usize], before) {
+                changed.push(route);
+            }
+        }
+    }
+
+    fn begin(&mut self) {
+        let solving = &mut self.solving;
+        solving.stamp = solving.stamp.wrapping_add(1);
+        if solving.stamp == 0 {
+            solving.chosen.fill(0);
+            solving.touched.fill(0);
+            solving.stamp = 1;
+        }
+        solving.flows.clear();
+        solving.before.clear();
+        solving.links.clear();
+    }
+
+    fn choose(&mut self, route: u32) {
+        let solving = &mut self.solving;
+        if std::mem::replace(&mut solving.chosen[route as usize], solving.stamp) != solving.stamp {
+            solving.flows.push(route);
+            solving.before.push(self.rate[route as usize]);
+        }
+    }
+
+    fn choose_members(&mut self, link: u32) {
+        for at in 0..self.members[link as usize].len() {
+            self.choose(self.members[link as usize][at]);
+        }
+    }
+
+    /// All flows that share a link with a chosen one, and so on.
+    fn choose_connected(&mut self, network: &Network) {
+        let mut next = 0;
+        while next < self.solving.flows.len() {
+            let route = self.solving.flows[next];
+            next += 1;
+            for &link in network.links_of(route) {
+                self.touch(link);
+            }
+        }
+        let mut link = 0;
+        while link < self.solving.links.len() {
+            self.choose_members(self.solving.links[link]);
+            link += 1;
+            while next < self.solving.flows.len() {
+                let route = self.solving.flows[next];
+                next += 1;
+                for &link in network.links_of(route) {
+                    self.touch(link);
+                }
+            }
+        }
+    }
+
+    fn touch(&mut self, link: u32) {
+        let solving = &mut self.solving;
+        if std::mem::replace(&mut solving.touched[link as usize], solving.stamp) != solving.stamp {
+            solving.links.push(link);
+        }
+    }
+
+    /// Progressive filling of the chosen flows into what the others leave.
+    fn fill(&mut self, network: &Network) {
+        for at in 0..self.solving.flows.len() {
+            for &link in network.links_of(self.solving.flows[at]) {
+                self.touch(link);
+            }
+        }
+        let Self { members, capacity, incast, rate, bottleneck, solving, .. } = self;
+        let Solving { stamp, chosen, links, residual, open, heap, flows, .. } = solving;
+        heap.clear();
+        for &link in links.iter() {
+            let at = link as usize;
+            let (mut left, mut count) = (usable(capacity[at], incast[at], members[at].len()), 0_u32);
+            for &member in &members[at] {
+                if chosen[member as usize] == *stamp {
+                    count += 1;
+                } else {
+                    left -= rate[member as usize];
+                }
+            }
+            (residual[at], open[at]) = (left.max(0.0), count);
+            if count > 0 {
+                heap.push(Reverse((Rate(residual[at] / f64::from(count)), link)));
+            }
+        }
+        for &route in flows.iter() {
+            bottleneck[route as usize] = NONE;
+        }
+        // Shares of open links only grow while others are filled, so an old key is too small, never too large.
+        let mut level = 0.0_f64;
+        while let Some(Reverse((Rate(key), link))) = heap.pop() {
+            let at = link as usize;
+            if open[at] == 0 {
+                continue;
+            }
+            let share = residual[at] / f64::from(open[at]);
+            if share > key && !same(share, key) {
+                heap.push(Reverse((Rate(share), link)));
+                continue;
+            }
+            let share = if (share - level).abs() <= LEVEL * level { level } else { share };
+            level = share;
+            for &member in &members[at] {
+                let flow = member as usize;
+                if chosen[flow] != *stamp || bottleneck[flow] != NONE {
+                    continue;
+                }
+                (rate[flow], bottleneck[flow]) = (share, link);
+                for &crossed in network.links_of(member) {
+                    residual[crossed as usize] = (residual[crossed as usize] - share).max(0.0);
+                    open[crossed as usize] -= 1;
+                }
+            }
+        }
+    }
+
+    /// Takes in flows that break fairness at the border of the chosen ones.
+    fn widen(&mut self, solved_flows: usize) {
+        for at in 0..self.solving.links.len() {
+            let link = self.solving.links[at];
+            let (mut sum, mut fastest, mut fastest_filled) = (0.0_f64, 0.0_f64, 0.0_f64);
+            let mut filled_here = false;
+            let mut whole = true;
+            for &member in &self.members[link as usize] {
+                let rate = self.rate[member as usize];
+                sum += rate;
+                fastest = fastest.max(rate);
+                if self.solving.chosen[member as usize] == self.solving.stamp {
+                    if self.bottleneck[member as usize] == link {
+                        filled_here = true;
+                        fastest_filled = fastest_filled.max(rate);
+                    }
+                } else {
+                    whole = false;
+                }
+            }
+            if whole {
+                continue;
+            }
+            let place = link as usize;
+            let capacity = usable(self.capacity[place], self.incast[place], self.members[place].len());
+            let full = sum >= capacity * (1.0 - SAME);
+            let unfair = |rate: f64, bound_here: bool| {
+                (filled_here && rate > fastest_filled && !same(rate, fastest_filled))
+                    || (bound_here && (!full || (rate < fastest && !same(rate, fastest))))
+            };
+            for place in 0..self.members[link as usize].len() {
+                let member = self.members[link as usize][place];
+                if self.solving.chosen[member as usize] != self.solving.stamp
+                    && unfair(self.rate[member as usize], self.bottleneck[member as usize] == link)
+                {
+                    self.choose(member);
+                }
+            }
+        }
+        debug_assert!(self.solving.flows.len() >= solved_flows);
+    }
+}
+
+/// What a link carries with so many flows on it.
+fn usable(capacity: f64, incast: f64, flows: usize) -> f64 {
+    if incast >= 1.0 || flows < 2 { capacity } else { capacity * incast.powf((flows as f64).log2()) }
+}
+
+fn same(a: f64, b: f64) -> bool {
+    (a - b).abs() <= SAME * a.abs().max(b.abs())
+}

@@ -1,0 +1,206 @@
+"""Predicted step times against the testbed's: emulated clusters, real executors, computation that sleeps.
+
+Every configuration is a plan (algorithm and codec) on a cluster; a step launches each bucket when its gradients would be ready and
+ends when all are reduced. Nothing is fitted to a configuration: the simulator knows the cluster file and the costs of the machine.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import statistics
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from hocket.artefacts import files
+from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.plan import Algorithm, Codec, Plan, Synchroniser
+from hocket.artefacts.profile import Gradient, Profile
+from hocket.bench.policies import hosts
+from hocket.demo.bed import Bed, open_bed, ranks
+from hocket.errors import PeerError
+from hocket.launch import address as addresses
+from hocket.launch.run import launch
+from hocket.planners.buckets import buckets
+from hocket.planners.links import link_graph
+from hocket.planners.traffic import traffic
+from hocket.settings import Settings
+from hocket.simulation.fidelity import Fidelity, predict
+
+STEPS = 7
+BUCKET_ELEMENTS = 250_000
+BUCKETS = 4
+BACKWARD_S = 0.04
+TIMEOUT_S = 60.0
+MEGABIT = 1e6
+
+CLUSTERS: dict[str, Cluster] = {
+    "4 hosts, 100 Mbit/s": hosts([100 * MEGABIT] * 4),
+    "4 hosts, 1 Gbit/s": hosts([1000 * MEGABIT] * 4),
+    "6 hosts, 200 Mbit/s": hosts([200 * MEGABIT] * 6),
+    "8 hosts, 300 Mbit/s": hosts([300 * MEGABIT] * 8),
+    "2 racks of 2, 1 Gbit/s, trunk 100 Mbit/s": hosts([1000 * MEGABIT] * 4, 2, 100 * MEGABIT),
+    "2 racks of 4, 500 Mbit/s, trunk 200 Mbit/s": hosts([500 * MEGABIT] * 8, 2, 200 * MEGABIT),
+}
+
+
+class Row(Struct, frozen=True, kw_only=True):
+    """One configuration. `error`: of the flow prediction, as a share of the measured median."""
+
+    cluster: str
+    plan: str
+    measured_s: float
+    flow_s: float
+    closed_form_s: float
+    error: float
+
+
+class Agreement(Struct, frozen=True, kw_only=True):
+    """Over all rows: how far off, whether the ranking is right, and what following the prediction costs on the worst cluster."""
+
+    rows: tuple[Row, ...]
+    median_error: float
+    worst_error: float
+    spearman: float
+    regret: float
+    closed_form_median_error: float
+
+
+def profile() -> Profile:
+    """Buckets that become ready evenly through backward."""
+    return Profile(
+        model="sleep",
+        world=1,
+        steps=0,
+        forward_s=0.0,
+        backward_s=BACKWARD_S,
+        optimizer_s=0.0,
+        step_s=BACKWARD_S,
+        gradients=tuple(
+            Gradient(
+                name=f"g{at}",
+                shape=(BUCKET_ELEMENTS,),
+                dtype="f32",
+                ready_s=BACKWARD_S * (at + 1) / BUCKETS,
+                needed_s=0.0,
+            )
+            for at in range(BUCKETS)
+        ),
+    )
+
+
+def plans(cluster: Cluster) -> Iterator[Plan]:
+    """Ring, two-level and direct, each with and without f16 between hosts."""
+    world = len(cluster.hosts)
+    graph = link_graph(cluster, world)
+    kinds: list[tuple[Algorithm, tuple[int, ...]]] = [
+        ("ring", ()),
+        ("two_level", (world // 2, world - world // 2)),
+        ("direct", ()),
+    ]
+    codecs: tuple[Codec, ...] = ("none", "f16")
+    for algorithm, sizes in kinds:
+        for codec in codecs:
+            synchroniser = Synchroniser(algorithm=algorithm, sizes=sizes)
+            if codec != "none":
+                used = {
+                    (s.source, s.destination) for s in traffic(synchroniser, tuple(range(world)), 1).streams
+                }
+                links = tuple(pair for pair in graph.remote_pairs() if pair in used)
+                synchroniser = msgspec.structs.replace(synchroniser, codec=codec, codec_links=links)
+            gradients = profile().gradients
+            yield Plan(
+                world=world,
+                order=tuple(range(world)),
+                buckets=buckets([[each] for each in gradients], synchroniser),
+                label=algorithm.replace("_", "-") + ("" if codec == "none" else " f16"),
+                reason="",
+                predicted_step_s=0.0,
+            )
+
+
+def measure(clusters: Sequence[str] | None = None) -> list[Row]:
+    """Measure and predict every plan on these clusters (all when None). Raises TestbedError, PeerError."""
+    rows = []
+    for name in clusters or CLUSTERS:
+        cluster = CLUSTERS[name]
+        considered = list(plans(cluster))
+        for plan, measured_s in zip(considered, _measured(cluster, considered), strict=True):
+            flow_s, closed_s = (_predicted(plan, cluster, fidelity) for fidelity in ("flow", "closed-form"))
+            rows.append(
+                Row(
+                    cluster=name,
+                    plan=plan.label,
+                    measured_s=measured_s,
+                    flow_s=flow_s,
+                    closed_form_s=closed_s,
+                    error=flow_s / measured_s - 1,
+                )
+            )
+    return rows
+
+
+def agreement(rows: Sequence[Row]) -> Agreement:
+    """What the rows say together."""
+    clusters: dict[str, list[Row]] = {}
+    for row in rows:
+        clusters.setdefault(row.cluster, []).append(row)
+    regrets = []
+    for own in clusters.values():
+        chosen = min(own, key=lambda row: row.flow_s)
+        regrets.append(chosen.measured_s / min(row.measured_s for row in own) - 1)
+    return Agreement(
+        rows=tuple(rows),
+        median_error=statistics.median(abs(row.error) for row in rows),
+        worst_error=max(abs(row.error) for row in rows),
+        spearman=statistics.correlation(
+            _ranks([row.flow_s for row in rows]), _ranks([row.measured_s for row in rows])
+        ),
+        regret=max(regrets),
+        closed_form_median_error=statistics.median(
+            abs(row.closed_form_s / row.measured_s - 1) for row in rows
+        ),
+    )
+
+
+def _ranks(values: Sequence[float]) -> list[int]:
+    ordered = sorted(range(len(values)), key=lambda at: values[at])
+    return [ordered.index(at) for at in range(len(values))]
+
+
+def _predicted(plan: Plan, cluster: Cluster, fidelity: Fidelity) -> float:
+    return predict(plan, cluster, profile(), fidelity=fidelity, shaped=True).step_s
+
+
+def _measured(cluster: Cluster, considered: Sequence[Plan]) -> list[float]:
+    with tempfile.TemporaryDirectory(prefix="hocket-predict-") as folder, open_bed(cluster) as bed:
+        if not bed.carries_any_program:
+            raise PeerError(f"the testbed needs network namespaces: {bed.remarks[0]}")
+        directory = Path(folder)
+        for at, plan in enumerate(considered):
+            files.write(directory / f"{at}.json", plan)
+        files.write(directory / "profile.json", profile())
+        _launch(bed, cluster, directory, len(considered))
+        steps = json.loads((directory / "steps.json").read_text())
+    return [statistics.median(times) for times in steps]
+
+
+def _launch(bed: Bed, cluster: Cluster, directory: Path, count: int) -> None:
+    names = [host.name for host in cluster.hosts]
+    output = io.BytesIO()
+    argv = [sys.executable, "-m", "hocket.bench.predict_rank", str(directory), str(count), str(STEPS)]
+    outcome = launch(
+        ranks(bed, names, argv),
+        settings=Settings(timeout_s=TIMEOUT_S, start_timeout_s=TIMEOUT_S),
+        store=addresses.join(bed.address(names[0]), bed.port()),
+        serve=False,
+        out=output,
+        err=output,
+    )
+    if outcome.failures:
+        raise PeerError(f"{outcome.failures[0]}\n{output.getvalue().decode(errors='replace')[-2000:]}")

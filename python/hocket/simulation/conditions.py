@@ -1,0 +1,56 @@
+"""What a simulated run costs and suffers: constants of the machines, chance, stragglers, links that change. Plain data."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from hocket.planners.cost import CAST_S_PER_BYTE, MESSAGE_S, REDUCE_S_PER_BYTE
+
+COPY_S_PER_BYTE = 0.10e-9
+"""Engine time per byte that is scaled or looked at: two streams at 20 GB/s."""
+
+
+class Costs(Struct, frozen=True, kw_only=True):
+    """Engine time of a rank: per message on each side, and per byte of full-width elements.
+
+    `rendezvous`: data flows once its receive is posted, as the native executor does it; else at once.
+    """
+
+    send_s: float = MESSAGE_S
+    receive_s: float = MESSAGE_S
+    reduce_s_per_byte: float = REDUCE_S_PER_BYTE
+    cast_s_per_byte: float = CAST_S_PER_BYTE
+    copy_s_per_byte: float = COPY_S_PER_BYTE
+    rendezvous: bool = True
+
+    def native(self) -> tuple[float, float, float, float, float, bool]:
+        """As the flow engine takes them."""
+        return (
+            self.send_s,
+            self.receive_s,
+            self.reduce_s_per_byte,
+            self.cast_s_per_byte,
+            self.copy_s_per_byte,
+            self.rendezvous,
+        )
+
+
+class LinkChange(Struct, frozen=True, kw_only=True):
+    """A link that gets another rate at a time; 0: it fails. `link` is its name."""
+
+    link: str
+    at_s: float
+    bit_per_s: float = 0.0
+
+
+class Conditions(Struct, frozen=True, kw_only=True):
+    """What differs from an ideal run.
+
+    `jitter`: every latency and every engine time is longer by a share drawn evenly from 0 to this. `slow`: stragglers, by rank how
+    many times as long they compute.
+    """
+
+    seed: int = 0
+    jitter: float = 0.0
+    slow: tuple[tuple[int, float], ...] = ()
+    changes: tuple[LinkChange, ...] = ()

@@ -1,0 +1,144 @@
+"""The flow fidelity: every op of a plan's programs in virtual time, by the native flow engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from hocket import _native
+from hocket.artefacts.plan import Bucket, Plan
+from hocket.artefacts.profile import Profile
+from hocket.errors import UsageError
+from hocket.planners.compile import stages
+from hocket.planners.cost import BUCKET_S
+from hocket.simulation.conditions import Conditions, Costs
+from hocket.simulation.networks import BITS, Network
+from hocket.simulation.outcome import BucketSpan, LinkLoad, Outcome
+
+LOADS_MAX = 64
+"""Links that an outcome names: the busiest."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """An outcome, and the simulation that it was read from: records are there when they were asked for."""
+
+    outcome: Outcome
+    simulation: _native.Simulation
+
+
+def predict(
+    plan: Plan,
+    network: Network,
+    profile: Profile,
+    *,
+    costs: Costs | None = None,
+    conditions: Conditions | None = None,
+    steps: int = 1,
+    recorded: bool = False,
+) -> Run:
+    """Run `steps` training steps of the plan.
+
+    Raises UsageError when plan, profile and network do not fit, ProgramError for programs that cannot run, SimulationError when
+    nothing moves any more: it names who is stuck and why.
+    """
+    costs = costs or Costs()
+    conditions = conditions or Conditions()
+    if plan.world != network.world:
+        raise UsageError(f"the plan is for {plan.world} ranks, the network has {network.world}")
+    programs, place = _programs(plan)
+    native = network.native(sorted({pair for program in programs for pair in program.pairs()}))
+    compiled = [_native.SimulatedProgram.compile(program, native, costs.native()) for program in programs]
+    slow = dict(conditions.slow)
+    pace = [slow.get(rank, 1.0) for rank in range(plan.world)] if slow else [1.0]
+    launches = [
+        (place[index], bucket.priority, [BUCKET_S + _ready_s(bucket, profile) * each for each in pace])
+        for index, bucket in enumerate(plan.buckets)
+    ]
+    busy_s = [(profile.forward_s + profile.backward_s) * each for each in pace]
+    tail_s = [(profile.step_s - profile.forward_s - profile.backward_s) * each for each in pace]
+    simulation = _native.simulate(
+        native,
+        compiled,
+        [(launches, busy_s, [max(0.0, each) for each in tail_s])] * steps,
+        world=plan.world,
+        rendezvous=costs.rendezvous,
+        seed=conditions.seed,
+        jitter=conditions.jitter,
+        slow=list(conditions.slow),
+        changes=_changes(conditions, network),
+        recorded=recorded,
+    )
+    return Run(_outcome(plan, network, profile, steps, simulation), simulation)
+
+
+def _programs(plan: Plan) -> tuple[list[_native.Program], list[int]]:
+    """Programs, each once, and by bucket which is its: buckets of a kind share one."""
+    found: dict[bytes, int] = {}
+    programs: list[_native.Program] = []
+    place = []
+    for index, bucket in enumerate(plan.buckets):
+        key = msgspec.json.encode([bucket.elements, bucket.dtype, bucket.synchroniser])
+        if key not in found:
+            found[key] = len(programs)
+            programs.append(list(stages(plan, index).values())[-1])
+        place.append(found[key])
+    return programs, place
+
+
+def _ready_s(bucket: Bucket, profile: Profile) -> float:
+    ready_s = {gradient.name: gradient.ready_s for gradient in profile.gradients}
+    missing = [name for name in bucket.gradients if name not in ready_s]
+    if missing:
+        raise UsageError(
+            f"plan: gradient {missing[0]} is not in the profile\nhint: make the plan from this profile"
+        )
+    return max((ready_s[name] for name in bucket.gradients), default=0.0)
+
+
+def _changes(conditions: Conditions, network: Network) -> list[tuple[float, int, float]]:
+    numbers = {link.name: at for at, link in enumerate(network.links)}
+    changes = []
+    for change in conditions.changes:
+        if change.link not in numbers:
+            some = ", ".join(f"`{name}`" for name in list(numbers)[:8])
+            raise UsageError(f"there is no link `{change.link}`\nhint: links are {some}, …")
+        changes.append((change.at_s, numbers[change.link], change.bit_per_s / BITS))
+    return changes
+
+
+def _outcome(
+    plan: Plan, network: Network, profile: Profile, steps: int, simulation: _native.Simulation
+) -> Outcome:
+    end_s = simulation.end_s
+    step_s = end_s / steps
+    spans = simulation.launches_s[: len(plan.buckets)]
+    loads = sorted(
+        (
+            LinkLoad(
+                link=link.name,
+                bit_per_s=link.bit_per_s,
+                bytes=count,
+                busy=count * BITS / link.bit_per_s / end_s,
+            )
+            for link, count in zip(network.links, simulation.link_bytes, strict=True)
+            if count > 0 and end_s > 0
+        ),
+        key=lambda load: -load.busy,
+    )
+    return Outcome(
+        fidelity="flow",
+        network=network.title,
+        world=plan.world,
+        steps=steps,
+        step_s=step_s,
+        exposed_s=max(0.0, step_s - profile.step_s),
+        buckets=tuple(
+            BucketSpan(bucket=index, elements=bucket.elements, launched_s=span[0], done_s=span[1])
+            for index, (bucket, span) in enumerate(zip(plan.buckets, spans, strict=True))
+        ),
+        loads=tuple(loads[:LOADS_MAX]),
+        messages=simulation.messages,
+        events=simulation.events,
+    )

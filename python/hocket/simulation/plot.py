@@ -1,0 +1,71 @@
+"""A sweep as one SVG: a panel per number of workers, step time against bandwidth, both logarithmic, a line per strategy."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Sequence
+
+from hocket.simulation.sweep import Answer
+
+PANEL_PX, HEIGHT_PX, LEFT_PX, TOP_PX, FOOT_PX = 360, 260, 64, 70, 44
+COLOURS = ("#0a6f6a", "#8a5a00", "#5a4fa3", "#b1405a", "#3d68ad", "#5e6b3a")
+STYLE = """
+svg { background: #ffffff; font: 12px system-ui, sans-serif; }
+.axis { stroke: #e3e6e8; } .line { fill: none; stroke-width: 2; }
+"""
+
+
+def svg(answers: Sequence[Answer]) -> str:
+    """The picture; there is at least one answer."""
+    workers = sorted({each.case.workers for each in answers})
+    strategies = list(dict.fromkeys(each.case.strategy for each in answers))
+    width_px = LEFT_PX + PANEL_PX * len(workers)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width_px}" height="{TOP_PX + HEIGHT_PX + FOOT_PX}">',
+        f"<style>{STYLE}</style>",
+        f'<text x="{LEFT_PX}" y="22" font-size="16" font-weight="600">Step time by bandwidth, workers and strategy</text>',
+    ]
+    for at, name in enumerate(strategies):
+        place = LEFT_PX + 110 * at
+        parts.append(f'<text x="{place}" y="44" fill="{_colour(at)}">{html.escape(name)}</text>')
+    rates = [each.case.bandwidth_bit_per_s for each in answers]
+    times = [each.step_s for each in answers]
+    for panel, count in enumerate(workers):
+        left = LEFT_PX + PANEL_PX * panel
+        parts.append(f'<text x="{left}" y="{TOP_PX - 6}" font-weight="600">{count} workers</text>')
+        for rate in sorted(set(rates)):
+            x = left + _px(rate, rates, PANEL_PX - 40)
+            bottom = TOP_PX + HEIGHT_PX
+            parts.append(f'<line class="axis" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP_PX}" y2="{bottom}"/>')
+            parts.append(
+                f'<text x="{x:.1f}" y="{bottom + 16}" text-anchor="middle">{rate / 1e6:,.0f} Mbit/s</text>'
+            )
+        for at, name in enumerate(strategies):
+            own = sorted(
+                (each.case.bandwidth_bit_per_s, each.step_s)
+                for each in answers
+                if (each.case.workers, each.case.strategy) == (count, name)
+            )
+            points = " ".join(
+                f"{left + _px(rate, rates, PANEL_PX - 40):.1f},{TOP_PX + HEIGHT_PX - _px(time, times, HEIGHT_PX):.1f}"
+                for rate, time in own
+            )
+            parts.append(f'<polyline class="line" stroke="{_colour(at)}" points="{points}"/>')
+    for time in (max(times), min(times)):
+        y = TOP_PX + HEIGHT_PX - _px(time, times, HEIGHT_PX)
+        parts.append(f'<text x="{LEFT_PX - 6}" y="{y + 4:.1f}" text-anchor="end">{_shown(time)}</text>')
+    return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+def _px(value: float, values: Sequence[float], extent_px: float) -> float:
+    low, high = min(values), max(values)
+    return extent_px * math.log(value / low) / math.log(high / low) if high > low else extent_px / 2
+
+
+def _colour(at: int) -> str:
+    return COLOURS[at % len(COLOURS)]
+
+
+def _shown(time_s: float) -> str:
+    return f"{time_s:.2f} s" if time_s >= 1 else f"{time_s * 1e3:.1f} ms"

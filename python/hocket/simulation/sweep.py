@@ -1,0 +1,129 @@
+"""What if: a model's step on the same racks with other bandwidths, other numbers of workers, other strategies; all combinations, in
+parallel processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from itertools import product
+
+import msgspec
+from msgspec import Struct
+
+from hocket.artefacts.cluster import Cluster, Host
+from hocket.artefacts.plan import Algorithm, Codec, Plan, Synchroniser
+from hocket.artefacts.profile import Profile
+from hocket.errors import UsageError
+from hocket.planners.buckets import buckets, bundles
+from hocket.planners.links import link_graph
+from hocket.planners.order import contiguous_order, rack_blocks
+from hocket.planners.traffic import traffic
+from hocket.simulation.fidelity import Fidelity, predict
+
+BUCKET_BYTES = 4 << 20
+
+STRATEGIES: dict[str, tuple[Algorithm, Codec]] = {
+    "ring": ("ring", "none"),
+    "ring-f16": ("ring", "f16"),
+    "two-level": ("two_level", "none"),
+    "two-level-f16": ("two_level", "f16"),
+    "direct": ("direct", "none"),
+    "direct-f16": ("direct", "f16"),
+}
+"""Names of what a sweep compares: an algorithm, and the codec between hosts."""
+
+
+class Case(Struct, frozen=True, kw_only=True):
+    """One combination. `bandwidth_bit_per_s` is every host's own link."""
+
+    bandwidth_bit_per_s: float
+    workers: int
+    strategy: str
+
+
+class Answer(Struct, frozen=True, kw_only=True):
+    """Its step."""
+
+    case: Case
+    step_s: float
+    exposed_s: float
+    bottleneck: str
+
+
+def cases(bandwidths: Sequence[float], workers: Sequence[int], strategies: Sequence[str]) -> list[Case]:
+    """All combinations. Raises UsageError for a strategy that does not exist."""
+    unknown = next((name for name in strategies if name not in STRATEGIES), None)
+    if unknown is not None:
+        raise UsageError(f"there is no strategy `{unknown}`\nhint: there are {', '.join(STRATEGIES)}")
+    combined = product(bandwidths, workers, strategies)
+    return [Case(bandwidth_bit_per_s=rate, workers=count, strategy=name) for rate, count, name in combined]
+
+
+def sweep(
+    cluster: Cluster,
+    profile: Profile,
+    asked: Sequence[Case],
+    *,
+    fidelity: Fidelity = "flow",
+    on_done: Callable[[], object] = lambda: None,
+) -> list[Answer]:
+    """Answers in the order of the cases. `on_done` is called as each is answered, in any order."""
+    with ProcessPoolExecutor() as pool:
+        futures = [pool.submit(answer, cluster, profile, case, fidelity) for case in asked]
+        for future in as_completed(futures):
+            future.result()
+            on_done()
+        return [future.result() for future in futures]
+
+
+def answer(cluster: Cluster, profile: Profile, case: Case, fidelity: Fidelity) -> Answer:
+    """One case."""
+    grown = scaled(cluster, case)
+    outcome = predict(plan(grown, profile, case), grown, profile, fidelity=fidelity)
+    return Answer(
+        case=case,
+        step_s=outcome.step_s,
+        exposed_s=outcome.exposed_s,
+        bottleneck=outcome.loads[0].link if outcome.loads else "",
+    )
+
+
+def scaled(cluster: Cluster, case: Case) -> Cluster:
+    """As many hosts of one slot, in the cluster's racks in turn of its hosts, at the case's rate; trunks as they are.
+
+    What was measured between hosts is left out: other hosts were not.
+    """
+    kinds = cluster.hosts
+    hosts = tuple(
+        Host(name=f"w{at}", rack=kinds[at % len(kinds)].rack, bandwidth_bit_per_s=case.bandwidth_bit_per_s)
+        for at in range(case.workers)
+    )
+    return Cluster(hosts=hosts, racks=cluster.racks)
+
+
+def plan(cluster: Cluster, profile: Profile, case: Case) -> Plan:
+    """Buckets of 4 MiB as backward makes them, ranks of a rack next to each other; two levels are racks, or with one rack pairs."""
+    algorithm, codec = STRATEGIES[case.strategy]
+    order = contiguous_order(cluster, case.workers)
+    sizes: tuple[int, ...] = ()
+    if algorithm == "two_level":
+        blocks = rack_blocks(cluster, case.workers)
+        sizes = tuple(len(block) for block in blocks)
+        if len(sizes) == 1:
+            sizes = tuple(min(2, case.workers - at) for at in range(0, case.workers, 2))
+    synchroniser = Synchroniser(algorithm=algorithm, sizes=sizes)
+    if codec != "none":
+        used = {(each.source, each.destination) for each in traffic(synchroniser, order, 1).streams}
+        remote = link_graph(cluster, case.workers).remote_pairs()
+        links = tuple(pair for pair in remote if pair in used)
+        synchroniser = msgspec.structs.replace(synchroniser, codec=codec, codec_links=links)
+    backward = sorted(profile.gradients, key=lambda gradient: gradient.ready_s)
+    return Plan(
+        world=case.workers,
+        order=order,
+        buckets=buckets(bundles(backward, BUCKET_BYTES), synchroniser),
+        label=case.strategy,
+        reason="",
+        predicted_step_s=0.0,
+    )

@@ -1,0 +1,111 @@
+"""A plan in virtual time, from Python and from the command line, to the report."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from hocket.artefacts import files, trace
+from hocket.artefacts.cluster import Cluster, Host, Rack
+from hocket.cli.main import hocket
+from hocket.errors import SimulationError, UsageError
+from hocket.planners import search
+from hocket.report import numbers
+from hocket.simulation import fidelity, flow
+from hocket.simulation.conditions import Conditions, LinkChange
+from hocket.simulation.networks import from_cluster
+
+
+@pytest.fixture
+def cluster():
+    hosts = tuple(Host(name=f"node{at}", rack=f"rack{at % 2}", bandwidth_bit_per_s=1e9) for at in range(4))
+    return Cluster(hosts=hosts, racks=tuple(Rack(name=f"rack{at}", uplink_bit_per_s=1e8) for at in range(2)))
+
+
+@pytest.fixture
+def profile():
+    return search.neutral_profile()
+
+
+def test_closed_form_and_flows_agree_on_what_the_planner_considers(cluster, profile):
+    """The planner and the simulator would advise different plans."""
+    for plan in search.candidates(cluster, profile, 4):
+        by_flow = fidelity.predict(plan, cluster, profile)
+        by_form = fidelity.predict(plan, cluster, profile, fidelity="closed-form")
+        assert by_flow.step_s == pytest.approx(by_form.step_s, rel=0.15), plan.label
+
+
+def test_the_same_seed_gives_the_same_step(cluster, profile):
+    """A sweep could not be repeated."""
+    plan = search.plan(cluster, profile, 4)
+    network = from_cluster(cluster, 4)
+    conditions = Conditions(seed=7, jitter=0.3, slow=((1, 1.5),))
+    first, again = (flow.predict(plan, network, profile, conditions=conditions, steps=3) for _ in range(2))
+    assert first.outcome == again.outcome
+    other = flow.predict(plan, network, profile, conditions=Conditions(seed=8, jitter=0.3), steps=3)
+    assert other.outcome.step_s != first.outcome.step_s
+
+
+def test_a_link_that_fails_ends_in_an_error_that_names_who_is_stuck(cluster, profile):
+    """A job that hangs would be given a step time."""
+    plan = search.plan(cluster, profile, 4)
+    failed = Conditions(changes=(LinkChange(link="trunk of rack0 out", at_s=0.01),))
+    with pytest.raises(SimulationError, match=r"have not ended: .*\nfirst op that never ended: rank"):
+        flow.predict(plan, from_cluster(cluster, 4), profile, conditions=failed)
+    with pytest.raises(UsageError, match="there is no link `nothing`"):
+        unknown = Conditions(changes=(LinkChange(link="nothing", at_s=0.0),))
+        flow.predict(plan, from_cluster(cluster, 4), profile, conditions=unknown)
+
+
+@pytest.fixture
+def written(tmp_path, cluster, profile):
+    files.write(tmp_path / "cluster.toml", cluster)
+    files.write(tmp_path / "profile.json", profile)
+    files.write(tmp_path / "plan.json", search.plan(cluster, profile, 4))
+    return tmp_path
+
+
+def test_the_verb_writes_a_trace_that_the_report_reads(written, profile):
+    """A simulated run could not be looked at."""
+    argv = [str(written / "plan.json"), "--cluster", str(written / "cluster.toml")]
+    argv += [
+        "--profile",
+        str(written / "profile.json"),
+        "--steps",
+        "2",
+        "--trace",
+        str(written / "trace"),
+        "--json",
+    ]
+    done = CliRunner().invoke(hocket, ["simulate", *argv])
+    assert done.exit_code == 0, done.output
+    outcome = json.loads(done.output)
+    assert outcome["steps"] == 2
+    run = trace.read(written / "trace")
+    plan = files.read(written / "plan.json", type(run.run.plan))
+    for rank in range(4):
+        records = run.records(rank)
+        received = records[records["kind"] == trace.Kind.RECV]
+        assert len(received) > 0
+        assert set(records["instance"]) == {0, 1}
+        assert set(received["program"]) <= set(range(len(plan.buckets)))
+        steps = records[records["kind"] == trace.Kind.STEP]
+        assert (steps["end_ns"] - steps["start_ns"]).mean() == pytest.approx(
+            outcome["step_s"] * 1e9, rel=0.01
+        )
+    assert numbers(written / "trace")
+
+
+def test_the_verb_refuses_what_does_not_fit(written):
+    """A wrong command would look as if it had worked."""
+    argv = [str(written / "plan.json"), "--cluster", str(written / "cluster.toml")]
+    for more, said in (
+        (["--fidelity", "closed-form", "--jitter", "0.1"], "the closed form knows one ideal step"),
+        (["--slow", "9:2"], "rank 9 is 2 times as slow"),
+    ):
+        done = CliRunner().invoke(hocket, ["simulate", *argv, *more])
+        assert isinstance(done.exception, UsageError)
+        assert said in str(done.exception)
+    done = CliRunner().invoke(hocket, ["simulate", *argv, "--slow", "fast"])
+    assert done.exit_code == 2
+    assert "is not RANK:FACTOR" in done.output
