@@ -261,10 +261,55 @@ class Builder:
     def ensure_all_reduce(self, buffer: int, members: Sequence[int], op: str, scale: float) -> None:
         """The buffer ends as `scale · op` over the members, the same bits on all."""
 
+    def ensure_all_gather(self, buffer: int, members: Sequence[int]) -> None:
+        """The buffer ends with the i-th member's own i-th equal part in its i-th part, on all members."""
+
     def ensure_same(self, buffer: int, members: Sequence[int]) -> None:
         """The buffer ends as the same bits on all members, which depend on what each held."""
 
     def finish(self) -> Program: ...
+
+class OrderProblem:
+    """One collective between hosts, of which the order is looked for. Matrices are symmetric, C-contiguous f64, row by row, and
+    their diagonals are not looked at. UsageError says what does not fit.
+
+    `algorithm`: `ring`, `halving_doubling`, `recursive_doubling`, `double_binary_tree`, `bcube` (of `base`), `two_level` (groups
+    of `sizes`). `far_first`: the rounds of halving-doubling and BCube begin between ranks far apart.
+    """
+
+    def __init__(
+        self,
+        *,
+        hosts: int,
+        latency_s: Buffer,
+        s_per_byte: Buffer | None,
+        algorithm: str,
+        base: int,
+        sizes: Sequence[int],
+        size_bytes: float,
+        chunk_bytes: float,
+        far_first: bool,
+    ) -> None: ...
+    def cost_s(self, order: Sequence[int]) -> float:
+        """Seconds that the collective takes; `order[rank] = host`."""
+
+    def bound_s(self, cost_s: float) -> float:
+        """Seconds that no order can beat, given what a good one takes."""
+
+    def solve(
+        self, given: Sequence[int], seed: int, restarts: int, effort: float, time_limit_s: float | None
+    ) -> tuple[list[int], float, float, float, bool, bool]:
+        """The best order found: itself, seconds in it, in the given one, and at least; whether no other can be better, and whether
+        the search came to its end. Releases the GIL."""
+
+    def amount(self, restarts: int, effort: float) -> int:
+        """Steps that `solve` takes, about."""
+
+    def done(self) -> int:
+        """Steps done so far."""
+
+    def stop(self) -> None:
+        """Ends `solve` in another thread, which returns the best so far."""
 
 class Program:
     """What all ranks do, immutable; passes give new programs. `str(program)` is its text form.
@@ -329,6 +374,35 @@ class Program:
 
     def ops(self, rank: int) -> list[dict[str, Any]]:
         """By op of a rank: its fields by name; `op` says which it is, slices are (buffer, start, stop)."""
+
+DLC_OPERATIONS: list[str]
+"""Spellings of `operation` in DLC traces. Below DLC_SETUP_FIRST, position modulo 8 is push or pull (4), send or receive (2), of a
+worker or a server (1)."""
+
+DLC_SETUP_FIRST: int
+
+def dlc_columns(
+    text: bytes, *, first_line: int, last_id: int | None, workers: int | None, servers: int | None
+) -> dict[str, Any]:
+    """Whole lines of a DLC trace as columns: little-endian bytes by field, `id_dep` as bytes with `id_dep_ends` (i32). `problems`:
+    (line, column, rule) of the first malformed lines, `problem_count` of all; `lines` read; the `last_id`."""
+
+def run_switch(
+    taps: Sequence[int],
+    *,
+    links: Sequence[float | None],
+    ways: Sequence[tuple[Sequence[int], float, float, float]],
+    queue_s: float,
+    reorder: bool,
+    seed: int,
+    control: int,
+    answers: int,
+) -> None:
+    """Carry frames between hosts until `control` ends. `taps`: descriptors of non-blocking TAP devices with offload headers, a host
+    each. `links`: byte/s (None: unlimited). `ways`, row-major by source: links that are crossed, latency and mean jitter in
+    seconds, share that is lost. `queue_s`: what a full queue delays by. `reorder`: jitter may overtake. Every byte read from
+    `control` is answered by a line to `answers`: frames delivered, lost, overflowed, unknown, refused; then bytes by link.
+    UsageError for nonsense; TestbedError when a device is gone."""
 
 def cache_line_ns() -> float | None:
     """Nanoseconds for a cache line to go from one core to another; None with one core."""

@@ -73,7 +73,7 @@ def test_dtypes_do_not_share_a_bucket(two_racks: Cluster) -> None:
 def test_one_host_uses_its_memory_directly(profile: Profile) -> None:
     """Broken: ranks of one host would go round a ring instead of reading each other's buckets."""
     plan = search.plan(Cluster(hosts=(Host(name="one", slots=4, bandwidth_bit_per_s=1e9),)), profile, 4)
-    assert plan.buckets[0].synchroniser.algorithm == "direct"
+    assert plan.buckets[0].synchroniser.algorithm == "in_place"
 
 
 def test_one_rack_with_several_ranks_per_host_blocks_by_host(profile: Profile) -> None:
@@ -106,3 +106,33 @@ def test_input_that_cannot_be_planned_is_refused(two_racks: Cluster, profile: Pr
     odd = Gradient(name="odd", shape=(1,), dtype="f8", ready_s=0, needed_s=0)
     with pytest.raises(UsageError, match="gradient odd has dtype f8"):
         search.plan(two_racks, search.neutral_profile([odd]), 4)
+
+
+def chained(hosts: int, seed: int = 0) -> Cluster:
+    """Hosts of one rack along a line, in no order: only the matrix says who is near."""
+    places = [(host * 5 + seed) % hosts for host in range(hosts)]
+    latency = tuple(tuple(1e-4 * abs(a - b) for b in places) for a in places)
+    names = tuple(Host(name=f"h{index}", bandwidth_bit_per_s=1e10) for index in range(hosts))
+    return Cluster(hosts=names, latency_s=latency)
+
+
+@pytest.mark.parametrize("hosts", [8, 16])
+def test_a_measured_network_gets_an_order_of_its_own(profile: Profile, hosts: int) -> None:
+    """Broken: what a probe measured beyond racks would be thrown away."""
+    cluster = chained(hosts)
+    plan = search.plan(cluster, profile, hosts)
+    following = (*plan.order[1:], plan.order[0])
+    steps = [cluster.latency_s[a][b] for a, b in zip(plan.order, following, strict=True)]
+    assert plan.label.startswith("solved ring")
+    assert sum(steps) == pytest.approx(2e-4 * (hosts - 1))  # along the line and back; nothing is shorter
+    assert plan == search.plan(chained(hosts), profile, hosts)
+
+
+def test_racks_that_explain_the_network_need_no_search(two_racks: Cluster, profile: Profile) -> None:
+    """Broken: noise of a measurement would give each job another order."""
+    latency = tuple(
+        tuple(0.0 if a == b else 1e-4 if a % 2 == b % 2 else 2e-4 for b in range(4)) for a in range(4)
+    )
+    measured = msgspec.structs.replace(two_racks, latency_s=latency)
+    labels = [plan.label for plan in search.candidates(measured, profile, 4)]
+    assert not any(label.startswith("solved") for label in labels)

@@ -13,7 +13,7 @@ from hocket.tracing.topology import Topology
 ANY = ("ring", "direct", "auto")
 TREES = ("ring", "direct", "halving_doubling", "double_binary_tree", "auto")
 ALGORITHMS = {
-    "all_reduce": (*TREES, "bcube", "parameter_server", "two_level"),
+    "all_reduce": (*TREES, "bcube", "parameter_server", "two_level", "in_place"),
     "reduce_scatter": (*ANY, "bcube"),
     "all_gather": (*ANY, "bcube"),
     "broadcast": TREES,
@@ -108,7 +108,8 @@ def test_collective(case):
                     cx.copy(made, into=buffer)
 
     agreed = {"chunk_bytes": 64}
-    result = testing.run(One(), world=world, shapes=((elements,),), seed=seed, agreed=agreed)
+    topology = Topology.even(world=world, hosts_per_rack=1 if how == "in_place" else world)
+    result = testing.run(One(), topology=topology, shapes=((elements,),), seed=seed, agreed=agreed)
     inputs = [each["g0"] for each in result.inputs[0]]
     outputs = [each["g0"] for each in result.gradients[0]]
     for rank, wanted in zip(group, expected(what, inputs, group, root, op), strict=True):
@@ -163,7 +164,7 @@ def test_auto_looks_at_the_network():
         program = testing.policies.stages_of(Policy(), topology, elements)["trace"]
         return str(program).partition(" by ")[2].partition(" after")[0]
 
-    assert algorithm_of(Topology.even(world=4, hosts_per_rack=1)) == "direct"
+    assert algorithm_of(Topology.even(world=4, hosts_per_rack=1)) == "in_place"
     assert algorithm_of(Topology.even(world=4)) == "ring"
     assert algorithm_of(Topology.even(world=4), elements=100) == "halving_doubling"
     assert algorithm_of(Topology.even(world=6, racks=2, hosts_per_rack=1)) == "two_level 3 3"

@@ -14,6 +14,7 @@ GOLDEN = Path(__file__).parent / "golden"
 CASES = {
     "ring-3": (6, (2, 0, 1), Synchroniser(algorithm="ring", chunk_bytes=4)),
     "direct-2": (5, (0, 1), Synchroniser(algorithm="direct")),
+    "in-place-3": (6, (2, 0, 1), Synchroniser(algorithm="in_place", chunk_bytes=16)),
     "two-level-f16-4": (
         8,
         (0, 2, 1, 3),

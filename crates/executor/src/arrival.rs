@@ -36,9 +36,15 @@ impl<'a> Arrival<'a> {
             }
             Post::Taken { program, instance, op } => {
                 let (loaded, at) = self.core.addressed(program, op)?;
+                let whole = loaded.is_running(instance) && !loaded.is_done(op, instance);
+                if let Action::InPlace(own) = &loaded.instructions[at].action
+                    && let (Some(member), true) = (own.position(self.peer.rank), whole)
+                {
+                    return self.core.part_done(&loaded, op, instance, member);
+                }
                 let ours =
                     matches!(&loaded.instructions[at].action, Action::Send(s) if s.peer == self.peer.rank);
-                if !ours || !loaded.is_running(instance) || loaded.is_done(op, instance) {
+                if !ours || !whole {
                     return Err(format!("took what op {op} of program {program} did not give"));
                 }
                 self.core.complete(&loaded, op);
@@ -90,6 +96,12 @@ pub fn announce(core: &Core, said: Announcement) -> Result<(), String> {
         ));
     }
     match (&loaded.instructions[at].action, offer) {
+        (Action::InPlace(own), Some(Offer { offset_bytes, len_bytes })) => {
+            let member = own.position(from).filter(|member| *member != own.own);
+            let member = member
+                .ok_or_else(|| format!("announced op {op} of program {program}, which it is no member of"))?;
+            return core.brought(&loaded, op, instance, own, (member, offset_bytes, len_bytes));
+        }
         (Action::Receive(receive), Some(offer)) if receive.peer == from => {
             let wanted = receive.landing.region.len() / receive.dtype.bytes() * receive.peer_dtype.bytes();
             if offer.len_bytes != wanted as u64 {

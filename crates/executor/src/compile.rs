@@ -2,6 +2,7 @@
 
 use crate::compute::{Call, Compute};
 use crate::error::Error;
+use crate::in_place::{InPlace, members};
 use hocket_ids::{Rank, Tag};
 use hocket_kernels as kernels;
 use hocket_program::{BufferKind, Collective, DType, Kernel, Op, Program, Record, ReduceOp, Slice};
@@ -30,6 +31,8 @@ pub enum Action {
     Send(Send),
     /// Takes bytes from a peer.
     Receive(Receive),
+    /// An all-reduce of ranks that share memory.
+    InPlace(InPlace),
     /// A collective that a library does: its slice, and the other one of an all-to-all.
     Library(Region, Option<Region>),
 }
@@ -122,6 +125,7 @@ impl Instruction {
             Action::Compute(compute) => compute.kind(),
             Action::Send(_) => Kind::Send,
             Action::Receive(_) => Kind::Recv,
+            Action::InPlace(_) => Kind::Reduce,
             Action::Library(..) => Kind::Library,
         }
     }
@@ -129,7 +133,7 @@ impl Instruction {
     /// The peer, of a message.
     pub fn peer(&self) -> Option<Rank> {
         match &self.action {
-            Action::Compute(_) | Action::Library(..) => None,
+            Action::Compute(_) | Action::InPlace(_) | Action::Library(..) => None,
             Action::Send(send) => Some(send.peer),
             Action::Receive(receive) => Some(receive.peer),
         }
@@ -142,7 +146,7 @@ impl Instruction {
             Action::Receive(receive) => {
                 is_sound(receive.landing.region.len() / receive.dtype.bytes(), receive.count.as_ref())
             }
-            Action::Compute(_) | Action::Library(..) => Ok(()),
+            Action::Compute(_) | Action::InPlace(_) | Action::Library(..) => Ok(()),
         }
     }
 
@@ -152,7 +156,7 @@ impl Instruction {
             Action::Compute(compute) => compute.bytes(),
             Action::Send(send) => send.region().len() / send.dtype.bytes() * send.wire.bytes(),
             Action::Receive(receive) => receive.wire_bytes(),
-            Action::Library(region, _) => region.len(),
+            Action::InPlace(InPlace { region, .. }) | Action::Library(region, _) => region.len(),
         }
     }
 }
@@ -195,7 +199,7 @@ pub fn compile(
                 .ok_or_else(|| wrong(format!("op {at} comes after op {before}, which does not exist")))?;
             before.push(at as u32);
         }
-        let action = action(program, rank, &node.op, buffers, functions, &messages).map_err(wrong)?;
+        let action = action(program, rank, at, &node.op, buffers, functions, &messages).map_err(wrong)?;
         instructions.push(Instruction { action, after: node.after.len() as u32, then: Box::default() });
     }
     for (instruction, then) in instructions.iter_mut().zip(successors) {
@@ -233,6 +237,7 @@ fn messages(program: &Program, own: Rank) -> Messages {
 fn action(
     program: &Program,
     rank: Rank,
+    at: usize,
     op: &Op,
     buffers: &[Region],
     functions: &[kernels::Function],
@@ -319,6 +324,20 @@ fn action(
                 dtype: own_dtype,
                 count: count.as_ref().map(region),
             })
+        }
+        Op::Collective {
+            what: Collective::AllReduce,
+            slice,
+            op,
+            scale,
+            algorithm: Some(hocket_program::Algorithm::InPlace),
+            ..
+        } => {
+            let members = members(program, rank, at)?;
+            let own = members.iter().position(|(member, _)| *member == rank);
+            let own = own.ok_or("a group without its caller")?;
+            let (region, op, dtype) = (region(slice), kernel_reduce(*op), dtype(slice));
+            Action::InPlace(InPlace { members, own, region, op, dtype, factor: *scale })
         }
         Op::Collective { .. } => {
             return Err("a collective is left; lower the program before it is run".into());

@@ -201,6 +201,7 @@ impl Core {
         }
         match &instruction.action {
             Action::Compute(_) => self.enqueue(loaded, op),
+            Action::InPlace(own) => self.bring(loaded, op, own),
             Action::Library(slice, dst) => self.externals.push(External {
                 program: loaded.number,
                 op,
@@ -332,6 +333,8 @@ impl Core {
                     return self.fail(&format!("cannot wake {}: {error}", peer.name()));
                 }
             }
+            // Ends when all parts are done.
+            Action::InPlace(own) => return self.reduce_part(loaded, op, own),
             Action::Send(_) | Action::Library(..) => unreachable!("only work is queued as work"),
         }
         self.complete(loaded, op);

@@ -1,6 +1,6 @@
 //! One rank's executor, as its owner sees it: memory, programs, launches, waits.
 
-use crate::compile::{compile, own_bytes};
+use crate::compile::{Action, compile, own_bytes};
 use crate::core::{Core, lock};
 use crate::error::Error;
 use crate::external::External;
@@ -242,6 +242,11 @@ impl Engine {
             functions.push(known.ok_or_else(|| wrong(format!("there is no kernel `{}`", kernel.name)))?);
         }
         let instructions = compile(program, rank, &regions, &functions)?;
+        for instruction in &instructions {
+            if let Action::InPlace(own) = &instruction.action {
+                self.core.shares_memory(own).map_err(wrong)?;
+            }
+        }
         let make = |number| Loaded::new(number, label.to_owned(), priority, instructions, bytes, scratch);
         Ok(self.core.add(make))
     }

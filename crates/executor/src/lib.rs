@@ -15,8 +15,10 @@ mod flow;
 mod gate;
 #[cfg(test)]
 mod hostile;
+mod in_place;
 mod io_thread;
 mod loaded;
+mod meeting;
 mod messages;
 mod peer;
 mod sync;

@@ -5,6 +5,7 @@
 use crate::compile::{Action, Instruction};
 use crate::flow::Flow;
 use crate::gate::{ANNOUNCED, Gate, RELEASED};
+use crate::meeting::Meeting;
 use hocket_ids::Rank;
 use hocket_wire::memory::{Allocation, Region};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -13,6 +14,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 #[derive(Debug, Default)]
 pub struct State {
     gate: Gate,
+    /// Of a collective in place.
+    meeting: Option<Meeting>,
     /// Where the announced bytes lie in a neighbour's arena, by parity of the instance.
     offered: [AtomicU64; 2],
     /// Launch count + 1 of the instance whose receive is posted.
@@ -25,6 +28,16 @@ pub struct State {
     start_ns: AtomicU64,
     /// Launch count + 1 of the last completed instance.
     done: AtomicU32,
+}
+
+impl State {
+    fn of(instruction: &Instruction) -> Self {
+        let meeting = match &instruction.action {
+            Action::InPlace(own) => Some(Meeting::new(own.members.len())),
+            _ => None,
+        };
+        Self { meeting, ..Self::default() }
+    }
 }
 
 /// A non-finite element that a `record` found.
@@ -71,7 +84,7 @@ impl Loaded {
         own: Vec<(String, Allocation)>,
     ) -> Self {
         let depths = depths(&instructions);
-        let states = instructions.iter().map(|_| State::default()).collect();
+        let states = instructions.iter().map(State::of).collect();
         let flow = Flow::new(instructions.len());
         Self {
             number,
@@ -147,6 +160,14 @@ impl Loaded {
     /// The peer announced its side of message `op`; whether ours is there too. `Err`: it had done so before.
     pub fn announce(&self, op: u32, instance: u32) -> Result<bool, ()> {
         self.states[op as usize].gate.note(instance, ANNOUNCED)
+    }
+
+    /// Where the members of collective `op` meet.
+    ///
+    /// # Panics
+    /// When it is not one in place.
+    pub fn meeting(&self, op: u32) -> &Meeting {
+        self.states[op as usize].meeting.as_ref().expect("a collective in place has a meeting")
     }
 
     /// Notes where a neighbour's bytes for `op` lie; before [`Self::announce`].
@@ -232,35 +253,37 @@ impl Loaded {
         self.flow.complete(instance);
     }
 
-    /// Messages of the running instance that are not complete: the peer, and whether we wait for its bytes.
+    /// Whom the running instance waits for, and whether for something that the rank sends.
     pub fn unfinished(&self) -> Vec<(Rank, bool)> {
-        let running = self.launched();
-        let mut waits: Vec<(Rank, bool)> = self
-            .instructions
-            .iter()
-            .zip(&self.states)
-            .filter(|(_, state)| state.done.load(Ordering::Acquire) != running)
-            .filter_map(|(instruction, _)| match &instruction.action {
-                Action::Compute(_) | Action::Library(..) => None,
-                Action::Send(send) => Some((send.peer, false)),
-                Action::Receive(receive) => Some((receive.peer, true)),
-            })
-            .collect();
+        let mut waits: Vec<(Rank, bool)> =
+            self.waits().map(|(_, rank, receiving)| (rank, receiving)).collect();
         waits.sort_unstable();
         waits.dedup();
         waits
     }
 
-    /// The first message of the running instance with `rank` that is not complete, and whether we wait for its bytes.
+    /// The first op of the running instance that waits for `rank`, and whether for something that it sends.
     pub fn awaited_of(&self, rank: Rank) -> Option<(u32, bool)> {
+        let mut waits = if self.is_complete() { None } else { Some(self.waits()) }?;
+        waits.find_map(|(op, awaited, receiving)| (awaited == rank).then_some((op, receiving)))
+    }
+
+    /// Ops that are not complete, whom each waits for, and whether for something that the rank sends.
+    fn waits(&self) -> impl Iterator<Item = (u32, Rank, bool)> + '_ {
         let running = self.launched();
-        if self.is_complete() {
-            return None;
-        }
-        let mut both = self.instructions.iter().zip(&self.states).zip(0..);
-        both.find_map(|((instruction, state), op)| {
-            let awaits = instruction.peer() == Some(rank) && state.done.load(Ordering::Acquire) != running;
-            awaits.then_some((op, matches!(instruction.action, Action::Receive(_))))
+        let both = self.instructions.iter().zip(&self.states).zip(0..);
+        let unfinished = both.filter(move |((_, state), _)| state.done.load(Ordering::Acquire) != running);
+        unfinished.flat_map(|((instruction, state), op)| {
+            let (message, meeting) = match (&instruction.action, &state.meeting) {
+                (Action::Send(send), _) => (Some((op, send.peer, false)), None),
+                (Action::Receive(receive), _) => (Some((op, receive.peer, true)), None),
+                (Action::InPlace(own), Some(meeting)) => {
+                    let missing = meeting.missing(self.instance()).filter(|at| *at != own.own);
+                    (None, Some(missing.map(move |at| (op, own.members[at].0, true))))
+                }
+                _ => (None, None),
+            };
+            message.into_iter().chain(meeting.into_iter().flatten())
         })
     }
 
@@ -273,9 +296,15 @@ impl Loaded {
         })
     }
 
-    /// Ranks that the program exchanges messages with.
+    /// Ranks that the program needs.
     pub fn peers(&self) -> impl Iterator<Item = Rank> + '_ {
-        self.instructions.iter().filter_map(Instruction::peer)
+        self.instructions.iter().flat_map(|instruction| {
+            let members = match &instruction.action {
+                Action::InPlace(own) => Some(own.others().map(|(rank, _)| *rank)),
+                _ => None,
+            };
+            instruction.peer().into_iter().chain(members.into_iter().flatten())
+        })
     }
 }
 

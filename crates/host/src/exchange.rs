@@ -22,7 +22,7 @@ impl Communicator {
         if own == root {
             return self.run(call, watch, |group, step| group.share(&call, Some(bytes), &mut [], step));
         }
-        let mut outputs = self.from_one(root, bytes);
+        let mut outputs = self.only_from(root, bytes);
         self.run(call, watch, |group, step| group.share(&call, None, &mut outputs, step))
     }
 
@@ -34,7 +34,7 @@ impl Communicator {
         watch: Watch<'_>,
     ) -> Result<(), Error> {
         let call = moving(What::AllGather, None, input.len());
-        let mut outputs = from_all(outputs);
+        let mut outputs = of_all(outputs);
         self.run(call, watch, |group, step| group.share(&call, Some(input), &mut outputs, step))
     }
 
@@ -47,7 +47,7 @@ impl Communicator {
         watch: Watch<'_>,
     ) -> Result<(), Error> {
         let call = moving(What::Gather, Some(root), input.len());
-        let mut outputs = from_all(outputs);
+        let mut outputs = of_all(outputs);
         self.run(call, watch, |group, step| group.share(&call, Some(input), &mut outputs, step))
     }
 
@@ -60,7 +60,7 @@ impl Communicator {
         watch: Watch<'_>,
     ) -> Result<(), Error> {
         let call = moving(What::Scatter, Some(root), longest(inputs));
-        let mut outputs = self.from_one(root, output);
+        let mut outputs = self.only_from(root, output);
         self.run(call, watch, |group, step| group.deal(&call, inputs, &mut outputs, step))
     }
 
@@ -72,12 +72,12 @@ impl Communicator {
         watch: Watch<'_>,
     ) -> Result<(), Error> {
         let call = moving(What::AllToAll, None, longest(inputs));
-        let mut outputs = from_all(outputs);
+        let mut outputs = of_all(outputs);
         self.run(call, watch, |group, step| group.deal(&call, inputs, &mut outputs, step))
     }
 
     /// Where what the members bring goes: that of the one at `root` alone.
-    fn from_one<'a>(&self, root: usize, output: &'a mut [u8]) -> Vec<Option<&'a mut [u8]>> {
+    fn only_from<'a>(&self, root: usize, output: &'a mut [u8]) -> Vec<Option<&'a mut [u8]>> {
         let mut outputs: Vec<_> = self.ranks.iter().map(|_| None).collect();
         if let Some(place) = outputs.get_mut(root) {
             *place = Some(output);
@@ -179,7 +179,7 @@ impl Communicator {
 }
 
 /// Where what the members bring goes: that of each.
-fn from_all<'a>(outputs: &'a mut [&mut [u8]]) -> Vec<Option<&'a mut [u8]>> {
+fn of_all<'a>(outputs: &'a mut [&mut [u8]]) -> Vec<Option<&'a mut [u8]>> {
     outputs.iter_mut().map(|output| Some(&mut **output)).collect()
 }
 

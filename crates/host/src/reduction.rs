@@ -11,13 +11,11 @@ use crate::call::{Call, Reduction, What};
 use crate::communicator::{Communicator, Step, Watch};
 use crate::error::Error;
 use hocket_kernels::{Source, reduce_many};
-use hocket_wire::memory::Region;
+use hocket_wire::shm::reduce::{part, reduce_in_place};
 use std::ops::Range;
 
 /// Up to here each member reduces all, `bytes · members` of it; beyond, two more barriers cost less.
 const FLAT_BYTES: usize = 128 * 1024;
-/// Reduced and written to all before the next: with its copies it stays in a cache of the second level.
-const BLOCK_BYTES: usize = 16 * 1024;
 /// Parts start at cache lines.
 const LINE_BYTES: usize = 64;
 
@@ -110,7 +108,7 @@ impl Communicator {
                 return Ok(());
             }
             if group.open(&call, step)?.all_registered {
-                group.reduce_in_place(bytes.len(), reduction)?;
+                group.reduce_in_place(reduction)?;
                 return group.meet(step);
             }
             group.reduce_by_slots(bytes, reduction, takes, step)
@@ -122,24 +120,14 @@ impl Communicator {
         self.areas.iter().map(|area| Source::Bytes(area.slot(self.barrier, range.clone()))).collect()
     }
 
-    fn reduce_in_place(&self, bytes: usize, (op, dtype): Reduction) -> Result<(), Error> {
+    fn reduce_in_place(&self, (op, dtype): Reduction) -> Result<(), Error> {
         let mut buckets = Vec::with_capacity(self.len());
         for at in 0..self.len() {
             let outside =
                 || Error::Usage(format!("rank {} published memory outside its arena", self.ranks[at]));
             buckets.push(self.brought(at).1.ok_or_else(outside)?);
         }
-        let own = part(bytes, self.len(), self.own);
-        for start in own.clone().step_by(BLOCK_BYTES) {
-            let len = BLOCK_BYTES.min(own.end - start);
-            let blocks: Vec<Region> = buckets.iter().map(|bucket| bucket.sub(start, len)).collect();
-            let mut sources = vec![Source::Dst];
-            sources.extend(blocks[1..].iter().map(|block| Source::Bytes(block.as_bytes())));
-            reduce_many(op, dtype, blocks[0].as_bytes_mut(), &sources, len);
-            for block in &blocks[1..] {
-                block.as_bytes_mut().copy_from_slice(blocks[0].as_bytes());
-            }
-        }
+        reduce_in_place(&buckets, self.own, op, dtype, 1.0);
         Ok(())
     }
 
@@ -190,10 +178,4 @@ impl Communicator {
         }
         Ok(())
     }
-}
-
-/// The part of `bytes` that member `at` of `members` reduces.
-fn part(bytes: usize, members: usize, at: usize) -> Range<usize> {
-    let each = bytes.div_ceil(members).next_multiple_of(LINE_BYTES);
-    (at * each).min(bytes)..((at + 1) * each).min(bytes)
 }

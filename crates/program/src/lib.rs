@@ -5,13 +5,15 @@
 #![forbid(unsafe_code)]
 
 mod build;
+mod contract;
 mod ops;
 pub mod passes;
 pub mod text;
 pub mod verify;
 
 pub use build::RankBuilder;
+pub use contract::Contract;
 pub use ops::{
-    Algorithm, Buffer, BufferKind, Collective, Contract, DType, Kernel, KernelSpec, Node, Op, Program,
-    RankProgram, Record, ReduceOp, Slice, Source,
+    Algorithm, Buffer, BufferKind, Collective, DType, Kernel, KernelSpec, Node, Op, Program, RankProgram,
+    Record, ReduceOp, Slice, Source,
 };

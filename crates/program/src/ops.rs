@@ -3,6 +3,7 @@
 //! Knows nothing of how ops are executed, lowered or printed. Before adding an op, show that a
 //! composition of these cannot do it.
 
+use crate::Contract;
 use hocket_ids::{BufferId, KernelId, OpId, Rank, SourceId, Tag};
 
 /// Element type of a buffer.
@@ -191,6 +192,9 @@ pub enum Algorithm {
         /// How many members serve.
         servers: u32,
     },
+    /// All-reduce of members that share memory, not lowered: each reduces its part straight out of all members' slices, and
+    /// into all of them.
+    InPlace,
     /// Not lowered: handed to a library of that name (Gloo, NCCL, MPI).
     Library {
         /// As the executor's owner knows it.
@@ -433,40 +437,6 @@ pub struct Source {
 impl std::fmt::Display for Source {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}:{}", self.file, self.line)
-    }
-}
-
-/// What a program promises of its results; the verifier proves it.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Contract {
-    /// After the program, `buffer` of each rank of `group` holds `scale · ⊕` of what all of them held
-    /// there before, each exactly once, and all hold the same bits.
-    AllReduce {
-        /// The bound buffer, with the same id and length on all ranks of the group.
-        buffer: BufferId,
-        #[expect(missing_docs)]
-        group: Vec<Rank>,
-        #[expect(missing_docs)]
-        op: ReduceOp,
-        #[expect(missing_docs)]
-        scale: f64,
-    },
-    /// After the program, `buffer` of each rank of `group` holds the same bits, which depend on what every one of them held
-    /// there before: what lossy compression can promise.
-    Same {
-        /// As above.
-        buffer: BufferId,
-        #[expect(missing_docs)]
-        group: Vec<Rank>,
-    },
-}
-
-impl Contract {
-    /// The buffer and the ranks that it speaks of.
-    pub const fn subject(&self) -> (BufferId, &Vec<Rank>) {
-        match self {
-            Self::AllReduce { buffer, group, .. } | Self::Same { buffer, group } => (*buffer, group),
-        }
     }
 }
 

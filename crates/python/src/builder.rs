@@ -284,6 +284,11 @@ impl Builder {
         Ok(())
     }
 
+    fn ensure_all_gather(&self, buffer: u32, members: Vec<u32>) {
+        let contract = Contract::AllGather { buffer: BufferId(buffer), group: group(members) };
+        self.parts().program.ensures.push(contract);
+    }
+
     fn ensure_same(&self, buffer: u32, members: Vec<u32>) {
         let contract = Contract::Same { buffer: BufferId(buffer), group: group(members) };
         self.parts().program.ensures.push(contract);

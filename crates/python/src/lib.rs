@@ -3,13 +3,16 @@
 //! One file per concept; each has a `register` that adds its names to the module.
 
 mod builder;
+mod dlc;
 mod engine;
 mod exceptions;
 mod host;
 mod kernels;
+mod order;
 mod program;
 mod readiness;
 mod simulate;
+mod switch;
 
 use pyo3::prelude::*;
 
@@ -17,10 +20,13 @@ use pyo3::prelude::*;
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     builder::register(module)?;
+    dlc::register(module)?;
     program::register(module)?;
     engine::register(module)?;
     host::register(module)?;
     kernels::register(module)?;
+    order::register(module)?;
     readiness::register(module)?;
-    simulate::register(module)
+    simulate::register(module)?;
+    switch::register(module)
 }

@@ -83,8 +83,13 @@ fn fields<'py>(py: Python<'py>, program: &ir::Program, node: &ir::Node) -> PyRes
             if let Collective::AllToAll { dst } = what {
                 dict.set_item("dst", range(dst))?;
             }
-            if let Some(Algorithm::Library { name }) = algorithm {
-                dict.set_item("library", name)?;
+            match algorithm {
+                Some(Algorithm::Library { name }) => {
+                    dict.set_item("together", "library")?;
+                    dict.set_item("library", name)?;
+                }
+                Some(Algorithm::InPlace) => dict.set_item("together", "in_place")?,
+                _ => {}
             }
         }
     }
@@ -146,6 +151,7 @@ pub fn algorithm(py: Python<'_>, name: &str, numbers: Vec<u32>) -> PyResult<Algo
         "ring" => Algorithm::Ring,
         "direct" => Algorithm::Direct,
         "two_level" => Algorithm::TwoLevel { sizes: numbers },
+        "in_place" => Algorithm::InPlace,
         "halving_doubling" => Algorithm::HalvingDoubling,
         "double_binary_tree" => Algorithm::DoubleBinaryTree,
         "bcube" if number > 1 => Algorithm::Bcube { base: number },

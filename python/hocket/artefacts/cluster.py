@@ -4,22 +4,38 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+Directions = float | tuple[float, float]
+"""The same in both directions, or [out, in]: what leaves the host or the rack, and what comes to it."""
+
 
 class Host(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One machine. `bandwidth_bit_per_s` is its own link, each direction; ranks fill `slots` in host order."""
+    """One machine. `bandwidth_bit_per_s` is its own link, each direction; ranks fill `slots` in host order.
+
+    For a testbed, what its link does to each packet: `latency_s`; `jitter_s`, the mean of an exponentially distributed delay on top
+    of it; `loss`, the share of packets that is lost.
+    """
 
     name: str
     rack: str = "rack0"
     slots: int = 1
     bandwidth_bit_per_s: float
     address: str | None = None
+    latency_s: Directions | None = None
+    jitter_s: Directions | None = None
+    loss: Directions | None = None
 
 
 class Rack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Hosts behind one switch. `uplink_bit_per_s` is its trunk to the other racks, each direction; None: unlimited."""
+    """Hosts behind one switch. `uplink_bit_per_s` is its trunk to the other racks, each direction; None: unlimited.
+
+    Latency, jitter and loss of the trunk are as those of `Host`.
+    """
 
     name: str
     uplink_bit_per_s: float | None = None
+    uplink_latency_s: Directions | None = None
+    uplink_jitter_s: Directions | None = None
+    uplink_loss: Directions | None = None
 
 
 class Cluster(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -27,6 +43,10 @@ class Cluster(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     `latency_s` is half the round trip; `bandwidth_bit_per_s` one TCP flow alone. Diagonals are zero latency and
     the bandwidth within the host.
+
+    A testbed emulates what the file says of latency, jitter and loss (`artefacts/ways.py`): `latency_s` as the time from source to
+    destination, which may differ from the way back; or, without it, the sum of what the links on the way add. `reorder`: jitter
+    may let a packet overtake others of its pair of hosts. `seed`: of jitter and loss.
     """
 
     version: int = 1
@@ -35,3 +55,5 @@ class Cluster(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     latency_s: tuple[tuple[float, ...], ...] = ()
     bandwidth_bit_per_s: tuple[tuple[float, ...], ...] = ()
     measured_at: str | None = None
+    reorder: bool | None = None
+    seed: int | None = None

@@ -6,22 +6,27 @@ from typing import Literal
 
 from msgspec import Struct
 
-Algorithm = Literal["ring", "two_level", "direct"]
+Algorithm = Literal["ring", "two_level", "direct", "in_place"]
 Codec = Literal["none", "f16", "bf16"]
+
+CHUNK_BYTES = 262_144
+"""Between hosts: enough to make what a message costs vanish, small enough that a slow trunk is busy soon and to the end. Of an
+all-reduce of 12 MB over two racks, two levels kept the trunk busy for 0.94 of the time; with 512 KiB 0.91."""
 
 
 class Synchroniser(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How one bucket is all-reduced.
 
-    `sizes` are the group sizes of `two_level`, over logical ranks in order; empty otherwise. `codec` is used on
-    `codec_links`, ordered pairs of physical ranks (source, destination). `chunk_bytes` is the pipelining unit.
+    `in_place` is for ranks of one host. `sizes` are the group sizes of `two_level`, over logical ranks in order; empty
+    otherwise. `codec` is used on `codec_links`, ordered pairs of physical ranks (source, destination). `chunk_bytes` is the
+    pipelining unit.
     """
 
     algorithm: Algorithm
     sizes: tuple[int, ...] = ()
     codec: Codec = "none"
     codec_links: tuple[tuple[int, int], ...] = ()
-    chunk_bytes: int = 262_144
+    chunk_bytes: int = CHUNK_BYTES
 
 
 class Bucket(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -146,6 +146,18 @@ class Trace:
         return _read_metrics(metrics_file(self.directory, rank))
 
 
+@dataclass(frozen=True)
+class Recording:
+    """A trace in memory: what `Trace` reads from files, or what was converted from another format."""
+
+    run: RunInfo
+    ranks: tuple[Records, ...]
+
+    def records(self, rank: int) -> Records:
+        """The rank's records, as `Trace.records`."""
+        return self.ranks[rank]
+
+
 def read(directory: Path) -> Trace:
     """The trace in a directory.
 
@@ -188,6 +200,23 @@ def write_run(directory: Path, info: RunInfo) -> None:
         partial.replace(path)
     except OSError as error:
         raise ArtefactError(f"{path} cannot be written: {error.strerror}") from None
+
+
+def write(directory: Path, recording: Recording) -> None:
+    """Write a trace directory: `run.json` and each rank's records.
+
+    Raises ArtefactError when a file cannot be written.
+    """
+    write_run(directory, recording.run)
+    world = recording.run.world
+    for rank, records in enumerate(recording.ranks):
+        path = records_file(directory, rank)
+        try:
+            with path.open("wb") as file:
+                file.write(HEADER.pack(MAGIC, RECORDS_VERSION, RECORD_BYTES, rank, world, 0, 0))
+                records.tofile(file)
+        except OSError as error:
+            raise ArtefactError(f"{path} cannot be written: {error.strerror}") from None
 
 
 def append_metrics(directory: Path, rank: int, values: dict[str, Any]) -> None:

@@ -92,7 +92,7 @@ def _load(engine: _native.Engine, world: int, elements: int, index: int) -> int:
         dtype="f32",
         op="sum",
         scale=1.0,
-        synchroniser=Synchroniser(algorithm="direct", chunk_bytes=SHARED_CHUNK_BYTES),
+        synchroniser=Synchroniser(algorithm="in_place", chunk_bytes=SHARED_CHUNK_BYTES),
     )
     return engine.load(program, {0: (memory, 0)}, priority=index, label=f"bucket {index}")
 

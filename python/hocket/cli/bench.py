@@ -115,7 +115,7 @@ def _collective(what: str, doc: str) -> None:
     )
     @click.option(
         "--algorithm",
-        type=click.Choice(["auto", "direct", "ring", "halving_doubling"]),
+        type=click.Choice(["auto", "in_place", "direct", "ring", "halving_doubling"]),
         default="auto",
         show_default=True,
         help="The engine's.",
@@ -123,9 +123,7 @@ def _collective(what: str, doc: str) -> None:
     @click.option(
         "--chunk-bytes",
         type=click.IntRange(64),
-        default=524_288,
-        show_default=True,
-        help="The engine's pipelining unit.",
+        help="The engine's pipelining unit; a plan's by default.",
     )
     @click.option(
         "--tcp", is_flag=True, help="Loopback TCP between the ranks, no shared memory, for all contenders."
@@ -155,7 +153,7 @@ def _collective(what: str, doc: str) -> None:
         ours: tuple[str, ...],
         against: tuple[str, ...],
         algorithm: str,
-        chunk_bytes: int,
+        chunk_bytes: int | None,
         tcp: bool,
         cluster_path: Path | None,
         plot: Path | None,
@@ -309,6 +307,36 @@ def policies(*, rows: tuple[str, ...], out: Path | None) -> None:
     _write(out, {"cache_line_ns": near, "rows": measured})
 
 
+@command.command("order-search")
+@click.option(
+    "--row", "rows", multiple=True, help="One row alone; may be given again. `--row list` lists them."
+)
+@json_option
+def order_search(*, rows: tuple[str, ...], out: Path | None) -> None:
+    """How good the orders of `hocket order` are, and how long they take to find. About ten minutes.
+
+    Example: hocket bench order-search --row small --json order.json
+    """
+    from hocket.bench.order_search.measure import ROWS, measure  # noqa: PLC0415  # loads what only this verb needs
+
+    if "list" in rows:
+        click.echo("\n".join(ROWS))
+        return
+    unknown = next((row for row in rows if row not in ROWS), None)
+    if unknown is not None:
+        raise click.BadParameter(f"there is no row `{unknown}`: {', '.join(ROWS)}")
+    table = Table("row", "what", "read", "bar", "holds", "search")
+    measured = []
+    for row in measure(rows):
+        click.echo(f"{row.what}: {row.value:.4f}", err=True)
+        measured.append({name: getattr(row, name) for name in row.__struct_fields__} | {"holds": row.holds})
+        bar = "" if row.bar is None else f"{row.bar:g}"
+        holds = "yes" if row.holds else "no"
+        table.add_row(row.name, row.what, f"{row.value:.4f}", bar, holds, f"{row.seconds:.2f} s")
+    Console().print(table)
+    _write(out, {"rows": measured})
+
+
 @command.command("kernels")
 @click.option(
     "--rounds", type=click.IntRange(1), default=15, show_default=True, help="Turns of each contender."
@@ -337,6 +365,40 @@ def kernels(*, rounds: int, out: Path | None) -> None:
         )
     Console().print(table)
     _write(out, {"cache_line_ns": near, "rows": measured})
+
+
+@command.command("orders")
+@click.option(
+    "--row", "rows", multiple=True, help="One row alone; may be given again. `--row list` lists them."
+)
+@json_option
+def orders(*, rows: tuple[str, ...], out: Path | None) -> None:
+    """What the order of ranks is worth to Gloo, Open MPI, DDP and LightGBM as they are, and how well its cost is predicted.
+
+    On emulated clusters of eight hosts whose links have latency: 2 racks of 4, and 4 racks of 2. About fifteen minutes; needs root.
+
+    Example: hocket bench orders --row gloo-2
+    """
+    from hocket.bench.orders.rows import ROWS, Compared, check, measure  # noqa: PLC0415  # loads what only this verb needs
+
+    if "list" in rows:
+        click.echo("\n".join(ROWS))
+        return
+    check(rows)
+    table = Table("row", "what", "measured", "bar", "holds")
+    measured = []
+    for row in measure(rows or ROWS):
+        click.echo(f"{row.name}: {row.value:.3g}", err=True)
+        measured.append(msgspec.to_builtins(row))
+        table.add_row(
+            row.name, row.what, f"{row.value:.3g}", f"{row.bar:g}", "yes" if row.value >= row.bar else "no"
+        )
+        if isinstance(row, Compared):
+            for order, time_s in row.times_s.items():
+                shown = ",".join(map(str, row.orders[order]))
+                table.add_row("", f"  {order}: {shown}", f"{time_s * 1e3:.1f} ms", "", "")
+    Console().print(table)
+    _write(out, {"rows": measured})
 
 
 @command.command("simulate")

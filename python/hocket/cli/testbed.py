@@ -29,7 +29,7 @@ def command() -> None:
 
     CLUSTER is a file, or the name of a packaged cluster: two-racks.
 
-    Example: hocket testbed run two-racks --host node0 -- ping -c 3 10.77.0.2
+    Example: hocket testbed run --host node0 two-racks -- ping -c 3 10.77.0.2
     """
 
 

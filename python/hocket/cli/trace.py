@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -14,9 +15,14 @@ from rich.table import Table
 
 from hocket.artefacts import trace as artefact
 from hocket.artefacts.trace import Kind, Trace, kind_name
+from hocket.errors import ArtefactError
+from hocket.formats import catalogue
 
-FORMATS = ("chrome",)
-"""Modules of `hocket.formats` that write traces."""
+if TYPE_CHECKING:
+    from hocket.analysis.analyse import Analysis
+
+EXPORTS = ("chrome",)
+"""What `export` writes; `convert` writes all formats."""
 
 
 class KindTotal(Struct, frozen=True, kw_only=True):
@@ -63,7 +69,7 @@ def command() -> None:
 
 @command.command("export")
 @click.argument("directory", type=click.Path(path_type=Path))
-@click.option("--to", "form", type=click.Choice(FORMATS), required=True, help="The format to write.")
+@click.option("--to", "form", type=click.Choice(EXPORTS), required=True, help="The format to write.")
 @click.argument("output", type=click.Path(path_type=Path))
 def export(*, directory: Path, form: str, output: Path) -> None:
     """Write the trace in DIRECTORY to OUTPUT; `chrome` opens in ui.perfetto.dev and chrome://tracing.
@@ -72,6 +78,107 @@ def export(*, directory: Path, form: str, output: Path) -> None:
     """
     slices = importlib.import_module(f"hocket.formats.{form}").write(artefact.read(directory), output)
     click.echo(f"Wrote {slices} slices to {output}")
+
+
+@command.command("convert")
+@click.argument("source", type=click.Path(path_type=Path), metavar="IN")
+@click.argument("output", type=click.Path(path_type=Path), metavar="OUT")
+@click.option(
+    "--to",
+    "form",
+    type=click.Choice(catalogue.WRITABLE),
+    help="The format to write; default: what OUT's name says.",
+)
+@click.option("--strict", is_flag=True, help="Refuse malformed records and files that are cut off.")
+def convert(*, source: Path, output: Path, form: str | None, strict: bool) -> None:
+    """Write the trace IN as OUT, in another format, and say what is lost.
+
+    Example: hocket trace convert lenet5-worker0.txt lenet5.parquet
+    """
+    to = form or catalogue.form_of(output)
+    opened = catalogue.open_trace(source, strict=strict)
+    with Console(stderr=True).status(f"converting {source} to {to}"):
+        count = catalogue.convert(opened, output, to)
+    for sentence in [
+        *catalogue.complaints(opened, source),
+        *(f"lost: {each}" for each in catalogue.losses(opened, to)),
+    ]:
+        click.echo(sentence, err=True)
+    click.echo(f"Wrote {count} records to {output}")
+
+
+JSON = click.option(
+    "--json", "output", type=click.Path(), help="Write the numbers as JSON here; `-` prints them."
+)
+
+
+@command.command("analyse")
+@click.argument("files", type=click.Path(path_type=Path), nargs=-1, required=True, metavar="FILE...")
+@JSON
+@click.option("--strict", is_flag=True, help="Refuse malformed records and files that are cut off.")
+def analyse(*, files: tuple[Path, ...], output: str | None, strict: bool) -> None:
+    """Say what FILES show: sizes, volumes, arrivals, phases, servers, dependencies, the critical path, stragglers.
+
+    FILES are a DLC trace's, one per node, or one trace of another kind: a directory, Parquet, Kineto, Chakra.
+
+    Example: hocket trace analyse worker0.txt worker1.txt server0.txt --json analysis.json
+    """
+    from hocket.analysis.tables import tables  # noqa: PLC0415  # loads only when the verb runs
+
+    found = _analyse(files, strict=strict)
+    for note in found.notes:
+        click.echo(note, err=True)
+    if output is not None:
+        _write_json(found, output)
+        return
+    console = Console()
+    for table in tables(found):
+        console.print(table)
+    for missing in found.not_applicable:
+        console.print(f"Not in this trace: {missing}.", highlight=False, markup=False)
+
+
+@command.command("diff")
+@click.argument("first", type=click.Path(path_type=Path), metavar="A")
+@click.argument("second", type=click.Path(path_type=Path), metavar="B")
+@JSON
+def diff(*, first: Path, second: Path, output: str | None) -> None:
+    """Compare two traces, of any kinds that are read: B against A.
+
+    Example: hocket trace diff before.txt after.txt
+    """
+    from hocket.analysis.diff import diff as compare  # noqa: PLC0415  # loads only when the verb runs
+    from hocket.analysis.tables import diff_table  # noqa: PLC0415
+
+    found = compare(_analyse((first,), strict=False), _analyse((second,), strict=False))
+    if output is not None:
+        _write_json(found, output)
+        return
+    console = Console()
+    console.print(diff_table(found))
+    for field in found.__struct_fields__[1:]:
+        names = getattr(found, field)
+        if names:
+            console.print(f"{field.replace('_', ' ')}: {', '.join(names)}", highlight=False, markup=False)
+
+
+def _analyse(files: tuple[Path, ...], *, strict: bool) -> Analysis:
+    from hocket.analysis.analyse import analyse as ask  # noqa: PLC0415  # loads only when the verb runs
+
+    with Console(stderr=True).status("reading") as status:
+        return ask(files, strict=strict, progress=lambda count: status.update(f"{count:,} records read"))
+
+
+def _write_json(found: Struct, output: str) -> None:
+    text = msgspec.json.format(msgspec.json.encode(found), indent=2)
+    if output == "-":
+        click.echo(text)
+        return
+    try:
+        Path(output).write_bytes(text + b"\n")
+    except OSError as error:
+        raise ArtefactError(f"{output} cannot be written: {error.strerror}") from None
+    click.echo(f"Wrote {output}")
 
 
 @command.command("show")

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.ways import ways
 from hocket.errors import TestbedError
 from hocket.launch import address as addresses
 from hocket.launch import shape
@@ -110,6 +111,7 @@ class LoopbackBed:
         self.remarks: Sequence[str] = (
             f"falls back to loopback: {why}",
             "DDP is left out: only what Hocket sends can be slowed to the cluster's rates there",
+            *(["latency, jitter and loss are left out: only rates are kept there"] if ways(cluster) else ()),
         )
         self._directory = directory
         racks = rack_names(cluster)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from hocket.artefacts.trace import FIELDS, NO_PEER, Kind, Trace, kind_name
+from hocket.artefacts.trace import FIELDS, NO_PEER, Kind, Recording, Trace, kind_name
 from hocket.errors import ArtefactError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ LANES = (
 MESSAGES = (("send to", Kind.SEND), ("receive from", Kind.RECV))
 
 
-def write(trace: Trace, path: Path) -> int:
+def write(trace: Trace | Recording, path: Path) -> int:
     """Write the trace to a file; returns the number of slices.
 
     Raises ArtefactError when the trace cannot be read or the file not be written.
@@ -53,7 +53,7 @@ def write(trace: Trace, path: Path) -> int:
     return slices
 
 
-def events(trace: Trace) -> Iterator[dict[str, Any]]:
+def events(trace: Trace | Recording) -> Iterator[dict[str, Any]]:
     """Names of processes and tracks, and a slice per record; microseconds since the first start."""
     everyone = [trace.records(rank) for rank in range(trace.run.world)]
     origin_ns = min((int(records["start_ns"].min()) for records in everyone if len(records)), default=0)

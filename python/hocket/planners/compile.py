@@ -83,7 +83,7 @@ def votes_program(hosts: Sequence[str], elements: int) -> Program:
         dtype="f32",
         op="max",
         scale=1.0,
-        algorithm="direct" if len(set(hosts)) == 1 else "halving_doubling",
+        algorithm="in_place" if len(set(hosts)) == 1 else "halving_doubling",
         sizes=(),
         record_non_finite=False,
     )

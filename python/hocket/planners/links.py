@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.ways import latency_matrix
 from hocket.errors import ArtefactError
 from hocket.planners.order import placement
 
@@ -73,6 +74,7 @@ def link_graph(cluster: Cluster, world: int) -> LinkGraph:
     ['a out', 'b in']
     """
     _check(cluster)
+    known = latency_matrix(cluster)
     hosts = placement(cluster, world)
     used = sorted(set(hosts))
     links: list[Link] = []
@@ -86,7 +88,7 @@ def link_graph(cluster: Cluster, world: int) -> LinkGraph:
                 continue
             pair = (hosts[source], hosts[destination])
             paths[source, destination] = within[pair[0]] if pair[0] == pair[1] else between[pair]
-            latencies_s[source, destination] = _latency_s(cluster, *pair)
+            latencies_s[source, destination] = _latency_s(known, *pair)
     return LinkGraph(hosts=hosts, links=tuple(links), paths=paths, latencies_s=latencies_s)
 
 
@@ -126,10 +128,10 @@ def _memory(cluster: Cluster, host: int, links: list[Link]) -> tuple[int, ...]:
     return (len(links) - 1,)
 
 
-def _latency_s(cluster: Cluster, source: int, destination: int) -> float:
+def _latency_s(known: tuple[tuple[float, ...], ...] | None, source: int, destination: int) -> float:
     if source == destination:
         return WITHIN_HOST_LATENCY_S
-    return cluster.latency_s[source][destination] if cluster.latency_s else LATENCY_S
+    return LATENCY_S if known is None else known[source][destination]
 
 
 def _check(cluster: Cluster) -> None:

@@ -1,9 +1,10 @@
 """The first planner: scores every combination of a few choices with the cost model and picks the fastest.
 
-Given or rack-contiguous order, ring or two-level (on one host also `direct`), no codec or f16 on slow links,
-and several bucket sizes. The rule for slow links is `LinkGraph.slow_pairs`: a path between two hosts is slow
-when its rate is below half that of the fastest path between hosts. Deterministic: predictions that are
-equal to a microsecond go to the candidate that comes first, and candidates come simplest first.
+Given or rack-contiguous order, or one that is searched where latencies were measured; ring or two-level (on one
+host also `direct`); no codec or f16 on slow links; several bucket sizes. The rule for slow links is
+`LinkGraph.slow_pairs`: a path between two hosts is slow when its rate is below half that of the fastest path
+between hosts. Deterministic: predictions that are equal to a microsecond go to the candidate that comes first,
+and candidates come simplest first.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from hocket.planners.cost import Load, Prediction, predict_on
 from hocket.planners.default import SHARED_CHUNK_BYTES
 from hocket.planners.links import LinkGraph, link_graph
 from hocket.planners.order import contiguous_order, given_order, host_blocks, rack_blocks
+from hocket.planners.solved import solved_order
 from hocket.planners.traffic import traffic
 
 CodecPolicy = Literal["auto", "none", "f16"]
@@ -95,11 +97,14 @@ def _candidates(
     if not profile.gradients:
         raise UsageError("profile: it has no gradients\nhint: has the model parameters that need them?")
     plans = []
+    orders = {
+        name: list(_orders(cluster, graph, name, sizes)) for _, name, sizes in _algorithms(cluster, graph)
+    }
     for codec_title, codec_name, slow in _codecs(graph, codec):
         for algorithm_title, algorithm, sizes in _algorithms(cluster, graph):
-            for order_title, order in _orders(cluster, graph):
+            for order_title, order in orders[algorithm]:
                 synchroniser = Synchroniser(algorithm=algorithm, sizes=sizes)
-                if algorithm == "direct":
+                if algorithm == "in_place":
                     synchroniser = msgspec.structs.replace(synchroniser, chunk_bytes=SHARED_CHUNK_BYTES)
                 if codec_name != "none":
                     synchroniser = _with_codec(synchroniser, codec_name, slow, order)
@@ -116,19 +121,25 @@ def _candidates(
     ]
 
 
-def _orders(cluster: Cluster, graph: LinkGraph) -> Iterator[tuple[str, tuple[int, ...]]]:
+def _orders(
+    cluster: Cluster, graph: LinkGraph, algorithm: Algorithm, sizes: tuple[int, ...]
+) -> Iterator[tuple[str, tuple[int, ...]]]:
     world = len(graph.hosts)
-    yield "given", given_order(world)
-    contiguous = contiguous_order(cluster, world)
-    if contiguous != given_order(world):
+    given, contiguous = given_order(world), contiguous_order(cluster, world)
+    yield "given", given
+    if contiguous != given:
         yield "contiguous", contiguous
+    if cluster.latency_s:
+        solved = solved_order(graph, algorithm, sizes, (given, contiguous))
+        if solved is not None:
+            yield "solved", solved
 
 
 def _algorithms(cluster: Cluster, graph: LinkGraph) -> Iterator[tuple[str, Algorithm, tuple[int, ...]]]:
     """Two-level blocks are the racks, or with one rack the hosts, as they lie in the contiguous order."""
     world = len(graph.hosts)
     if len(set(graph.hosts)) == 1:
-        yield "direct", "direct", ()
+        yield "in place", "in_place", ()
     yield "ring", "ring", ()
     blocks = rack_blocks(cluster, world)
     if len(blocks) == 1:

@@ -68,7 +68,7 @@ def traffic(synchroniser: Synchroniser, order: tuple[int, ...], elements: int) -
     """
     if synchroniser.algorithm == "ring":
         return Traffic(head=(), cycle=_ring(order, elements), tail=())
-    if synchroniser.algorithm == "direct":
+    if synchroniser.algorithm in ("direct", "in_place"):
         return Traffic(head=(), cycle=_direct(order, elements), tail=())
     blocks = _blocks(order, synchroniser.sizes)
     up = tuple(_chain(block[::-1], elements, reduced=True) for block in blocks)

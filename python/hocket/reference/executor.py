@@ -100,15 +100,15 @@ def _try(ranks: list[_Rank], index: int, op: int, found: list[tuple[int, int]]) 
             return _receive(ranks, index, op)
         case "copy" | "cast" | "reduce" | "apply" | "record" | "call":
             _local(rank, fields, index, found)
-        case collective if "library" in fields:
-            return _library(ranks, index, op, collective)
+        case collective if "together" in fields:
+            return _together(ranks, index, op, collective)
         case collective:
             raise ProgramError(f"{collective} is left: lower the program before it is run")
     rank.done[op] = True
     return True
 
 
-def _library(ranks: list[_Rank], index: int, op: int, collective: str) -> bool:
+def _together(ranks: list[_Rank], index: int, op: int, collective: str) -> bool:
     """Done for all members when the last of them is there."""
     own = ranks[index].ops[op]
     group = own["group"]
@@ -132,7 +132,7 @@ def _calls(rank: _Rank, like: dict[str, Any]) -> list[int]:
     return [
         at
         for at, fields in enumerate(rank.ops)
-        if fields.get("library") == like["library"] and fields.get("group") == like["group"]
+        if all(fields.get(key) == like.get(key) for key in ("together", "library", "group"))
     ]
 
 

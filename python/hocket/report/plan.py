@@ -92,7 +92,11 @@ def _algorithm(bucket: Bucket) -> str:
     synchroniser = bucket.synchroniser
     if synchroniser.algorithm == "two_level":
         return f"two levels (groups of {', '.join(map(str, synchroniser.sizes))})"
-    return {"ring": "a ring", "direct": "direct exchange"}[synchroniser.algorithm]
+    return {
+        "ring": "a ring",
+        "direct": "direct exchange",
+        "in_place": "reduction in place, in shared memory",
+    }[synchroniser.algorithm]
 
 
 def _buckets(plan: Plan) -> Html:

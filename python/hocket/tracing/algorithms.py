@@ -14,7 +14,16 @@ SMALL_BYTES = 65_536
 FASTER = 2.0
 """A rack is a group of its own when links within are so many times as fast as those between."""
 
-KNOWN = ("ring", "direct", "two_level", "halving_doubling", "double_binary_tree", "bcube", "parameter_server")
+KNOWN = (
+    "ring",
+    "direct",
+    "in_place",
+    "two_level",
+    "halving_doubling",
+    "double_binary_tree",
+    "bcube",
+    "parameter_server",
+)
 
 
 def choose(
@@ -31,7 +40,7 @@ def choose(
         case "reduce_scatter" | "all_gather":
             return ("direct" if one_host or small else "ring"), ()
     if one_host:
-        return "direct", ()
+        return "in_place", ()
     for names in (topology.hosts, topology.racks):
         sizes = blocks(group, names)
         if sizes is not None and 1 < len(sizes) < len(group) and _slower_between(group, names, topology):
@@ -62,6 +71,8 @@ def numbers(
                     "hint: order the group by host, or give `sizes`"
                 )
             return found
+        case "in_place" if len({topology.hosts[rank] for rank in group}) > 1:
+            raise PolicyError(f'{sources.where()}: in_place is for ranks of one host\nhint: algorithm="auto"')
         case "bcube":
             return (base,)
         case "parameter_server":

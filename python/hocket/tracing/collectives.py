@@ -17,9 +17,9 @@ Library = Literal["gloo", "nccl", "mpi"]
 class CollectiveOps(DataOps, MessageOps):
     """Collectives over a group of ranks (default: all), in the order of their parts.
 
-    `algorithm` is `ring, halving_doubling, double_binary_tree, bcube, two_level, parameter_server, direct` or `auto`; `sizes` are
-    the groups of `two_level` (default: by host), `base` the fan of `bcube`, `servers` how many members serve. `library` (`gloo`,
-    `nccl`, `mpi`) does it instead of the native wire. Ranks of a group call its collectives in one order.
+    `algorithm` is `ring, halving_doubling, double_binary_tree, bcube, two_level, parameter_server, direct, in_place` or `auto`;
+    `sizes` are the groups of `two_level` (default: by host), `base` the fan of `bcube`, `servers` how many members serve.
+    `library` (`gloo`, `nccl`, `mpi`) does it instead of the native wire. Ranks of a group call its collectives in one order.
     """
 
     def all_reduce(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.ways import latency_matrix
 from hocket.errors import UsageError
 
 
@@ -60,6 +61,7 @@ class Topology:
                 f"rank {list(hosts).index(unknown)} is on host `{unknown}`, which the cluster does not have"
             )
         uplinks = {rack.name: rack.uplink_bit_per_s for rack in cluster.racks}
+        latencies_s = latency_matrix(cluster)
 
         def link(a: str, b: str) -> Link:
             row, column = known[a], known[b]
@@ -71,7 +73,7 @@ class Topology:
                 ]
             measured = cluster.bandwidth_bit_per_s
             bandwidth = measured[row][column] if measured else min(limits)
-            return Link(bandwidth, cluster.latency_s[row][column] if cluster.latency_s else 5e-5)
+            return Link(bandwidth, 5e-5 if latencies_s is None else latencies_s[row][column])
 
         racks = tuple(cluster.hosts[known[host]].rack for host in hosts)
         return cls._joined(tuple(hosts), racks, link)

@@ -3,7 +3,7 @@
 //! Before: `recv %0[0:8) add`, then `send %0[0:8)`. After, with chunks of 4 elements: two receives and two sends, each send
 //! after its own receive. Gain: transfers, reductions and casts of one bucket overlap, and urgent buckets overtake.
 
-use crate::{KernelSpec, Op, Program, RankBuilder, RankProgram, Slice};
+use crate::{Algorithm, KernelSpec, Op, Program, RankBuilder, RankProgram, Slice};
 use hocket_ids::{OpId, Tag};
 
 /// `program` with no op above `chunk_bytes` of its own element type.
@@ -42,7 +42,9 @@ fn split(rank: &RankProgram, pieces: impl Fn(&Op) -> usize, pieces_max: usize) -
 /// The slice that decides how an op is split: both ends of a message have as many elements of one type.
 fn extent(op: &Op, kernels: &[KernelSpec]) -> Option<Slice> {
     match op {
-        // How much of it moves is known only when it starts.
+        // Its members share memory: pieces of it are as good.
+        Op::Collective { slice, algorithm: Some(Algorithm::InPlace), .. } => Some(*slice),
+        // How much of a counted message moves is known only when it starts.
         Op::Send { count: Some(_), .. } | Op::Recv { count: Some(_), .. } | Op::Collective { .. } => None,
         Op::Call { kernel, outputs, .. } => kernels
             .get(kernel.index())
@@ -94,6 +96,7 @@ fn piece(op: &Op, at: usize, count: usize, pieces_max: usize) -> Op {
                 part(slice);
             }
         }),
+        Op::Collective { slice, .. } if count > 1 => part(slice),
         Op::Collective { .. } => {}
     }
     op

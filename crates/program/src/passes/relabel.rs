@@ -38,7 +38,9 @@ pub fn relabel(program: &Program, order: &[Rank]) -> Result<Program, PassError> 
         }
     }
     for contract in &mut renamed.ensures {
-        let (Contract::AllReduce { group, .. } | Contract::Same { group, .. }) = contract;
+        let (Contract::AllReduce { group, .. }
+        | Contract::AllGather { group, .. }
+        | Contract::Same { group, .. }) = contract;
         group.iter_mut().for_each(rename);
     }
     Ok(renamed)

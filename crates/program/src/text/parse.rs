@@ -164,6 +164,11 @@ impl<'a> Parser<'a> {
             self.word("over")?;
             return Ok(Contract::Same { buffer, group: self.ranks()? });
         }
+        if self.take("all_gather") {
+            let buffer = self.buffer()?;
+            self.word("over")?;
+            return Ok(Contract::AllGather { buffer, group: self.ranks()? });
+        }
         self.word("all_reduce")?;
         let op = self.reduce_op()?;
         self.word("scale")?;
@@ -372,6 +377,7 @@ impl<'a> Parser<'a> {
             "bcube" => Algorithm::Bcube { base: self.number("a base")? },
             "parameter_server" => Algorithm::ParameterServer { servers: self.number("a number of servers")? },
             "two_level" => Algorithm::TwoLevel { sizes: self.numbers()? },
+            "in_place" => Algorithm::InPlace,
             "library" => Algorithm::Library { name: self.string()? },
             _ => return Err(place.expected("an algorithm")),
         }))

@@ -28,6 +28,9 @@ impl Display for Program {
                     let (op, scale) = (reduce(*op), number(*scale));
                     writeln!(f, "ensures all_reduce {op} scale {scale} %{buffer} over {}", ranks(group))?;
                 }
+                Contract::AllGather { buffer, group } => {
+                    writeln!(f, "ensures all_gather %{buffer} over {}", ranks(group))?;
+                }
                 Contract::Same { buffer, group } => {
                     writeln!(f, "ensures same %{buffer} over {}", ranks(group))?;
                 }
@@ -119,6 +122,7 @@ fn by(algorithm: Option<&Algorithm>) -> String {
         Some(Algorithm::DoubleBinaryTree) => "double_binary_tree".into(),
         Some(Algorithm::Bcube { base }) => format!("bcube {base}"),
         Some(Algorithm::ParameterServer { servers }) => format!("parameter_server {servers}"),
+        Some(Algorithm::InPlace) => "in_place".into(),
         Some(Algorithm::Library { name }) => format!("library {}", quoted(name)),
         Some(Algorithm::TwoLevel { sizes }) => {
             let sizes: Vec<String> = sizes.iter().map(ToString::to_string).collect();

@@ -1,7 +1,7 @@
 //! Compares what a program's buffers end with, as expressions, with what it promises of them.
 
 use super::Findings;
-use super::expression::Contributions;
+use super::expression::{Contributions, Value};
 use super::values::{Runs, State, joined};
 use crate::{BufferKind, Contract, Program, ReduceOp, Slice};
 use hocket_ids::{BufferId, Rank};
@@ -15,6 +15,7 @@ pub fn contract(contract: &Contract, state: &mut State<'_>, found: &mut Findings
         let len = state.program.ranks[rank.index()].buffers[buffer.index()].len;
         state.read(rank.index(), &Slice::new(buffer, 0, len))
     };
+    let len = state.program.ranks[first.index()].buffers[buffer.index()].len;
     let reference = joined(whole(state, *first));
     let mut seen = BTreeSet::new();
     for rank in group {
@@ -27,6 +28,9 @@ pub fn contract(contract: &Contract, state: &mut State<'_>, found: &mut Findings
                         Some(made) => disagreement(&made, value.shift, buffer, group, *op, *scale),
                         None => Some("holds a mixture of reductions".into()),
                     }
+                }
+                (Contract::AllGather { .. }, Some(value)) => {
+                    misplaced(state, value, buffer, group, (start, stop, len))
                 }
                 (Contract::Same { .. }, Some(value)) => {
                     seen.extend(state.expressions.ranks(value.expr));
@@ -59,7 +63,6 @@ pub fn contract(contract: &Contract, state: &mut State<'_>, found: &mut Findings
         && !reference.is_empty()
         && let Some(missing) = group.iter().find(|rank| !seen.contains(&rank.index()))
     {
-        let len = reference.last().map_or(0, |run| run.1);
         let made = writers(state.program, *first, &Slice::new(buffer, 0, len));
         found.whole(&made, format!("%{buffer} lacks the contribution of rank {missing}"));
     }
@@ -95,6 +98,28 @@ fn writers(program: &Program, rank: Rank, slice: &Slice) -> Vec<(usize, usize)> 
     let few = made.len().saturating_sub(4);
     made.drain(..few);
     made
+}
+
+/// What is wrong with elements `start..stop` of a gathered buffer of `len`: each part is its rank's, untouched.
+fn misplaced(
+    state: &mut State<'_>,
+    value: Value,
+    buffer: BufferId,
+    group: &[Rank],
+    (start, stop, len): (usize, usize, usize),
+) -> Option<String> {
+    let part = len / group.len();
+    let owner = (start / part..=(stop - 1) / part)
+        .map(|at| group[at])
+        .find(|owner| value != state.expressions.input(owner.index(), buffer.0))?;
+    let ranks: Vec<String> = state.expressions.ranks(value.expr).iter().map(ToString::to_string).collect();
+    Some(match (&ranks[..], value.shift) {
+        ([rank], 0) if *rank == owner.to_string() => format!("is rank {owner}'s part changed, not as it was"),
+        ([rank], shift) if shift != 0 => {
+            format!("should be rank {owner}'s part, is made of rank {rank}'s elements {shift:+} from there")
+        }
+        _ => format!("should be rank {owner}'s part, is made of rank {}'s elements", ranks.join(", ")),
+    })
 }
 
 fn disagreement(

@@ -1,7 +1,7 @@
 //! Bounds, types and dependencies of each op by itself.
 
 use super::Findings;
-use crate::{Collective, DType, Kernel, KernelSpec, Op, Program, RankProgram, Slice};
+use crate::{Collective, Contract, DType, Kernel, KernelSpec, Op, Program, RankProgram, Slice};
 
 pub fn check(program: &Program, found: &mut Findings<'_>) {
     for (rank, ops) in program.ranks.iter().enumerate() {
@@ -25,6 +25,11 @@ pub fn check(program: &Program, found: &mut Findings<'_>) {
                 &[],
                 format!("the contract's buffer %{buffer} is not of one length on all ranks of its group"),
             );
+        } else if let (Contract::AllGather { .. }, Some(Some(len))) = (contract, lens.first())
+            && len % group.len() != 0
+        {
+            let ranks = group.len();
+            found.whole(&[], format!("%{buffer} of {len} elements has no equal parts for {ranks} ranks"));
         }
     }
 }

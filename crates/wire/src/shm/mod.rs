@@ -3,4 +3,5 @@
 pub mod mailbox;
 pub mod pass_fd;
 pub mod ping_pong;
+pub mod reduce;
 pub mod take;

@@ -8,7 +8,7 @@ from hocket.artefacts.cluster import Cluster
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """Sizes are bytes of a rank's buffer; `algorithm` and `chunk_bytes` are for the engine.
+    """Sizes are bytes of a rank's buffer; `algorithm` and `chunk_bytes` (None: a plan's) are for the engine.
 
     `tcp`: ranks pretend to be on hosts of their own, which takes shared memory from all contenders. `cluster`: the emulated one
     that the ranks run on.
@@ -20,6 +20,6 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     dtype: str
     rounds: int
     algorithm: str
-    chunk_bytes: int
+    chunk_bytes: int | None
     tcp: bool
     cluster: Cluster | None = None

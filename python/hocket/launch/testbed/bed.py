@@ -1,4 +1,4 @@
-"""Brings an emulated cluster up and takes it down; what is wired how is in `wiring`."""
+"""Brings an emulated cluster up and takes it down; what is wired how is in `wiring` and, with latencies, in `switched`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from types import TracebackType
 from typing import Any
 
 from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.ways import ways
 from hocket.errors import TestbedError, UsageError
-from hocket.launch.testbed import wiring
+from hocket.launch.testbed import switched, wiring
+from hocket.launch.testbed.fabric import Carried, Switch
 
 START_TIMEOUT_S = 10.0
 STOP_TIMEOUT_S = 5.0
@@ -33,10 +35,12 @@ class Testbed:
     __test__ = False  # not a test class, whatever its name looks like to pytest
 
     def __init__(self, cluster: Cluster) -> None:
-        """Nothing happens before `__enter__`."""
+        """Nothing happens before `__enter__`; ArtefactError when the cluster cannot be emulated."""
         self.cluster = cluster
         self._holders: list[subprocess.Popen[bytes]] = []
         self._children: list[subprocess.Popen[Any]] = []
+        self._switch: Switch | None = None
+        self._ways = ways(cluster)
         self._index = {host.name: index for index, host in enumerate(cluster.hosts)}
         if len(self._index) != len(cluster.hosts):
             raise UsageError("two hosts of the cluster have the same name")
@@ -51,10 +55,14 @@ class Testbed:
         return self
 
     def __exit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+        self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        """Take it down."""
-        self.close()
+        """Take it down. TestbedError when its switch had not lived until now and nothing else is known to be wrong."""
+        try:
+            if self._switch is not None and error is None:
+                self._switch.check()
+        finally:
+            self.close()
 
     def address(self, host: str) -> str:
         """IPv4 address of a host."""
@@ -73,6 +81,17 @@ class Testbed:
 
     def trunk_bytes(self) -> dict[str, tuple[int, int]]:
         """By rack: bytes that left it and that came to it over its uplink, link headers included, so far."""
+        carried = self.carried()
+        if carried is not None:
+            hosts = len(self.cluster.hosts)
+            trunks = {
+                rack: switched.trunk_links(hosts, at)
+                for at, rack in enumerate(wiring.rack_names(self.cluster))
+            }
+            return {
+                rack: (carried.link_bytes[out], carried.link_bytes[back])
+                for rack, (out, back) in trunks.items()
+            }
         argv = [*self._enter(self._holders[0].pid), "cat", "/proc/net/dev"]
         table = subprocess.run(
             argv, check=True, capture_output=True, text=True, timeout=START_TIMEOUT_S
@@ -86,14 +105,20 @@ class Testbed:
             bytes_of[rack] = (int(row[8]), int(row[0]))
         return bytes_of
 
+    def carried(self) -> Carried | None:
+        """What the switch in user space has done so far; None where the kernel's bridges carry the frames."""
+        return None if self._switch is None else self._switch.carried()
+
     def close(self) -> None:
         """End all that runs in it, then the namespaces with their links; idempotent."""
         for child in self._children:
             _kill(child)
+        if self._switch is not None:
+            self._switch.close()
         for holder in reversed(self._holders):
             holder.kill()
             holder.communicate(timeout=STOP_TIMEOUT_S)
-        self._children, self._holders = [], []
+        self._children, self._holders, self._switch = [], [], None
 
     def _up(self) -> None:
         missing = [tool for tool in TOOLS if shutil.which(tool) is None]
@@ -108,6 +133,14 @@ class Testbed:
         for _ in self.cluster.hosts:
             self._hold(["unshare", "--net"] if os.geteuid() == 0 else [*self._user(), "unshare", "--net"])
         pids = [holder.pid for holder in self._holders[1:]]
+        if self._ways is not None:
+            user = [] if os.geteuid() == 0 else self._user()
+            lines_of_hosts = switched.host_lines(self.cluster)
+            self._switch = Switch(switched.order(self.cluster, self._ways, pids), user)
+            for pid, (ip, tc) in zip(pids, lines_of_hosts, strict=True):
+                self._batch(pid, "ip", ip)
+                self._batch(pid, "tc", tc)
+            return
         lines = wiring.wire(self.cluster, pids)
         self._batch(self._holders[0].pid, "ip", lines.switch_ip)
         self._batch(self._holders[0].pid, "tc", lines.switch_tc)

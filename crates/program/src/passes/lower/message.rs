@@ -49,6 +49,15 @@ impl Call {
         }
     }
 
+    /// The same call of a part of each slice.
+    pub fn within(&self, part: &Range<usize>) -> Self {
+        Self {
+            slices: (0..self.n()).map(|member| self.slice(member, part)).collect(),
+            members: self.members.clone(),
+            ..*self
+        }
+    }
+
     /// Elements of a member's slice.
     pub fn slice(&self, member: usize, part: &Range<usize>) -> Slice {
         let own = self.slices[member];

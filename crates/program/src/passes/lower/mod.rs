@@ -73,9 +73,14 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Whether the op is a collective of ours.
+/// Whether the op is a collective that becomes messages.
 fn to_lower(op: &Op) -> bool {
-    matches!(op, Op::Collective { algorithm, .. } if !matches!(algorithm, Some(Algorithm::Library { .. })))
+    let Op::Collective { what, algorithm, .. } = op else { return false };
+    match algorithm {
+        Some(Algorithm::Library { .. }) => false,
+        Some(Algorithm::InPlace) => *what != Collective::AllReduce,
+        _ => true,
+    }
 }
 
 /// Whether every rank of the group that `cursors[rank]` waits with is at the same collective.

@@ -5,6 +5,12 @@ use super::all_reduce_ring;
 use super::message::{Call, Weaver};
 use crate::passes::PassError;
 
+/// The leaders' first message is of the last part: with all of the slice in one piece it would wait until the chain has brought
+/// nearly all of it, with the slow link idle.
+const SEGMENTS_MAX: usize = 8;
+/// Of each leader's part of a segment: below, messages cost more than the wait.
+const SEGMENT_ELEMENTS_MIN: usize = 65_536;
+
 pub fn all_reduce(call: &Call, sizes: &[u32], weaver: &mut Weaver) -> Result<(), PassError> {
     let wrong = || PassError::Sizes { sizes: sizes.to_vec(), members: call.n() };
     let all: Vec<usize> = (0..call.n()).collect();
@@ -21,16 +27,20 @@ pub fn all_reduce(call: &Call, sizes: &[u32], weaver: &mut Weaver) -> Result<(),
     if !rest.is_empty() {
         return Err(wrong());
     }
-    for group in &groups {
-        for link in group.windows(2).rev() {
-            weaver.message(call, link[1], link[0], &call.whole(), true);
-        }
-    }
     let leaders: Vec<usize> = groups.iter().map(|group| group[0]).collect();
-    all_reduce_ring(&call.among(&leaders), weaver);
-    for group in &groups {
-        for link in group.windows(2) {
-            weaver.message(call, link[0], link[1], &call.whole(), false);
+    let segments = (call.whole().len() / leaders.len() / SEGMENT_ELEMENTS_MIN).clamp(1, SEGMENTS_MAX);
+    for segment in 0..segments {
+        let call = call.within(&call.part(segment, segments));
+        for group in &groups {
+            for link in group.windows(2).rev() {
+                weaver.message(&call, link[1], link[0], &call.whole(), true);
+            }
+        }
+        all_reduce_ring(&call.among(&leaders), weaver);
+        for group in &groups {
+            for link in group.windows(2) {
+                weaver.message(&call, link[0], link[1], &call.whole(), false);
+            }
         }
     }
     Ok(())

@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from hocket import _native
+from hocket.artefacts.plan import CHUNK_BYTES
 from hocket.bench.collectives.definitions import DTYPES, ROOT, Elements
 from hocket.bench.collectives.request import Request
 from hocket.launch.rendezvous import Job
+from hocket.planners.default import SHARED_CHUNK_BYTES
 from hocket.tracing import algorithms
 from hocket.tracing.topology import Topology
 
@@ -23,7 +25,9 @@ class Engine:
             if request.cluster is None
             else Topology.of(job.hosts, request.cluster)
         )
-        self._algorithm, self._chunk_bytes = request.algorithm, request.chunk_bytes
+        self._algorithm = request.algorithm
+        one_host = len(set(self._topology.hosts)) == 1
+        self._chunk_bytes = request.chunk_bytes or (SHARED_CHUNK_BYTES if one_host else CHUNK_BYTES)
         self._engine = job.engine()
         self._program: int | None = None
         self._empty = self._engine.load(
@@ -36,7 +40,7 @@ class Engine:
             if request.cluster is None
             else "TCP between hosts"
         )
-        self.about = f"{wire}, chunks of {request.chunk_bytes:,} bytes, algorithm {request.algorithm}"
+        self.about = f"{wire}, chunks of {self._chunk_bytes:,} bytes, algorithm {request.algorithm}"
 
     def prepare(self, what: str, elements: int, dtype: str) -> None:
         """As `Contender`."""

@@ -1,0 +1,145 @@
+//! Members of a collective meet twice: when all have brought their bytes, and when all have done their part.
+//!
+//! A peer can be at most one instance ahead (it cannot finish without us), so what it says early is kept in one of two halves, by
+//! the parity of the launch count. A half is emptied when its instance ends, before anybody can speak of the instance after next.
+
+use crate::sync::{AtomicU64, Ordering};
+
+/// Members that a meeting can have: one bit each.
+pub const MEMBERS_MAX: usize = 64;
+
+/// Of one collective.
+#[derive(Debug)]
+pub struct Meeting {
+    halves: [Half; 2],
+    /// One bit for each member.
+    all: u64,
+}
+
+#[derive(Debug)]
+struct Half {
+    came: AtomicU64,
+    did: AtomicU64,
+    /// By member: where its bytes lie in its arena.
+    places: Box<[AtomicU64]>,
+}
+
+impl Meeting {
+    /// Of so many members, at most [`MEMBERS_MAX`].
+    pub fn new(members: usize) -> Self {
+        debug_assert!((1..=MEMBERS_MAX).contains(&members), "{members} members");
+        let half = || Half {
+            came: AtomicU64::new(0),
+            did: AtomicU64::new(0),
+            places: (0..members).map(|_| AtomicU64::new(0)).collect(),
+        };
+        Self { halves: [half(), half()], all: u64::MAX >> (MEMBERS_MAX - members) }
+    }
+
+    /// A member's bytes lie at `place`; whether it was the last. `Err`: it had come before.
+    pub fn come(&self, instance: u32, member: usize, place: u64) -> Result<bool, ()> {
+        let half = self.half(instance);
+        half.places[member].store(place, Ordering::Relaxed);
+        self.note(&half.came, member)
+    }
+
+    /// A member's part is done in all members' bytes; whether it was the last. `Err`: it had said so before, or had not come.
+    /// It may know of members that have come before we do.
+    pub fn done(&self, instance: u32, member: usize) -> Result<bool, ()> {
+        let half = self.half(instance);
+        if half.came.load(Ordering::Acquire) >> member & 1 == 0 {
+            return Err(());
+        }
+        let last = self.note(&half.did, member)?;
+        if last {
+            half.came.store(0, Ordering::Relaxed);
+            half.did.store(0, Ordering::Release);
+        }
+        Ok(last)
+    }
+
+    /// Where a member's bytes lie, once all have come.
+    pub fn place(&self, instance: u32, member: usize) -> u64 {
+        self.half(instance).places[member].load(Ordering::Relaxed)
+    }
+
+    /// Members that `instance` waits for now.
+    pub fn missing(&self, instance: u32) -> impl Iterator<Item = usize> + use<> {
+        let half = self.half(instance);
+        let came = half.came.load(Ordering::Acquire);
+        let there = if came == self.all { half.did.load(Ordering::Acquire) } else { came };
+        let missing = self.all & !there;
+        (0..MEMBERS_MAX).filter(move |at| missing >> at & 1 == 1)
+    }
+
+    fn half(&self, instance: u32) -> &Half {
+        &self.halves[(instance & 1) as usize]
+    }
+
+    fn note(&self, seen: &AtomicU64, member: usize) -> Result<bool, ()> {
+        let bit = 1 << member;
+        let before = seen.fetch_or(bit, Ordering::AcqRel);
+        if before & bit != 0 { Err(()) } else { Ok(before | bit == self.all) }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// A part that is reduced before all bytes are there, or a collective that ends before all parts are done, is wrong data.
+    #[test]
+    fn the_last_member_opens_whatever_the_order() {
+        let meeting = Meeting::new(3);
+        for (instance, order) in [[0, 1, 2], [2, 0, 1], [1, 2, 0], [0, 2, 1]].into_iter().enumerate() {
+            let instance = instance as u32;
+            for (at, member) in order.into_iter().enumerate() {
+                assert_eq!(meeting.done(instance, member), Err(()), "before it has come");
+                assert_eq!(meeting.come(instance, member, member as u64), Ok(at == 2));
+                assert_eq!(meeting.come(instance, member, 9), Err(()));
+            }
+            for (at, member) in order.into_iter().enumerate() {
+                assert_eq!(meeting.missing(instance).count(), 3 - at);
+                assert_eq!(meeting.done(instance, member), Ok(at == 2));
+            }
+        }
+    }
+
+    /// A member that is a step ahead would otherwise open this step's meeting.
+    #[test]
+    fn early_members_wait_for_their_own_instance() {
+        let meeting = Meeting::new(2);
+        assert_eq!(meeting.come(0, 0, 1), Ok(false));
+        assert_eq!(meeting.come(0, 1, 2), Ok(true));
+        assert_eq!(meeting.done(0, 1), Ok(false));
+        assert_eq!(meeting.come(1, 1, 3), Ok(false));
+        assert_eq!(meeting.missing(0).collect::<Vec<_>>(), [0]);
+        assert_eq!(meeting.done(0, 0), Ok(true));
+        assert_eq!(meeting.come(1, 0, 4), Ok(true));
+        assert_eq!((meeting.place(1, 0), meeting.place(1, 1)), (4, 3));
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    /// Who comes last, and only that one, goes on, and knows where all bytes lie.
+    #[test]
+    fn one_goes_on_and_knows_all_places() {
+        loom::model(|| {
+            let meeting = Arc::new(Meeting::new(2));
+            let theirs = Arc::clone(&meeting);
+            let peer = thread::spawn(move || {
+                let last = theirs.come(0, 1, 7).unwrap();
+                assert!(!last || theirs.place(0, 0) == 5);
+                last
+            });
+            let last = meeting.come(0, 0, 5).unwrap();
+            assert!(!last || meeting.place(0, 1) == 7);
+            assert!(last ^ peer.join().unwrap());
+        });
+    }
+}

@@ -1,0 +1,172 @@
+//! What no order can beat, per algorithm.
+//!
+//! - Ring: the 1-tree bound of the sum; each host has two links, and all are connected, so some link is as slow as the second
+//!   fastest of some host and as the slowest of the fastest spanning tree.
+//! - Rounds: the pairs of any `q` rounds join at least `r` hosts into one, so the slowest of these rounds takes at least the
+//!   least time at which hosts within it of each other form groups of `r` or more.
+//! - Tree: it spans all hosts, so it has an edge as long as the longest of the shortest spanning tree; its longest way has as
+//!   many edges as it is deep.
+//! - Two levels: a chain of the largest group, which no chain of as many links beats, and a ring of the leaders.
+
+use crate::cost::{rounds, tree_depth};
+use crate::model::{Algorithm, Model, ModelError};
+use crate::network::Network;
+use crate::one_tree::OneTree;
+
+/// Seconds that no order can beat; `cost_s` is what the best known order takes.
+pub fn lower_bound(network: &Network, model: &Model, cost_s: f64) -> Result<f64, ModelError> {
+    model.check(network.hosts())?;
+    let n = network.hosts();
+    if n < 2 {
+        return Ok(0.0);
+    }
+    Ok(match &model.algorithm {
+        Algorithm::Ring => ring(network, model.bytes, cost_s),
+        Algorithm::DoubleBinaryTree => {
+            let half_bytes = model.bytes / 2.0;
+            let piece_bytes = half_bytes.min(model.chunk_bytes);
+            let pieces = Groups::new(network, piece_bytes);
+            let rest_bytes = half_bytes - piece_bytes;
+            let rest = Groups::by(n, |a, b| rest_bytes * network.s_per_byte(a, b));
+            let longest_s = f64::from(tree_depth(n)) * pieces.least();
+            2.0 * (longest_s.max(pieces.joining(n)) + rest.joining(n))
+        }
+        Algorithm::TwoLevel { sizes } => {
+            let piece = Groups::new(network, model.bytes.min(model.chunk_bytes));
+            let longest = sizes.iter().copied().max().unwrap_or(1);
+            let leaders = sizes.len() as f64;
+            let share = Groups::new(network, model.bytes / leaders);
+            let ring_s = if leaders > 1.0 { 2.0 * (leaders - 1.0) * share.least() } else { 0.0 };
+            2.0 * f64::from(longest - 1) * piece.least() + ring_s
+        }
+        _ => in_rounds(network, model),
+    })
+}
+
+fn ring(network: &Network, bytes: f64, cost_s: f64) -> f64 {
+    let n = network.hosts();
+    let share_bytes = bytes / n as f64;
+    let steps = 2.0 * (n as f64 - 1.0);
+    let lengths = network.messages_s(share_bytes);
+    let sum_s = match n {
+        2 => 2.0 * lengths[1],
+        _ => OneTree::new(n, &lengths, cost_s / steps * n as f64).bound,
+    };
+    let transfer = |a: u32, b: u32| share_bytes * network.s_per_byte(a, b);
+    let second = (0..n as u32).map(|a| {
+        let mut others: Vec<f64> = (0..n as u32).filter(|&b| b != a).map(|b| transfer(a, b)).collect();
+        others.sort_unstable_by(f64::total_cmp);
+        others[1.min(others.len() - 1)]
+    });
+    steps * (sum_s / n as f64).max(second.fold(0.0, f64::max))
+}
+
+/// The rounds by what they take, the fastest first: the first `q` of them join groups of at least `r` hosts.
+fn in_rounds(network: &Network, model: &Model) -> f64 {
+    let n = network.hosts();
+    let rounds = rounds(model, n);
+    // Where the number of hosts is no power of two, the last round is for those beyond one.
+    let folds = !n.is_power_of_two() && !matches!(model.algorithm, Algorithm::Bcube { .. });
+    let (core, fold) = rounds.split_at(rounds.len() - usize::from(folds));
+    let smallest_bytes = core.iter().map(|round| round.bytes).fold(f64::INFINITY, f64::min);
+    let mut radices: Vec<usize> = core.iter().map(|round| partners(&round.pairs) + 1).collect();
+    radices.sort_unstable();
+    let groups = Groups::new(network, if smallest_bytes.is_finite() { smallest_bytes } else { 0.0 });
+    let mut joined = 1;
+    let mut by_groups = 0.0;
+    for (radix, round) in radices.iter().zip(core) {
+        joined *= radix;
+        // Hosts that sit out because their number is no power of two may be the far ones.
+        by_groups += round.times * if fold.is_empty() { groups.joining(joined) } else { groups.least() };
+    }
+    let pairwise = |bytes: f64| {
+        let groups = Groups::new(network, bytes);
+        if fold.is_empty() { groups.joining(2) } else { groups.least() }
+    };
+    let by_pairs: f64 = core.iter().map(|round| round.times * pairwise(round.bytes)).sum();
+    let folded: f64 = fold.iter().map(|round| round.times * Groups::new(network, round.bytes).least()).sum();
+    by_groups.max(by_pairs) + folded
+}
+
+/// With how many others the first rank of the round exchanges.
+fn partners(pairs: &[(u32, u32)]) -> usize {
+    pairs.iter().filter(|pair| pair.0 == pairs[0].0 || pair.1 == pairs[0].0).count()
+}
+
+/// Hosts joined by ever longer messages.
+struct Groups {
+    /// By number of hosts: the least time within which every host is one of a group of that many.
+    joining_s: Vec<f64>,
+    least_s: f64,
+}
+
+impl Groups {
+    fn new(network: &Network, bytes: f64) -> Self {
+        Self::by(network.hosts(), |a, b| network.message_s(a, b, bytes))
+    }
+
+    /// From the edges of a minimum spanning tree (Prim 1957), shortest first.
+    fn by(n: usize, length: impl Fn(u32, u32) -> f64) -> Self {
+        let mut edges = Vec::with_capacity(n);
+        let mut nearest: Vec<(f64, u32)> = vec![(f64::INFINITY, 0); n];
+        let mut left: Vec<u32> = (1..n as u32).collect();
+        let mut last = 0;
+        while !left.is_empty() {
+            for &node in &left {
+                let to_last = length(last, node);
+                if to_last < nearest[node as usize].0 {
+                    nearest[node as usize] = (to_last, last);
+                }
+            }
+            let shorter =
+                |&a: &usize, &b: &usize| nearest[left[a] as usize].0.total_cmp(&nearest[left[b] as usize].0);
+            let next = (0..left.len()).min_by(shorter).unwrap_or(0);
+            last = left.swap_remove(next);
+            edges.push((nearest[last as usize].0, last, nearest[last as usize].1));
+        }
+        edges.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+        let least_s = edges.first().map_or(0.0, |edge| edge.0);
+        Self { joining_s: joining(n, &edges), least_s }
+    }
+
+    fn joining(&self, hosts: usize) -> f64 {
+        self.joining_s[hosts.min(self.joining_s.len() - 1)]
+    }
+
+    fn least(&self) -> f64 {
+        self.least_s
+    }
+}
+
+/// Kruskal's joins: after each edge, how small the smallest group is.
+fn joining(n: usize, edges: &[(f64, u32, u32)]) -> Vec<f64> {
+    let mut group: Vec<u32> = (0..n as u32).collect();
+    let mut sizes = vec![1_usize; n];
+    // How many groups there are of each size.
+    let mut counts = vec![0_usize; n + 1];
+    counts[1] = n;
+    let mut joining_s = vec![0.0; n + 1];
+    let mut smallest = 1;
+    for &(length, a, b) in edges {
+        let (a, b) = (root(&mut group, a), root(&mut group, b));
+        let (small, large) = (sizes[a as usize], sizes[b as usize]);
+        counts[small] -= 1;
+        counts[large] -= 1;
+        counts[small + large] += 1;
+        sizes[b as usize] = small + large;
+        group[a as usize] = b;
+        while counts[smallest] == 0 {
+            smallest += 1;
+            joining_s[smallest] = length;
+        }
+    }
+    joining_s
+}
+
+fn root(group: &mut [u32], mut node: u32) -> u32 {
+    while group[node as usize] != node {
+        group[node as usize] = group[group[node as usize] as usize];
+        node = group[node as usize];
+    }
+    node
+}

@@ -1,0 +1,198 @@
+//! Double binary tree: two trees carry half of the bytes each up to their roots and back down (Sanders, Speck and Träff 2009).
+//!
+//! Chunks are pipelined: the first one takes the longest way from a leaf to a root, the others follow as fast as the slowest
+//! edge lets them. The trees are those of NCCL and of Hocket's lowering: ranks in order from left to right, and the second
+//! mirrored, or moved by one where the number of ranks is odd.
+
+use super::Cost;
+use super::tallest::Tallest;
+use crate::model::Model;
+use crate::network::Network;
+
+/// Both trees.
+pub struct TreeCost<'a> {
+    network: &'a Network,
+    /// One piece of a half, and what follows it.
+    piece_bytes: f64,
+    rest_bytes: f64,
+    shape: Shape,
+    trees: [Tree; 2],
+}
+
+struct Tree {
+    /// By node: its rank.
+    ranks: Vec<u32>,
+    /// By rank: its node.
+    nodes: Vec<u32>,
+    /// By node: one piece from its deepest leaf up to it.
+    heights_s: Vec<f64>,
+    /// By node: one piece over the edge to its parent.
+    edges_s: Vec<f64>,
+    sum_s: f64,
+    slowest: Tallest,
+}
+
+/// What both trees have in common: nodes in order, node 0 on top of all.
+struct Shape {
+    parents: Vec<u32>,
+    children: Vec<Vec<u32>>,
+    /// Children before parents.
+    upwards: Vec<u32>,
+}
+
+impl<'a> TreeCost<'a> {
+    pub fn new(network: &'a Network, model: &Model) -> Self {
+        let n = network.hosts();
+        let half_bytes = model.bytes / 2.0;
+        let piece_bytes = half_bytes.min(model.chunk_bytes);
+        let trees = [0, 1].map(|half| Tree::new(n, half));
+        Self { network, piece_bytes, rest_bytes: half_bytes - piece_bytes, shape: Shape::new(n), trees }
+    }
+
+    /// The edge of `node` to its parent.
+    fn edge(&self, tree: &Tree, order: &[u32], node: usize) -> (f64, f64) {
+        let host = |node: u32| order[tree.ranks[node as usize] as usize];
+        let (below, above) = (host(node as u32), host(self.shape.parents[node]));
+        let latency_s = self.network.message_s(below, above, self.piece_bytes);
+        (latency_s, self.rest_bytes * self.network.s_per_byte(below, above))
+    }
+
+    fn look_at_edge(&mut self, half: usize, order: &[u32], node: usize) {
+        if node == 0 {
+            return;
+        }
+        let (edge_s, rest_s) = self.edge(&self.trees[half], order, node);
+        let tree = &mut self.trees[half];
+        tree.sum_s += edge_s - tree.edges_s[node];
+        tree.edges_s[node] = edge_s;
+        tree.slowest.set(node, rest_s);
+    }
+
+    fn height_s(&self, half: usize, node: usize) -> f64 {
+        let tree = &self.trees[half];
+        let below = |&child: &u32| tree.edges_s[child as usize] + tree.heights_s[child as usize];
+        self.shape.children[node].iter().map(below).fold(0.0, f64::max)
+    }
+
+    /// From a node whose subtree has changed up to where nothing does.
+    fn rise(&mut self, half: usize, node: usize) {
+        let mut node = node;
+        loop {
+            let height_s = self.height_s(half, node);
+            let unchanged = height_s.to_bits() == self.trees[half].heights_s[node].to_bits();
+            self.trees[half].heights_s[node] = height_s;
+            if unchanged || node == 0 {
+                return;
+            }
+            node = self.shape.parents[node] as usize;
+        }
+    }
+}
+
+impl Cost for TreeCost<'_> {
+    fn rebuild(&mut self, order: &[u32]) {
+        for half in 0..2 {
+            for at in 0..self.shape.upwards.len() {
+                let node = self.shape.upwards[at] as usize;
+                self.trees[half].heights_s[node] = self.height_s(half, node);
+                self.look_at_edge(half, order, node);
+            }
+            self.trees[half].heights_s[0] = self.height_s(half, 0);
+            self.trees[half].sum_s = self.trees[half].edges_s.iter().sum();
+        }
+    }
+
+    fn update(&mut self, order: &[u32], changed: &[u32]) {
+        for half in 0..2 {
+            for &rank in changed {
+                let node = self.trees[half].nodes[rank as usize] as usize;
+                self.look_at_edge(half, order, node);
+                for child in 0..self.shape.children[node].len() {
+                    self.look_at_edge(half, order, self.shape.children[node][child] as usize);
+                }
+            }
+            for &rank in changed {
+                let node = self.trees[half].nodes[rank as usize] as usize;
+                self.rise(half, node);
+                self.rise(half, self.shape.parents[node] as usize);
+            }
+        }
+    }
+
+    fn cost(&self) -> f64 {
+        let one = |tree: &Tree| tree.heights_s[0] + tree.slowest.max();
+        2.0 * one(&self.trees[0]).max(one(&self.trees[1]))
+    }
+
+    fn guide(&self) -> f64 {
+        let depth = f64::from(depth(self.trees[0].ranks.len()));
+        let edges = self.trees[0].ranks.len().max(2) - 1;
+        depth * (self.trees[0].sum_s + self.trees[1].sum_s) / edges as f64
+    }
+}
+
+impl Tree {
+    fn new(n: usize, half: usize) -> Self {
+        let ranks: Vec<u32> = (0..n).map(|node| place(node, n, half) as u32).collect();
+        let mut nodes = vec![0; n];
+        for (node, &rank) in ranks.iter().enumerate() {
+            nodes[rank as usize] = node as u32;
+        }
+        let zeros = vec![0.0; n];
+        Self { ranks, nodes, heights_s: zeros.clone(), edges_s: zeros, sum_s: 0.0, slowest: Tallest::new(n) }
+    }
+}
+
+impl Shape {
+    fn new(n: usize) -> Self {
+        let parents: Vec<u32> = (0..n).map(|node| parent(node, n) as u32).collect();
+        let mut children = vec![Vec::new(); n];
+        for node in 1..n {
+            children[parents[node] as usize].push(node as u32);
+        }
+        let mut depths = vec![0_u32; n];
+        let mut below: Vec<u32> = vec![0];
+        let mut upwards = Vec::with_capacity(n);
+        while let Some(node) = below.pop() {
+            for &child in &children[node as usize] {
+                depths[child as usize] = depths[node as usize] + 1;
+                below.push(child);
+                upwards.push(child);
+            }
+        }
+        upwards.sort_by_key(|&node| std::cmp::Reverse(depths[node as usize]));
+        Self { parents, children, upwards }
+    }
+}
+
+/// Edges from the deepest leaf to the root.
+pub fn depth(n: usize) -> u32 {
+    let steps = |node: usize| {
+        let (mut node, mut steps) = (node, 0);
+        while node != 0 {
+            node = parent(node, n);
+            steps += 1;
+        }
+        steps
+    };
+    (0..n).map(steps).max().unwrap_or(0)
+}
+
+/// The rank at a node of the first tree, or of the second.
+fn place(node: usize, n: usize, half: usize) -> usize {
+    match (half, n % 2) {
+        (0, _) => node,
+        (_, 0) => n - 1 - node,
+        _ => (node + 1) % n,
+    }
+}
+
+/// A node is as high as it has zeros at its end; the root is its own parent.
+fn parent(node: usize, n: usize) -> usize {
+    if node == 0 {
+        return 0;
+    }
+    let bit = 1 << node.trailing_zeros();
+    let up = (node ^ bit) | (bit << 1);
+    if up >= n { node ^ bit } else { up }
+}

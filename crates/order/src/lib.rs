@@ -1,0 +1,21 @@
+//! Rank orders: what a collective costs when hosts take its ranks in some order, and orders in which it costs little.
+//!
+//! Numbers in, numbers out: no I/O, no clock; who wants a time limit or progress gives a [`Watch`]. An order is
+//! `order[rank] = host`. Results depend on the input and the seed alone, unless a watch stops the search early.
+//!
+//! The cost of an order per algorithm is that of "Cloud Collectives: Towards Cloud-aware Collectives for ML Workloads with Rank
+//! Reordering" (Luo, Nelson, Krishnamurthy and Ceze 2021), with message sizes and pipelining beside latency.
+#![forbid(unsafe_code)]
+
+mod bound;
+mod cost;
+mod model;
+mod network;
+mod one_tree;
+mod solve;
+
+pub use bound::lower_bound;
+pub use cost::{Evaluator, evaluate};
+pub use model::{Algorithm, First, Model, ModelError};
+pub use network::{Network, NetworkError};
+pub use solve::{Budget, NoWatch, Solution, Watch, amount, solve};

@@ -1,0 +1,109 @@
+//! Which collective is meant: its algorithm, how much it moves, and in what pieces.
+
+/// An all-reduce's algorithm. Ranks are numbered along it; who takes which is the order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Algorithm {
+    /// Each rank sends to the next.
+    Ring,
+    /// Partners at distances that are powers of two exchange halves of halves, and back.
+    HalvingDoubling,
+    /// The same partners exchange everything, once.
+    RecursiveDoubling,
+    /// Two binary trees, half of the data each, up and down.
+    DoubleBinaryTree,
+    /// Ranks are numbers with digits of this base; those that differ in one digit exchange directly.
+    Bcube {
+        /// At least 2.
+        base: u32,
+    },
+    /// Consecutive groups: a chain to each group's first rank, a ring of these, and the chain back.
+    TwoLevel {
+        /// Members of each group; together all ranks.
+        sizes: Vec<u32>,
+    },
+}
+
+/// Which partners the rounds of halving-doubling and `BCube` begin with, when most bytes move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum First {
+    /// Ranks next to each other: Gloo and MPI libraries.
+    Near,
+    /// Ranks half of the world apart: Hocket's own.
+    Far,
+}
+
+/// What an order is judged by.
+#[derive(Clone, Debug)]
+pub struct Model {
+    /// How.
+    pub algorithm: Algorithm,
+    /// Of each rank's buffer.
+    pub bytes: f64,
+    /// What chains and trees pass on as one piece.
+    pub chunk_bytes: f64,
+    /// Of halving-doubling and `BCube`.
+    pub first: First,
+}
+
+/// Why a model does not fit.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ModelError {
+    /// The order names a host twice or not at all.
+    #[error("the order is not a permutation of {0} hosts")]
+    Order(usize),
+    /// Groups of two-level.
+    #[error("groups of {sizes:?} do not divide {hosts} hosts")]
+    Sizes {
+        /// As given.
+        sizes: Vec<u32>,
+        /// Ranks.
+        hosts: usize,
+    },
+    /// Base of `BCube`.
+    #[error("BCube of base {0}: it must be at least 2")]
+    Base(u32),
+    /// Bytes or chunk.
+    #[error("{what} of {bytes} bytes: {must}")]
+    Bytes {
+        /// Which.
+        what: &'static str,
+        /// As given.
+        bytes: f64,
+        /// The rule.
+        must: &'static str,
+    },
+}
+
+impl Model {
+    /// Whether it makes sense for that many hosts.
+    pub fn check(&self, hosts: usize) -> Result<(), ModelError> {
+        if !(self.bytes.is_finite() && self.bytes >= 0.0) {
+            let must = "it must be 0 or more and finite";
+            return Err(ModelError::Bytes { what: "a buffer", bytes: self.bytes, must });
+        }
+        if !(self.chunk_bytes.is_finite() && self.chunk_bytes >= 1.0) {
+            let must = "it must be at least 1 and finite";
+            return Err(ModelError::Bytes { what: "a chunk", bytes: self.chunk_bytes, must });
+        }
+        match &self.algorithm {
+            Algorithm::Bcube { base } if *base < 2 => Err(ModelError::Base(*base)),
+            Algorithm::TwoLevel { sizes } => {
+                let total: u64 = sizes.iter().map(|&size| u64::from(size)).sum();
+                if total == hosts as u64 && sizes.iter().all(|&size| size > 0) {
+                    return Ok(());
+                }
+                Err(ModelError::Sizes { sizes: sizes.clone(), hosts })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether an order names each host once.
+pub(crate) fn check_order(order: &[u32], hosts: usize) -> Result<(), ModelError> {
+    let mut seen = vec![false; hosts];
+    let once = |&host: &u32| {
+        seen.get_mut(host as usize).is_some_and(|seen: &mut bool| !std::mem::replace(seen, true))
+    };
+    if order.len() == hosts && order.iter().all(once) { Ok(()) } else { Err(ModelError::Order(hosts)) }
+}

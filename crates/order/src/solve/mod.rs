@@ -1,0 +1,219 @@
+//! Finds an order in which a collective costs little; never one that costs more than the given order.
+//!
+//! Rings are tours, and have their own methods; few hosts are solved exactly; everything else is annealed from the given order
+//! and from a short tour. Runs are spread over the cores, and their number does not depend on how many there are, so that a
+//! seed gives the same order everywhere.
+
+mod anneal;
+mod exact;
+mod lin_kernighan;
+mod ring;
+mod tour;
+
+use crate::bound::lower_bound;
+use crate::cost::Evaluator;
+use crate::model::{Algorithm, First, Model, ModelError, check_order};
+use crate::network::Network;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Moves of one annealing run: for any number of hosts, and for each.
+const MOVES: u64 = 150_000;
+const MOVES_PER_HOST: u64 = 200;
+/// First temperatures of runs, as a part of the mean change: the start is forgotten, half kept, kept.
+const HEATS: [f64; 3] = [1.0, 0.1, 0.02];
+
+/// How long to search. The same budget and input give the same order.
+#[derive(Clone, Copy, Debug)]
+pub struct Budget {
+    /// Of all random choices.
+    pub seed: u64,
+    /// Runs, of which the best counts.
+    pub restarts: u32,
+    /// Length of a run; 1 is a good one.
+    pub effort: f64,
+}
+
+/// Who may stop a search, and is told how far it is. Called from several threads.
+pub trait Watch: Sync {
+    /// Whether to stop now, with the best order so far.
+    fn stops(&self) -> bool;
+    /// Steps done since the last call; in all at most [`amount`].
+    fn advances(&self, steps: u64);
+}
+
+/// Nobody: the search ends by itself.
+pub struct NoWatch;
+
+impl Watch for NoWatch {
+    fn stops(&self) -> bool {
+        false
+    }
+
+    fn advances(&self, _steps: u64) {}
+}
+
+/// An order and what is known about it.
+#[derive(Clone, Debug)]
+pub struct Solution {
+    /// `order[rank] = host`.
+    pub order: Vec<u32>,
+    /// Seconds, in this order.
+    pub cost_s: f64,
+    /// Seconds, in the given one.
+    pub given_s: f64,
+    /// No order takes less.
+    pub bound_s: f64,
+    /// All orders have been ruled out but equally good ones.
+    pub proven: bool,
+    /// Nobody stopped the search.
+    pub complete: bool,
+}
+
+/// Steps that a search takes, about.
+pub fn amount(network: &Network, model: &Model, budget: &Budget) -> u64 {
+    let n = network.hosts();
+    match model.algorithm {
+        Algorithm::Ring => ring::amount(n, budget),
+        _ if n <= exact::ALL_MAX => 0,
+        _ => ring::amount(n, &first_tour(budget)) + moves(n, budget) * u64::from(budget.restarts),
+    }
+}
+
+/// The best order found.
+pub fn solve(
+    network: &Network,
+    model: &Model,
+    given: &[u32],
+    budget: &Budget,
+    watch: &dyn Watch,
+) -> Result<Solution, ModelError> {
+    check_order(given, network.hosts())?;
+    let mut evaluator = Evaluator::new(network, model)?;
+    evaluator.rebuild(given);
+    let given_s = evaluator.cost();
+    let found = match model.algorithm {
+        Algorithm::Ring => ring::ring(network, model.bytes, given, budget, watch),
+        _ if network.hosts() <= exact::ALL_MAX => {
+            let order = exact::cheapest(network.hosts(), &mut evaluator);
+            ring::Found { order, proven: true, complete: true }
+        }
+        _ => annealed(network, model, given, budget, watch)?,
+    };
+    evaluator.rebuild(&found.order);
+    // What is equally good to rounding is not worth a change.
+    let better = evaluator.cost() < given_s * (1.0 - 1e-9);
+    let (order, cost_s) = if better { (found.order, evaluator.cost()) } else { (given.to_vec(), given_s) };
+    let bound_s = if found.proven { cost_s } else { lower_bound(network, model, cost_s)?.min(cost_s) };
+    Ok(Solution { order, cost_s, given_s, bound_s, proven: found.proven, complete: found.complete })
+}
+
+fn moves(n: usize, budget: &Budget) -> u64 {
+    ((MOVES + MOVES_PER_HOST * n as u64) as f64 * budget.effort) as u64
+}
+
+/// A tour to start from need not be the shortest.
+fn first_tour(budget: &Budget) -> Budget {
+    Budget { restarts: 1, effort: budget.effort / 20.0, ..*budget }
+}
+
+fn annealed(
+    network: &Network,
+    model: &Model,
+    given: &[u32],
+    budget: &Budget,
+    watch: &dyn Watch,
+) -> Result<ring::Found, ModelError> {
+    let n = network.hosts();
+    // Neighbours exchange about half of the bytes in the largest rounds, and chains and trees pass on all.
+    let lengths = network.messages_s(model.bytes / 2.0);
+    let tour = ring::tour(n, &lengths, given, &first_tour(budget), watch);
+    let starts = [best_turn(network, model, &tour.order)?, given.to_vec()];
+    let runs = in_parallel(budget.restarts, |run| {
+        let mut random = fastrand::Rng::with_seed(budget.seed ^ (u64::from(run) << 32));
+        let mut evaluator = Evaluator::new(network, model)?;
+        // Every fourth run starts from the given order, which may be good where a tour is not.
+        let start = &starts[usize::from(run % 4 == 3)];
+        let heat = HEATS[run as usize % HEATS.len()];
+        Ok(anneal::anneal(start, &mut evaluator, moves(n, budget), heat, &mut random, watch))
+    });
+    let mut best = (f64::INFINITY, given.to_vec());
+    let mut complete = tour.complete;
+    for run in runs {
+        let (cost_s, order, ended) = run?;
+        complete &= ended;
+        if cost_s < best.0 {
+            best = (cost_s, order);
+        }
+    }
+    Ok(ring::Found { order: best.1, proven: false, complete })
+}
+
+/// A tour has no beginning; groups and rounds have, and most turns of it tear racks apart.
+fn best_turn(network: &Network, model: &Model, tour: &[u32]) -> Result<Vec<u32>, ModelError> {
+    let mut evaluator = Evaluator::new(network, model)?;
+    let mut turned = tour.to_vec();
+    let mut best = (f64::INFINITY, Vec::new());
+    for _ in 0..tour.len() {
+        turned.rotate_left(1);
+        let order = arranged(&turned, model);
+        evaluator.rebuild(&order);
+        if evaluator.cost() < best.0 {
+            best = (evaluator.cost(), order);
+        }
+    }
+    Ok(best.1)
+}
+
+/// An order in which consecutive hosts are near, for a model whose first rounds are between ranks far apart: its digits in
+/// reverse. Other models take it as it is.
+fn arranged(near: &[u32], model: &Model) -> Vec<u32> {
+    let n = near.len();
+    let radices = match model.algorithm {
+        Algorithm::HalvingDoubling if n.is_power_of_two() => crate::cost::radices(n, 2),
+        Algorithm::Bcube { base } => crate::cost::radices(n, base as usize),
+        _ => return near.to_vec(),
+    };
+    if model.first == First::Near {
+        return near.to_vec();
+    }
+    let mut far = vec![0; n];
+    for (at, &host) in near.iter().enumerate() {
+        let (mut rest, mut place, mut span) = (at, 0, n);
+        for radix in &radices {
+            span /= radix;
+            place += rest % radix * span;
+            rest /= radix;
+        }
+        far[place] = host;
+    }
+    far
+}
+
+/// `run(0)` to `run(count − 1)` on all cores; results in that order.
+fn in_parallel<T: Send>(count: u32, run: impl Fn(u32) -> T + Sync) -> Vec<T> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from).min(count as usize);
+    let next = AtomicU32::new(0);
+    let results = Mutex::new(Vec::with_capacity(count as usize));
+    std::thread::scope(|scope| {
+        for _ in 0..cores {
+            scope.spawn(|| {
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= count {
+                        return;
+                    }
+                    let result = run(number);
+                    // A thread that panicked has not held it: pushing does not panic.
+                    results.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((number, result));
+                }
+            });
+        }
+    });
+    let mut results = results.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    results.sort_by_key(|(number, _)| *number);
+    results.into_iter().map(|(_, result)| result).collect()
+}
+
+#[cfg(test)]
+mod tests;

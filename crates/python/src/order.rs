@@ -1,0 +1,126 @@
+//! Rank orders: what a collective costs in one, and the search for a cheap one, which Python may watch and stop.
+
+use crate::exceptions::error;
+use hocket_order::{Algorithm, Budget, First, Model, Network, Watch, amount, evaluate, lower_bound, solve};
+use pyo3::buffer::PyBuffer;
+use pyo3::prelude::*;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Hosts and a model of one collective between them.
+#[pyclass(frozen, module = "hocket._native")]
+struct OrderProblem {
+    network: Network,
+    model: Model,
+    progress: Arc<Progress>,
+}
+
+/// What a search and those who watch it share.
+#[derive(Default)]
+struct Progress {
+    stopped: AtomicBool,
+    done: AtomicU64,
+}
+
+struct Limited<'a> {
+    progress: &'a Progress,
+    end: Option<Instant>,
+}
+
+impl Watch for Limited<'_> {
+    fn stops(&self) -> bool {
+        self.progress.stopped.load(Ordering::Relaxed) || self.end.is_some_and(|end| Instant::now() >= end)
+    }
+
+    fn advances(&self, steps: u64) {
+        self.progress.done.fetch_add(steps, Ordering::Relaxed);
+    }
+}
+
+/// Order, seconds in it, in the given order, at least; proven, complete.
+type Found = (Vec<u32>, f64, f64, f64, bool, bool);
+
+#[pymethods]
+impl OrderProblem {
+    #[new]
+    #[pyo3(signature = (*, hosts, latency_s, s_per_byte, algorithm, base, sizes, size_bytes, chunk_bytes, far_first))]
+    #[expect(clippy::too_many_arguments, clippy::needless_pass_by_value, reason = "keywords of Python")]
+    fn new(
+        py: Python<'_>,
+        hosts: usize,
+        latency_s: PyBuffer<f64>,
+        s_per_byte: Option<PyBuffer<f64>>,
+        algorithm: &str,
+        base: u32,
+        sizes: Vec<u32>,
+        size_bytes: f64,
+        chunk_bytes: f64,
+        far_first: bool,
+    ) -> PyResult<Self> {
+        let wrong = |what: &dyn std::fmt::Display| error(py, "UsageError", &format!("order: {what}"));
+        let s_per_byte = s_per_byte.map_or(Ok(Vec::new()), |matrix| matrix.to_vec(py))?;
+        let network = Network::new(hosts, latency_s.to_vec(py)?, s_per_byte).map_err(|what| wrong(&what))?;
+        let algorithm = match algorithm {
+            "ring" => Algorithm::Ring,
+            "halving_doubling" => Algorithm::HalvingDoubling,
+            "recursive_doubling" => Algorithm::RecursiveDoubling,
+            "double_binary_tree" => Algorithm::DoubleBinaryTree,
+            "bcube" => Algorithm::Bcube { base },
+            "two_level" => Algorithm::TwoLevel { sizes },
+            other => return Err(wrong(&format!("there is no algorithm `{other}`"))),
+        };
+        let first = if far_first { First::Far } else { First::Near };
+        let model = Model { algorithm, bytes: size_bytes, chunk_bytes, first };
+        model.check(hosts).map_err(|what| wrong(&what))?;
+        Ok(Self { network, model, progress: Arc::default() })
+    }
+
+    #[expect(clippy::needless_pass_by_value, reason = "conversions from Python give values")]
+    fn cost_s(&self, py: Python<'_>, order: Vec<u32>) -> PyResult<f64> {
+        evaluate(&self.network, &self.model, &order).map_err(|what| usage(py, &what))
+    }
+
+    fn bound_s(&self, py: Python<'_>, cost_s: f64) -> PyResult<f64> {
+        py.detach(|| lower_bound(&self.network, &self.model, cost_s)).map_err(|what| usage(py, &what))
+    }
+
+    #[expect(clippy::needless_pass_by_value, reason = "conversions from Python give values")]
+    fn solve(
+        &self,
+        py: Python<'_>,
+        given: Vec<u32>,
+        seed: u64,
+        restarts: u32,
+        effort: f64,
+        time_limit_s: Option<f64>,
+    ) -> PyResult<Found> {
+        let budget = Budget { seed, restarts, effort };
+        let limit = time_limit_s.and_then(|limit| Duration::try_from_secs_f64(limit).ok());
+        let end = limit.and_then(|limit| Instant::now().checked_add(limit));
+        let watch = Limited { progress: &self.progress, end };
+        let found = py.detach(|| solve(&self.network, &self.model, &given, &budget, &watch));
+        let found = found.map_err(|what| usage(py, &what))?;
+        Ok((found.order, found.cost_s, found.given_s, found.bound_s, found.proven, found.complete))
+    }
+
+    fn amount(&self, restarts: u32, effort: f64) -> u64 {
+        amount(&self.network, &self.model, &Budget { seed: 0, restarts, effort })
+    }
+
+    fn done(&self) -> u64 {
+        self.progress.done.load(Ordering::Relaxed)
+    }
+
+    fn stop(&self) {
+        self.progress.stopped.store(true, Ordering::Relaxed);
+    }
+}
+
+fn usage(py: Python<'_>, what: &hocket_order::ModelError) -> PyErr {
+    error(py, "UsageError", &format!("order: {what}"))
+}
+
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<OrderProblem>()
+}

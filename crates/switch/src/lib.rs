@@ -1,0 +1,20 @@
+//! An Ethernet switch in user space between the hosts of an emulated cluster, each behind a TAP device.
+//!
+//! The kernel's own queueing disciplines limit rates; not every kernel can delay or lose packets. This does both: what
+//! becomes of a frame, and when, is decided by [`Switch`], a state machine that is told the time. [`run`] moves the frames.
+#![forbid(unsafe_code)]
+
+mod frame;
+mod link;
+mod network;
+mod run;
+mod switch;
+mod way;
+
+pub use frame::{Frame, HEADER_BYTES};
+pub use network::{Network, NetworkError, WayRule};
+pub use run::{RunError, run};
+pub use switch::{Counters, Switch};
+
+/// Nanoseconds of a monotonic clock.
+pub type Nanos = u64;

@@ -1,0 +1,123 @@
+//! What is emulated, as plain data: links, and what each ordered pair of hosts has between them.
+
+use thiserror::Error;
+
+/// Between one ordered pair of hosts.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct WayRule {
+    /// Indices of the links that are crossed, in order.
+    pub links: Vec<usize>,
+    /// What every packet takes, without the time that links need for its bytes.
+    pub latency_s: f64,
+    /// Mean of what comes on top of it, exponentially distributed.
+    pub jitter_s: f64,
+    /// Share of packets that is lost.
+    pub loss: f64,
+}
+
+/// The whole of it.
+#[derive(Clone, Debug)]
+pub struct Network {
+    /// Hosts.
+    pub ports: usize,
+    /// byte/s of each link, one direction; None: unlimited.
+    pub links: Vec<Option<f64>>,
+    /// `ways[source * ports + destination]`; those from a host to itself are not used.
+    pub ways: Vec<WayRule>,
+    /// What a full queue in front of a link delays by.
+    pub queue_s: f64,
+    /// Whether jitter lets a packet overtake others of its pair.
+    pub reorder: bool,
+    /// Of all draws.
+    pub seed: u64,
+    /// Frames that are under way take no more memory than this; more are dropped as by a full queue.
+    pub held_bytes_max: usize,
+}
+
+/// Why a network cannot be emulated.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum NetworkError {
+    /// Not a square.
+    #[error("{ways} ways between {ports} ports: there must be {ports} × {ports}")]
+    Ways {
+        /// Given.
+        ways: usize,
+        /// Given.
+        ports: usize,
+    },
+    /// A way names a link that is not there.
+    #[error("way {way} crosses link {link}, and there are {links}")]
+    Link {
+        /// Its number.
+        way: usize,
+        /// The link it names.
+        link: usize,
+        /// How many there are.
+        links: usize,
+    },
+    /// Negative, infinite, not a number, or too large.
+    #[error("{what}: not a number that can be emulated")]
+    Number {
+        /// Which one.
+        what: String,
+    },
+}
+
+/// An hour: what is longer is a slip of the keyboard, and nanoseconds stay far from their end.
+const TIME_S_MAX: f64 = 3600.0;
+
+impl Network {
+    /// What [`Switch`](crate::Switch) relies on.
+    pub fn check(&self) -> Result<(), NetworkError> {
+        if self.ways.len() != self.ports * self.ports {
+            return Err(NetworkError::Ways { ways: self.ways.len(), ports: self.ports });
+        }
+        let number =
+            |what: String, fine: bool| if fine { Ok(()) } else { Err(NetworkError::Number { what }) };
+        let time = |value: f64| (0.0..=TIME_S_MAX).contains(&value);
+        number(format!("a queue of {} s", self.queue_s), time(self.queue_s))?;
+        for (at, rate) in self.links.iter().enumerate() {
+            if let Some(rate) = rate {
+                number(format!("link {at} of {rate} byte/s"), (1.0..=1e15).contains(rate))?;
+            }
+        }
+        for (at, way) in self.ways.iter().enumerate() {
+            if let Some(&link) = way.links.iter().find(|&&link| link >= self.links.len()) {
+                return Err(NetworkError::Link { way: at, link, links: self.links.len() });
+            }
+            number(format!("way {at} with a latency of {} s", way.latency_s), time(way.latency_s))?;
+            number(format!("way {at} with a jitter of {} s", way.jitter_s), time(way.jitter_s))?;
+            number(format!("way {at} with a loss of {}", way.loss), (0.0..=1.0).contains(&way.loss))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn network() -> Network {
+        let ways = vec![WayRule { links: vec![0], ..WayRule::default() }; 4];
+        let links = vec![Some(1e6), None];
+        Network { ports: 2, links, ways, queue_s: 0.05, reorder: false, seed: 0, held_bytes_max: 1 << 20 }
+    }
+
+    /// Nonsense would be emulated as something, or crash the switch.
+    #[test]
+    fn nonsense_is_refused() {
+        assert_eq!(network().check(), Ok(()));
+        let spoilt = |spoil: fn(&mut Network)| {
+            let mut network = network();
+            spoil(&mut network);
+            network.check().unwrap_err().to_string()
+        };
+        assert!(spoilt(|it| it.ports = 3).contains("3 × 3"));
+        assert!(spoilt(|it| it.ways[1].links = vec![2]).contains("link 2"));
+        assert!(spoilt(|it| it.ways[1].latency_s = f64::NAN).contains("latency"));
+        assert!(spoilt(|it| it.ways[1].jitter_s = -1.0).contains("jitter"));
+        assert!(spoilt(|it| it.ways[1].loss = 1.5).contains("loss"));
+        assert!(spoilt(|it| it.links[0] = Some(0.0)).contains("byte/s"));
+        assert!(spoilt(|it| it.queue_s = f64::INFINITY).contains("queue"));
+    }
+}

@@ -1,0 +1,42 @@
+//! Reduces buckets of several ranks in place: each rank does its part of all of them.
+//!
+//! Bound by memory: a block is reduced straight out of all buckets and written to all of them while it is in the caches, so
+//! n buckets are read once and written once, the least there is.
+
+use crate::memory::Region;
+use hocket_kernels::{DType, ReduceOp, Source, reduce_many, scale};
+use std::ops::Range;
+
+/// Reduced and written to all before the next: with its copies it stays in a cache of the second level.
+const BLOCK_BYTES: usize = 16 * 1024;
+/// Parts start at cache lines.
+const LINE_BYTES: usize = 64;
+
+/// The part of `bytes` that member `at` of `members` reduces.
+pub fn part(bytes: usize, members: usize, at: usize) -> Range<usize> {
+    let each = bytes.div_ceil(members).next_multiple_of(LINE_BYTES);
+    (at * each).min(bytes)..((at + 1) * each).min(bytes)
+}
+
+/// Part `own` of all `buckets`, which are equally long, becomes `factor` times their reduction, taken in their order.
+///
+/// # Panics
+/// When there is no bucket, or one is shorter than the first.
+pub fn reduce_in_place(buckets: &[Region], own: usize, op: ReduceOp, dtype: DType, factor: f64) {
+    let own = part(buckets[0].len(), buckets.len(), own);
+    for start in own.clone().step_by(BLOCK_BYTES) {
+        let len = BLOCK_BYTES.min(own.end - start);
+        let blocks: Vec<Region> = buckets.iter().map(|bucket| bucket.sub(start, len)).collect();
+        let mut sources = vec![Source::Dst];
+        sources.extend(blocks[1..].iter().map(|block| Source::Bytes(block.as_bytes())));
+        let first = blocks[0].as_bytes_mut();
+        reduce_many(op, dtype, first, &sources, len);
+        #[expect(clippy::float_cmp, reason = "exactly one changes nothing")]
+        if factor != 1.0 {
+            scale(dtype, first, factor);
+        }
+        for block in &blocks[1..] {
+            block.as_bytes_mut().copy_from_slice(first);
+        }
+    }
+}

@@ -1,0 +1,201 @@
+"""Asks all questions of one or more traces: the files of a DLC trace, one per node, or one trace of Hocket's records.
+
+A DLC file is read once, a batch at a time. What a kind of trace does not hold is said in `not_applicable`, and its result is empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+from msgspec import Struct
+
+from hocket.analysis.arrivals import ArrivalCount, Arrivals
+from hocket.analysis.dependencies import CriticalPath, DependencyCount, DependencyKind, PathCount
+from hocket.analysis.launches_path import LaunchPath, launch_path
+from hocket.analysis.messages import Rows, WholeIterations, of_dlc, of_records, where
+from hocket.analysis.phases import Marks, PhaseCount, Phases, marks_of
+from hocket.analysis.servers import Lateness, ServerCount, ServerTimes
+from hocket.analysis.sizes import SizeCount, Sizes
+from hocket.analysis.stragglers import Straggler, stragglers
+from hocket.analysis.volume import Volume, VolumeCount
+from hocket.artefacts.trace import Recording, Trace
+from hocket.errors import UsageError
+from hocket.formats import catalogue, dlc
+from hocket.formats.catalogue import Messages
+from hocket.formats.launches import Iteration, iterations
+
+NODES_MAX = 1 << 12
+"""Nodes whose times are kept apart."""
+
+
+class Analysis(Struct, frozen=True, kw_only=True):
+    """What traces say; units are in the names. `notes`: what of the files is not whole or not known."""
+
+    files: tuple[str, ...]
+    records: int
+    sizes: Sizes
+    volume: Volume
+    arrivals: tuple[Arrivals, ...]
+    phases: tuple[Phases, ...]
+    servers: tuple[ServerTimes, ...]
+    dependencies: tuple[DependencyKind, ...]
+    critical_paths: tuple[CriticalPath, ...]
+    launch_path: LaunchPath | None
+    stragglers: tuple[Straggler, ...]
+    lateness: tuple[Lateness, ...]
+    not_applicable: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def analyse(
+    paths: Sequence[Path], *, strict: bool = False, progress: Callable[[int], None] | None = None
+) -> Analysis:
+    """Analyse traces of one job. `progress` is told how many records were read.
+
+    Raises ArtefactError when one cannot be read, UsageError for several that are no DLC files.
+
+    Example: `analyse([Path("worker0.txt"), Path("server0.txt")]).phases[0].overlap_ratio`
+    """
+    questions = _Questions()
+    notes: list[str] = []
+    for path in paths:
+        opened = catalogue.open_trace(path, strict=strict)
+        if isinstance(opened.content, Messages):
+            questions.read_messages(opened.content, progress)
+        elif len(paths) > 1:
+            raise UsageError(
+                f"{path} is no DLC file\nhint: only the files of a DLC trace, one per node, are analysed together"
+            )
+        else:
+            questions.read_records(opened.content, progress)
+        notes += catalogue.complaints(opened, path)
+    if questions.late:
+        notes.append(
+            f"{questions.late} records came long after their iteration and are not in times of iterations"
+        )
+    return questions.result(tuple(map(str, paths)), tuple(notes))
+
+
+class _Questions:
+    """All questions, and what a trace is asked in parts."""
+
+    def __init__(self) -> None:
+        """Nothing is counted yet."""
+        self.records = 0
+        self.late = 0
+        self._sizes, self._volume, self._arrivals = SizeCount(), VolumeCount(), ArrivalCount()
+        self._dependencies = DependencyCount()
+        self._phases: dict[int, PhaseCount] = {}
+        self._paths: dict[int, PathCount] = {}
+        self._servers: dict[int, ServerCount] = {}
+        self._names: dict[int, str] = {}
+        self._launch_path: LaunchPath | None = None
+        self._native = False
+
+    def read_messages(self, messages: Messages, progress: Callable[[int], None] | None) -> None:
+        """A DLC file, from its first record to its last."""
+        whole = WholeIterations()
+        for batch in messages.batches:
+            rows = of_dlc(batch)
+            self._count(rows)
+            self._dependencies.add(rows)
+            self._iterations(whole.add(rows))
+            if progress:
+                progress(self.records)
+        self._iterations(whole.rest())
+        self.late += whole.late
+
+    def read_records(self, trace: Trace | Recording, progress: Callable[[int], None] | None) -> None:
+        """A trace of Hocket's, a rank at a time."""
+        self._native = True
+        self._names = {each.program: each.label for each in trace.run.programs if each.label}
+        ranks: list[list[Iteration]] = []
+        for rank in range(trace.run.world):
+            records = trace.records(rank)
+            self._count(of_records(rank, records))
+            ranks.append(iterations(records))
+            if ranks[-1]:
+                self._phases.setdefault(rank, PhaseCount()).add(_marks(ranks[-1]))
+            if progress:
+                progress(self.records)
+        self._launch_path = launch_path(ranks, self._names)
+
+    def _count(self, rows: Rows) -> None:
+        self.records += len(rows)
+        for question in (self._sizes, self._volume, self._arrivals):
+            question.add(rows)
+
+    def _iterations(self, rows: Rows) -> None:
+        """Rows of iterations that are whole."""
+        for node, marks in marks_of(rows):
+            if len(self._phases) < NODES_MAX or node in self._phases:
+                self._phases.setdefault(node, PhaseCount()).add(marks)
+        for node in np.unique(rows["node"]).tolist()[:NODES_MAX]:
+            own = where(rows, rows["node"] == node)
+            serves = own["code"] & dlc.SERVER != 0
+            if serves.any():
+                self._servers.setdefault(node, ServerCount()).add(where(own, serves))
+            if not serves.all():
+                self._paths.setdefault(node, PathCount()).add(where(own, ~serves))
+
+    def result(self, files: tuple[str, ...], notes: tuple[str, ...]) -> Analysis:
+        """All answers."""
+        phases = [phase for node, each in sorted(self._phases.items()) if (phase := each.result(node))]
+        paths = (each.result(node, self._names) for node, each in sorted(self._paths.items()))
+        lagging = stragglers({node: each.computation for node, each in sorted(self._phases.items())})
+        lateness = [late for node, each in sorted(self._servers.items()) for late in each.lateness(node)]
+        return Analysis(
+            files=files,
+            records=self.records,
+            sizes=self._sizes.result(self._names),
+            volume=self._volume.result(),
+            arrivals=self._arrivals.result(),
+            phases=tuple(phases),
+            servers=tuple(each.result(node) for node, each in sorted(self._servers.items())),
+            dependencies=() if self._native else self._dependencies.result(),
+            critical_paths=tuple(path for path in paths if path),
+            launch_path=self._launch_path,
+            stragglers=lagging,
+            lateness=tuple(lateness),
+            not_applicable=tuple(self._missing(bool(phases), bool(lagging or lateness))),
+            notes=notes,
+        )
+
+    def _missing(self, phases: bool, compared: bool) -> list[str]:
+        """What could not be asked, and why."""
+        said = []
+        if not self.records:
+            said.append("sizes, volumes, arrivals: no messages are in it")
+        if self._native:
+            said.append("search, update, synchronisation: no parameter server in a trace of this kind")
+            said.append(
+                "dependencies by type: these records hold times, not dependencies; the critical path is by times"
+            )
+        else:
+            if not self._servers:
+                said.append("search, update, synchronisation: no server's file was given")
+            if not self._paths:
+                said.append("phases, waiting, critical path: no worker's file was given")
+        if not phases and (self._native or self._paths):
+            said.append("phases, computation, waiting: no iteration of training is whole")
+        if not compared:
+            said.append(
+                "stragglers: fewer than two workers with whole iterations, and no server's file with several workers"
+            )
+        return said
+
+
+def _marks(found: list[Iteration]) -> Marks:
+    """A launch is a push, its end a pull. Training is numbered from 0, and the step's start is where the one before ended."""
+    rows = []
+    for position, each in enumerate(found):
+        ready = [launch.ready_ns for launch in each.launches]
+        ends = [launch.end_ns for launch in each.launches]
+        if position == 0:
+            late, early = np.iinfo(np.int64).max, np.iinfo(np.int64).min
+            rows.append((each.number - 1, late, early, late, each.start_ns))
+        rows.append((each.number, min(ready), max(ready), min(ends), max(ends)))
+    columns = np.array(rows, np.int64).T
+    return Marks(*columns)

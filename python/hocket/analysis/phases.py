@@ -1,0 +1,132 @@
+"""Where does a worker's iteration go: pure computation, computation with communication, pure communication, waiting.
+
+Phase 1 is from the last pull received in the iteration before to the first push sent, phase 2 from the first to the last push sent,
+phase 3 from the first push sent to the last pull received; computation is 1 and 2, waiting is from the first to the last pull
+received, the overlap ratio 2 / (1 + 3). In Hocket's records a push is the launch of a program, a pull its end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from msgspec import Struct
+
+from hocket.analysis.messages import Rows, groups, where
+from hocket.analysis.summary import Durations, Summary
+from hocket.formats import dlc
+
+Times = npt.NDArray[np.int64]
+
+PUSH_SEND_WORKER, PULL_RECV_WORKER = 0, dlc.PULL | dlc.RECV
+
+
+@dataclass(frozen=True)
+class Marks:
+    """When what happened in some iterations of one worker, by iteration; nanoseconds. Iterations follow one another."""
+
+    iteration: Times
+    first_push: Times
+    last_push: Times
+    first_pull: Times
+    last_pull: Times
+
+
+class Phases(Struct, frozen=True, kw_only=True):
+    """One worker, over its iterations that are whole. Shares are of sums over all of them."""
+
+    node: int
+    iterations: int
+    iteration: Summary
+    computation: Summary
+    pure_computation: Summary
+    overlapped: Summary
+    communication: Summary
+    waiting: Summary
+    overlap_ratio: float | None
+
+
+def marks_of(rows: Rows) -> list[tuple[int, Marks]]:
+    """Per node of rows that hold whole iterations: those in which something was pushed and pulled."""
+    rows = rows[np.isin(rows["code"], (PUSH_SEND_WORKER, PULL_RECV_WORKER))]
+    found = []
+    for node in np.unique(rows["node"]).tolist():
+        for ordered, starts in groups(where(rows, rows["node"] == node), "iteration"):
+            pushes = ordered["code"] == PUSH_SEND_WORKER
+            late, early = np.iinfo(np.int64).max, np.iinfo(np.int64).min
+            time = ordered["time_ns"]
+            marks = Marks(
+                iteration=ordered["iteration"][starts],
+                first_push=np.minimum.reduceat(np.where(pushes, time, late), starts),
+                last_push=np.maximum.reduceat(np.where(pushes, time, early), starts),
+                first_pull=np.minimum.reduceat(np.where(pushes, late, time), starts),
+                last_pull=np.maximum.reduceat(np.where(pushes, early, time), starts),
+            )
+            found.append((node, marks))
+    return found
+
+
+class PhaseCount:
+    """Collects one worker's marks."""
+
+    def __init__(self) -> None:
+        """Nothing is counted yet."""
+        self._before: tuple[int, int] | None = None
+        self._parts = {
+            name: Durations()
+            for name in ("computation", "pure", "overlapped", "communication", "waiting", "whole")
+        }
+        self._computation: list[Times] = []
+        self._numbers: list[Times] = []
+
+    def add(self, marks: Marks) -> None:
+        """Collect iterations that follow those so far. One without pushes, without pulls or behind a gap is no whole one."""
+        late, early = np.iinfo(np.int64).max, np.iinfo(np.int64).min
+        number, ended = marks.iteration, marks.last_pull
+        before_number = np.concatenate([[-2 if self._before is None else self._before[0]], number[:-1]])
+        before_ended = np.concatenate([[early if self._before is None else self._before[1]], ended[:-1]])
+        whole = (before_number == number - 1) & (before_ended > early) & (number >= 0)
+        whole &= (marks.first_push < late) & (ended > early)
+        if len(number):
+            self._before = int(number[-1]), int(ended[-1])
+        began, first, last = before_ended[whole], marks.first_push[whole], marks.last_push[whole]
+        parts = {
+            "computation": last - began,
+            "pure": first - began,
+            "overlapped": last - first,
+            "communication": ended[whole] - first,
+            "waiting": ended[whole] - marks.first_pull[whole],
+            "whole": ended[whole] - began,
+        }
+        for name, values in parts.items():
+            self._parts[name].add_ns(values)
+        self._computation.append(parts["computation"])
+        self._numbers.append(number[whole])
+
+    @property
+    def computation(self) -> tuple[Times, Times]:
+        """Iterations, and the computation of each in nanoseconds."""
+        none = np.zeros(0, np.int64)
+        return np.concatenate([none, *self._numbers]), np.concatenate([none, *self._computation])
+
+    def result(self, node: int) -> Phases | None:
+        """None when no iteration is whole."""
+        names = ("whole", "computation", "pure", "overlapped", "communication", "waiting")
+        whole, computation, pure, overlapped, communication, waiting = (
+            self._parts[name].summary() for name in names
+        )
+        if not (whole and computation and pure and overlapped and communication and waiting):
+            return None
+        rest_us = self._parts["pure"].total_us + self._parts["communication"].total_us
+        return Phases(
+            node=node,
+            iterations=whole.count,
+            iteration=whole,
+            computation=computation,
+            pure_computation=pure,
+            overlapped=overlapped,
+            communication=communication,
+            waiting=waiting,
+            overlap_ratio=self._parts["overlapped"].total_us / rest_us if rest_us > 0 else None,
+        )

@@ -1,0 +1,52 @@
+"""Which worker holds the others up: whose computation took longest, iteration by iteration."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+from msgspec import Struct
+
+Times = npt.NDArray[np.int64]
+
+
+class Straggler(Struct, frozen=True, kw_only=True):
+    """One worker against the median of all in each iteration that all have. Durations need no common clock."""
+
+    node: int
+    iterations: int
+    mean_computation_us: float
+    slower_than_median: float
+    """1.1: its computation took 1.1 times as long as the median worker's, on average."""
+    slowest_share: float
+    """Of iterations in which it was the slowest; those with several slowest count in parts."""
+
+
+def stragglers(computation: dict[int, tuple[Times, Times]]) -> tuple[Straggler, ...]:
+    """By node: iterations and computation in nanoseconds. Empty for fewer than two nodes with iterations in common."""
+    numbered = {node: times for node, times in computation.items() if len(times[0])}
+    if len(numbered) < 2:
+        return ()
+    shared = None
+    for numbers, _ in numbered.values():
+        shared = numbers if shared is None else np.intersect1d(shared, numbers)
+    if shared is None or not len(shared):
+        return ()
+    table = np.stack([_of(numbers, times, shared) for numbers, times in numbered.values()])
+    middle = np.maximum(np.median(table, axis=0), 1)
+    slowest = table == table.max(axis=0)
+    slowest = slowest / slowest.sum(axis=0)
+    return tuple(
+        Straggler(
+            node=node,
+            iterations=len(shared),
+            mean_computation_us=float(table[row].mean()) / 1000,
+            slower_than_median=float((table[row] / middle).mean()),
+            slowest_share=float(slowest[row].mean()),
+        )
+        for row, node in enumerate(numbered)
+    )
+
+
+def _of(numbers: Times, times: Times, wanted: Times) -> Times:
+    first, at = np.unique(numbers, return_index=True)
+    return times[at[np.searchsorted(first, wanted)]]

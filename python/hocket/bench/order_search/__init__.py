@@ -1,0 +1,1 @@
+"""`hocket bench order-search`: how good orders are, and how long they take to find."""

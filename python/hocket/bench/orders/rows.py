@@ -1,0 +1,243 @@
+"""The rows of `hocket bench orders`: what is run on which cluster, in which orders, and what came out."""
+
+from __future__ import annotations
+
+import json
+import random
+import statistics
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+
+from hocket.artefacts.cluster import Cluster
+from hocket.bench.orders import beds, cost, mpi, program_cost
+from hocket.bench.orders.program_cost import NATIVE, native_program
+from hocket.bench.policies import in_bed
+from hocket.demo.bed import open_bed
+from hocket.errors import PeerError, UsageError
+from hocket.launch.testbed import wiring
+
+KILOBYTE = 1 << 10
+FLOAT_BYTES = 4
+RANDOM_ORDERS, CORRELATED_ORDERS = 3, 40
+SEED = 7
+
+
+class Compared(Struct, frozen=True, kw_only=True):
+    """A workload in named orders. `costs_s`: what the model says of a call; `times_s`: medians over turns, of the slowest rank."""
+
+    name: str
+    what: str
+    racks: int
+    orders: dict[str, tuple[int, ...]]
+    costs_s: dict[str, float]
+    times_s: dict[str, float]
+    all_times_s: dict[str, list[float]]
+    value: float
+    bar: float
+
+
+class Correlated(Struct, frozen=True, kw_only=True):
+    """An algorithm in random orders: rank correlation of costs and times, order by order."""
+
+    name: str
+    what: str
+    racks: int
+    costs_s: list[float]
+    times_s: list[float]
+    value: float
+    bar: float
+
+
+class Workload(Struct, frozen=True, kw_only=True):
+    """`algorithm`: what it does by the cost model. `against`: the order whose time over the chosen one's is the value."""
+
+    what: str
+    program: str
+    algorithm: str
+    size_bytes: int
+    calls: int
+    turns: int
+    against: str
+    bar: float
+
+
+WORKLOADS = {
+    "gloo": Workload(
+        what="Gloo ring all-reduce, 64 KiB: worst / chosen",
+        program="gloo",
+        algorithm="gloo_ring",
+        size_bytes=64 * KILOBYTE,
+        calls=20,
+        turns=3,
+        against="worst",
+        bar=4.0,
+    ),
+    "mpi_ring": Workload(
+        what="Open MPI ring all-reduce, 64 KiB: given / chosen",
+        program="mpi",
+        algorithm="ring",
+        size_bytes=64 * KILOBYTE,
+        calls=20,
+        turns=3,
+        against="given",
+        bar=1.0,
+    ),
+    "mpi_doubling": Workload(
+        what="Open MPI recursive doubling, 16 KiB: given / chosen",
+        program="mpi",
+        algorithm="recursive_doubling",
+        size_bytes=16 * KILOBYTE,
+        calls=20,
+        turns=3,
+        against="given",
+        bar=1.0,
+    ),
+    "ddp": Workload(
+        what="PyTorch DDP over Gloo, step of a model of 256 KiB: given / chosen",
+        program="ddp",
+        algorithm="gloo_ring",
+        size_bytes=256 * KILOBYTE,
+        calls=10,
+        turns=3,
+        against="given",
+        bar=1.2,
+    ),
+    "lightgbm": Workload(
+        what="LightGBM data-parallel, boosting round: given / chosen",
+        program="lightgbm",
+        algorithm="halving_doubling",
+        size_bytes=4 * KILOBYTE,
+        calls=4,
+        turns=2,
+        against="given",
+        bar=1.3,
+    ),
+}
+ROWS = tuple(
+    [f"{name}-{racks}" for name in WORKLOADS for racks in (2, 4)]
+    + [f"correlation-{algorithm}-{racks}" for algorithm in NATIVE for racks in (2, 4)]
+)
+"""The names that `--row` takes: what is run, and the number of racks."""
+
+
+def measure(names: Sequence[str] = ROWS) -> Iterator[Compared | Correlated]:
+    """Rows one by one as they are measured. Raises PeerError when something that was started failed."""
+    for name in names:
+        what, _, racks = name.rpartition("-")
+        algorithm = what.partition("-")[2]
+        yield _correlation(name, algorithm, int(racks)) if algorithm else _compare(name, what, int(racks))
+
+
+def _compare(name: str, what: str, racks: int) -> Compared:
+    asked, cluster = WORKLOADS[what], beds.cluster(racks)
+    chosen, worst = cost.extremes(asked.algorithm, cluster, asked.size_bytes)
+    orders = {"given": tuple(range(beds.HOSTS)), "chosen": chosen, "worst": worst}
+    draws = random.Random(SEED)  # noqa: S311  # an example, not a secret
+    for at in range(RANDOM_ORDERS):
+        orders[f"random {at + 1}"] = tuple(draws.sample(range(beds.HOSTS), beds.HOSTS))
+    listed = list(orders.values())
+    run = by_mpi if asked.program == "mpi" else by_ranks
+    times_s = run(cluster, asked, listed)
+    by_order = dict(zip(orders, times_s, strict=True))
+    medians_s = {order: statistics.median(each) for order, each in by_order.items()}
+    costs_s = cost.costs_s(asked.algorithm, cluster, np.array(listed), asked.size_bytes)
+    return Compared(
+        name=name,
+        what=f"{asked.what}, {racks} racks of {beds.HOSTS // racks}",
+        racks=racks,
+        orders=orders,
+        costs_s=dict(zip(orders, map(float, costs_s), strict=True)),
+        times_s=medians_s,
+        all_times_s=by_order,
+        value=medians_s[asked.against] / medians_s["chosen"],
+        bar=asked.bar,
+    )
+
+
+def _correlation(name: str, algorithm: str, racks: int) -> Correlated:
+    cluster = beds.cluster(racks)
+    draws = random.Random(SEED)  # noqa: S311  # an example, not a secret
+    orders = [tuple(draws.sample(range(beds.HOSTS), beds.HOSTS)) for _ in range(CORRELATED_ORDERS)]
+    asked = Workload(
+        what="",
+        program=algorithm,
+        algorithm=algorithm,
+        size_bytes=64 * KILOBYTE,
+        calls=10,
+        turns=2,
+        against="",
+        bar=0.9,
+    )
+    times_s = [statistics.median(each) for each in by_ranks(cluster, asked, orders)]
+    program = native_program(algorithm, len(cluster.hosts), asked.size_bytes)
+    costs_s = program_cost.costs_s(str(program), cluster, np.array(orders), FLOAT_BYTES)
+    return Correlated(
+        name=name,
+        what=f"{algorithm}, 64 KiB: Spearman of cost and time, {CORRELATED_ORDERS} random orders, {racks} racks",
+        racks=racks,
+        costs_s=list(map(float, costs_s)),
+        times_s=times_s,
+        value=spearman(costs_s, times_s),
+        bar=asked.bar,
+    )
+
+
+def spearman(one: Any, other: Any) -> float:
+    """Correlation of ranks; equal values share the mean of theirs.
+
+    >>> round(spearman([1.0, 2.0, 3.0], [10.0, 30.0, 20.0]), 3)
+    0.5
+    """
+    ranked = [_ranks(np.asarray(each, dtype=float)) for each in (one, other)]
+    return float(np.corrcoef(ranked[0], ranked[1])[0, 1])
+
+
+def _ranks(values: Any) -> Any:
+    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ends = np.cumsum(counts)
+    return (ends - (counts - 1) / 2)[places]
+
+
+def by_ranks(cluster: Cluster, asked: Workload, orders: Sequence[Sequence[int]]) -> list[list[float]]:
+    """By order, seconds of each turn."""
+    argv = [sys.executable, "-m", "hocket.bench.orders.rank", "--workload", asked.program]
+    argv += ["--orders", json.dumps(orders), "--turns", str(asked.turns), "--calls", str(asked.calls)]
+    argv += ["--size-bytes", str(asked.size_bytes)]
+    argv += ["--machines", ",".join(wiring.address(at) for at in range(len(cluster.hosts)))]
+    slots = [host.name for host in cluster.hosts]
+    times_s: list[list[float]] = in_bed(cluster, slots, argv)
+    return times_s
+
+
+def by_mpi(cluster: Cluster, asked: Workload, orders: Sequence[Sequence[int]]) -> list[list[float]]:
+    """By order, seconds of each turn, each of which starts `mpirun` anew."""
+    times_s: list[list[float]] = [[] for _ in orders]
+    with tempfile.TemporaryDirectory(prefix="hocket-bench-") as directory, open_bed(cluster) as bed:
+        if not bed.carries_any_program:
+            raise PeerError(f"these rows need network namespaces: {bed.remarks[0]}")
+        for _ in range(asked.turns):
+            for order, series in zip(orders, times_s, strict=True):
+                series.append(
+                    mpi.all_reduce_s(
+                        bed,
+                        [cluster.hosts[at].name for at in order],
+                        algorithm=asked.algorithm,
+                        size_bytes=asked.size_bytes,
+                        calls=asked.calls,
+                        scratch=Path(directory),
+                    )
+                )
+    return times_s
+
+
+def check(names: Sequence[str]) -> None:
+    """Raise UsageError for a row that there is not."""
+    unknown = next((name for name in names if name not in ROWS), None)
+    if unknown is not None:
+        raise UsageError(f"there is no row `{unknown}`\nhint: {', '.join(ROWS)}")

@@ -1,0 +1,274 @@
+"""`hocket order`: find the order of hosts in which collectives cost least, and hand it to a launcher."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from hocket.artefacts import files
+from hocket.artefacts.cluster import Cluster
+from hocket.errors import UsageError
+from hocket.launch import hosts as hosts_file
+from hocket.ordering import execute, matrix, topology
+from hocket.ordering.handover import FORMATS
+from hocket.ordering.handover.layout import layout_of
+from hocket.ordering.matrix import Matrix
+from hocket.ordering.solve import ALGORITHMS, Algorithm, Ordering, Request, solve
+
+PATH = click.Path(path_type=Path, dir_okay=False)
+HOSTS_SHOWN_MAX = 32
+
+
+def _word(_context: click.Context, _option: click.Parameter, text: str) -> str:
+    word = text.replace("-", "_")
+    if word not in ALGORITHMS:
+        known = ", ".join(each.replace("_", "-") for each in ALGORITHMS)
+        raise click.BadParameter(f"`{text}` is not one of {known}")
+    return word
+
+
+def _groups(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[int, ...]:
+    if text is None:
+        return ()
+    parts = text.split(",")
+    if not all(part.isascii() and part.isdigit() and 0 < int(part) < 1 << 31 for part in parts):
+        raise click.BadParameter(f"`{text}` is not a list of sizes such as 4,4")
+    return tuple(int(part) for part in parts)
+
+
+@click.command("order", context_settings={"allow_interspersed_args": True})
+@click.option("--matrix", "matrix_path", type=PATH, help="Latency of every pair, CSV, with or without names.")
+@click.option("--bandwidth", "bandwidth_path", type=PATH, help="With --matrix: bit/s of every pair, CSV.")
+@click.option(
+    "--unit", type=click.Choice(["s", "ms", "us"]), default="s", show_default=True, help="Of --matrix."
+)
+@click.option("--cluster", "cluster_path", type=PATH, help="Cluster that `hocket probe` measured.")
+@click.option(
+    "--topology", "topology_path", type=PATH, help="AWS instance topology (JSON) or SLURM's topology.conf."
+)
+@click.option("--hosts", "hosts_path", type=PATH, help="Hosts file: the given order, and slots.")
+@click.option("--skip-unreachable", is_flag=True, help="Leave out hosts that nobody reaches.")
+@click.option(
+    "--algorithm",
+    default="ring",
+    show_default=True,
+    callback=_word,
+    help="Of the collective; `auto`: the one that costs least, with its order.",
+)
+@click.option(
+    "--bytes", "size_bytes", type=float, default=0.0, help="Of each rank's buffer; default: latency alone."
+)
+@click.option("--base", type=click.IntRange(2, 1 << 16), default=4, show_default=True, help="Of bcube.")
+@click.option("--groups", callback=_groups, help="Sizes of two-level's groups, such as 4,4; default: found.")
+@click.option("--far-first", is_flag=True, help="Rounds begin between ranks far apart, as Hocket's own do.")
+@click.option(
+    "--seed", type=click.IntRange(0, (1 << 64) - 1), default=0, show_default=True, help="Of all chance."
+)
+@click.option(
+    "--restarts", type=click.IntRange(1, 10_000), default=4, show_default=True, help="Runs of the search."
+)
+@click.option(
+    "--effort", type=click.FloatRange(0, 1e6, min_open=True), default=1.0, show_default=True, help="Of a run."
+)
+@click.option(
+    "--time-limit",
+    "time_limit_s",
+    type=click.FloatRange(0, 1e9),
+    help="Stop after this many seconds with the best so far, which another run may not repeat.",
+)
+@click.option(
+    "--format", "form", type=click.Choice(list(FORMATS)), help="Print what this launcher takes, only."
+)
+@click.option("-o", "--output", type=PATH, help="With --format: write it here instead.")
+@click.option(
+    "--json", "json_path", type=click.Path(path_type=Path, allow_dash=True), help="Write all here; -: print."
+)
+@click.option("--exec", "executes", is_flag=True, help="Run a launcher with the order: --exec -- mpirun …")
+@click.argument("argv", nargs=-1, type=click.UNPROCESSED)
+def command(
+    *,
+    matrix_path: Path | None,
+    bandwidth_path: Path | None,
+    unit: str,
+    cluster_path: Path | None,
+    topology_path: Path | None,
+    hosts_path: Path | None,
+    skip_unreachable: bool,
+    algorithm: Algorithm,
+    size_bytes: float,
+    base: int,
+    groups: tuple[int, ...],
+    far_first: bool,
+    seed: int,
+    restarts: int,
+    effort: float,
+    time_limit_s: float | None,
+    form: str | None,
+    output: Path | None,
+    json_path: Path | None,
+    executes: bool,
+    argv: tuple[str, ...],
+) -> None:
+    """Order hosts so that a collective between them takes least time, by latency and bandwidth of every pair.
+
+    Example: hocket order --cluster cluster.toml --algorithm ring --format openmpi-rankfile -o rankfile
+    """
+    if executes != bool(argv):
+        raise click.UsageError(
+            "a command comes behind --exec --" if executes else f"what is `{argv[0]}`? see --exec"
+        )
+    if output is not None and form is None:
+        raise click.UsageError("-o is for what --format says; --json FILE writes all")
+    given = _given(
+        matrix_path=matrix_path,
+        bandwidth_path=bandwidth_path,
+        unit=unit,
+        cluster_path=cluster_path,
+        topology_path=topology_path,
+        hosts_path=hosts_path,
+        skip=skip_unreachable,
+    )
+    request = Request(
+        algorithm=algorithm,
+        size_bytes=size_bytes,
+        base=base,
+        groups=groups,
+        far_first=far_first,
+        seed=seed,
+        restarts=restarts,
+        effort=effort,
+        time_limit_s=time_limit_s,
+    )
+    found = _solve(given, request)
+    encoded = _json(found)
+    quiet = form is not None or executes or json_path == Path("-")
+    if json_path is not None and json_path != Path("-"):
+        _write(json_path, encoded)
+    if json_path == Path("-"):
+        click.echo(encoded, nl=False)
+    if form is not None:
+        text = FORMATS[form](layout_of(found))
+        if output is not None:
+            _write(output, text)
+        else:
+            click.echo(text, nl=False)
+    if not quiet:
+        _print(found, list(given.hosts))
+    for note in found.notes if quiet else ():
+        click.echo(f"note: {note}", err=True)
+    if executes:
+        sys.exit(execute.run(layout_of(found), argv))
+
+
+def _given(
+    *,
+    matrix_path: Path | None,
+    bandwidth_path: Path | None,
+    unit: str,
+    cluster_path: Path | None,
+    topology_path: Path | None,
+    hosts_path: Path | None,
+    skip: bool,
+) -> Matrix:
+    if sum(path is not None for path in (matrix_path, cluster_path, topology_path)) != 1:
+        raise click.UsageError("one of --matrix, --cluster and --topology says what the network is like")
+    if bandwidth_path is not None and matrix_path is None:
+        raise click.UsageError("--bandwidth is for --matrix; a cluster has its own")
+    listed = hosts_file.read(hosts_path) if hosts_path else None
+    names = [host.name for host in listed] if listed else None
+    if cluster_path is not None:
+        if listed:
+            raise click.UsageError("--hosts is for --matrix and --topology; a cluster has its own hosts")
+        return matrix.of_cluster(files.read(cluster_path, Cluster))
+    if topology_path is not None:
+        found = topology.read(topology_path, names)
+    elif matrix_path is not None:
+        found = matrix.read_csv(
+            matrix_path, bandwidth=bandwidth_path, unit=unit, hosts=names, skip_unreachable=skip
+        )
+    slots = {host.name: host.slots for host in listed or ()}
+    return Matrix(
+        hosts=found.hosts,
+        latency_s=found.latency_s,
+        s_per_byte=found.s_per_byte,
+        slots=tuple(slots.get(host, 1) for host in found.hosts),
+        left_out=found.left_out,
+        notes=found.notes,
+    )
+
+
+def _solve(given: Matrix, request: Request) -> Ordering:
+    """With a progress bar on standard error, which goes away."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(f"{len(given.hosts)} hosts", total=None)
+
+        def progress(done: int, total: int, what: str) -> None:
+            title = f"{len(given.hosts)} hosts, {what.replace('_', '-')}"
+            bar.update(task, completed=done, total=total or None, description=title)
+
+        return solve(given, request, progress)
+
+
+def _json(found: Ordering) -> str:
+    tree = msgspec.to_builtins(found)
+    tree["gap"] = found.gap if found.bound_s > 0 else None
+    return msgspec.json.format(msgspec.json.encode(tree), indent=2).decode() + "\n"
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}") from None
+
+
+def _print(found: Ordering, given: list[str]) -> None:
+    console = Console()
+    title = found.algorithm.replace("_", "-")
+    if found.groups:
+        title += " of " + ", ".join(map(str, found.groups))
+    table = Table("", "time", title=f"{title}, {len(found.hosts)} hosts", title_justify="left")
+    table.add_row("given order", _seconds(found.given_s))
+    table.add_row("this order", _seconds(found.cost_s))
+    table.add_row("no order takes less than", _seconds(found.bound_s))
+    console.print(table)
+    if found.considered:
+        others = Table("algorithm", "groups", "time in its best order")
+        for each in found.considered:
+            sizes = f"{len(each.groups)} of {min(each.groups)} to {max(each.groups)}" if each.groups else ""
+            others.add_row(each.algorithm.replace("_", "-"), sizes, _seconds(each.cost_s))
+        console.print(others)
+    shown = " ".join(found.hosts[:HOSTS_SHOWN_MAX])
+    more = len(found.hosts) - HOSTS_SHOWN_MAX
+    console.print(shown + (f" and {more} more" if more > 0 else ""), highlight=False, soft_wrap=True)
+    if list(found.hosts) == given:
+        console.print("The given order stays: no better one was found.")
+    elif found.given_s > 0:
+        console.print(
+            f"{found.given_s / max(found.cost_s, 1e-300):.2f} times faster than the given order.",
+            highlight=False,
+        )
+    if found.proven:
+        console.print("No order is better.")
+    else:
+        said = f"within {found.gap * 100:.1f} %" if found.bound_s > 0 else "not bounded"
+        console.print(f"Gap to the bound: {said}.", highlight=False)
+    if not found.complete:
+        console.print("The time limit ended the search.")
+    for note in found.notes:
+        console.print(f"note: {note}", highlight=False, soft_wrap=True)
+
+
+def _seconds(time_s: float) -> str:
+    for unit, scale in (("s", 1.0), ("ms", 1e3)):
+        if time_s * scale >= 1:
+            return f"{time_s * scale:.3f} {unit}"
+    return f"{time_s * 1e6:.2f} µs"

@@ -1,0 +1,18 @@
+"""Arrow, which holds traces in columns: loaded when it is needed, with a clear word when it is not there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hocket.errors import UsageError
+
+
+def arrow() -> Any:
+    """The module `pyarrow`. Raises UsageError when it is not installed."""
+    try:
+        import pyarrow  # noqa: PLC0415  # an optional dependency
+    except ImportError:
+        raise UsageError(
+            'traces in columns need pyarrow\nhint: pip install "hocket[traces]", or pip install pyarrow'
+        ) from None
+    return pyarrow

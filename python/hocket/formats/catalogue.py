@@ -1,0 +1,234 @@
+"""The formats that traces are converted between, what each loses, and the one function that converts.
+
+Adding a format is a file beside this one and an entry here. Two things travel between formats: messages of DLC, batch by batch, and
+Hocket's own records. What leads from one to the other is `dlc_native`.
+"""
+
+from __future__ import annotations
+
+import gzip
+import importlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hocket.artefacts import trace as artefact
+from hocket.artefacts.trace import Recording, Trace
+from hocket.errors import ArtefactError, UsageError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from hocket.formats.dlc import Header, Reader
+
+
+@dataclass(frozen=True)
+class Format:
+    """What can be done with a format, and what a trace loses on the way; None where that way does not exist."""
+
+    name: str
+    title: str
+    suffixes: tuple[str, ...] = ()
+    reading: str | None = None
+    """What reading it leaves behind; empty: nothing."""
+    from_records: str | None = None
+    """What Hocket's records lose when they are written in it."""
+    from_dlc: str | None = None
+    """What DLC's messages lose when they are written in it."""
+
+
+BY_RECORDS = "what a record waits for, dispatch numbers, set-up records, the header's text"
+
+FORMATS = {
+    each.name: each
+    for each in (
+        Format(
+            "dlc", "SketchDLC's text, one file per node", (".txt",), "",
+            "single messages (a push and a pull per bucket, peer and iteration are left), computation, nanoseconds, names", "",
+        ),
+        Format("native", "Hocket's trace directory", (), "", "what scripts logged, counts of dropped records", BY_RECORDS),
+        Format("parquet", "Parquet, a row per record", (".parquet", ".pq"), "",
+               "what scripts logged, counts of dropped records", ""),
+        Format("chrome", "Chrome's JSON for ui.perfetto.dev", (".json",), None,
+               "plan, cluster and profile, what scripts logged", BY_RECORDS),
+        Format(
+            "chakra", "Chakra execution traces, NAME.RANK.et", (".et",),
+            "dependencies, tensors and attributes of nodes",
+            "messages, waiting, threads: a program is an all-reduce of its bytes, computation the time before its launch",
+            f"{BY_RECORDS}; messages: a key of an iteration is an all-reduce of its largest message",
+        ),
+        Format("kineto", "PyTorch profiler JSON, a file or a directory of all ranks'", (),
+               "CPU ops, names of kernels, memory, stacks; clocks of ranks stay as they were recorded, not aligned"),
+        Format("goal", "GOAL text for LogGOPSim", (".goal",), None,
+               "programs, iterations, waiting: dependencies of messages are inferred from times", BY_RECORDS),
+    )
+}  # fmt: skip
+"""By name."""
+
+WRITABLE = tuple(name for name, each in FORMATS.items() if each.from_records is not None)
+READABLE = tuple(name for name, each in FORMATS.items() if each.reading is not None)
+
+
+@dataclass(frozen=True)
+class Messages:
+    """A DLC trace: its header, and batches that can be had once. `reader` knows what was malformed."""
+
+    header: Header
+    batches: Iterable[pa.RecordBatch]
+    reader: Reader | None = None
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What a path holds: a DLC trace or Hocket's records, and what is to be said of it."""
+
+    form: str
+    content: Messages | Trace | Recording
+    said: tuple[str, ...] = ()
+
+
+def recognise(path: Path) -> str:
+    """The format of what lies at a path. Raises ArtefactError when there is nothing, UsageError when it is of none that is read."""
+    if path.is_dir():
+        return "native" if (path / artefact.RUN_FILE).exists() else "kineto"
+    try:
+        with path.open("rb") as file:
+            start = file.read(16)
+    except OSError as error:
+        raise ArtefactError(f"{path} cannot be read: {error.strerror}") from None
+    if start.startswith(b"PAR1"):
+        return "parquet"
+    if path.suffix == ".et":
+        return "chakra"
+    if start.startswith(b"\x1f\x8b"):
+        try:
+            with gzip.open(path) as file:
+                start = file.read(16)
+        except (OSError, EOFError) as error:
+            raise ArtefactError(f"{path} cannot be read: {error}") from None
+    if start.lstrip().startswith(b"{"):
+        return "kineto"
+    if start.startswith(b"==") or path.suffix == ".txt":
+        return "dlc"
+    raise UsageError(f"{path} is of no format that is read\nhint: there are {', '.join(READABLE)}")
+
+
+def open_trace(path: Path, *, strict: bool = False) -> Opened:
+    """Open a trace of any format that is read. `strict` refuses malformed records and files that end too early.
+
+    Raises ArtefactError as the format's reader, UsageError when the format is unknown.
+    """
+    form = recognise(path)
+    if form == "native":
+        return Opened(form, _whole(artefact.read(path), strict=strict))
+    if form == "dlc":
+        from hocket.formats import dlc  # noqa: PLC0415  # needs pyarrow
+
+        reader = dlc.Reader(path, strict=strict)
+        return Opened(form, Messages(reader.header, reader.batches(), reader))
+    if form == "parquet":
+        from hocket.formats import parquet  # noqa: PLC0415  # needs pyarrow
+
+        file = parquet.Reader(path)
+        if file.dlc_header is None:
+            return Opened(form, file.recording())
+        return Opened(form, Messages(file.dlc_header, file.batches()))
+    module = importlib.import_module("hocket.formats." + {"chakra": "chakra_native"}.get(form, form))
+    recording, said = module.read(path)
+    if strict and said:
+        raise ArtefactError(f"{said[0]}\nhint: without `--strict` it is read as far as it is known")
+    return Opened(form, recording, tuple(said))
+
+
+def form_of(output: Path) -> str:
+    """The format that a path's name asks for. Raises UsageError when it asks for none, or for one that is not written."""
+    for each in FORMATS.values():
+        if each.name in WRITABLE and output.name.endswith(each.suffixes or ("/",)):
+            return each.name
+    if not output.suffix:
+        return "native"
+    raise UsageError(
+        f"the name {output} does not say its format\nhint: give `--to` one of {', '.join(WRITABLE)}"
+    )
+
+
+def losses(source: Opened, to: str) -> list[str]:
+    """What is lost on the way to another format: a phrase each."""
+    reading = FORMATS[source.form].reading
+    writing = FORMATS[to].from_dlc if isinstance(source.content, Messages) else FORMATS[to].from_records
+    if source.form == to and isinstance(source.content, Messages):
+        writing = ""
+    return [each for each in (reading, writing) if each]
+
+
+def complaints(source: Opened, path: Path) -> list[str]:
+    """What is not whole or not known of a trace, once it was read: a sentence each."""
+    reader = source.content.reader if isinstance(source.content, Messages) else None
+    return [*source.said, *(reader.wholeness.sentences(path) if reader else [])]
+
+
+def convert(source: Opened, output: Path, to: str) -> int:
+    """Write what was opened in another format; the number of records, slices or nodes written.
+
+    Raises ArtefactError when it cannot be read on or written, UsageError when the format is not written.
+    """
+    if to not in WRITABLE:
+        raise UsageError(f"format `{to}` is not written")
+    if isinstance(source.content, Messages):
+        return _from_dlc(source.content, output, to)
+    return _from_native(source.content, output, to)
+
+
+def _from_dlc(messages: Messages, output: Path, to: str) -> int:
+    from hocket.formats import dlc, dlc_native, parquet  # noqa: PLC0415  # need pyarrow
+
+    if to == "dlc":
+        return dlc.write(output, messages.header, messages.batches)
+    if to == "parquet":
+        return parquet.write(output, dlc.table_schema(messages.header), messages.batches)
+    return _from_native(dlc_native.to_native(messages.header, messages.batches), output, to)
+
+
+def _from_native(trace: Trace | Recording, output: Path, to: str) -> int:
+    if to == "native":
+        recording = Recording(trace.run, tuple(trace.records(rank) for rank in range(trace.run.world)))
+        artefact.write(output, recording)
+        return sum(len(records) for records in recording.ranks)
+    if to == "parquet":
+        from hocket.formats import parquet  # noqa: PLC0415  # needs pyarrow
+
+        return parquet.write_native(output, trace)
+    if to == "dlc":
+        from hocket.formats import dlc, dlc_native  # noqa: PLC0415  # need pyarrow
+
+        try:
+            output.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ArtefactError(
+                f"{output} cannot be made: {error.strerror}\nhint: a run of all ranks is a directory"
+            ) from None
+        files = dlc_native.to_dlc(trace)
+        return sum(
+            dlc.write(output / f"worker{rank}.txt", header, batches) for rank, header, batches in files
+        )
+    module: Any = importlib.import_module("hocket.formats." + {"chakra": "chakra_native"}.get(to, to))
+    return int(module.write(trace, output))
+
+
+def _whole(trace: Trace, *, strict: bool) -> Trace:
+    """Raises ArtefactError for a trace that is not whole, when that is asked for."""
+    for rank in range(trace.run.world) if strict else ():
+        own = trace.rank_records(rank)
+        if own.missing or own.truncated or own.dropped:
+            what = (
+                "has no file"
+                if own.missing
+                else "has a truncated file"
+                if own.truncated
+                else f"dropped {own.dropped} records"
+            )
+            raise ArtefactError(
+                f"{trace.directory}: rank {rank} {what}\nhint: without `--strict` the rest is read"
+            )
+    return trace

@@ -1,0 +1,272 @@
+"""PyTorch profiler traces (Kineto JSON): collectives of NCCL with their process group, kernels and steps as Hocket's records.
+
+A file is one rank's; a directory has those of a job. A collective's kernel runs from when its own rank is there until all are, so
+its duration on the rank that came last, the shortest, is the transfer; what is longer on others is waiting: `ready` to `start` of
+the record. That needs every rank's file. Metadata that is missing is reported, never guessed.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from hocket.artefacts.trace import FIELDS, NO_PEER, Kind, LoadedProgram, Recording, RunInfo
+from hocket.errors import ArtefactError
+
+FILE_BYTES_MAX = 8 << 30
+"""Of a decompressed file."""
+
+DTYPE_BYTES = {
+    "Float": 4, "Double": 8, "Half": 2, "BFloat16": 2, "Long": 8, "Int": 4, "Short": 2, "Char": 1, "Byte": 1, "Bool": 1,
+    "Float8_e4m3fn": 1, "Float8_e5m2": 1, "ComplexFloat": 8, "ComplexDouble": 16,
+}  # fmt: skip
+"""PyTorch's names of element types."""
+
+STEP = re.compile(r"ProfilerStep#(\d+)")
+NCCL = re.compile(r"^nccl")
+
+
+@dataclass(frozen=True)
+class Collective:
+    """One kernel of NCCL; what its metadata does not say is None. Times in nanoseconds."""
+
+    name: str
+    start_ns: int
+    end_ns: int
+    stream: int
+    step: int | None
+    elements: int | None = None
+    dtype: str | None = None
+    group: str | None = None
+    ranks: tuple[int, ...] | None = None
+    transfer_ns: int | None = None
+    """The shortest duration of it on any rank; None: not every rank's is known."""
+
+    @property
+    def bytes(self) -> int | None:
+        """Of a rank's input."""
+        size = DTYPE_BYTES.get(self.dtype or "")
+        return None if size is None or self.elements is None else size * self.elements
+
+
+@dataclass
+class RankProfile:
+    """One rank's file."""
+
+    path: Path
+    rank: int | None
+    world: int | None
+    collectives: list[Collective] = field(default_factory=list)
+    steps: list[tuple[int, int, int]] = field(default_factory=list)
+    """Number, start and end, nanoseconds."""
+    kernels: list[tuple[int, int, int]] = field(default_factory=list)
+    """Others than of NCCL: start, end, stream."""
+
+
+def read(path: Path) -> tuple[Recording, list[str]]:
+    """The trace of a file or of all `*.json` and `*.json.gz` in a directory, and a sentence for each thing that is not known.
+
+    Raises ArtefactError: a file cannot be read or is no profiler trace, two are of the same rank.
+    """
+    ranks, said = profiles(path)
+    world = max([1, *(each.world or 0 for each in ranks), *(1 + (each.rank or 0) for each in ranks)])
+    by_rank: dict[int, RankProfile] = {}
+    for each in ranks:
+        rank = each.rank if each.rank is not None else 0
+        if rank in by_rank:
+            raise ArtefactError(f"{each.path} and {by_rank[rank].path} are both of rank {rank}")
+        by_rank[rank] = each
+    programs: dict[tuple[Any, ...], int] = {}
+    sizes: dict[int, int] = {}
+    records = []
+    for rank in range(world):
+        records.append(
+            _records(by_rank[rank], programs, sizes) if rank in by_rank else np.empty(0, list(FIELDS))
+        )
+    loaded = [LoadedProgram(program=0, label="kernels")]
+    for key, number in programs.items():
+        loaded.append(LoadedProgram(program=number, label=_label(key), bytes=sizes.get(number, 0)))
+    hosts = tuple(f"rank {rank}" for rank in range(world))
+    run = RunInfo(world=world, hosts=hosts, script=path.name, programs=tuple(loaded))
+    return Recording(run, tuple(records)), said
+
+
+def profiles(path: Path) -> tuple[list[RankProfile], list[str]]:
+    """Each rank's collectives with their transfer times, and what is not known; as `read`."""
+    paths = sorted([*path.glob("*.json"), *path.glob("*.json.gz")]) if path.is_dir() else [path]
+    if not paths:
+        raise ArtefactError(f"{path} has no *.json or *.json.gz")
+    ranks = [_profile(each) for each in paths]
+    said = [sentence for each in ranks for sentence in _unknown(each)]
+    missing = max((each.world or 0 for each in ranks), default=0) - len(ranks)
+    if missing > 0:
+        said.append(
+            f"{path}: {missing} ranks' files are not there: a collective's duration is transfer and waiting in one, since only the "
+            "shortest over all ranks is transfer"
+        )
+    else:
+        said += _split(ranks)
+    return ranks, said
+
+
+def _profile(path: Path) -> RankProfile:
+    tree = _load(path)
+    events = tree.get("traceEvents")
+    if not isinstance(events, list):
+        raise ArtefactError(f"{path} is no profiler trace: it has no `traceEvents`")
+    about = tree.get("distributedInfo")
+    about = about if isinstance(about, dict) else {}
+    profile = RankProfile(path, _whole(about.get("rank")), _whole(about.get("world_size")))
+    base_ns = _whole(tree.get("baseTimeNanoseconds")) or 0
+    kernels = []
+    for event in events:
+        if not isinstance(event, dict) or event.get("ph") != "X":
+            continue
+        times = event.get("ts"), event.get("dur")
+        if not all(isinstance(each, int | float) for each in times):
+            continue
+        start_ns = base_ns + round(times[0] * 1000)  # type: ignore[operator]  # checked above
+        end_ns = start_ns + max(0, round(times[1] * 1000))  # type: ignore[operator]
+        name, kind = str(event.get("name", "")), event.get("cat")
+        step = STEP.match(name)
+        if step and kind == "user_annotation":
+            profile.steps.append((int(step[1]), start_ns, end_ns))
+        elif kind == "kernel":
+            kernels.append((name, start_ns, end_ns, event))
+    profile.steps.sort(key=lambda step: step[1])
+    for name, start_ns, end_ns, event in kernels:
+        given = event.get("args")
+        args: dict[str, Any] = given if isinstance(given, dict) else {}
+        stream = _whole(args.get("stream")) or 0
+        if NCCL.match(name):
+            profile.collectives.append(_collective(name, (start_ns, end_ns), stream, args, profile.steps))
+        else:
+            profile.kernels.append((start_ns, end_ns, stream))
+    profile.collectives.sort(key=lambda each: each.start_ns)
+    return profile
+
+
+def _load(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as raw:
+            packed = raw.read(2) == b"\x1f\x8b"
+        with gzip.open(path) if packed else path.open("rb") as file:
+            data = file.read(FILE_BYTES_MAX + 1)
+        if len(data) > FILE_BYTES_MAX:
+            raise ArtefactError(f"{path} has more than {FILE_BYTES_MAX} bytes")
+        tree = msgspec.json.decode(data)
+    except (OSError, EOFError) as error:
+        raise ArtefactError(f"{path} cannot be read: {error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ArtefactError(f"{path} is no JSON, or damaged: {error}") from None
+    if not isinstance(tree, dict):
+        raise ArtefactError(f"{path} is no profiler trace: it is no JSON object")
+    return tree
+
+
+def _collective(
+    name: str, span: tuple[int, int], stream: int, args: dict[str, Any], steps: list[tuple[int, int, int]]
+) -> Collective:
+    ranks = re.findall(r"\d+", str(args.get("Process Group Ranks", "")))
+    group, dtype = args.get("Process Group Name"), args.get("dtype")
+    what = args.get("Collective name")
+    inside = [number for number, start, end in steps if start <= span[0] < end]
+    return Collective(
+        name=what if isinstance(what, str) else name.partition("(")[0],
+        start_ns=span[0],
+        end_ns=span[1],
+        stream=stream,
+        step=inside[0] if inside else None,
+        elements=_whole(args.get("In msg nelems")),
+        dtype=dtype if isinstance(dtype, str) else None,
+        group=group if isinstance(group, str) else None,
+        ranks=tuple(map(int, ranks)) or None,
+    )
+
+
+def _unknown(profile: RankProfile) -> list[str]:
+    """What the file does not say."""
+    path, said = profile.path, []
+    if profile.rank is None or profile.world is None:
+        said.append(
+            f"{path}: no `distributedInfo`: its rank and the world's size are not known, rank 0 is shown"
+        )
+    count = len(profile.collectives)
+    if not count:
+        said.append(f"{path}: no kernel's name begins with `nccl`: no communication on a GPU is in it")
+    for what, known in (
+        ("size", [each.bytes is not None for each in profile.collectives]),
+        ("process group", [None not in (each.group, each.ranks) for each in profile.collectives]),
+        ("step", [each.step is not None for each in profile.collectives]),
+    ):
+        bare = known.count(False)
+        if bare:
+            said.append(f"{path}: {bare} of {count} collectives carry no {what}")
+    return said
+
+
+def _split(ranks: list[RankProfile]) -> list[str]:
+    """Give each collective its transfer time: the n-th of a group on one rank is the n-th on all."""
+    durations: dict[tuple[Any, ...], list[tuple[int, int, int]]] = defaultdict(list)
+    for index, profile in enumerate(ranks):
+        turns: dict[Any, int] = defaultdict(int)
+        for position, each in enumerate(profile.collectives):
+            key = (each.group, each.ranks)
+            durations[*key, turns[key]].append((each.end_ns - each.start_ns, index, position))
+            turns[key] += 1
+    unmatched = 0
+    for (_, members, _), found in durations.items():
+        if (
+            members is None
+            or len(found) != len(members)
+            or len({ranks[i].collectives[p].name for _, i, p in found}) > 1
+        ):
+            unmatched += len(found)
+            continue
+        shortest = min(found)[0]
+        for _, index, position in found:
+            ranks[index].collectives[position] = replace(
+                ranks[index].collectives[position], transfer_ns=shortest
+            )
+    return [
+        f"{unmatched} collectives were not found on every rank of their group: their waiting is not told apart"
+    ] * bool(unmatched)
+
+
+def _records(profile: RankProfile, programs: dict[tuple[Any, ...], int], sizes: dict[int, int]) -> Any:
+    """Collectives, kernels and steps by end; a program is a collective of that size at that place of the step."""
+    rows: list[tuple[int, ...]] = []
+    turns: dict[tuple[Any, ...], int] = defaultdict(int)
+    for each in profile.collectives:
+        kind = (each.name, each.elements, each.dtype, each.group)
+        turn = turns[each.step, kind]
+        turns[each.step, kind] += 1
+        program = programs.setdefault((*kind, turn), 1 + len(programs))
+        sizes[program] = each.bytes or 0
+        start_ns = each.start_ns if each.transfer_ns is None else each.end_ns - each.transfer_ns
+        head = (each.start_ns, start_ns, each.end_ns, each.bytes or 0, program, each.step or 0)
+        rows.append((*head, 0, NO_PEER, Kind.INSTANCE, 0, each.stream, 0))
+    for start, end, stream in profile.kernels:
+        rows.append((start, start, end, 0, 0, 0, 0, NO_PEER, Kind.APPLY, 0, stream, 0))
+    for number, start, end in profile.steps:
+        rows.append((start, start, end, 0, 0, number, 0, NO_PEER, Kind.STEP, 0, 0, 0))
+    return np.array(sorted(rows, key=lambda row: row[2]), list(FIELDS))
+
+
+def _label(key: tuple[Any, ...]) -> str:
+    name, elements, dtype, group, turn = key
+    size = "size unknown" if elements is None else f"{elements} {dtype or '?'}"
+    return f"{name} {size}, group {group if group is not None else 'unknown'}" + (
+        f", {turn + 1}" if turn else ""
+    )
+
+
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None

@@ -1,0 +1,89 @@
+"""The process of the switch: opens a TAP device in the namespace of each host, then carries frames until its input ends.
+
+Its first line of input is an `Order`; it answers `ready`, and from then on every byte by a line of counters. Devices are not
+persistent: they are gone when this process is, however it ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import os
+import struct
+import sys
+
+import msgspec
+
+from hocket import _native
+from hocket.errors import Error, TestbedError
+from hocket.launch.testbed.switched import INTERFACE, Order
+
+CLONE_DEVICE = "/dev/net/tun"
+# From <linux/if_tun.h>.
+TUNSETIFF, TUNSETOFFLOAD = 0x4004_54CA, 0x4004_54D0
+IFF_TAP, IFF_NO_PI, IFF_VNET_HDR = 0x0002, 0x1000, 0x4000
+TUN_F_CSUM, TUN_F_TSO4, TUN_F_TSO6 = 0x01, 0x02, 0x04
+CLONE_NEWNET = 0x4000_0000
+
+PRIORITY = -15
+"""Before the programs on the hosts, which share the cores with it: a real switch does not wait for them."""
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def open_tap(pid: int, *, batches: bool) -> int:
+    """A descriptor of a new device in the network namespace of a process, which this thread is then in."""
+    namespace = f"/proc/{pid}/ns/net"
+    try:
+        entered = os.open(namespace, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise TestbedError(f"the host's namespace {namespace} is not there: {error.strerror}") from None
+    try:
+        if libc.setns(entered, CLONE_NEWNET) != 0:
+            raise TestbedError(
+                f"the host's namespace {namespace} cannot be entered: {os.strerror(ctypes.get_errno())}"
+            )
+    finally:
+        os.close(entered)
+    try:
+        tap = os.open(CLONE_DEVICE, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise TestbedError(
+            f"{CLONE_DEVICE} cannot be opened, and latency, jitter and loss need it: {error.strerror}\n"
+            "hint: load the kernel's module `tun`, and let this user or container use the device"
+        ) from None
+    try:
+        request = struct.pack("16sH22x", INTERFACE.encode(), IFF_TAP | IFF_NO_PI | IFF_VNET_HDR)
+        fcntl.ioctl(tap, TUNSETIFF, request)
+        fcntl.ioctl(tap, TUNSETOFFLOAD, TUN_F_CSUM | (TUN_F_TSO4 | TUN_F_TSO6 if batches else 0))
+    except OSError as error:
+        os.close(tap)
+        raise TestbedError(f"{CLONE_DEVICE} gives no network device: {error.strerror}") from None
+    return tap
+
+
+def main() -> None:
+    """Until the input ends."""
+    order = msgspec.json.decode(sys.stdin.buffer.readline(), type=Order)
+    taps = [open_tap(pid, batches=order.batches) for pid in order.pids]
+    with contextlib.suppress(OSError):  # it may not, in a container: then it is a program among others
+        os.setpriority(os.PRIO_PROCESS, 0, PRIORITY)
+    os.write(1, b"ready\n")
+    _native.run_switch(
+        taps,
+        links=order.links,
+        ways=order.ways,
+        queue_s=order.queue_s,
+        reorder=order.reorder,
+        seed=order.seed,
+        control=0,
+        answers=1,
+    )
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except Error as error:
+        sys.exit(str(error))

@@ -1,0 +1,88 @@
+"""What a cluster looks like to the switch in user space: pure functions from a cluster to its order and to lines of `ip` and `tc`.
+
+A host's own link out is limited by the kernel in the host's namespace, as without the switch, so that programs meet a full
+link as they do on a real machine. The switch does the rest: what befalls the packet, both trunks, the link into the host.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.ways import Way
+from hocket.errors import TestbedError
+from hocket.launch.testbed import wiring
+
+INTERFACE = "eth0"
+MAC_PREFIX = "02:68:6b:00"
+"""The switch reads the index of the host from the two bytes that follow."""
+
+
+class Order(Struct, frozen=True, kw_only=True):
+    """`links`: byte/s, None unlimited; `ways[source * hosts + destination]`: links crossed, latency, jitter, loss.
+
+    `batches`: whether hosts may hand over batches of segments. Loss is of packets, so not where any is lost.
+    """
+
+    pids: tuple[int, ...]
+    links: tuple[float | None, ...]
+    ways: tuple[tuple[tuple[int, ...], float, float, float], ...]
+    queue_s: float
+    reorder: bool
+    seed: int
+    batches: bool
+
+
+def order(cluster: Cluster, ways: tuple[tuple[Way, ...], ...], pids: list[int]) -> Order:
+    """For hosts that live in the network namespaces of these processes."""
+    names = wiring.rack_names(cluster)
+    uplinks = {rack.name: rack.uplink_bit_per_s for rack in cluster.racks}
+    count = len(cluster.hosts)
+    links: list[float | None] = [host.bandwidth_bit_per_s / 8 for host in cluster.hosts]
+    for name in names:
+        rate = uplinks.get(name)
+        links += [None if rate is None else rate / 8] * 2
+    found = []
+    for a, source in enumerate(cluster.hosts):
+        for b, destination in enumerate(cluster.hosts):
+            crossed: tuple[int, ...] = (b,)
+            if source.rack != destination.rack:
+                out, _ = trunk_links(count, names.index(source.rack))
+                _, back = trunk_links(count, names.index(destination.rack))
+                crossed = (out, back, b)
+            way = ways[a][b]
+            found.append((crossed, way.latency_s, way.jitter_s, way.loss))
+    return Order(
+        pids=tuple(pids),
+        links=tuple(links),
+        ways=tuple(found),
+        queue_s=wiring.QUEUE_MS / 1000,
+        reorder=bool(cluster.reorder),
+        seed=cluster.seed or 0,
+        batches=all(way.loss == 0 for row in ways for way in row),
+    )
+
+
+def trunk_links(hosts: int, rack: int) -> tuple[int, int]:
+    """Indices of the links of a rack's trunk, out and in: they follow those of the hosts."""
+    return hosts + 2 * rack, hosts + 2 * rack + 1
+
+
+def host_lines(cluster: Cluster) -> tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]:
+    """For each host, lines of `ip` and of `tc` that make its end of the switch its network."""
+    if len(cluster.hosts) > wiring.HOSTS_MAX:
+        raise TestbedError(f"{len(cluster.hosts)} hosts: a testbed has at most {wiring.HOSTS_MAX}")
+    return tuple(
+        (
+            (
+                f"link set {INTERFACE} address {MAC_PREFIX}:{index >> 8:02x}:{index & 0xFF:02x}",
+                # No packets that nobody sent: who draws which lot of loss would depend on when they come.
+                f"link set {INTERFACE} addrgenmode none",
+                f"addr add {wiring.address(index)}/16 dev {INTERFACE}",
+                f"link set {INTERFACE} up",
+                "link set lo up",
+            ),
+            (wiring.shape(INTERFACE, host.bandwidth_bit_per_s),),
+        )
+        for index, host in enumerate(cluster.hosts)
+    )

@@ -1,0 +1,101 @@
+"""Run a launcher with an order: its files are written beside each other, and the command is told of them.
+
+`{openmpi-rankfile}` and so on in an argument stand for files. Launchers that are known and named no file get their option:
+Open MPI, MPICH and its kin, srun, `hocket run`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from hocket.errors import UsageError
+from hocket.ordering.handover import FORMATS
+from hocket.ordering.handover.layout import Layout
+
+VERSION_TIMEOUT_S = 20.0
+"""Longest wait for a launcher to say which it is."""
+
+MPI = (
+    "mpirun",
+    "mpiexec",
+    "mpiexec.hydra",
+    "mpirun.openmpi",
+    "mpiexec.openmpi",
+    "mpirun.mpich",
+    "mpiexec.mpich",
+)
+
+
+def run(layout: Layout, argv: Sequence[str]) -> int:
+    """The command's exit code, 128 and the signal's number when it was killed; nothing is left behind.
+
+    Raises UsageError when the command is not there, or is a launcher that takes no order and names no file.
+    """
+    with tempfile.TemporaryDirectory(prefix="hocket-order-") as directory:
+        files = {name: Path(directory) / name for name in FORMATS}
+        for name, path in files.items():
+            path.write_text(FORMATS[name](layout))
+        command, added = told(argv, files)
+        try:
+            child = subprocess.Popen(command, env={**os.environ, **added})
+        except OSError as error:
+            raise UsageError(f"order: {command[0]} cannot be run: {error.strerror}") from None
+        handler = signal.signal(signal.SIGTERM, lambda *_: child.terminate())
+        try:
+            code = child.wait()
+        except KeyboardInterrupt:
+            code = child.wait()  # the terminal has told it as well
+        finally:
+            signal.signal(signal.SIGTERM, handler)
+        return code if code >= 0 else 128 - code
+
+
+def told(argv: Sequence[str], files: Mapping[str, Path]) -> tuple[list[str], dict[str, str]]:
+    """The command with its files, and what its environment gains.
+
+    >>> told(["lamboot", "{hosts}"], {"hosts": Path("/tmp/hosts")})
+    (['lamboot', '/tmp/hosts'], {})
+    """
+    command = [_filled(argument, files) for argument in argv]
+    if command != list(argv):
+        return command, {}
+    name = Path(argv[0]).name
+    if name == "srun":
+        return [argv[0], "--distribution=arbitrary", *argv[1:]], {"SLURM_HOSTFILE": str(files["slurm"])}
+    if name == "hocket" and argv[1:2] == ["run"]:
+        return [*argv[:2], "--hosts", str(files["hosts"]), *argv[2:]], {}
+    if name in MPI:
+        return [argv[0], *_mpi_options(argv[0], files), *argv[1:]], {}
+    raise UsageError(
+        f"order: {argv[0]} is no launcher that takes a list of hosts\n"
+        f"hint: name a file in its arguments, such as {{hosts}}; there are {', '.join(FORMATS)}"
+    )
+
+
+def _filled(argument: str, files: Mapping[str, Path]) -> str:
+    for name, path in files.items():
+        argument = argument.replace(f"{{{name}}}", str(path))
+    return argument
+
+
+def _mpi_options(launcher: str, files: Mapping[str, Path]) -> list[str]:
+    try:
+        said = subprocess.run(
+            [launcher, "--version"], capture_output=True, text=True, timeout=VERSION_TIMEOUT_S, check=False
+        ).stdout
+    except OSError as error:
+        raise UsageError(f"order: {launcher} cannot be run: {error.strerror}") from None
+    except subprocess.TimeoutExpired:
+        raise UsageError(f"order: {launcher} --version says nothing for {VERSION_TIMEOUT_S:.0f} s") from None
+    if "Open MPI" not in said and "OpenRTE" not in said:
+        return ["-f", str(files["mpich"])]
+    hostfile = ["--hostfile", str(files["openmpi-hostfile"])]
+    # Version 5 has no option of its own for rankfiles any more.
+    if "(Open MPI) 4" in said or "OpenRTE" in said:
+        return [*hostfile, "--rankfile", str(files["openmpi-rankfile"])]
+    return [*hostfile, "--map-by", f"rankfile:file={files['openmpi-rankfile']}"]

@@ -1,0 +1,14 @@
+"""A plain host list, as `hocket run --hosts` and many others read it: a host a line, its slots where it has several."""
+
+from __future__ import annotations
+
+from hocket.ordering.handover.layout import Layout
+
+
+def text(layout: Layout) -> str:
+    """The file.
+
+    >>> text(Layout((("b", 2), ("a", 1))))
+    'b slots=2\\na\\n'
+    """
+    return "".join(f"{host} slots={slots}\n" if slots > 1 else f"{host}\n" for host, slots in layout.hosts)

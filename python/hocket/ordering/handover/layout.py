@@ -1,0 +1,27 @@
+"""What a launcher needs to know of an order: hosts in the order of their ranks, and how many ranks each takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hocket.ordering.solve import Ordering
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Hosts with their slots; ranks fill the slots of the first host, then of the second."""
+
+    hosts: tuple[tuple[str, int], ...]
+
+    def ranks(self) -> list[tuple[str, int]]:
+        """By rank: its host, and its place among the ranks of that host.
+
+        >>> Layout((("b", 2), ("a", 1))).ranks()
+        [('b', 0), ('b', 1), ('a', 0)]
+        """
+        return [(host, local) for host, slots in self.hosts for local in range(slots)]
+
+
+def layout_of(ordering: Ordering) -> Layout:
+    """The hosts of an ordering."""
+    return Layout(tuple(zip(ordering.hosts, ordering.slots, strict=True)))

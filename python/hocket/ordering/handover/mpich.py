@@ -1,0 +1,18 @@
+"""MPICH's host file (Hydra; also Intel MPI and MVAPICH): `mpiexec -f FILE`.
+
+Format: "Hydra's host file" in https://github.com/pmodels/mpich/blob/main/doc/wiki/how_to/Using_the_Hydra_Process_Manager.md:
+`HOST:PROCESSES`, filled in the file's order.
+"""
+
+from __future__ import annotations
+
+from hocket.ordering.handover.layout import Layout
+
+
+def text(layout: Layout) -> str:
+    """The file.
+
+    >>> text(Layout((("b", 2), ("a", 1))))
+    'b:2\\na:1\\n'
+    """
+    return "".join(f"{host}:{slots}\n" for host, slots in layout.hosts)

@@ -1,0 +1,272 @@
+"""What hosts are to each other: latency and bandwidth of every pair, from CSV files or a cluster, checked and symmetric.
+
+Every rule that numbers break has its own message with row and column. What can be ordered although it is not as it should be
+(both ways differ) is made so, and said in `notes`.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hocket.artefacts.cluster import Cluster
+from hocket.errors import ArtefactError, UsageError
+
+Numbers = NDArray[np.float64]
+
+UNITS_S = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
+"""Units of latency."""
+
+BITS = 8
+
+MISSING = ("", "-", "nan", "none", "null", "inf", "infinity")
+"""What stands for a pair that was not measured, or cannot reach each other."""
+
+ASYMMETRY_SAID = 0.01
+"""Both ways differ by more than this part before it is said."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Matrix:
+    """Hosts in the given order, and symmetric matrices over them; the diagonals are 0.
+
+    `latency_s` is one way. `s_per_byte` is the inverse of bandwidth; None when it is not known. `slots` is how many ranks each
+    host takes, `left_out` are hosts that nobody reached, `notes` says what was changed.
+    """
+
+    hosts: tuple[str, ...]
+    latency_s: Numbers
+    s_per_byte: Numbers | None = None
+    slots: tuple[int, ...] = ()
+    left_out: tuple[str, ...] = ()
+    notes: tuple[str, ...] = field(default=())
+
+
+def read_csv(
+    latency: Path,
+    *,
+    bandwidth: Path | None = None,
+    unit: str = "s",
+    hosts: Sequence[str] | None = None,
+    skip_unreachable: bool = False,
+) -> Matrix:
+    """Matrices from CSV files, with or without a row and a column of names.
+
+    Args:
+        latency: one way, or anything that latency is proportional to.
+        bandwidth: bit/s of one flow.
+        unit: of latency: `s`, `ms` or `us`.
+        hosts: the names that the matrices must have, in this order; for matrices without names, those of their rows.
+        skip_unreachable: leave out hosts of which no pair was measured, instead of an error.
+
+    Raises:
+        ArtefactError: a file cannot be read or is no matrix of hosts; the message has row and column.
+        UsageError: the matrices do not match each other or `hosts`.
+    """
+    names, numbers = _table(latency)
+    names = _named(names, hosts, len(numbers), latency)
+    rates = None
+    if bandwidth is not None:
+        rate_names, rates = _table(bandwidth)
+        if len(rates) != len(numbers) or (rate_names is not None and tuple(rate_names) != tuple(names)):
+            raise UsageError(f"{bandwidth}: its hosts are not those of {latency}")
+    return build(
+        names,
+        numbers * UNITS_S[unit],
+        rates,
+        what=(str(latency), str(bandwidth)),
+        skip_unreachable=skip_unreachable,
+    )
+
+
+def of_cluster(cluster: Cluster) -> Matrix:
+    """The measured matrices of a cluster.
+
+    Raises ArtefactError when it was not measured, or its matrices do not fit its hosts.
+
+    >>> from hocket.artefacts.cluster import Host
+    >>> hosts = tuple(Host(name=name, bandwidth_bit_per_s=1e9) for name in "ab")
+    >>> of_cluster(Cluster(hosts=hosts, latency_s=((0.0, 1e-4), (2e-4, 0.0)))).latency_s.tolist()
+    [[0.0, 0.0002], [0.0002, 0.0]]
+    """
+    if not (cluster.latency_s or cluster.bandwidth_bit_per_s):
+        raise ArtefactError("cluster: its network was not measured\nhint: `hocket probe` measures it")
+    count = len(cluster.hosts)
+    for title in ("latency_s", "bandwidth_bit_per_s"):
+        rows = getattr(cluster, title)
+        if rows and (len(rows) != count or any(len(row) != count for row in rows)):
+            raise ArtefactError(f"cluster: `{title}` is not {count} rows of {count}, one for each host")
+    rates = np.array(cluster.bandwidth_bit_per_s, dtype=np.float64) if cluster.bandwidth_bit_per_s else None
+    # Without latency, bandwidth alone decides.
+    latency_s = np.array(cluster.latency_s, dtype=np.float64) if cluster.latency_s else None
+    return build(
+        [host.name for host in cluster.hosts],
+        latency_s,
+        rates,
+        what=("cluster: `latency_s`", "cluster: `bandwidth_bit_per_s`"),
+        slots=[host.slots for host in cluster.hosts],
+    )
+
+
+def build(
+    hosts: Sequence[str],
+    latency_s: Numbers | None,
+    bit_per_s: Numbers | None,
+    *,
+    what: tuple[str, str] = ("latency", "bandwidth"),
+    slots: Sequence[int] | None = None,
+    skip_unreachable: bool = False,
+) -> Matrix:
+    """A checked matrix; entries that are not finite are missing ones. `what` names latency and bandwidth in messages."""
+    names = tuple(hosts)
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            raise ArtefactError(
+                f"{what[0]}: host `{name}` is there twice, rows {names.index(name) + 1} and {index + 1}"
+            )
+    notes: list[str] = []
+    kept: NDArray[np.bool_] = np.ones(len(names), dtype=np.bool_)
+    measured = [
+        (title, matrix)
+        for title, matrix in zip(what, (latency_s, bit_per_s), strict=True)
+        if matrix is not None
+    ]
+    for _, matrix in measured if len(names) > 1 else ():
+        kept = kept & _reached(matrix)
+    left_out = tuple(name for name, keep in zip(names, kept, strict=True) if not keep)
+    if left_out:
+        if not skip_unreachable:
+            raise ArtefactError(
+                f"{what[0]}: nobody reaches {', '.join(left_out)}\n"
+                "hint: with --skip-unreachable the other hosts are ordered without"
+            )
+        notes.append(f"left out, since nobody reaches them: {', '.join(left_out)}")
+    names = tuple(name for name, keep in zip(names, kept, strict=True) if keep)
+    if len(names) < 2:
+        raise UsageError(f"{what[0]}: {len(names)} host{'s' * (len(names) != 1)}: there is nothing to order")
+    symmetric = {}
+    for title, matrix in measured:
+        part = matrix[np.ix_(kept, kept)]
+        _check(part, names, title)
+        cost = part if title == what[0] else BITS / np.where(np.eye(len(names), dtype=bool), np.inf, part)
+        symmetric[title] = _symmetric(cost, names, title, notes)
+    zeros = np.zeros((len(names), len(names)))
+    return Matrix(
+        hosts=names,
+        latency_s=symmetric.get(what[0], zeros),
+        s_per_byte=symmetric.get(what[1]),
+        slots=tuple(count for count, keep in zip(slots, kept, strict=True) if keep)
+        if slots
+        else (1,) * len(names),
+        left_out=left_out,
+        notes=tuple(notes),
+    )
+
+
+def _reached(matrix: Numbers) -> NDArray[np.bool_]:
+    """Hosts of which at least one pair with another host was measured, either way."""
+    others = np.isfinite(matrix) & ~np.eye(len(matrix), dtype=bool)
+    return np.logical_or(others.any(axis=0), others.any(axis=1))
+
+
+def _check(matrix: Numbers, names: Sequence[str], title: str) -> None:
+    for row, column in np.argwhere(~(np.isfinite(matrix) & (matrix > 0))):
+        if row == column:
+            continue
+        entry = matrix[row, column]
+        said = "missing" if not np.isfinite(entry) else f"{entry:g}: it must be above 0"
+        raise ArtefactError(
+            f"{title}: row {row + 1}, column {column + 1} ({names[row]} to {names[column]}) is {said}\n"
+            "hint: measure this pair again, or leave one of its hosts out"
+        )
+
+
+def _symmetric(matrix: Numbers, names: Sequence[str], title: str, notes: list[str]) -> Numbers:
+    """The larger of both ways: a collective waits for the slower one."""
+    larger = np.maximum(matrix, matrix.T)
+    np.fill_diagonal(larger, 0.0)
+    smaller = np.minimum(matrix, matrix.T)
+    np.fill_diagonal(smaller, 0.0)
+    apart = larger > smaller * (1 + ASYMMETRY_SAID)
+    if apart.any():
+        most = int(np.argmax(larger / np.where(smaller > 0, smaller, np.inf)))
+        row, column = divmod(most, len(names))
+        part = larger[row, column] / smaller[row, column]
+        notes.append(
+            f"{title}: {int(apart.sum()) // 2} pairs differ by direction, most {names[row]} and {names[column]} "
+            f"by {part:.2f}); the slower one counts"
+        )
+    return np.ascontiguousarray(larger)
+
+
+def _named(names: list[str] | None, hosts: Sequence[str] | None, count: int, path: Path) -> list[str]:
+    if hosts is None:
+        return names or [f"host{index}" for index in range(count)]
+    if len(hosts) != count:
+        raise UsageError(f"{path}: {count} rows, but the host list has {len(hosts)} hosts")
+    if names is not None and list(hosts) != names:
+        at = next(index for index, (a, b) in enumerate(zip(hosts, names, strict=True)) if a != b)
+        raise UsageError(
+            f"{path}: row {at + 1} is host `{names[at]}`, but the host list has `{hosts[at]}` there"
+        )
+    return list(hosts)
+
+
+def _table(path: Path) -> tuple[list[str] | None, Numbers]:
+    """Names, if it has any, and a square of numbers; what is missing is NaN."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise ArtefactError(f"{path} cannot be read: {reason}") from None
+    rows = [
+        [cell.strip() for cell in row] for row in csv.reader(io.StringIO(text)) if any(map(str.strip, row))
+    ]
+    if not rows:
+        raise ArtefactError(f"{path} has no rows")
+    names = None
+    if any(not _is_number(cell) for cell in rows[0][1:]) or (len(rows) > 1 and len(rows) == len(rows[0]) + 1):
+        first = rows.pop(0)
+        named_rows = len(first) == len(rows) + 1
+        names = first[1:] if named_rows else first
+        if named_rows:
+            for index, row in enumerate(rows):
+                if row[0] != names[index]:
+                    raise ArtefactError(
+                        f"{path}: row {index + 1} is named `{row[0]}`, column {index + 1} `{names[index]}`: they must agree"
+                    )
+            rows = [row[1:] for row in rows]
+    for index, row in enumerate(rows):
+        if len(row) != len(rows):
+            raise ArtefactError(
+                f"{path}: row {index + 1} has {len(row)} numbers, but there are {len(rows)} rows"
+            )
+    numbers = np.array(
+        [[_number(path, i, j, cell) for j, cell in enumerate(row)] for i, row in enumerate(rows)]
+    )
+    return names, numbers
+
+
+def _is_number(cell: str) -> bool:
+    if cell.lower() in MISSING:
+        return True
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _number(path: Path, row: int, column: int, cell: str) -> float:
+    if cell.lower() in MISSING:
+        return float("nan")
+    try:
+        return float(cell)
+    except ValueError:
+        raise ArtefactError(f"{path}: row {row + 1}, column {column + 1}: `{cell}` is not a number") from None

@@ -1,0 +1,293 @@
+"""The order of hosts in which a collective costs least, and with `auto` also which algorithm and which groups.
+
+The cost of an order is that of `crates/order`: sums and maxima over the links that the algorithm uses, of latency and of bytes
+over bandwidth. What pairs cannot show, links that several pairs share, it does not know.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from hocket import _native
+from hocket.errors import UsageError
+from hocket.ordering.matrix import Matrix, Numbers
+
+Algorithm = Literal[
+    "ring", "halving_doubling", "recursive_doubling", "double_binary_tree", "bcube", "two_level", "auto"
+]
+ALGORITHMS: tuple[Algorithm, ...] = (
+    "ring",
+    "halving_doubling",
+    "recursive_doubling",
+    "double_binary_tree",
+    "bcube",
+    "two_level",
+    "auto",
+)
+
+GAP_RATIO = 1.5
+"""Hosts are in groups when joining them takes links this much slower than those within: more than jitter."""
+
+CHUNK_BYTES = 262_144
+"""What trees and chains pass on as one piece: the plan's own default."""
+
+Progress = Callable[[int, int, str], None]
+"""Called some times a second with steps done, steps in all, and what is searched."""
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked for.
+
+    `size_bytes` is each rank's buffer; 0: latency alone. `groups` are the sizes of `two_level`; empty: found. `far_first`: the
+    rounds of halving-doubling and BCube begin between ranks far apart, as Hocket's own do; Gloo's and MPI's begin with neighbours.
+    The same seed, restarts and effort give the same order, unless `time_limit_s` ends the search.
+    """
+
+    algorithm: Algorithm = "ring"
+    size_bytes: float = 0.0
+    base: int = 4
+    groups: tuple[int, ...] = ()
+    far_first: bool = False
+    seed: int = 0
+    restarts: int = 4
+    effort: float = 1.0
+    time_limit_s: float | None = None
+
+
+class Considered(msgspec.Struct, frozen=True, kw_only=True):
+    """One algorithm with its best order's cost."""
+
+    algorithm: str
+    groups: tuple[int, ...]
+    cost_s: float
+
+
+class Ordering(msgspec.Struct, frozen=True, kw_only=True):
+    """An order and what is known about it.
+
+    `order[place]` is the index in the given order of the host that takes this place; `hosts` are their names, `slots` their ranks.
+    `cost_s` and `given_s` are the collective's time in this order and in the given one, `bound_s` what no order can beat.
+    `proven`: no order is better; `complete`: no time limit ended the search.
+    """
+
+    algorithm: str
+    groups: tuple[int, ...]
+    size_bytes: float
+    order: tuple[int, ...]
+    hosts: tuple[str, ...]
+    slots: tuple[int, ...]
+    cost_s: float
+    given_s: float
+    bound_s: float
+    proven: bool
+    complete: bool
+    seed: int
+    left_out: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    considered: tuple[Considered, ...] = ()
+
+    @property
+    def gap(self) -> float:
+        """How much the cost may be above the best order's, as a part of it."""
+        return self.cost_s / self.bound_s - 1 if self.bound_s > 0 else math.inf
+
+
+def solve(matrix: Matrix, request: Request, progress: Progress | None = None) -> Ordering:
+    """The cheapest order found; never one that costs more than the given.
+
+    Raises UsageError for groups or a base that do not fit. Ctrl-C stops the search at once.
+
+    >>> near, far = 1e-5, 1e-4
+    >>> latency_s = np.array([[0, far, near, far], [far, 0, far, near], [near, far, 0, far], [far, near, far, 0]])
+    >>> solve(Matrix(hosts=("a", "b", "c", "d"), latency_s=latency_s, slots=(1,) * 4), Request()).hosts
+    ('c', 'a', 'b', 'd')
+    """
+    _check(request)
+    found = [
+        _solve_one(matrix, request, algorithm, groups, progress)
+        for algorithm, groups in _candidates(matrix, request)
+    ]
+    if request.size_bytes and matrix.s_per_byte is None:
+        note = "the bytes of a buffer do not count: bandwidth is not known"
+        found = [msgspec.structs.replace(each, notes=(*each.notes, note)) for each in found]
+    best = min(found, key=lambda each: each.cost_s)
+    if len(found) == 1:
+        return best
+    considered = [
+        Considered(algorithm=each.algorithm, groups=each.groups, cost_s=each.cost_s)
+        for each in sorted(found, key=lambda each: each.cost_s)
+    ]
+    return msgspec.structs.replace(best, considered=tuple(considered))
+
+
+def cost_s(matrix: Matrix, request: Request, order: Sequence[int]) -> float:
+    """Seconds that the collective takes in an order of the matrix's hosts; `auto` is no collective."""
+    return _problem(matrix, request, request.algorithm, request.groups).cost_s(order)
+
+
+def find_groups(matrix: Matrix, size_bytes: float = 0.0) -> tuple[tuple[int, ...], ...]:
+    """Hosts that are near each other, by the widest gap between links that join them; one group when there is none.
+
+    >>> find_groups(Matrix(hosts=("a", "b", "c"), latency_s=np.array([[0, 9, 1], [9, 0, 9], [1, 9, 0]]) * 1e-4))
+    ((0, 2), (1,))
+    """
+    lengths = _message_s(matrix, size_bytes)
+    joins = _spanning_tree(lengths)
+    ratios = [after[0] / before[0] if before[0] > 0 else math.inf for before, after in pairwise(joins)]
+    if not ratios or max(ratios) < GAP_RATIO:
+        return (tuple(range(len(lengths))),)
+    group = list(range(len(lengths)))
+    for _, a, b in joins[: int(np.argmax(ratios)) + 1]:
+        old, new = group[b], group[a]
+        group = [new if each == old else each for each in group]
+    members = {
+        name: tuple(host for host, own in enumerate(group) if own == name) for name in dict.fromkeys(group)
+    }
+    return tuple(members.values())
+
+
+def _message_s(matrix: Matrix, size_bytes: float) -> Numbers:
+    return matrix.latency_s + (size_bytes * matrix.s_per_byte if matrix.s_per_byte is not None else 0.0)
+
+
+def _spanning_tree(
+    lengths: Numbers,
+) -> list[tuple[float, int, int]]:
+    """Edges of the minimum spanning tree (Prim 1957), shortest first."""
+    nearest, parents = lengths[0].copy(), np.zeros(len(lengths), dtype=int)
+    left = np.arange(1, len(lengths))
+    edges = []
+    while len(left):
+        at = int(left[np.argmin(nearest[left])])
+        edges.append((float(nearest[at]), int(parents[at]), at))
+        left = left[left != at]
+        closer = lengths[at] < nearest
+        parents[closer], nearest[closer] = at, lengths[at][closer]
+    return sorted(edges)
+
+
+def _check(request: Request) -> None:
+    if not (request.size_bytes >= 0 and math.isfinite(request.size_bytes)):
+        raise UsageError(f"order: a buffer of {request.size_bytes} bytes: it must be 0 or more")
+    if request.groups and request.algorithm != "two_level":
+        raise UsageError(f"order: groups are for two_level, not for {request.algorithm}")
+    if request.restarts < 1 or not 0 < request.effort < math.inf:
+        raise UsageError("order: a search has at least one run, and an effort above 0")
+
+
+def _candidates(matrix: Matrix, request: Request) -> list[tuple[str, tuple[int, ...]]]:
+    """Algorithms with their groups; several when the best of them is asked for."""
+    if request.algorithm not in ("auto", "two_level") or request.groups:
+        return [(request.algorithm, request.groups)]
+    two_level = [("two_level", sizes) for sizes in _groupings(matrix, request.size_bytes)]
+    if request.algorithm == "two_level":
+        return two_level
+    plain: list[tuple[str, tuple[int, ...]]] = [
+        (name, ()) for name in ALGORITHMS if name not in ("auto", "two_level")
+    ]
+    return plain + two_level
+
+
+def _groupings(matrix: Matrix, size_bytes: float) -> list[tuple[int, ...]]:
+    """Sizes of two-level groups worth trying: those of near hosts, and equal ones around the root of the number of hosts."""
+    count = len(matrix.hosts)
+    found = [tuple(sorted((len(group) for group in find_groups(matrix, size_bytes)), reverse=True))]
+    near_root = sorted(
+        (size for size in range(2, count) if count % size == 0), key=lambda size: abs(size - math.sqrt(count))
+    )
+    found += [(size,) * (count // size) for size in near_root[:2]]
+    return list(dict.fromkeys(found))
+
+
+def _solve_one(
+    matrix: Matrix, request: Request, algorithm: str, groups: tuple[int, ...], progress: Progress | None
+) -> Ordering:
+    problem = _problem(matrix, request, algorithm, groups)
+    given = list(range(len(matrix.hosts)))
+    start = given
+    if algorithm == "two_level":
+        near = sorted(find_groups(matrix, request.size_bytes), key=len, reverse=True)
+        start = [host for group in near for host in group]
+    order, cost, _, bound, proven, complete = _watched(problem, start, request, algorithm, progress)
+    given_s = problem.cost_s(given)
+    if cost >= given_s:
+        order, cost = given, given_s
+    return Ordering(
+        algorithm=algorithm,
+        groups=groups,
+        size_bytes=request.size_bytes,
+        order=tuple(order),
+        hosts=tuple(matrix.hosts[host] for host in order),
+        slots=tuple(matrix.slots[host] for host in order) if matrix.slots else (1,) * len(order),
+        cost_s=cost,
+        given_s=given_s,
+        bound_s=bound,
+        proven=proven,
+        complete=complete,
+        seed=request.seed,
+        left_out=matrix.left_out,
+        notes=matrix.notes,
+    )
+
+
+def _problem(
+    matrix: Matrix, request: Request, algorithm: str, groups: tuple[int, ...]
+) -> _native.OrderProblem:
+    return _native.OrderProblem(
+        hosts=len(matrix.hosts),
+        latency_s=_buffer(matrix.latency_s),
+        s_per_byte=None if matrix.s_per_byte is None else _buffer(matrix.s_per_byte),
+        algorithm=algorithm,
+        base=request.base,
+        sizes=groups,
+        size_bytes=request.size_bytes,
+        chunk_bytes=CHUNK_BYTES,
+        far_first=request.far_first,
+    )
+
+
+def _buffer(matrix: Numbers) -> memoryview:
+    return np.ascontiguousarray(matrix, dtype=np.float64).ravel().data
+
+
+def _watched(
+    problem: _native.OrderProblem,
+    start: list[int],
+    request: Request,
+    algorithm: str,
+    progress: Progress | None,
+) -> tuple[list[int], float, float, float, bool, bool]:
+    """The search in a thread of its own, so that Ctrl-C and progress are served meanwhile."""
+    result: list[tuple[list[int], float, float, float, bool, bool]] = []
+    failure: list[BaseException] = []
+
+    def search() -> None:
+        try:
+            result.append(
+                problem.solve(start, request.seed, request.restarts, request.effort, request.time_limit_s)
+            )
+        except BaseException as error:  # raised again in the caller's thread
+            failure.append(error)
+
+    thread = threading.Thread(target=search, name="hocket-order", daemon=True)
+    thread.start()
+    total = problem.amount(request.restarts, request.effort)
+    try:
+        while thread.is_alive():
+            thread.join(0.1)
+            if progress is not None:
+                progress(min(problem.done(), total), total, algorithm)
+    except BaseException:
+        problem.stop()
+        thread.join()
+        raise
+    if failure:
+        raise failure[0]
+    return result[0]

@@ -1,0 +1,50 @@
+"""An order from the search of `hocket.ordering`, where the network between hosts was measured.
+
+Racks and hosts explain most of a network, and the contiguous order needs no more; what they leave, distances between racks and
+pairs that are slow for no visible reason, only a matrix shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from hocket.artefacts.plan import Algorithm
+from hocket.ordering.matrix import build
+from hocket.ordering.solve import Request, cost_s, solve
+from hocket.planners.links import LinkGraph
+
+SIZE_BYTES = 4 << 20
+"""The buffer that orders are judged by: a bucket of middle size."""
+
+EFFORT, RESTARTS = 0.2, 2
+"""Within a second for some hundred ranks; all ranks search for themselves and find the same."""
+
+SHORTEST_S = 1e-9
+"""Instead of a latency that was rounded to nothing."""
+
+WORTH = 0.99
+"""An order must cost less than this part of every simpler one's, else measuring noise would decide."""
+
+
+def solved_order(
+    graph: LinkGraph, algorithm: Algorithm, sizes: tuple[int, ...], simpler: Iterable[tuple[int, ...]]
+) -> tuple[int, ...] | None:
+    """The cheapest order found for `ring` or `two_level` of these sizes; None when a simpler one is as good."""
+    world = len(graph.hosts)
+    if algorithm not in ("ring", "two_level") or world < 3:
+        return None
+    latency_s = np.zeros((world, world))
+    bit_per_s = np.zeros((world, world))
+    for pair, one_way_s in graph.latencies_s.items():
+        latency_s[pair] = one_way_s or SHORTEST_S
+        bit_per_s[pair] = graph.path_bit_per_s(*pair)
+    matrix = build([str(rank) for rank in range(world)], latency_s, bit_per_s)
+    request = Request(
+        algorithm=algorithm, size_bytes=SIZE_BYTES, groups=sizes, effort=EFFORT, restarts=RESTARTS
+    )
+    found = solve(matrix, request)
+    if all(found.cost_s < WORTH * cost_s(matrix, request, order) for order in simpler):
+        return found.order
+    return None

@@ -1,0 +1,110 @@
+"""PyTorch profiler traces: a real one in full, and waiting told apart from transfer where every rank's file is there."""
+
+import copy
+import gzip
+import json
+
+import pytest
+from dlc_files import VECTORS
+
+from hocket.artefacts.trace import Kind
+from hocket.errors import ArtefactError
+from hocket.formats import kineto
+
+RESNET = VECTORS / "kineto-resnet50-ddp-2xa100.json.gz"
+BUCKETS = [2_049_000, 7_875_584, 6_563_840, 6_637_568, 2_431_040]
+
+
+def test_a_real_trace_is_read_in_full():
+    """Collectives of a real run would be missed, or their sizes wrong."""
+    (profile,), said = kineto.profiles(RESNET)
+    assert (profile.rank, profile.world, [number for number, _, _ in profile.steps]) == (0, 2, [4, 5, 6])
+    reduced = [each for each in profile.collectives if each.name == "allreduce"]
+    for step in (4, 5, 6):
+        assert [each.elements for each in reduced if each.step == step] == BUCKETS
+    assert {each.bytes for each in reduced} == {4 * each for each in BUCKETS}
+    assert {(each.group, each.ranks) for each in profile.collectives} == {("0", (0, 1))}
+    assert len(profile.kernels) + len(profile.collectives) == 2700
+    (sentence,) = said
+    assert "1 ranks' files are not there" in sentence
+    assert all(each.transfer_ns is None for each in profile.collectives)
+    recording, _ = kineto.read(RESNET)
+    records = recording.records(0)
+    assert (len(records), (records["kind"] == Kind.INSTANCE).sum(), recording.run.world) == (2703, 21, 2)
+
+
+@pytest.fixture
+def small():
+    """The communication of the real trace, as a tree."""
+    tree = json.loads(gzip.decompress(RESNET.read_bytes()))
+    tree["traceEvents"] = [
+        each
+        for each in tree["traceEvents"]
+        if (each.get("cat") == "kernel" and each["name"].startswith("nccl"))
+        or "ProfilerStep" in str(each.get("name"))
+    ]
+    return tree
+
+
+def write(folder, *trees):
+    folder.mkdir(exist_ok=True)
+    for number, tree in enumerate(trees):
+        (folder / f"{number}.json").write_text(json.dumps(tree))
+    return folder
+
+
+def test_waiting_is_told_apart_over_all_ranks(tmp_path, small):
+    """A rank that waits for a straggler would look like a slow network."""
+    other = copy.deepcopy(small)
+    other["distributedInfo"]["rank"] = 1
+    for event in other["traceEvents"]:
+        if event["cat"] == "kernel":
+            event["ts"] += 1000
+            event["dur"] -= 5  # it comes 5 us late to every collective
+    recording, said = kineto.read(write(tmp_path / "both", small, other))
+    assert said == []
+    waited = [
+        (records["start_ns"] - records["ready_ns"])[records["kind"] == Kind.INSTANCE]
+        for records in recording.ranks
+    ]
+    assert set(waited[0].tolist()) == {5000}
+    assert set(waited[1].tolist()) == {0}
+
+
+def test_missing_metadata_is_reported(tmp_path, small):
+    """Sizes, groups and ranks would be guessed."""
+    for event in small["traceEvents"]:
+        if event["cat"] == "kernel":
+            for name in ("dtype", "Process Group Ranks"):
+                del event["args"][name]
+    del small["distributedInfo"]
+    recording, said = kineto.read(write(tmp_path / "bare", small))
+    text = "\n".join(said)
+    assert "no `distributedInfo`" in text
+    assert "21 of 21 collectives carry no size" in text
+    assert "21 of 21 collectives carry no process group" in text
+    assert not recording.records(0)["bytes"].any()
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"traceEvents": 3}', '{"traceEvents": [', "\x1f\x8b"])
+def test_what_is_no_profiler_trace(tmp_path, text):
+    """A damaged file would end in a traceback."""
+    path = tmp_path / "x.json"
+    path.write_bytes(text.encode("latin-1"))
+    with pytest.raises(ArtefactError, match=r"x\.json"):
+        kineto.read(path)
+
+
+def test_senseless_events_are_passed_over(tmp_path):
+    """One odd event would cost the trace."""
+    odd = [
+        3,
+        {},
+        {"ph": "X"},
+        {"ph": "X", "ts": "a", "dur": 1},
+        {"ph": "X", "cat": "kernel", "name": "ncclX", "ts": 1, "dur": 2, "args": 7},
+    ]
+    path = tmp_path / "x.json"
+    path.write_text(json.dumps({"traceEvents": odd}))
+    recording, _ = kineto.read(path)
+    assert (recording.records(0)["kind"] == Kind.INSTANCE).sum() == 1
