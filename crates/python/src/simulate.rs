@@ -182,7 +182,8 @@ fn simulate(
     changes: Vec<(f64, u32, f64)>,
     recorded: bool,
 ) -> PyResult<Simulation> {
-    let graphs: Vec<&sim::Graph> = programs.iter().map(|program| &*program.0).collect();
+    let owned: Vec<Arc<sim::Graph>> = programs.into_iter().map(|program| program.0).collect();
+    let graphs: Vec<&sim::Graph> = owned.iter().map(|graph| &**graph).collect();
     let job = sim::Job { world, phases: phases.into_iter().map(phase).collect() };
     let change = |(at_s, link, bytes_per_s)| sim::CapacityChange { at_s, link, bytes_per_s };
     let conditions =

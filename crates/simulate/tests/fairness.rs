@@ -21,7 +21,7 @@ fn network() -> impl Strategy<Value = Network> {
         prop::collection::vec(path, 1..24).prop_map(move |paths| {
             let links = capacities.iter().enumerate();
             let links = links.map(|(at, &bytes_per_s)| Link {
-                incast: if at % 2 == 0 { 0.9 } else { 1.0 },
+                incast: if at.is_multiple_of(2) { 0.9 } else { 1.0 },
                 ..Link::new(format!("{at}"), bytes_per_s)
             });
             let routes = paths.into_iter().enumerate().map(|(at, links)| Route {
@@ -52,7 +52,7 @@ fn check(network: &Network, shares: &Shares, active: &[bool], capacity: &[f64]) 
     // Half of the links lose where flows come together.
     let usable = |link: usize| {
         let flows = on(link as u32).count().max(1) as f64;
-        capacity[link] * if link % 2 == 0 { 0.9_f64.powf(flows.log2()) } else { 1.0 }
+        capacity[link] * if link.is_multiple_of(2) { 0.9_f64.powf(flows.log2()) } else { 1.0 }
     };
     let load: Vec<f64> =
         (0..capacity.len() as u32).map(|link| on(link).map(|r| shares.rate(r)).sum()).collect();

@@ -74,7 +74,11 @@ def predict(
 
 
 def _programs(plan: Plan) -> tuple[list[_native.Program], list[int]]:
-    """Programs, each once, and by bucket which is its: buckets of a kind share one."""
+    """Programs, each once, and by bucket which is its: buckets of a kind share one.
+
+    What ranks of one host do in place has no messages: it is run as `direct`, which moves the same bytes through the host's memory.
+    """
+    plan = msgspec.structs.replace(plan, buckets=tuple(_with_messages(bucket) for bucket in plan.buckets))
     found: dict[bytes, int] = {}
     programs: list[_native.Program] = []
     place = []
@@ -85,6 +89,13 @@ def _programs(plan: Plan) -> tuple[list[_native.Program], list[int]]:
             programs.append(list(stages(plan, index).values())[-1])
         place.append(found[key])
     return programs, place
+
+
+def _with_messages(bucket: Bucket) -> Bucket:
+    if bucket.synchroniser.algorithm != "in_place":
+        return bucket
+    direct = msgspec.structs.replace(bucket.synchroniser, algorithm="direct")
+    return msgspec.structs.replace(bucket, synchroniser=direct)
 
 
 def _ready_s(bucket: Bucket, profile: Profile) -> float:
