@@ -3,11 +3,15 @@
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from hocket.analysis.analyse import analyse
 from hocket.analysis.launches_path import launch_path
+from hocket.artefacts import trace
+from hocket.artefacts.trace import Kind
 from hocket.errors import UsageError
+from hocket.formats import catalogue
 from hocket.formats.launches import Iteration, Launch
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "report"))
@@ -46,6 +50,23 @@ def test_the_chain_of_launches():
     times = {each.bound.partition(":")[0]: each.time.mean_us * 1000 for each in path.bounds}
     assert times == {"second": 30, "first": 25, "computation on rank 1 until its launch": 25}
     assert launch_path([[], []], {}) is None
+
+
+def test_launches_without_messages_are_said(tmp_path):
+    """A run within a host would look as if it had moved almost nothing."""
+    write_trace(tmp_path, Shape(steps=3), comparison=False)
+    run = trace.read(tmp_path)
+    kept = [run.records(rank)[run.records(rank)["program"] != 2] for rank in range(4)]
+    launches = [run.records(rank)[run.records(rank)["kind"] == Kind.INSTANCE] for rank in range(4)]
+    both = [
+        np.concatenate([one, other[other["program"] == 2]]) for one, other in zip(kept, launches, strict=True)
+    ]
+    trace.write(tmp_path / "other", trace.Recording(run.run, tuple(both)))
+    (note,) = analyse([tmp_path / "other"]).notes
+    assert note.startswith("12 of 60 launches of programs recorded no message")
+    opened = catalogue.open_trace(tmp_path / "other")
+    assert any("12 of 60 launches" in each for each in catalogue.losses(opened, "goal"))
+    assert not any("launches" in each for each in catalogue.losses(opened, "chrome"))
 
 
 def test_kineto_is_analysed():

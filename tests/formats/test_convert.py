@@ -176,6 +176,9 @@ def test_strict_refuses_what_is_not_whole(run_directory, tmp_path):
     assert "67 whole records" in convert(path, tmp_path / "t.parquet")
     with pytest.raises(ArtefactError, match="ends within a line"):
         convert(path, tmp_path / "t2.parquet", "--strict")
+    assert {each.name for each in tmp_path.iterdir()} == {"t.txt", "t.parquet"}
+    convert(path, path)
+    assert path.read_bytes() == FRAGMENT.read_bytes()[: path.stat().st_size]
     with pytest.raises(ArtefactError, match="ranks' files are not there"):
         convert(VECTORS / "kineto-resnet50-ddp-2xa100.json.gz", tmp_path / "k", "--strict")
 
@@ -192,6 +195,27 @@ def test_wrong_names(tmp_path):
     (tmp_path / "x.parquet").write_bytes(b"PAR1 and nothing more")
     with pytest.raises(ArtefactError, match="no Parquet file"):
         convert(tmp_path / "x.parquet", tmp_path / "t")
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "said"),
+    [("src", None, "rows without `src`"), ("operation", "Push", "does not know: Push")],
+)
+def test_parquet_that_others_changed(tmp_path, column, value, said):
+    """A table that another tool spoiled would end in a traceback, or in a damaged trace."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    convert(FRAGMENT, tmp_path / "t.parquet")
+    table = pq.read_table(tmp_path / "t.parquet")
+    schema = table.schema
+    rows = table.to_pylist()
+    rows[40][column] = value
+    fields = [each.with_nullable(True) for each in schema]
+    changed = pa.Table.from_pylist(rows, pa.schema(fields, metadata=schema.metadata))
+    pq.write_table(changed, tmp_path / "changed.parquet")
+    with pytest.raises(ArtefactError, match=said):
+        convert(tmp_path / "changed.parquet", tmp_path / "t.txt")
 
 
 def test_every_format_is_documented():

@@ -3,6 +3,8 @@
 import random
 import re
 import shutil
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +16,9 @@ from hocket.cli.program import command
 from hocket.errors import ProgramError
 from hocket.formats import chakra, chakra_program, msccl
 from hocket.formats.foreign_program import program
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "oracle"))
+from test_compiled_programs import Job
 
 GATHER = VECTORS / "msccl-all-gather-32.xml"
 RING = VECTORS / "chakra-custom-ring-8"
@@ -46,6 +51,21 @@ def test_the_custom_ring_sums():
     inputs = np.arange(8 * 24, dtype=np.float32).reshape(8, 24)
     buffers = [[row.copy()] for row in inputs]
     reference.run(made, buffers)
+    for (each,) in buffers:
+        assert np.array_equal(each, inputs.sum(axis=0))
+
+
+def test_the_custom_ring_runs_natively():
+    """What is verified could be something else than what the engines do with it."""
+    foreign, _ = chakra_program.read(RING / "custom_allreduce.0.et")
+    made = program(foreign, 500)
+    inputs = np.arange(8 * 4000, dtype=np.float32).reshape(8, 4000)
+    buffers = [[row.copy()] for row in inputs]
+    job = Job(list("aabbccdd"))
+    try:
+        job.run(made, buffers)
+    finally:
+        job.close()
     for (each,) in buffers:
         assert np.array_equal(each, inputs.sum(axis=0))
 

@@ -11,8 +11,9 @@ from room import Room, Seat
 from hocket.artefacts.cluster import Cluster
 from hocket.errors import PeerError, UsageError
 from hocket.measure import transfer
+from hocket.measure.datagrams import TOKEN_BYTES
 from hocket.measure.network import Durations, probe
-from hocket.measure.transfer import TOKEN_BYTES, Peer, Station
+from hocket.measure.transfer import Peer, Station
 from hocket.planners import search
 
 BRIEF = Durations(pings_s=0.01, window_s=0.01, transfer_s=0.05, crowded_s=0.05)
@@ -87,7 +88,7 @@ def test_a_stranger_on_the_port_is_ignored() -> None:
         caller = threading.Thread(target=ping, args=(a,))
         caller.start()
         with b.open([], [0], 0) as links:
-            links.round_trip_s(0.01)
+            links.round_trips(0.01)
         caller.join()
     a.close()
     b.close()
@@ -95,7 +96,7 @@ def test_a_stranger_on_the_port_is_ignored() -> None:
 
 def ping(station: Station) -> None:
     with station.open([1], [], 0) as links:
-        links.round_trip_s(0.01)
+        links.round_trips(0.01)
 
 
 def test_a_peer_that_stops_in_the_middle_is_named() -> None:

@@ -66,13 +66,21 @@ def rewrite_run(directory: Path, **changes: Any) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
+def test_hosts_of_one_rack_are_together_in_the_map_of_the_network(tmp_path: Path) -> None:
+    """Racks would not be seen in the heat map of a cluster whose hosts are listed in turns."""
+    text = build(write_trace(tmp_path, SMALL)).read_text()
+    first_map = text[text.index("from \\ to") :]
+    racks = re.findall(r"class=\"rack r\d\">(\w+)<", first_map[: first_map.index("</tr>")])
+    assert racks == ["north", "north", "south", "south"]
+
+
 def test_page_says_what_was_gained(tmp_path: Path) -> None:
     """A reader would not see the gain, or a question of the page would be missing."""
     page = page_of(write_trace(tmp_path, SMALL))
     assert f"6.1{TIMES} the steps per second of PyTorch DDP" in page.text
     sections = [attributes["id"] for name, attributes in page.elements if name == "section"]
     assert sections == [
-        "comparison", "learning", "breakdown", "timeline", "network", "plan", "prediction", "traffic", "facts"
+        "comparison", "learning", "breakdown", "overlap", "timeline", "network", "plan", "prediction", "traffic", "facts",
     ]  # fmt: skip
 
 

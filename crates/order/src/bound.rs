@@ -58,7 +58,8 @@ fn ring(network: &Network, bytes: f64, cost_s: f64) -> f64 {
         others.sort_unstable_by(f64::total_cmp);
         others[1.min(others.len() - 1)]
     });
-    steps * (sum_s / n as f64).max(second.fold(0.0, f64::max))
+    let slowest_s = second.fold(0.0, f64::max).max(Groups::by(n, transfer).joining(n));
+    steps * (sum_s / n as f64).max(slowest_s)
 }
 
 /// The rounds by what they take, the fastest first: the first `q` of them join groups of at least `r` hosts.

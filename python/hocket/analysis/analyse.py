@@ -15,7 +15,7 @@ from hocket.analysis.arrivals import ArrivalCount, Arrivals
 from hocket.analysis.dependencies import CriticalPath, DependencyCount, DependencyKind, PathCount
 from hocket.analysis.launches_path import LaunchPath, launch_path
 from hocket.analysis.messages import Rows, WholeIterations, of_dlc, of_records, where
-from hocket.analysis.phases import Marks, PhaseCount, Phases, marks_of
+from hocket.analysis.phases import PhaseCount, Phases, marks_of, marks_of_launches
 from hocket.analysis.servers import Lateness, ServerCount, ServerTimes
 from hocket.analysis.sizes import SizeCount, Sizes
 from hocket.analysis.stragglers import Straggler, stragglers
@@ -24,7 +24,7 @@ from hocket.artefacts.trace import Recording, Trace
 from hocket.errors import UsageError
 from hocket.formats import catalogue, dlc
 from hocket.formats.catalogue import Messages
-from hocket.formats.launches import Iteration, iterations
+from hocket.formats.launches import Iteration, iterations, without_messages
 
 NODES_MAX = 1 << 12
 """Nodes whose times are kept apart."""
@@ -75,6 +75,12 @@ def analyse(
         notes.append(
             f"{questions.late} records came long after their iteration and are not in times of iterations"
         )
+    if questions.silent[1]:
+        launches, silent = questions.silent
+        notes.append(
+            f"{silent} of {launches} launches of programs recorded no message (ranks of one host share memory): sizes, volumes and "
+            "arrivals are of the others"
+        )
     return questions.result(tuple(map(str, paths)), tuple(notes))
 
 
@@ -93,6 +99,8 @@ class _Questions:
         self._names: dict[int, str] = {}
         self._launch_path: LaunchPath | None = None
         self._native = False
+        self.silent = (0, 0)
+        """Launches of programs, and those of them that recorded no message."""
 
     def read_messages(self, messages: Messages, progress: Callable[[int], None] | None) -> None:
         """A DLC file, from its first record to its last."""
@@ -116,8 +124,10 @@ class _Questions:
             records = trace.records(rank)
             self._count(of_records(rank, records))
             ranks.append(iterations(records))
+            launches, silent = without_messages(records)
+            self.silent = self.silent[0] + launches, self.silent[1] + silent
             if ranks[-1]:
-                self._phases.setdefault(rank, PhaseCount()).add(_marks(ranks[-1]))
+                self._phases.setdefault(rank, PhaseCount()).add(marks_of_launches(ranks[-1]))
             if progress:
                 progress(self.records)
         self._launch_path = launch_path(ranks, self._names)
@@ -185,17 +195,3 @@ class _Questions:
                 "stragglers: fewer than two workers with whole iterations, and no server's file with several workers"
             )
         return said
-
-
-def _marks(found: list[Iteration]) -> Marks:
-    """A launch is a push, its end a pull. Training is numbered from 0, and the step's start is where the one before ended."""
-    rows = []
-    for position, each in enumerate(found):
-        ready = [launch.ready_ns for launch in each.launches]
-        ends = [launch.end_ns for launch in each.launches]
-        if position == 0:
-            late, early = np.iinfo(np.int64).max, np.iinfo(np.int64).min
-            rows.append((each.number - 1, late, early, late, each.start_ns))
-        rows.append((each.number, min(ready), max(ready), min(ends), max(ends)))
-    columns = np.array(rows, np.int64).T
-    return Marks(*columns)

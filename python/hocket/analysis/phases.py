@@ -16,6 +16,7 @@ from msgspec import Struct
 from hocket.analysis.messages import Rows, groups, where
 from hocket.analysis.summary import Durations, Summary
 from hocket.formats import dlc
+from hocket.formats.launches import Iteration
 
 Times = npt.NDArray[np.int64]
 
@@ -65,6 +66,20 @@ def marks_of(rows: Rows) -> list[tuple[int, Marks]]:
             )
             found.append((node, marks))
     return found
+
+
+def marks_of_launches(found: list[Iteration]) -> Marks:
+    """A launch is a push, its end a pull. Training is numbered from 0, and the step's start is where the one before ended."""
+    rows = []
+    for position, each in enumerate(found):
+        ready = [launch.ready_ns for launch in each.launches]
+        ends = [launch.end_ns for launch in each.launches]
+        if position == 0:
+            late, early = np.iinfo(np.int64).max, np.iinfo(np.int64).min
+            rows.append((each.number - 1, late, early, late, each.start_ns))
+        rows.append((each.number, min(ready), max(ready), min(ends), max(ends)))
+    columns = np.array(rows, np.int64).T
+    return Marks(*columns)
 
 
 class PhaseCount:

@@ -65,11 +65,14 @@ def command(
         slots = {host.name: host.slots for host in listed}
         processes = processes_over(ssh, names, argv)
         store = store_for(names, store)
-    measured = _probe(processes, store)
+    notes: list[str] = []
+    measured = _probe(processes, store, notes)
     cluster = msgspec.structs.replace(
         measured,
         hosts=tuple(msgspec.structs.replace(host, slots=slots[host.name]) for host in measured.hosts),
     )
+    for note in notes:
+        click.echo(f"note: {note}", err=True)
     if output:
         files.write(output, cluster)
     if as_json:
@@ -80,8 +83,8 @@ def command(
         Console().print(f"Cluster written to {output}", highlight=False)
 
 
-def _probe(processes: Sequence[ProcessSpec], store: str | None) -> Cluster:
-    """With a progress bar on standard error."""
+def _probe(processes: Sequence[ProcessSpec], store: str | None, notes: list[str]) -> Cluster:
+    """With a progress bar on standard error; `notes` gains what a person should know."""
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True)) as bar:
         count = len(processes)
@@ -91,7 +94,7 @@ def _probe(processes: Sequence[ProcessSpec], store: str | None) -> Cluster:
         def progress(done: int, total: int, what: str) -> None:
             bar.update(task, completed=done, total=total, description=f"{about}: {what}")
 
-        return probe_hosts(processes, store=store, progress=progress)
+        return probe_hosts(processes, store=store, progress=progress, note=notes.append)
 
 
 def _print(cluster: Cluster) -> None:

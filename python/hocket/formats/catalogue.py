@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import importlib
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -159,7 +160,20 @@ def losses(source: Opened, to: str) -> list[str]:
     writing = FORMATS[to].from_dlc if isinstance(source.content, Messages) else FORMATS[to].from_records
     if source.form == to and isinstance(source.content, Messages):
         writing = ""
-    return [each for each in (reading, writing) if each]
+    return [each for each in (reading, writing, _messages_missing(source, to)) if each]
+
+
+def _messages_missing(source: Opened, to: str) -> str | None:
+    """What formats of messages cannot have of programs that recorded none."""
+    if to not in ("dlc", "goal") or isinstance(source.content, Messages):
+        return None
+    from hocket.formats.launches import without_messages  # noqa: PLC0415  # needs NumPy
+
+    counts = [without_messages(source.content.records(rank)) for rank in range(source.content.run.world)]
+    launches, silent = (sum(each) for each in zip(*counts, strict=True))
+    if not silent:
+        return None
+    return f"{silent} of {launches} launches of programs, which recorded no message (ranks of one host share memory)"
 
 
 def complaints(source: Opened, path: Path) -> list[str]:
@@ -175,9 +189,27 @@ def convert(source: Opened, output: Path, to: str) -> int:
     """
     if to not in WRITABLE:
         raise UsageError(f"format `{to}` is not written")
-    if isinstance(source.content, Messages):
-        return _from_dlc(source.content, output, to)
-    return _from_native(source.content, output, to)
+    messages = isinstance(source.content, Messages)
+    if to in ("native", "chakra") or (to == "dlc" and not messages):
+        return _write(source.content, output, to)
+    # A whole file appears at once: what cannot be read to its end leaves nothing, and a trace may replace itself.
+    if not output.parent.is_dir():
+        raise ArtefactError(f"{output} cannot be written: there is no directory {output.parent}")
+    partial = output.with_name(f".{output.name}.{os.getpid()}")
+    try:
+        count = _write(source.content, partial, to)
+        partial.replace(output)
+    except OSError as error:
+        raise ArtefactError(f"{output} cannot be written: {error.strerror}") from None
+    finally:
+        partial.unlink(missing_ok=True)
+    return count
+
+
+def _write(content: Messages | Trace | Recording, output: Path, to: str) -> int:
+    return (
+        _from_dlc(content, output, to) if isinstance(content, Messages) else _from_native(content, output, to)
+    )
 
 
 def _from_dlc(messages: Messages, output: Path, to: str) -> int:

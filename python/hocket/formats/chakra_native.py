@@ -28,16 +28,15 @@ def write(trace: Trace | Recording, stem: Path) -> int:
     stem = stem.with_suffix("") if stem.suffix == ".et" else stem
     sizes = {program.program: program.bytes for program in trace.run.programs}
     labels = {program.program: program.label for program in trace.run.programs}
-    count = 0
-    for rank in range(trace.run.world):
-        nodes = _nodes(trace.records(rank), sizes, labels)
-        if not nodes:
-            raise ArtefactError(
-                f"rank {rank} launched no program: there is nothing that a Chakra trace could say"
-            )
+    ranks = [_nodes(trace.records(rank), sizes, labels) for rank in range(trace.run.world)]
+    if not all(ranks):
+        rank = [bool(nodes) for nodes in ranks].index(False)
+        raise ArtefactError(
+            f"rank {rank} launched no program: there is nothing that a Chakra trace could say"
+        )
+    for rank, nodes in enumerate(ranks):
         chakra.write(stem.with_name(f"{stem.name}.{rank}.et"), EtFile(tuple(nodes), chakra.VERSION))
-        count += len(nodes)
-    return count
+    return sum(map(len, ranks))
 
 
 def _nodes(records: Records, sizes: dict[int, int], labels: dict[int, str]) -> list[Node]:

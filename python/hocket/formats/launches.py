@@ -63,6 +63,16 @@ def iterations(records: Records) -> list[Iteration]:
     return found
 
 
+def without_messages(records: Records) -> tuple[int, int]:
+    """How many launches there are, and how many of them recorded no message: ranks of one host may reduce in shared memory."""
+    launches = records[records["kind"] == Kind.INSTANCE]
+    messages = records[np.isin(records["kind"], (Kind.SEND, Kind.RECV))]
+    own, sent = (
+        each["program"].astype(np.uint64) << np.uint64(32) | each["instance"] for each in (launches, messages)
+    )
+    return len(own), int((~np.isin(own, sent)).sum())
+
+
 def messages_of(records: Records) -> dict[tuple[int, int], Records]:
     """The messages of each (program, instance), by start."""
     chosen = records[np.isin(records["kind"], (Kind.SEND, Kind.RECV))]

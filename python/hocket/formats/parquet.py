@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
+from hocket._native import DLC_OPERATIONS
 from hocket.artefacts.trace import FIELDS, NO_PEER, Recording, RunInfo, Trace, kind_name
 from hocket.errors import ArtefactError
 from hocket.formats import dlc
@@ -77,15 +78,26 @@ class Reader:
         self._schema = wanted
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """All rows. Raises ArtefactError when the file is damaged."""
+        """All rows. Raises ArtefactError when the file is damaged, or holds what no trace does."""
         pa = arrow()
         try:
             for batch in self._file.iter_batches(1 << 17, columns=self._schema.names):
-                yield pa.RecordBatch.from_arrays(
-                    [batch.column(field.name).cast(field.type) for field in self._schema], schema=self._schema
-                )
+                columns = [batch.column(field.name).cast(field.type) for field in self._schema]
+                self._check(columns)
+                yield pa.RecordBatch.from_arrays(columns, schema=self._schema)
         except (pa.ArrowException, OSError) as error:
             raise ArtefactError(f"{self.path} is damaged: {error}") from None
+
+    def _check(self, columns: list[Any]) -> None:
+        for field, column in zip(self._schema, columns, strict=True):
+            if not field.nullable and column.null_count:
+                raise ArtefactError(f"{self.path} has rows without `{field.name}`")
+            if field.name == "operation":
+                unknown = set(column.dictionary.to_pylist()) - set(DLC_OPERATIONS)
+                if unknown:
+                    raise ArtefactError(
+                        f"{self.path} has operations that DLC does not know: {', '.join(sorted(map(str, unknown)))}"
+                    )
 
     def recording(self) -> Recording:
         """The native trace. Raises ArtefactError when the file is damaged."""

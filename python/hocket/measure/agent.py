@@ -23,12 +23,13 @@ STEP_TIMEOUT_S = 20.0
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """Progress, or the result."""
+    """Progress, something to know, or the result."""
 
     done: int
     total: int
     what: str
     cluster: Cluster | None = None
+    note: str = ""
 
 
 @dataclass
@@ -56,6 +57,7 @@ def run_agent() -> None:
             address=job.bind,
             slots=places.count(job.identity),
             progress=_report if job.rank == 0 else None,
+            note=_note if job.rank == 0 else None,
         )
         if job.rank == 0:
             _print(Event(done=1, total=1, what="done", cluster=cluster))
@@ -63,6 +65,10 @@ def run_agent() -> None:
 
 def _report(done: int, total: int, what: str) -> None:
     _print(Event(done=done, total=total, what=what))
+
+
+def _note(what: str) -> None:
+    _print(Event(done=1, total=1, what="done", note=what))
 
 
 def _print(event: Event) -> None:

@@ -14,7 +14,7 @@ from hocket.errors import PeerError
 from hocket.launch import run
 from hocket.launch.processes import ProcessSpec
 from hocket.measure.agent import Event
-from hocket.measure.network import Progress
+from hocket.measure.network import Note, Progress
 
 AGENT = (sys.executable, "-m", "hocket.measure.agent")
 """The command of a rank of a probe, where the same Python is installed."""
@@ -26,6 +26,7 @@ def probe_hosts(
     store: str | None = None,
     serve: bool = True,
     progress: Progress | None = None,
+    note: Note | None = None,
 ) -> Cluster:
     """Measure the network between hosts; each of `processes` runs `AGENT` on one.
 
@@ -34,6 +35,7 @@ def probe_hosts(
         store: `HOST:PORT` where all hosts meet; default: loopback.
         serve: whether this process is there, or rank 0 (on a testbed, whose network does not lead here).
         progress: called with steps done, steps in all and what is measured.
+        note: called with what a person should know beside the cluster, such as losses.
 
     Raises:
         PeerError: an agent failed; the message has its words.
@@ -42,7 +44,7 @@ def probe_hosts(
     >>> [host.slots for host in probe_hosts([ProcessSpec(argv=AGENT, host="here")] * 2).hosts]
     [2]
     """
-    events = _Events(progress)
+    events = _Events(progress, note)
     outcome = run.launch(processes, store=store, serve=serve, quiet_others=True, out=events, err=io.BytesIO())
     if outcome.failures:
         raise PeerError(f"the probe failed: {outcome.failures[0]}")
@@ -55,10 +57,11 @@ class _Events(io.BytesIO):
     """Takes the lines that rank 0 prints; those that are no events, such as its interpreter's warnings, are
     left out."""
 
-    def __init__(self, progress: Progress | None) -> None:
+    def __init__(self, progress: Progress | None, note: Note | None) -> None:
         super().__init__()
         self.cluster: Cluster | None = None
         self._progress = progress
+        self._note = note
 
     def write(self, lines: bytes) -> int:  # type: ignore[override]  # the launcher writes bytes
         for line in lines.splitlines():
@@ -68,5 +71,7 @@ class _Events(io.BytesIO):
 
     def _take(self, event: Event) -> None:
         self.cluster = event.cluster or self.cluster
+        if event.note and self._note is not None:
+            self._note(event.note)
         if self._progress is not None:
             self._progress(event.done, event.total, event.what)

@@ -1,6 +1,7 @@
 """The probe: hosts of a job measure each other and agree on one `Cluster`.
 
-1. a tournament of pairs, in which no host is in two measurements at once: latency, one TCP flow each way;
+1. a tournament of pairs, in which no host is in two measurements at once: latency of datagrams until it is known,
+   one TCP flow each way;
 2. racks from the gaps in these; without any, pairs that look slow once more, each alone, since pairs of a
    round may have shared a link;
 3. one pair of each two racks alone, for the same reason;
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol
@@ -23,20 +24,22 @@ import msgspec
 
 from hocket.artefacts.cluster import Cluster, Host, Rack
 from hocket.errors import UsageError
+from hocket.measure.datagrams import TOKEN_BYTES, Trips
 from hocket.measure.rounds import crossing, tournament, within
 from hocket.measure.topology import fastest_pair, find_racks, host_rates, settle_rates, slow_flows
-from hocket.measure.transfer import TOKEN_BYTES, Links, Peer, Station
+from hocket.measure.transfer import Links, Peer, Station
 
 
 @dataclass(frozen=True, kw_only=True)
 class Durations:
     """How long measurements take, seconds.
 
-    `transfer_s` at most, but a transfer is over when two of its windows agree. `crowded_s`: several flows on
-    one link, of which one that loses all of its packets waits 0.2 s for its timer.
+    Pings last `pings_s` at most, and are over when their low quantile is known; a transfer lasts `transfer_s` at most,
+    and is over when two of its windows agree. `crowded_s`: several flows on one link, of which one that loses all of its
+    packets waits 0.2 s for its timer.
     """
 
-    pings_s: float = 0.12
+    pings_s: float = 0.25
     window_s: float = 0.1
     transfer_s: float = 1.2
     crowded_s: float = 0.9
@@ -67,6 +70,10 @@ Progress = Callable[[int, int, str], None]
 """Called with steps done, steps in all (the best guess so far) and what comes next."""
 
 
+Note = Callable[[str], None]
+"""Called with a sentence on what a person should know of the network beside the cluster."""
+
+
 class Ranks(Protocol):
     """What the probe needs of a job of one rank a host: all ranks' values, by rank, when all are there."""
 
@@ -94,6 +101,7 @@ def probe(
     slots: int = 1,
     durations: Durations = DURATIONS,
     progress: Progress | None = None,
+    note: Note | None = None,
 ) -> Cluster:
     """Measure the network of a job; called at the same time on every host, one rank each.
 
@@ -108,7 +116,12 @@ def probe(
         hosts = msgspec.convert(ranks.gather("hello", msgspec.to_builtins(hello)), list[_Introduction])
         _check_names(hosts)
         station.meet([Peer(host.name, host.address, host.port) for host in hosts], ranks.rank)
-        return _Probe(ranks, station, hosts, durations, progress or _silent).run()
+        steps = _Probe(ranks, station, hosts, durations, progress or _silent)
+        cluster = steps.run()
+        said = _losses(steps.trips, [host.name for host in hosts])
+        if said and note is not None:
+            note(said)
+        return cluster
     finally:
         station.close()
 
@@ -153,6 +166,7 @@ class _Probe:
         self._progress = progress
         self._step = 0
         self._steps = _steps(len(hosts), 2)
+        self.trips: dict[Flow, Trips] = {}
 
     def run(self) -> Cluster:
         count = len(self._hosts)
@@ -166,6 +180,10 @@ class _Probe:
             for flows in (pairs, [(b, a) for a, b in pairs]):
                 for (source, destination), rate in self._rates(flows).items():
                     rates[source][destination] = rate
+        every = self._ranks.gather(
+            "trips", [(*pair, msgspec.to_builtins(each)) for pair, each in self.trips.items()]
+        )
+        self.trips = {(a, b): msgspec.convert(each, Trips) for mine in every for a, b, each in mine}
         racks = find_racks(rates, latency_s)
         if len(racks) == 1:
             self._measure_again(rates)
@@ -206,8 +224,10 @@ class _Probe:
         """Round trips of these pairs at once, seconds."""
         with self._open(pairs) as links:
             self._share({})
-            found = links.round_trip_s(self._durations.pings_s)
-        return self._share({(self._ranks.rank, other): round_trip_s for other, round_trip_s in found.items()})
+            found = links.round_trips(self._durations.pings_s)
+        mine = {(self._ranks.rank, other): trips for other, trips in found.items()}
+        self.trips |= mine
+        return self._share({pair: trips.round_trip_s for pair, trips in mine.items()})
 
     def _rates(self, flows: Sequence[Flow], *, crowded: bool = False) -> dict[Flow, float]:
         """Rates of these flows at once, bit/s."""
@@ -264,6 +284,20 @@ class _Probe:
             bandwidth_bit_per_s=tuple(tuple(float(round(each)) for each in row) for row in rates),
             measured_at=self._hosts[0].time,
         )
+
+
+def _losses(trips: Mapping[Flow, Trips], names: Sequence[str]) -> str:
+    """A sentence on datagrams that were lost or came out of order; empty when none were."""
+    lost = sum(each.lost for each in trips.values())
+    reordered = sum(each.reordered for each in trips.values())
+    if not lost and not reordered:
+        return ""
+    (a, b), worst = max(trips.items(), key=lambda entry: (entry[1].lost + entry[1].reordered) / entry[1].sent)
+    sent = sum(each.sent for each in trips.values())
+    return (
+        f"of {sent:,} datagrams {lost:,} were lost and {reordered:,} came out of order; most between {names[a]} and "
+        f"{names[b]}: {worst.lost:,} and {worst.reordered:,} of {worst.sent:,}"
+    )
 
 
 def _copy_bit_per_s() -> float:

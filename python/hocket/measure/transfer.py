@@ -1,4 +1,4 @@
-"""One host's sockets of a probe: latency and rate of plain TCP connections to and from its peers.
+"""One host's sockets of a probe: latency of datagrams, and rate of plain TCP connections, to and from its peers.
 
 A `Station` listens on one port; every connection opens with a greeting that carries the job's token, so a
 stranger's is closed and forgotten. It contacts no address but those of the peers it was given. Rates are
@@ -8,8 +8,10 @@ slow the link.
 
 from __future__ import annotations
 
+import errno
 import socket
 import struct
+import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,19 +19,20 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from hocket.errors import PeerError
+from hocket.measure import datagrams
+from hocket.measure.datagrams import TOKEN_BYTES, Trips
 from hocket.measure.meter import Meter
+from hocket.measure.quantile import Quantile
 
 SILENCE_S = 5.0
 """A peer from which nothing comes for so long is reported."""
 
 PINGS_MAX = 300
 PINGS_MIN = 10
-"""Round trips of a latency measurement: as many as fit the time, within these bounds."""
+"""Round trips over TCP, where datagrams do not pass: as many as fit the time, within these bounds."""
 
-LATENCY_QUANTILE = 0.1
-"""Low, since what delays a round trip beyond the path is the scheduling of the two processes."""
-
-TOKEN_BYTES = 16
+PORTS_TRIED = 20
+"""A port must be free for TCP and for UDP."""
 
 _GREETING = struct.Struct(f"!8s{TOKEN_BYTES}sII")
 _MAGIC = b"hktprobe"
@@ -55,8 +58,7 @@ class Station:
     def __init__(self, address: str, token: bytes) -> None:
         """Bind to a free port of `address` (an IP of this host). `token`: TOKEN_BYTES that all share."""
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        self._listener = socket.socket(family, socket.SOCK_STREAM)
-        self._listener.bind((address, 0))
+        self._listener, self._datagrams = _both(family, address)
         self._listener.listen(128)
         self._token = token
         self._peers: Sequence[Peer] = ()
@@ -77,7 +79,7 @@ class Station:
 
         Raises PeerError naming the host that cannot be reached or does not come.
         """
-        links = Links(self._peers)
+        links = Links(self._peers, self._datagrams, self._token, step)
         try:
             for destination in destinations:
                 links.out[destination] = self._connect(destination, step)
@@ -90,6 +92,7 @@ class Station:
     def close(self) -> None:
         """Stop listening."""
         self._listener.close()
+        self._datagrams.close()
 
     def _connect(self, destination: int, step: int) -> socket.socket:
         peer = self._peers[destination]
@@ -138,8 +141,11 @@ class Station:
 class Links:
     """Connections of one step, by peer. A context manager that closes them."""
 
-    def __init__(self, peers: Sequence[Peer]) -> None:
-        """Without any so far: `Station.open` adds them."""
+    def __init__(self, peers: Sequence[Peer], link: socket.socket, token: bytes, step: int) -> None:
+        """Without any so far: `Station.open` adds them. Datagrams go over `link`."""
+        self._datagrams = link
+        self._token = token
+        self._step = step
         self.out: dict[int, socket.socket] = {}
         self.into: dict[int, socket.socket] = {}
         self._peers = peers
@@ -157,16 +163,37 @@ class Links:
         for link in (*self.out.values(), *self.into.values()):
             link.close()
 
-    def round_trip_s(self, duration_s: float) -> dict[int, float]:
-        """Ping those connected to, answer those connected from; round trip to each of the former, seconds."""
-        with ThreadPoolExecutor(max(1, len(self.into))) as pool:
+    def round_trips(self, duration_s: float) -> dict[int, Trips]:
+        """Ask those connected to, answer those connected from; what came back from each of the former.
+
+        A host does one or the other in a step. Where datagrams do not pass, round trips are those of TCP, which loses nothing.
+        """
+        done = threading.Event()
+        with ThreadPoolExecutor(max(1, len(self.into) + 1)) as pool:
             echoes = [pool.submit(self._echo, source) for source in self.into]
-            found = {destination: self._ping(destination, duration_s) for destination in self.out}
-            for link in self.out.values():
-                link.shutdown(socket.SHUT_WR)
-            for echo in echoes:
-                echo.result()
+            if self.into:
+                answers = pool.submit(datagrams.answer, self._datagrams, self._token, self._step, done)
+            try:
+                found = {destination: self._trips(destination, duration_s) for destination in self.out}
+                for link in self.out.values():
+                    link.shutdown(socket.SHUT_WR)
+                for echo in echoes:
+                    echo.result()
+            finally:
+                done.set()
+            if self.into:
+                answers.result()
         return found
+
+    def _trips(self, destination: int, duration_s: float) -> Trips:
+        peer = self._peers[destination]
+        try:
+            trips = datagrams.ask(
+                self._datagrams, (peer.address, peer.port), self._token, self._step, duration_s
+            )
+        except OSError:
+            trips = None
+        return trips or self._ping(destination, duration_s)
 
     def receive_bit_per_s(self, duration_s: float, *, window_s: float | None) -> dict[int, float]:
         """Send to those connected to and receive from the others, at once; rate from each of the latter, as
@@ -182,20 +209,20 @@ class Links:
                 sender.result()
         return found
 
-    def _ping(self, destination: int, duration_s: float) -> float:
+    def _ping(self, destination: int, duration_s: float) -> Trips:
         link = self.out[destination]
         link.settimeout(SILENCE_S)
-        times: list[float] = []
+        times = Quantile()
         end = time.perf_counter() + duration_s
         try:
-            while len(times) < PINGS_MAX and (len(times) < PINGS_MIN or time.perf_counter() < end):
+            while times.count < PINGS_MAX and (times.count < PINGS_MIN or time.perf_counter() < end):
                 start = time.perf_counter()
                 link.sendall(bytes(_PING_BYTES))
                 _exactly(link, _PING_BYTES)
-                times.append(time.perf_counter() - start)
+                times.add(time.perf_counter() - start)
         except (OSError, EOFError) as error:
             raise self._silent(destination, error) from None
-        return sorted(times)[int(len(times) * LATENCY_QUANTILE)]
+        return Trips(times.value, times.count, 0, 0)
 
     def _echo(self, source: int) -> None:
         link = self.into[source]
@@ -238,6 +265,20 @@ class Links:
     def _silent(self, peer: int, error: Exception) -> PeerError:
         reason = f"nothing for {SILENCE_S:.0f} s" if isinstance(error, TimeoutError) else str(error)
         return PeerError(f"probe: measuring with host {self._peers[peer].name} failed: {reason}")
+
+
+def _both(family: int, address: str) -> tuple[socket.socket, socket.socket]:
+    """Sockets for TCP and for UDP at one port that is free for both."""
+    for _ in range(PORTS_TRIED):
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            listener.bind((address, 0))
+            return listener, datagrams.listen(family, address, listener.getsockname()[1])
+        except OSError as error:
+            listener.close()
+            if error.errno != errno.EADDRINUSE:
+                raise
+    raise PeerError(f"probe: no port of {address} is free for both TCP and UDP")
 
 
 def _tune(link: socket.socket) -> None:

@@ -1,4 +1,4 @@
-"""What is the network like? Measured latency and bandwidth between hosts, in the cluster's order."""
+"""What is the network like? Measured latency and bandwidth between hosts, those of one rack together."""
 
 from __future__ import annotations
 
@@ -20,13 +20,15 @@ def section(material: Material) -> Section:
         )
     names = [host.name for host in cluster.hosts]
     racks = [host.rack for host in cluster.hosts]
+    together = sorted(range(len(names)), key=lambda host: racks.index(racks[host]))
+    shown, shown_racks = [names[host] for host in together], [racks[host] for host in together]
     maps = []
     if _square(cluster.bandwidth_bit_per_s, len(names)):
         maps.append(
             heat_map(
-                cluster.bandwidth_bit_per_s,
-                names,
-                racks,
+                _arranged(cluster.bandwidth_bit_per_s, together),
+                shown,
+                shown_racks,
                 caption="Bandwidth of one TCP flow alone; the stronger the colour, the faster",
                 show=quantity.bandwidth,
                 diagonal=True,
@@ -35,7 +37,8 @@ def section(material: Material) -> Section:
     if _square(cluster.latency_s, len(names)):
         caption = "Latency, half the round trip; the stronger the colour, the slower"
         show = quantity.seconds
-        maps.append(heat_map(cluster.latency_s, names, racks, caption=caption, show=show, tone="slow"))
+        latency = _arranged(cluster.latency_s, together)
+        maps.append(heat_map(latency, shown, shown_racks, caption=caption, show=show, tone="slow"))
     if not maps:
         return absent(
             NAME, QUESTION, f"The cluster's matrices do not fit its {len(names)} hosts; probe it again."
@@ -46,6 +49,11 @@ def section(material: Material) -> Section:
         "latency_s": cluster.latency_s,
     }
     return Section(NAME, QUESTION, tag("div", *maps, class_="pair"), numbers=numbers)
+
+
+def _arranged(values: tuple[tuple[float, ...], ...], hosts: list[int]) -> list[list[float]]:
+    """Rows and columns in another order of hosts."""
+    return [[values[source][destination] for destination in hosts] for source in hosts]
 
 
 def _square(values: tuple[tuple[float, ...], ...], side: int) -> bool:

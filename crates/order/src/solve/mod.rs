@@ -18,7 +18,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Moves of one annealing run: for any number of hosts, and for each.
-const MOVES: u64 = 150_000;
+const MOVES: u64 = 200_000;
 const MOVES_PER_HOST: u64 = 200;
 /// First temperatures of runs, as a part of the mean change: the start is forgotten, half kept, kept.
 const HEATS: [f64; 3] = [1.0, 0.1, 0.02];

@@ -25,8 +25,8 @@ LARGE_HOSTS = (512, 1024, 2048, 4096)
 LARGE_EFFORT = 0.3
 """Less than a person's: sizes by algorithms are many searches."""
 
-PICOSECONDS = 1e12
-"""LKH takes whole numbers."""
+NANOSECONDS = 1e9
+"""LKH takes whole numbers, not too large ones."""
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,7 +76,7 @@ def _rings() -> Iterator[Row]:
     for seed in range(RING_TOPOLOGIES):
         matrix = data_centre(RING_HOSTS, seed)
         found, seconds = _timed(matrix, Request())
-        whole = np.rint(matrix.latency_s * PICOSECONDS).astype(int).tolist()
+        whole = np.rint(matrix.latency_s * NANOSECONDS).astype(int).tolist()
         tour = elkai.DistanceMatrix(whole).solve_tsp(runs=1)
         other = cost_s(matrix, Request(), tour[:-1])
         what = f"ring of {RING_HOSTS}, topology {seed}: cost over the best known of ours and LKH's"
