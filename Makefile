@@ -9,7 +9,7 @@ CONSTRAINTS := -c constraints.txt
 RUST := $(shell find crates -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help setup demo test test-torch check fmt bench bless clean
+.PHONY: help setup demo test test-torch check fmt bench bless fuzz clean
 
 help: ## list the verbs
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -43,6 +43,14 @@ fmt: setup ## format everything
 
 bless: setup ## write the golden files anew; review the difference
 	HOCKET_BLESS=1 $(BIN)/python -m pytest -q tests/programs/test_golden.py
+
+FUZZ_S ?= 60
+
+fuzz: ## libFuzzer on every parser of bytes that come from outside, FUZZ_S seconds each; installs cargo-fuzz
+	command -v cargo-fuzz > /dev/null || cargo install --locked cargo-fuzz
+	for target in $$(cd fuzz && RUSTC_BOOTSTRAP=1 cargo fuzz list); do \
+	  RUSTC_BOOTSTRAP=1 cargo fuzz run --sanitizer none $$target -- -max_total_time=$(FUZZ_S) -timeout=10 -rss_limit_mb=2048 || exit 1; \
+	done
 
 bench: setup ## benchmarks, in alternation with other libraries
 	$(BIN)/hocket bench all_reduce --against gloo$$(test -x $(BIN)/mpirun && echo ,mpi)

@@ -1,7 +1,8 @@
-"""Two engines, and a cable between them that can be faulty or tapped."""
+"""Two engines, and a cable between them that can be faulty, cut or tapped."""
 
 import contextlib
 import socket
+import struct
 import threading
 import uuid
 
@@ -16,13 +17,16 @@ ELEMENTS = 200_000
 
 
 class Cable:
-    """Passes bytes between a rank and the rank at `target`; after `flip_at` bytes towards the target, one bit is wrong."""
+    """Passes bytes between a rank and the rank at `target`.
 
-    def __init__(self, target, flip_at):
+    After so many bytes towards the target one bit is wrong (`flip_at`), both ends are reset (`reset_at`), or nothing passes any more, and nobody is told (`mute_at`)."""
+
+    def __init__(self, target, flip_at=None, reset_at=None, mute_at=None):
         host, _, port = target.rpartition(":")
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
-        self.flip_at = flip_at
+        self.flip_at, self.reset_at, self.mute_at = flip_at, reset_at, mute_at
+        self.muted = threading.Event()
         self.seen = bytearray()
         self.sockets = [self.listener]
         self.thread = threading.Thread(target=self.accept, args=((host, int(port)),), daemon=True)
@@ -33,33 +37,49 @@ class Cable:
             caller, _ = self.listener.accept()
             called = socket.create_connection(target, TIMEOUT_S)
             self.sockets += [caller, called]
-            threading.Thread(target=self.carry, args=(called, caller, None), daemon=True).start()
-            self.carry(caller, called, self.flip_at)
+            threading.Thread(target=self.carry, args=(called, caller, False), daemon=True).start()
+            self.carry(caller, called, True)
 
-    def carry(self, source, target, flip_at):
+    def carry(self, source, target, forth):
         with contextlib.suppress(OSError):
             carried = 0
             while data := bytearray(source.recv(1 << 16)):
-                if flip_at is not None and carried <= flip_at < carried + len(data):
-                    data[flip_at - carried] ^= 0x10
+                start, carried = carried, carried + len(data)
+                here = [forth and at is not None and start <= at < carried for at in self.faults()]
+                if here[0]:
+                    data[self.flip_at - start] ^= 0x10
+                if here[1]:
+                    # No time to linger: what is closed is reset. The other direction must not end in order first.
+                    self.muted.set()
+                    for each in (source, target):
+                        each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                        each.shutdown(socket.SHUT_RD)
+                        each.close()
+                    return
+                if here[2]:
+                    self.muted.set()
                 self.seen += data
-                carried += len(data)
-                target.sendall(data)
-            target.shutdown(socket.SHUT_WR)
+                if not self.muted.is_set():
+                    target.sendall(data)
+            if not self.muted.is_set():
+                target.shutdown(socket.SHUT_WR)
+
+    def faults(self):
+        return self.flip_at, self.reset_at, self.mute_at
 
     def close(self):
         for each in self.sockets:
             each.close()
 
 
-def exchange(flip_at, **options):
+def exchange(flip_at=None, *, reset_at=None, mute_at=None, **options):
     """What each of two ranks got of an all-reduce over a cable: an error, or the sums; and all bytes that crossed it."""
     job = uuid.uuid4().hex
     made = [
         _native.Engine(rank=rank, world=2, job=job, secret=b"s", host=f"h{rank}", bind="127.0.0.1", **options)
         for rank in range(2)
     ]
-    cable = Cable(made[0].address, flip_at)
+    cable = Cable(made[0].address, flip_at, reset_at, mute_at)
     program = all_reduce_program(
         world=2,
         elements=ELEMENTS,

@@ -97,3 +97,18 @@ def test_every_verb_has_help_with_an_example():
     for verb in verbs:
         said = subprocess.run([hocket, verb, "--help"], capture_output=True, text=True, check=True).stdout
         assert "Example:" in said, f"hocket {verb} --help has no example"
+
+
+def test_nothing_waits_by_a_clock_that_is_set():
+    """A step of the clock (NTP, a resumed virtual machine) would end a job's waits at once, or make them endless.
+
+    In Rust, clippy refuses `SystemTime::now`; a date may be written down, nothing else."""
+    pattern = re.compile(
+        r"\btime\.time(_ns)?\(|\bfrom time import .*\btime\b|CLOCK_REALTIME|ClockId::Realtime"
+    )
+    found = [
+        name
+        for name in tracked(".rs", ".py")
+        if name.startswith(("crates/", "python/")) and pattern.search(text(name))
+    ]
+    assert found == []

@@ -1,5 +1,7 @@
 //! What can go wrong while programs run, each with who, where and what to do.
 
+use hocket_ids::Rank;
+use hocket_wire::limits::explained;
 use hocket_wire::mesh::MeshError;
 use std::io;
 
@@ -48,6 +50,18 @@ impl From<MeshError> for Error {
 
 impl From<io::Error> for Error {
     fn from(error: io::Error) -> Self {
-        Self::System(error.to_string())
+        Self::System(explained(error).to_string())
+    }
+}
+
+impl Error {
+    /// The same, and whose it is.
+    #[must_use]
+    pub fn of(self, rank: Rank) -> Self {
+        match self {
+            Self::Mesh(what) => Self::Mesh(format!("rank {rank}: {what}")),
+            Self::System(what) => Self::System(format!("rank {rank}: {what}")),
+            other => other,
+        }
     }
 }

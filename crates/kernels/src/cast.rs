@@ -75,6 +75,12 @@ impl<D: Format, S: Format> Make for Converted<D, S> {
     }
 
     #[inline(always)]
+    unsafe fn fetch_ahead<L: Lanes>(&self, index: usize, elements: usize) {
+        // SAFETY: the caller's.
+        unsafe { fill::fetch_ahead::<L>(self.src.wrapping_add(index * S::BYTES), elements * S::BYTES) }
+    }
+
+    #[inline(always)]
     unsafe fn one(&self, index: usize, to: *mut u8) {
         // SAFETY: the caller's; any CPU has one f32.
         unsafe { self.vectors::<f32, 1>(index, to) }

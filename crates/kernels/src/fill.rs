@@ -17,6 +17,11 @@ const STAGE_BYTES: usize = 1024;
 
 const LINE_BYTES: usize = 64;
 
+/// How far before it is read a source is fetched into the second-level cache. The processor does so by itself only to the end
+/// of a page, and stores past the caches hold the first level's few buffers for misses: f32 to f16 was 0.87 of the bandwidth
+/// without and 0.93 with it, f32 to bf16 0.67 and 0.80; any distance from 8 to 128 KiB does.
+const AHEAD_BYTES: usize = 32 << 10;
+
 /// What a destination is filled with.
 pub trait Make {
     /// Bytes of an element.
@@ -31,7 +36,16 @@ pub trait Make {
     /// The CPU has the features of `L`, that many elements are there, and `to` has room for them.
     unsafe fn vectors<L: Lanes, const N: usize>(&self, index: usize, to: *mut u8);
 
-    /// The same for one element.
+    /// Fetches what `elements` from `index` on are made from, some way further on, by [`fetch_ahead`]. Must be `#[inline(always)]`.
+    /// Nothing by default: several sources at once keep a core's buffers for misses busy anyway, and sums of f16 and bf16 were
+    /// 5 and 12 % slower with it.
+    ///
+    /// # Safety
+    /// The CPU has the features of `L`.
+    #[inline(always)]
+    unsafe fn fetch_ahead<L: Lanes>(&self, _index: usize, _elements: usize) {}
+
+    /// The same as `vectors` for one element.
     ///
     /// # Safety
     /// It is there, and `to` has room for it.
@@ -45,6 +59,18 @@ pub trait Make {
 pub unsafe fn fill<M: Make>(dst: &mut [u8], make: M, together_bytes: usize) {
     let past_caches = past_caches(dst.len(), together_bytes) && dst.as_ptr().addr().is_multiple_of(M::BYTES);
     dispatch::run(Fill { dst: dst.as_mut_ptr(), elements: dst.len() / M::BYTES, make, past_caches });
+}
+
+/// Fetches what lies `AHEAD_BYTES` behind the `bytes` at `from`, if there is anything.
+///
+/// # Safety
+/// The CPU has the features of `L`.
+#[inline(always)]
+pub unsafe fn fetch_ahead<L: Lanes>(from: *const u8, bytes: usize) {
+    for byte in (0..bytes).step_by(LINE_BYTES) {
+        // SAFETY: the caller's; nothing need be there.
+        unsafe { L::fetch(from.wrapping_add(AHEAD_BYTES + byte)) }
+    }
 }
 
 /// Whether stores of `bytes`, which are part of `together_bytes`, should go past the caches.
@@ -114,6 +140,7 @@ impl<M: Make> Fill<M> {
                 index += 1;
             }
             while self.elements - index >= staged {
+                self.make.fetch_ahead::<L>(index, staged);
                 let mut made = 0;
                 while made < staged {
                     self.make.vectors::<L, 4>(index + made, stage.add(made * M::BYTES));

@@ -38,6 +38,10 @@ pub trait Lanes: Copy {
         unsafe { to.copy_from_nonoverlapping(from, 64) }
     }
 
+    /// Asks for the line at `from` to be brought into the second-level cache; any address will do.
+    #[inline(always)]
+    unsafe fn fetch(_from: *const u8) {}
+
     /// Orders all lines before with all stores after.
     #[inline(always)]
     unsafe fn fence() {}

@@ -197,7 +197,7 @@ impl Engine {
             tls,
             silence_max: duration(py, heartbeat_timeout_s)?,
         };
-        let executor = Executor::new(options).map_err(|cause| raise(py, &cause))?;
+        let executor = Executor::new(options).map_err(|cause| raise(py, &cause.of(rank)))?;
         Ok(Self { executor: Arc::new(executor) })
     }
 
@@ -215,7 +215,8 @@ impl Engine {
             })?;
             addresses.push(Address { tcp, host });
         }
-        py.detach(|| self.executor.connect(&addresses, timeout)).map_err(|cause| raise(py, &cause))
+        py.detach(|| self.executor.connect(&addresses, timeout))
+            .map_err(|cause| raise(py, &cause.of(self.executor.rank())))
     }
 
     fn allocate(&self, py: Python<'_>, size_bytes: usize) -> PyResult<Memory> {

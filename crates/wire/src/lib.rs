@@ -4,6 +4,7 @@
 //! [`tcp::Sink`] where a payload lands. `unsafe` lives in `memory` and `shm::mailbox` alone.
 
 pub mod clock;
+pub mod limits;
 pub mod memory;
 pub mod mesh;
 pub mod poll;

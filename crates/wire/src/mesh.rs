@@ -4,6 +4,7 @@
 //! The door stays open while the rank lives, so that strangers are turned away and logged rather than left hanging;
 //! each caller is heard by a thread of its own, bounded in time and number.
 
+use crate::limits::{explained, is_met, is_out_of_descriptors};
 use crate::memory::{Arena, Mapping, map_peer};
 use crate::poll::Waker;
 use crate::shm::pass_fd;
@@ -94,9 +95,25 @@ pub enum MeshError {
         /// How long they had.
         timeout_s: f64,
     },
+    /// A rank of this host ended while memory was exchanged with it.
+    #[error("rank {rank} (host {host}) left before all were connected: {source}")]
+    Left {
+        /// Who.
+        rank: Rank,
+        /// Where.
+        host: String,
+        /// What the system says.
+        source: io::Error,
+    },
     /// The system refused something that every Linux has.
     #[error("cannot set up the wire: {0}")]
-    Io(#[from] io::Error),
+    Io(io::Error),
+}
+
+impl From<io::Error> for MeshError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(explained(error))
+    }
 }
 
 fn missing(ranks: &[(Rank, Address, String)], timeout_s: f64) -> String {
@@ -111,6 +128,8 @@ fn missing(ranks: &[(Rank, Address, String)], timeout_s: f64) -> String {
 pub struct Door {
     address: SocketAddr,
     closing: Arc<AtomicBool>,
+    /// A caller could not be let in for want of a descriptor.
+    starved: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
     admitted: mpsc::Receiver<(Rank, Stream)>,
 }
@@ -118,7 +137,7 @@ pub struct Door {
 impl Door {
     /// Listens on `address` at a port of the system's choice, and for ranks of this host.
     pub fn open(address: IpAddr, identity: Identity) -> Result<Self, MeshError> {
-        let listen = |source| MeshError::Listen { address, source };
+        let listen = |source| MeshError::Listen { address, source: explained(source) };
         let tcp = TcpListener::bind((address, 0)).map_err(listen)?;
         let bound = tcp.local_addr().map_err(listen)?;
         let local = unix::UnixListener::bind_addr(&local_name(&identity.job, identity.rank, bound.port())?)?;
@@ -126,11 +145,12 @@ impl Door {
         local.set_nonblocking(true)?;
         let closing = Arc::new(AtomicBool::new(false));
         let (sender, admitted) = mpsc::channel();
-        let flag = Arc::clone(&closing);
+        let starved = Arc::new(AtomicBool::new(false));
+        let flags = [Arc::clone(&closing), Arc::clone(&starved)];
         let thread = thread::Builder::new()
             .name("hocket-door".into())
-            .spawn(move || keep_door(&tcp, &local, &identity, &flag, &sender))?;
-        Ok(Self { address: bound, closing, thread: Some(thread), admitted })
+            .spawn(move || keep_door(&tcp, &local, &identity, [&flags[0], &flags[1]], &sender))?;
+        Ok(Self { address: bound, closing, starved, thread: Some(thread), admitted })
     }
 
     /// What peers connect to.
@@ -151,21 +171,35 @@ impl Door {
         let deadline = Instant::now() + timeout;
         let mut links: Vec<Option<Link>> = peers.iter().map(|_| None).collect();
         let mut failures = Vec::new();
+        let finish = |rank: Rank, stream, exchange| {
+            finish(rank, stream, arena, waker, exchange).map_err(|source| {
+                let host = peers[rank.index()].host.clone();
+                if is_met(&source) { source.into() } else { MeshError::Left { rank, host, source } }
+            })
+        };
         for (at, peer) in peers.iter().enumerate().take(own.index()) {
             let rank = Rank::from_index(at);
             match call(identity, rank, peer, peer.host == peers[own.index()].host, deadline) {
                 Ok(stream) => {
-                    links[at] = Some(finish(rank, stream, arena, waker, Exchange::SendFirst)?);
+                    links[at] = Some(finish(rank, stream, Exchange::SendFirst)?);
                 }
+                Err(why) if is_out_of_descriptors(&why) => return Err(why.into()),
                 Err(why) => failures.push((rank, peer.clone(), why.to_string())),
             }
         }
         while links.iter().skip(own.index() + 1).any(Option::is_none) {
             let left = deadline.saturating_duration_since(Instant::now());
-            let Ok((rank, stream)) = self.admitted.recv_timeout(left) else { break };
+            let (rank, stream) = match self.admitted.recv_timeout(left.min(DOOR_POLL)) {
+                Ok(link) => link,
+                Err(_) if self.starved.load(Ordering::Relaxed) => {
+                    return Err(io::Error::from(rustix::io::Errno::MFILE).into());
+                }
+                Err(_) if left.is_zero() => break,
+                Err(_) => continue,
+            };
             // A rank that is not ours to admit, or a second time, is turned away by dropping its connection.
             if rank > own && links.get(rank.index()).is_some_and(Option::is_none) {
-                links[rank.index()] = Some(finish(rank, stream, arena, waker, Exchange::ReceiveFirst)?);
+                links[rank.index()] = Some(finish(rank, stream, Exchange::ReceiveFirst)?);
             }
         }
         for (at, peer) in peers.iter().enumerate().skip(own.index() + 1) {
@@ -200,7 +234,7 @@ fn keep_door(
     tcp: &TcpListener,
     local: &unix::UnixListener,
     identity: &Identity,
-    closing: &AtomicBool,
+    [closing, starved]: [&AtomicBool; 2],
     admitted: &mpsc::Sender<(Rank, Stream)>,
 ) {
     let callers = Arc::new(AtomicUsize::new(0));
@@ -214,7 +248,10 @@ fn keep_door(
         let mut heard = Vec::new();
         let (remote, near) = (tcp.accept(), local.accept());
         for error in [remote.as_ref().err(), near.as_ref().err()].into_iter().flatten() {
-            // Out of descriptors, say: the caller stays at the door, and asking again at once would burn a core.
+            if is_out_of_descriptors(error) {
+                starved.store(true, Ordering::Relaxed);
+            }
+            // The caller stays at the door, and asking again at once would burn a core.
             if !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::ConnectionAborted) {
                 thread::sleep(DOOR_POLL);
             }
@@ -350,6 +387,7 @@ fn call(
         match attempt {
             Ok(stream) => return Ok(stream),
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Err(error),
+            Err(error) if is_out_of_descriptors(&error) => return Err(error),
             Err(error) if Instant::now() + CALL_AGAIN >= deadline => return Err(error),
             Err(_) => thread::sleep(CALL_AGAIN),
         }
@@ -393,13 +431,7 @@ enum Exchange {
     ReceiveFirst,
 }
 
-fn finish(
-    rank: Rank,
-    stream: Stream,
-    arena: &Arena,
-    waker: &Waker,
-    exchange: Exchange,
-) -> Result<Link, MeshError> {
+fn finish(rank: Rank, stream: Stream, arena: &Arena, waker: &Waker, exchange: Exchange) -> io::Result<Link> {
     stream.set_deadline(HANDSHAKE_TIMEOUT)?;
     let neighbour = match &stream {
         Stream::Tcp(_) | Stream::Tls(_) => None,

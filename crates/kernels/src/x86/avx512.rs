@@ -4,8 +4,8 @@
 
 use crate::lanes::Lanes;
 use std::arch::x86_64::{
-    __m512, __m512i, _CMP_UNORD_Q, _MM_FROUND_NO_EXC, _MM_FROUND_TO_NEAREST_INT, _mm_sfence,
-    _mm256_loadu_si256, _mm256_storeu_si256, _mm512_add_epi32, _mm512_add_ps, _mm512_and_ps,
+    __m512, __m512i, _CMP_UNORD_Q, _MM_FROUND_NO_EXC, _MM_FROUND_TO_NEAREST_INT, _MM_HINT_T1, _mm_prefetch,
+    _mm_sfence, _mm256_loadu_si256, _mm256_storeu_si256, _mm512_add_epi32, _mm512_add_ps, _mm512_and_ps,
     _mm512_and_si512, _mm512_castps_si512, _mm512_castsi512_ps, _mm512_cmp_ps_mask, _mm512_cvtepi32_epi16,
     _mm512_cvtepu16_epi32, _mm512_cvtph_ps, _mm512_cvtps_ph, _mm512_load_si512, _mm512_loadu_ps,
     _mm512_mask_blend_epi32, _mm512_mask_or_ps, _mm512_max_ps, _mm512_min_ps, _mm512_mul_ps, _mm512_or_ps,
@@ -119,6 +119,11 @@ impl Lanes for Avx512 {
     #[inline(always)]
     unsafe fn store_line(to: *mut u8, from: *const u8) {
         unsafe { _mm512_stream_si512(to.cast(), _mm512_load_si512(from.cast())) }
+    }
+
+    #[inline(always)]
+    unsafe fn fetch(from: *const u8) {
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(from.cast()) }
     }
 
     #[inline(always)]

@@ -2,8 +2,8 @@
 
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, recvmsg, sendmsg,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -34,6 +34,10 @@ pub fn receive(stream: &UnixStream) -> io::Result<[OwnedFd; 2]> {
     }
     if message.bytes != 1 || byte != *b"F" {
         return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    // The kernel leaves out what the process has no room for.
+    if message.flags.contains(ReturnFlags::CTRUNC) {
+        return Err(rustix::io::Errno::MFILE.into());
     }
     <[OwnedFd; 2]>::try_from(fds).map_err(|got| {
         io::Error::new(io::ErrorKind::InvalidData, format!("expected 2 descriptors, got {}", got.len()))

@@ -21,6 +21,8 @@ from hocket.bench.policies import in_bed
 from hocket.demo.bed import open_bed
 from hocket.errors import PeerError, UsageError
 from hocket.launch.testbed import wiring
+from hocket.ordering.matrix import of_cluster
+from hocket.ordering.solve import Algorithm, Request, solve
 
 KILOBYTE = 1 << 10
 FLOAT_BYTES = 4
@@ -29,13 +31,18 @@ SEED = 7
 
 
 class Compared(Struct, frozen=True, kw_only=True):
-    """A workload in named orders. `costs_s`: what the model says of a call; `times_s`: medians over turns, of the slowest rank."""
+    """A workload in named orders: `chosen` is what `hocket order` says, `worst` the dearest of all by `cost`.
+
+    `costs_s`: what `cost` says of a call, and `least_cost_s` of the best of all orders; `times_s`: medians over turns, of the
+    slowest rank.
+    """
 
     name: str
     what: str
     racks: int
     orders: dict[str, tuple[int, ...]]
     costs_s: dict[str, float]
+    least_cost_s: float
     times_s: dict[str, float]
     all_times_s: dict[str, list[float]]
     value: float
@@ -54,15 +61,25 @@ class Correlated(Struct, frozen=True, kw_only=True):
     bar: float
 
 
-class Workload(Struct, frozen=True, kw_only=True):
-    """`algorithm`: what it does by the cost model. `against`: the order whose time over the chosen one's is the value."""
+class Run(Struct, frozen=True, kw_only=True):
+    """What ranks do in every order: `turns` times, `calls` in a row."""
 
-    what: str
     program: str
     algorithm: str
     size_bytes: int
     calls: int
     turns: int
+
+
+class Workload(Struct, frozen=True, kw_only=True):
+    """The run's algorithm is as `cost` knows it, `asked_for` as `hocket order` does.
+
+    The value is the time of the order `against` over that of the chosen one.
+    """
+
+    what: str
+    run: Run
+    asked_for: Algorithm
     against: str
     bar: float
 
@@ -70,51 +87,36 @@ class Workload(Struct, frozen=True, kw_only=True):
 WORKLOADS = {
     "gloo": Workload(
         what="Gloo ring all-reduce, 64 KiB: worst / chosen",
-        program="gloo",
-        algorithm="gloo_ring",
-        size_bytes=64 * KILOBYTE,
-        calls=20,
-        turns=3,
+        run=Run(program="gloo", algorithm="gloo_ring", size_bytes=64 * KILOBYTE, calls=20, turns=3),
+        asked_for="ring",
         against="worst",
         bar=4.0,
     ),
     "mpi_ring": Workload(
         what="Open MPI ring all-reduce, 64 KiB: given / chosen",
-        program="mpi",
-        algorithm="ring",
-        size_bytes=64 * KILOBYTE,
-        calls=20,
-        turns=3,
+        run=Run(program="mpi", algorithm="ring", size_bytes=64 * KILOBYTE, calls=20, turns=3),
+        asked_for="ring",
         against="given",
         bar=1.0,
     ),
     "mpi_doubling": Workload(
         what="Open MPI recursive doubling, 16 KiB: given / chosen",
-        program="mpi",
-        algorithm="recursive_doubling",
-        size_bytes=16 * KILOBYTE,
-        calls=20,
-        turns=3,
+        run=Run(program="mpi", algorithm="recursive_doubling", size_bytes=16 * KILOBYTE, calls=20, turns=3),
+        asked_for="recursive_doubling",
         against="given",
         bar=1.0,
     ),
     "ddp": Workload(
         what="PyTorch DDP over Gloo, step of a model of 256 KiB: given / chosen",
-        program="ddp",
-        algorithm="gloo_ring",
-        size_bytes=256 * KILOBYTE,
-        calls=10,
-        turns=3,
+        run=Run(program="ddp", algorithm="gloo_ring", size_bytes=256 * KILOBYTE, calls=10, turns=3),
+        asked_for="ring",
         against="given",
         bar=1.2,
     ),
     "lightgbm": Workload(
         what="LightGBM data-parallel, boosting round: given / chosen",
-        program="lightgbm",
-        algorithm="halving_doubling",
-        size_bytes=4 * KILOBYTE,
-        calls=4,
-        turns=2,
+        run=Run(program="lightgbm", algorithm="halving_doubling", size_bytes=4 * KILOBYTE, calls=4, turns=2),
+        asked_for="halving_doubling",
         against="given",
         bar=1.3,
     ),
@@ -136,23 +138,27 @@ def measure(names: Sequence[str] = ROWS) -> Iterator[Compared | Correlated]:
 
 def _compare(name: str, what: str, racks: int) -> Compared:
     asked, cluster = WORKLOADS[what], beds.cluster(racks)
-    chosen, worst = cost.extremes(asked.algorithm, cluster, asked.size_bytes)
+    run = asked.run
+    chosen = solve(of_cluster(cluster), Request(algorithm=asked.asked_for)).order
+    best, worst = cost.extremes(run.algorithm, cluster, run.size_bytes)
     orders = {"given": tuple(range(beds.HOSTS)), "chosen": chosen, "worst": worst}
     draws = random.Random(SEED)  # noqa: S311  # an example, not a secret
     for at in range(RANDOM_ORDERS):
         orders[f"random {at + 1}"] = tuple(draws.sample(range(beds.HOSTS), beds.HOSTS))
     listed = list(orders.values())
-    run = by_mpi if asked.program == "mpi" else by_ranks
-    times_s = run(cluster, asked, listed)
+    times_s = (by_mpi if run.program == "mpi" else by_ranks)(cluster, run, listed)
     by_order = dict(zip(orders, times_s, strict=True))
     medians_s = {order: statistics.median(each) for order, each in by_order.items()}
-    costs_s = cost.costs_s(asked.algorithm, cluster, np.array(listed), asked.size_bytes)
+    least_cost_s, *costs_s = map(
+        float, cost.costs_s(run.algorithm, cluster, np.array([best, *listed]), run.size_bytes)
+    )
     return Compared(
         name=name,
         what=f"{asked.what}, {racks} racks of {beds.HOSTS // racks}",
         racks=racks,
         orders=orders,
-        costs_s=dict(zip(orders, map(float, costs_s), strict=True)),
+        costs_s=dict(zip(orders, costs_s, strict=True)),
+        least_cost_s=least_cost_s,
         times_s=medians_s,
         all_times_s=by_order,
         value=medians_s[asked.against] / medians_s["chosen"],
@@ -164,18 +170,9 @@ def _correlation(name: str, algorithm: str, racks: int) -> Correlated:
     cluster = beds.cluster(racks)
     draws = random.Random(SEED)  # noqa: S311  # an example, not a secret
     orders = [tuple(draws.sample(range(beds.HOSTS), beds.HOSTS)) for _ in range(CORRELATED_ORDERS)]
-    asked = Workload(
-        what="",
-        program=algorithm,
-        algorithm=algorithm,
-        size_bytes=64 * KILOBYTE,
-        calls=10,
-        turns=2,
-        against="",
-        bar=0.9,
-    )
-    times_s = [statistics.median(each) for each in by_ranks(cluster, asked, orders)]
-    program = native_program(algorithm, len(cluster.hosts), asked.size_bytes)
+    run = Run(program=algorithm, algorithm=algorithm, size_bytes=64 * KILOBYTE, calls=10, turns=2)
+    times_s = [statistics.median(each) for each in by_ranks(cluster, run, orders)]
+    program = native_program(algorithm, len(cluster.hosts), run.size_bytes)
     costs_s = program_cost.costs_s(str(program), cluster, np.array(orders), FLOAT_BYTES)
     return Correlated(
         name=name,
@@ -184,7 +181,7 @@ def _correlation(name: str, algorithm: str, racks: int) -> Correlated:
         costs_s=list(map(float, costs_s)),
         times_s=times_s,
         value=spearman(costs_s, times_s),
-        bar=asked.bar,
+        bar=0.9,
     )
 
 
@@ -204,32 +201,32 @@ def _ranks(values: Any) -> Any:
     return (ends - (counts - 1) / 2)[places]
 
 
-def by_ranks(cluster: Cluster, asked: Workload, orders: Sequence[Sequence[int]]) -> list[list[float]]:
+def by_ranks(cluster: Cluster, run: Run, orders: Sequence[Sequence[int]]) -> list[list[float]]:
     """By order, seconds of each turn."""
-    argv = [sys.executable, "-m", "hocket.bench.orders.rank", "--workload", asked.program]
-    argv += ["--orders", json.dumps(orders), "--turns", str(asked.turns), "--calls", str(asked.calls)]
-    argv += ["--size-bytes", str(asked.size_bytes)]
+    argv = [sys.executable, "-m", "hocket.bench.orders.rank", "--workload", run.program]
+    argv += ["--orders", json.dumps(orders), "--turns", str(run.turns), "--calls", str(run.calls)]
+    argv += ["--size-bytes", str(run.size_bytes)]
     argv += ["--machines", ",".join(wiring.address(at) for at in range(len(cluster.hosts)))]
     slots = [host.name for host in cluster.hosts]
     times_s: list[list[float]] = in_bed(cluster, slots, argv)
     return times_s
 
 
-def by_mpi(cluster: Cluster, asked: Workload, orders: Sequence[Sequence[int]]) -> list[list[float]]:
+def by_mpi(cluster: Cluster, run: Run, orders: Sequence[Sequence[int]]) -> list[list[float]]:
     """By order, seconds of each turn, each of which starts `mpirun` anew."""
     times_s: list[list[float]] = [[] for _ in orders]
     with tempfile.TemporaryDirectory(prefix="hocket-bench-") as directory, open_bed(cluster) as bed:
         if not bed.carries_any_program:
             raise PeerError(f"these rows need network namespaces: {bed.remarks[0]}")
-        for _ in range(asked.turns):
+        for _ in range(run.turns):
             for order, series in zip(orders, times_s, strict=True):
                 series.append(
                     mpi.all_reduce_s(
                         bed,
                         [cluster.hosts[at].name for at in order],
-                        algorithm=asked.algorithm,
-                        size_bytes=asked.size_bytes,
-                        calls=asked.calls,
+                        algorithm=run.algorithm,
+                        size_bytes=run.size_bytes,
+                        calls=run.calls,
                         scratch=Path(directory),
                     )
                 )

@@ -41,12 +41,14 @@ impl Credentials {
             .with_no_client_auth();
         connector.resumption = Resumption::disabled();
         connector.enable_sni = false;
+        connector.enable_secret_extraction = true;
         let key = Arc::new(AlwaysResolvesServerRawPublicKeys::new(Arc::new(key_pair()?)));
         let mut acceptor = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&TLS13])?
             .with_no_client_auth()
             .with_cert_resolver(key);
         acceptor.send_tls13_tickets = 0;
+        acceptor.enable_secret_extraction = true;
         Ok(Self { connector, acceptor })
     }
 

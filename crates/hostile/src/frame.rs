@@ -1,0 +1,25 @@
+//! Headers of frames: what is understood can be said again, and announces no more than a frame may have.
+
+use hocket_protocol::frame::{Data, Frame, HEADER_BYTES, PAYLOAD_BYTES_MAX};
+
+pub fn run(bytes: &[u8]) {
+    let Some(header) = bytes.first_chunk::<HEADER_BYTES>() else { return };
+    let Ok(frame) = Frame::decode(header) else { return };
+    assert!(frame.payload_bytes() <= PAYLOAD_BYTES_MAX, "{frame:?}");
+    assert_eq!(Frame::decode(&frame.encode()), Ok(frame));
+}
+
+pub fn seeds() -> Vec<Vec<u8>> {
+    [
+        Frame::Data(Data { program: 1, instance: 2, op: 3, offset_bytes: 4, payload_bytes: 64 }),
+        Frame::ClearToSend { program: 1, instance: 2, op: 3 },
+        Frame::Offer { send: 1, tag: 2, bytes: 3 },
+        Frame::Accept { send: 1, receive: 2 },
+        Frame::Abort { payload_bytes: 7 },
+        Frame::Ask,
+        Frame::Alive,
+        Frame::Bye,
+    ]
+    .map(|frame| frame.encode().to_vec())
+    .to_vec()
+}

@@ -1,0 +1,50 @@
+//! Which limit of the system was met, and how it is raised: what "too many open files" does not say.
+
+use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
+use std::io;
+
+/// The same error, with a hint where a limit is the cause.
+#[must_use]
+pub fn explained(error: io::Error) -> io::Error {
+    match error.raw_os_error().and_then(hint) {
+        Some(hint) => io::Error::new(error.kind(), format!("{error}\nhint: {hint}")),
+        None => error,
+    }
+}
+
+/// Whether a limit of ours is the cause.
+pub fn is_met(error: &io::Error) -> bool {
+    error.raw_os_error().and_then(hint).is_some()
+}
+
+/// Whether this process has no descriptors left: it waits in vain for what needs one.
+pub fn is_out_of_descriptors(error: &io::Error) -> bool {
+    let errno = error.raw_os_error().map(Errno::from_raw_os_error);
+    matches!(errno, Some(Errno::MFILE | Errno::NFILE))
+}
+
+fn hint(code: i32) -> Option<String> {
+    Some(match Errno::from_raw_os_error(code) {
+        Errno::MFILE => format!(
+            "raise `ulimit -n`, which is {}: a rank needs up to three descriptors for each other rank, and thirty more",
+            current(Resource::Nofile)
+        ),
+        Errno::NFILE => "the host's limit is met: raise `sysctl fs.file-max`".into(),
+        Errno::FBIG => format!(
+            "raise `ulimit -f` to `unlimited`, it is {} bytes: registered memory is one long file in memory, of which only what is \
+             used exists",
+            current(Resource::Fsize)
+        ),
+        Errno::NOMEM => format!(
+            "raise `ulimit -v` to `unlimited`, it is {} bytes, and set `sysctl vm.overcommit_memory` to 0 or 1: registered memory \
+             reserves a terabyte of addresses, of which only what is used takes memory",
+            current(Resource::As)
+        ),
+        _ => return None,
+    })
+}
+
+fn current(resource: Resource) -> String {
+    getrlimit(resource).current.map_or_else(|| "unlimited".into(), |limit| limit.to_string())
+}

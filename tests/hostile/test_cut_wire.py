@@ -1,0 +1,41 @@
+"""Connections that break in the middle of a frame, or go silent without a word: the job ends, and says which link."""
+
+import re
+import time
+
+import pytest
+from cables import ELEMENTS, TIMEOUT_S, exchange
+
+from hocket import PeerError
+
+MIDDLE = 2 * ELEMENTS - 50_000
+"""Bytes into the half that a ring sends, far from either end of a frame's payload."""
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "TLS"])
+@pytest.mark.parametrize("at", [3000, MIDDLE], ids=["the first frame", "a late frame"])
+def test_a_reset_in_the_middle_of_a_frame_is_named(at, tls):
+    """Half of a bucket would be taken for all of it, or the ranks would wait for the rest."""
+    began_s = time.monotonic()
+    outcomes, _ = exchange(reset_at=at, tls=tls, heartbeat_timeout_s=TIMEOUT_S)
+    for rank, outcome in enumerate(outcomes):
+        assert isinstance(outcome, PeerError), outcome
+        assert re.match(
+            rf"rank {1 - rank} \(host h{1 - rank}\) (connection lost: .*reset|closed its connection)",
+            str(outcome),
+        )
+    # Told by the reset, not by a time-out.
+    assert time.monotonic() - began_s < TIMEOUT_S
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "TLS"])
+def test_a_connection_that_goes_silent_is_named(tls):
+    """A host that loses its power or its cable closes nothing: the others would wait for ever."""
+    outcomes, _ = exchange(mute_at=MIDDLE, tls=tls, heartbeat_timeout_s=1.0)
+    texts = [str(outcome) for outcome in outcomes]
+    assert all(isinstance(outcome, PeerError) for outcome in outcomes), texts
+    # Who noticed first tells nobody: nothing crosses.
+    for rank, what in enumerate(texts):
+        assert re.match(
+            rf"rank {1 - rank} \(host h{1 - rank}\) has been silent for \d\.\d s while `bucket 3`", what
+        ), what
