@@ -20,7 +20,8 @@ class Cable:
     """Passes bytes between a rank and the rank at `target`.
 
     After so many bytes towards the target one bit is wrong (`flip_at`), both ends are
-    reset (`reset_at`), or nothing passes any more, and nobody is told (`mute_at`)."""
+    reset (`reset_at`), or nothing passes any more, and nobody is told (`mute_at`).
+    """
 
     def __init__(self, target, flip_at=None, reset_at=None, mute_at=None):
         host, _, port = target.rpartition(":")

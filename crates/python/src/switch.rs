@@ -15,6 +15,7 @@ type Way = (Vec<usize>, f64, f64, f64);
 /// See `_native.pyi`.
 #[pyfunction]
 #[pyo3(signature = (taps, *, links, ways, queue_s, reorder, seed, control, answers))]
+#[expect(clippy::too_many_arguments, reason = "keyword-only in Python")]
 fn run_switch(
     py: Python<'_>,
     taps: Vec<i32>,

@@ -77,7 +77,7 @@ proptest! {
         let go = |bytes_per_s, jitter| {
             let network = star(world as u32, bytes_per_s, 50e-6);
             let graph = compile(&program, &network, &costs).expect("compiles");
-            run(&network, graph, &costs, &Conditions { seed, jitter, ..Conditions::default() }).expect("ends")
+            run(&network, &graph, &costs, &Conditions { seed, jitter, ..Conditions::default() }).expect("ends")
         };
         let slow = go(12.5e6, 0.0);
         let crossed: f64 = slow.link_bytes.iter().sum();
@@ -104,9 +104,9 @@ fn the_computed_ring_takes_as_long_as_the_lowered_one() {
         let network = star(world, 125e6, 10e-6);
         let program = all_reduce(world as usize, 240_000, &Algorithm::Ring, usize::MAX);
         let listed =
-            run(&network, compile(&program, &network, &costs).unwrap(), &costs, &Conditions::default());
+            run(&network, &compile(&program, &network, &costs).unwrap(), &costs, &Conditions::default());
         let ring = Ring::new(world, 960_000, &network, &costs).unwrap();
-        let computed = run(&network, Graph::Ring(ring), &costs, &Conditions::default()).unwrap();
+        let computed = run(&network, &Graph::Ring(ring), &costs, &Conditions::default()).unwrap();
         let listed = listed.unwrap();
         assert_eq!((listed.end, listed.messages), (computed.end, computed.messages));
     }
@@ -154,7 +154,7 @@ fn stragglers_and_failed_links_show() {
     let network = star(4, 1e9, 10e-6);
     let program = all_reduce(4, 10_000, &Algorithm::Ring, 65_536);
     let go = |conditions: &Conditions| {
-        run(&network, compile(&program, &network, &COSTS).unwrap(), &COSTS, conditions)
+        run(&network, &compile(&program, &network, &COSTS).unwrap(), &COSTS, conditions)
     };
     let even = go(&Conditions::default()).unwrap();
     let slow = go(&Conditions { slow: vec![(2, 10.0)], ..Conditions::default() }).unwrap();
@@ -192,7 +192,7 @@ fn a_circle_of_waits_is_told_with_its_ops() {
         let costs = Costs { rendezvous, ..Costs::NONE };
         let network = star(2, 1e6, 0.0);
         let stuck =
-            run(&network, compile(&program, &network, &costs).unwrap(), &costs, &Conditions::default());
+            run(&network, &compile(&program, &network, &costs).unwrap(), &costs, &Conditions::default());
         let Err(Error::Stuck { ranks, what, .. }) = stuck else { panic!("{stuck:?}") };
         assert_eq!(ranks, [0, 1]);
         assert!(what.contains("waits in a circle: rank 0 op 0 of `one` (recv from rank 1)"), "{what}");

@@ -20,6 +20,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// Moves of one annealing run: for any number of hosts, and for each.
 const MOVES: u64 = 200_000;
 const MOVES_PER_HOST: u64 = 200;
+/// A move touches few of the groups of two levels: so many cost as much as one of another algorithm.
+const TWO_LEVEL_CHEAPNESS: u64 = 5;
 /// First temperatures of runs, as a part of the mean change: the start is forgotten, half kept, kept.
 const HEATS: [f64; 3] = [1.0, 0.1, 0.02];
 
@@ -76,7 +78,10 @@ pub fn amount(network: &Network, model: &Model, budget: &Budget) -> u64 {
     match model.algorithm {
         Algorithm::Ring => ring::amount(n, budget),
         _ if n <= exact::ALL_MAX => 0,
-        _ => ring::amount(n, &first_tour(budget)) + moves(n, budget) * u64::from(budget.restarts),
+        _ => {
+            ring::amount(n, &first_tour(budget))
+                + moves(n, &model.algorithm, budget) * u64::from(budget.restarts)
+        }
     }
 }
 
@@ -108,8 +113,9 @@ pub fn solve(
     Ok(Solution { order, cost_s, given_s, bound_s, proven: found.proven, complete: found.complete })
 }
 
-fn moves(n: usize, budget: &Budget) -> u64 {
-    ((MOVES + MOVES_PER_HOST * n as u64) as f64 * budget.effort) as u64
+fn moves(n: usize, algorithm: &Algorithm, budget: &Budget) -> u64 {
+    let cheapness = if matches!(algorithm, Algorithm::TwoLevel { .. }) { TWO_LEVEL_CHEAPNESS } else { 1 };
+    ((MOVES + MOVES_PER_HOST * n as u64) as f64 * budget.effort) as u64 * cheapness
 }
 
 /// A tour to start from need not be the shortest.
@@ -135,7 +141,14 @@ fn annealed(
         // Every fourth run starts from the given order, which may be good where a tour is not.
         let start = &starts[usize::from(run % 4 == 3)];
         let heat = HEATS[run as usize % HEATS.len()];
-        Ok(anneal::anneal(start, &mut evaluator, moves(n, budget), heat, &mut random, watch))
+        Ok(anneal::anneal(
+            start,
+            &mut evaluator,
+            moves(n, &model.algorithm, budget),
+            heat,
+            &mut random,
+            watch,
+        ))
     });
     let mut best = (f64::INFINITY, given.to_vec());
     let mut complete = tour.complete;

@@ -16,11 +16,11 @@ pub fn star(ranks: u32, bytes_per_s: f64, latency_s: f64) -> Network {
 /// One graph alone.
 pub fn run(
     network: &Network,
-    graph: Graph,
+    graph: &Graph,
     costs: &Costs,
     conditions: &Conditions,
 ) -> Result<Outcome, Error> {
     let launches = vec![Launch { graph: 0, priority: 0, after: vec![0] }];
     let job = Job { world: graph.world(), phases: vec![Phase { launches, ..Phase::default() }] };
-    simulate(network, &[&graph], &job, costs.rendezvous, conditions, false)
+    simulate(network, &[graph], &job, costs.rendezvous, conditions, false)
 }
