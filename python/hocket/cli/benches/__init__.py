@@ -1,0 +1,1 @@
+"""The verbs of `hocket bench`, by what they compare."""

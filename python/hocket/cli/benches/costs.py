@@ -1,0 +1,105 @@
+"""What single parts of Hocket cost: the hook, the trace, verification, kernels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from rich.table import Table
+
+from hocket.cli.benches.options import cache_line_ns, json_option, show, write
+
+GIGA = 1e9
+
+
+@click.command("hook")
+@json_option
+def hook(*, out: Path | None) -> None:
+    """What the readiness hook adds to backward, per gradient.
+
+    Example: hocket bench hook
+    """
+    from hocket.bench.hook import measure  # noqa: PLC0415  # loads torch
+
+    cost = measure()
+    table = Table("per gradient", "µs")
+    table.add_row("backward without a hook", f"{cost.backward_s * 1e6:.2f}")
+    table.add_row("an empty Python hook adds", f"{cost.empty_python_hook_s * 1e6:.2f}")
+    table.add_row("the readiness hook adds", f"{cost.readiness_hook_s * 1e6:.2f}")
+    show(table)
+    write(out, {name: getattr(cost, name) for name in cost.__struct_fields__})
+
+
+@click.command("trace")
+@click.option(
+    "-n", "--world", type=click.IntRange(2), default=4, show_default=True, help="Ranks on this machine."
+)
+@click.option(
+    "--rounds", type=click.IntRange(1), default=60, show_default=True, help="Steps with and without."
+)
+@json_option
+def trace(*, world: int, rounds: int, out: Path | None) -> None:
+    """What writing a trace adds to a training step.
+
+    Example: hocket bench trace
+    """
+    from hocket.bench.trace import measure  # noqa: PLC0415  # loads what only this verb needs
+
+    result = measure(world=world, rounds=rounds)
+    table = Table("step", "median", "p10 to p90")
+    for name in ("off", "on"):
+        each = result[name]
+        spread = f"{each['p10_s'] * 1e3:.2f} to {each['p90_s'] * 1e3:.2f}"
+        table.add_row(f"trace {name}", f"{each['median_s'] * 1e3:.2f} ms", spread)
+    table.add_row("on / off", f"{result['ratio']:.4f}")
+    show(table)
+    write(out, result)
+
+
+@click.command("verify")
+@json_option
+def verify(*, out: Path | None) -> None:
+    """How long 64 ranks and 200 buckets take to compile and verify.
+
+    Example: hocket bench verify
+    """
+    from hocket.bench.verify import measure  # noqa: PLC0415  # loads what only this verb needs
+
+    cost = measure()
+    click.echo(
+        f"{cost.world} ranks, {cost.buckets} buckets of {cost.elements:,} elements: {cost.total_s:.2f} s"
+    )
+    write(out, {name: getattr(cost, name) for name in cost.__struct_fields__})
+
+
+@click.command("kernels")
+@click.option(
+    "--rounds", type=click.IntRange(1), default=15, show_default=True, help="Turns of each contender."
+)
+@json_option
+def kernels(*, rounds: int, out: Path | None) -> None:
+    """Bytes per second of each kernel on one core, as a share of memcpy over as many bytes, and of the memory's bandwidth.
+
+    Example: hocket bench kernels --json kernels.json
+    """
+    from hocket.bench.kernels import measure  # noqa: PLC0415  # loads what only this verb needs
+
+    near = cache_line_ns()
+    table = Table("kernel", "footprint", "moves", "memcpy beside it", "of memcpy", "of bandwidth")
+    measured = []
+    for rate in measure(rounds=rounds):
+        click.echo(f"{rate.title}, {rate.footprint_bytes >> 10:,} KiB: {rate.of_bandwidth:.2f}", err=True)
+        measured.append({name: getattr(rate, name) for name in rate.__struct_fields__})
+        table.add_row(
+            rate.title,
+            f"{rate.footprint_bytes >> 10:,} KiB",
+            f"{rate.byte_per_s / GIGA:.1f} GB/s",
+            f"{rate.memcpy_byte_per_s / GIGA:.1f} GB/s",
+            f"{rate.of_memcpy:.2f}",
+            f"{rate.of_bandwidth:.2f}",
+        )
+    show(table)
+    write(out, {"cache_line_ns": near, "rows": measured})
+
+
+COMMANDS = [hook, trace, verify, kernels]
