@@ -14,7 +14,6 @@ pub fn star(ranks: u32, bytes_per_s: f64, latency_s: f64) -> Network {
 }
 
 /// One graph alone.
-#[expect(clippy::needless_pass_by_value, reason = "callers make it for this")]
 pub fn run(
     network: &Network,
     graph: &Graph,
