@@ -13,6 +13,7 @@ from rich.table import Table
 
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster
+from hocket.cli.shared.output import console
 from hocket.errors import UsageError
 from hocket.launch import hosts as hosts_file
 from hocket.ordering import execute, matrix, topology
@@ -206,8 +207,8 @@ def _given(
 def _solve(given: Matrix, request: Request) -> Ordering:
     """With a progress bar on standard error, which goes away."""
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    beside = Console(stderr=True)
+    with Progress(*columns, console=beside, transient=True, disable=not beside.is_terminal) as bar:
         task = bar.add_task(f"{len(given.hosts)} hosts", total=None)
 
         def progress(done: int, total: int, what: str) -> None:
@@ -231,7 +232,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _print(found: Ordering, given: list[str]) -> None:
-    console = Console()
+    shown = console()
     title = found.algorithm.replace("_", "-")
     if found.groups:
         title += " of " + ", ".join(map(str, found.groups))
@@ -239,32 +240,32 @@ def _print(found: Ordering, given: list[str]) -> None:
     table.add_row("given order", _seconds(found.given_s))
     table.add_row("this order", _seconds(found.cost_s))
     table.add_row("no order takes less than", _seconds(found.bound_s))
-    console.print(table)
+    shown.print(table)
     if found.considered:
         others = Table("algorithm", "groups", "time in its best order")
         for each in found.considered:
             sizes = f"{len(each.groups)} of {min(each.groups)} to {max(each.groups)}" if each.groups else ""
             others.add_row(each.algorithm.replace("_", "-"), sizes, _seconds(each.cost_s))
-        console.print(others)
-    shown = " ".join(found.hosts[:HOSTS_SHOWN_MAX])
+        shown.print(others)
+    names = " ".join(found.hosts[:HOSTS_SHOWN_MAX])
     more = len(found.hosts) - HOSTS_SHOWN_MAX
-    console.print(shown + (f" and {more} more" if more > 0 else ""), highlight=False, soft_wrap=True)
+    shown.print(names + (f" and {more} more" if more > 0 else ""), highlight=False, soft_wrap=True)
     if list(found.hosts) == given:
-        console.print("The given order stays: no better one was found.")
+        shown.print("The given order stays: no better one was found.")
     elif found.given_s > 0:
-        console.print(
+        shown.print(
             f"{found.given_s / max(found.cost_s, 1e-300):.2f} times faster than the given order.",
             highlight=False,
         )
     if found.proven:
-        console.print("No order is better.")
+        shown.print("No order is better.")
     else:
         said = f"within {found.gap * 100:.1f} %" if found.bound_s > 0 else "not bounded"
-        console.print(f"Gap to the bound: {said}.", highlight=False)
+        shown.print(f"Gap to the bound: {said}.", highlight=False)
     if not found.complete:
-        console.print("The time limit ended the search.")
+        shown.print("The time limit ended the search.")
     for note in found.notes:
-        console.print(f"note: {note}", highlight=False, soft_wrap=True)
+        shown.print(f"note: {note}", highlight=False, soft_wrap=True)
 
 
 def _seconds(time_s: float) -> str:

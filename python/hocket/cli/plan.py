@@ -5,26 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.profile import Profile
+from hocket.cli.shared.inputs import cluster_option, profile_option
+from hocket.cli.shared.output import console
 from hocket.planners import search
 
 
 @click.command("plan")
-@click.option(
-    "--cluster", "cluster_path", required=True, type=click.Path(path_type=Path), help="Cluster file (TOML)."
-)
-@click.option(
-    "--profile",
-    "profile_path",
-    type=click.Path(path_type=Path),
-    help="Profile file (JSON); else a neutral one.",
-)
+@cluster_option
+@profile_option
 @click.option("-n", "--world", type=int, help="Number of ranks; else the profile's, else all slots.")
 @click.option(
     "--codec",
@@ -59,7 +53,7 @@ def command(
         return
     _print(chosen)
     if output:
-        Console().print(f"Plan written to {output}", highlight=False)
+        console().print(f"Plan written to {output}", highlight=False)
 
 
 def _print(chosen: Plan) -> None:
@@ -67,6 +61,6 @@ def _print(chosen: Plan) -> None:
     for each in sorted(chosen.candidates, key=lambda each: each.predicted_step_s):
         mark = "chosen" if each.label == chosen.label else ""
         table.add_row(each.label, f"{each.predicted_step_s * 1e3:.1f} ms", mark)
-    console = Console()
-    console.print(table)
-    console.print(chosen.reason, highlight=False, soft_wrap=True)
+    shown = console()
+    shown.print(table)
+    shown.print(chosen.reason, highlight=False, soft_wrap=True)

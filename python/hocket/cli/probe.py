@@ -15,6 +15,7 @@ from rich.table import Table
 
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster
+from hocket.cli.shared.output import console
 from hocket.launch import hosts as hosts_file
 from hocket.launch.processes import ProcessSpec
 from hocket.launch.remote import SSH, processes_over, store_for
@@ -80,7 +81,7 @@ def command(
         return
     _print(cluster)
     if output:
-        Console().print(f"Cluster written to {output}", highlight=False)
+        console().print(f"Cluster written to {output}", highlight=False)
 
 
 def _probe(processes: Sequence[ProcessSpec], store: str | None, notes: list[str]) -> Cluster:
@@ -98,20 +99,20 @@ def _probe(processes: Sequence[ProcessSpec], store: str | None, notes: list[str]
 
 
 def _print(cluster: Cluster) -> None:
-    console = Console()
+    shown = console()
     trunks = {rack.name: rack.uplink_bit_per_s for rack in cluster.racks}
     table = Table("host", "slots", "rack", "own link", "rack's trunk")
     for host in cluster.hosts:
         trunk = trunks.get(host.rack)
         trunk_text = "not shared" if trunk is None else _rate(trunk)
         table.add_row(host.name, str(host.slots), host.rack, _rate(host.bandwidth_bit_per_s), trunk_text)
-    console.print(table)
+    shown.print(table)
     if 1 < len(cluster.hosts) <= HOSTS_SHOWN_MAX:
         names = [host.name for host in cluster.hosts]
         rates = [[_rate(rate) for rate in row] for row in cluster.bandwidth_bit_per_s]
         delays = [[f"{delay * 1e6:.0f} µs" for delay in row] for row in cluster.latency_s]
-        console.print(_matrix("one flow, from row to column", names, rates))
-        console.print(_matrix("one way, half the round trip", names, delays))
+        shown.print(_matrix("one flow, from row to column", names, rates))
+        shown.print(_matrix("one way, half the round trip", names, delays))
 
 
 def _matrix(title: str, names: Sequence[str], cells: Sequence[Sequence[str]]) -> Table:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import click
 import msgspec
-from rich.console import Console
 from rich.table import Table
 
 from hocket.artefacts import files
 from hocket.artefacts.profile import Profile
+from hocket.cli.shared.output import console
 from hocket.errors import Error, UsageError
 from hocket.launch import hosts as hosts_file
 from hocket.launch.processes import ProcessSpec
@@ -82,13 +82,13 @@ def command(
 
 
 def _print(profile: Profile, output: Path) -> None:
-    console = Console()
+    shown = console()
     table = Table("part of a step", "ms")
     for name in ("forward_s", "backward_s", "optimizer_s", "step_s"):
         table.add_row(name.removesuffix("_s"), f"{getattr(profile, name) * 1e3:.2f}")
-    console.print(table)
+    shown.print(table)
     total = sum(gradient.elements for gradient in profile.gradients)
-    console.print(
+    shown.print(
         f"{profile.model}: {len(profile.gradients)} gradients, {total:,} elements; the first ones to be ready:"
     )
     table = Table("gradient", "shape", "type", "ready after", "needed after")
@@ -97,5 +97,5 @@ def _print(profile: Profile, output: Path) -> None:
         table.add_row(
             each.name, shape, each.dtype, f"{each.ready_s * 1e3:.2f} ms", f"{each.needed_s * 1e3:.2f} ms"
         )
-    console.print(table)
-    console.print(f"Profile written to {output}", highlight=False)
+    shown.print(table)
+    shown.print(f"Profile written to {output}", highlight=False)

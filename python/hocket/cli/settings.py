@@ -6,9 +6,9 @@ import json
 from dataclasses import fields
 
 import click
-from rich.console import Console
 from rich.table import Table
 
+from hocket.cli.shared.output import console
 from hocket.settings import Settings
 
 
@@ -34,4 +34,4 @@ def command(*, as_json: bool) -> None:
     for row in rows:
         now_text, default = ("" if row[key] is None else str(row[key]) for key in ("now", "default"))
         table.add_row(row["name"], now_text, default, row["doc"])
-    Console().print(table)
+    console().print(table)

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import click
 import msgspec
-from rich.console import Console
 from rich.table import Table
 
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.profile import Gradient, Profile
+from hocket.cli.shared.inputs import cluster_option, profile_option
+from hocket.cli.shared.output import console
 from hocket.errors import UsageError
 
 LINKS_SHOWN = 8
@@ -46,15 +47,8 @@ def _failures(
 
 @click.command("simulate")
 @click.argument("plan_path", metavar="PLAN", type=click.Path(path_type=Path))
-@click.option(
-    "--cluster", "cluster_path", required=True, type=click.Path(path_type=Path), help="Cluster file (TOML)."
-)
-@click.option(
-    "--profile",
-    "profile_path",
-    type=click.Path(path_type=Path),
-    help="Profile file (JSON); else a neutral one.",
-)
+@cluster_option
+@profile_option
 @click.option(
     "--fidelity",
     type=click.Choice(["flow", "closed-form"]),
@@ -151,8 +145,8 @@ def command(
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(outcome), indent=2))
         return
-    console = Console()
-    console.print(
+    shown = console()
+    shown.print(
         f"{outcome.world} ranks, {outcome.network}, {outcome.fidelity}: {outcome.step_s * 1e3:.2f} ms a step, "
         f"{outcome.exposed_s * 1e3:.2f} ms of it waiting for communication",
         highlight=False,
@@ -166,7 +160,7 @@ def command(
                 f"{each.launched_s * 1e3:.2f} ms",
                 f"{each.done_s * 1e3:.2f} ms",
             )
-        console.print(table)
+        shown.print(table)
     links = Table("link", "rate", "carries", "busy", title="busiest links")
     for load in outcome.loads[:LINKS_SHOWN]:
         links.add_row(
@@ -175,9 +169,9 @@ def command(
             f"{load.bytes / 1e6:,.2f} MB",
             f"{load.busy:.0%}",
         )
-    console.print(links)
+    shown.print(links)
     if trace_path is not None:
-        console.print(f"Trace written to {trace_path}", highlight=False)
+        shown.print(f"Trace written to {trace_path}", highlight=False)
 
 
 def _gradients(plan: Plan) -> list[Gradient]:

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import IO
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster
+from hocket.cli.shared.output import console
 from hocket.errors import TestbedError, UsageError
 from hocket.launch.testbed import Testbed, example_cluster, keeper
 
@@ -111,4 +111,4 @@ def _show(*, as_json: bool) -> None:
     for host in state["hosts"]:
         rate = f"{host['bandwidth_bit_per_s'] / 1e6:g} Mbit/s"
         table.add_row(host["name"], host["rack"], host["address"], rate, " ".join(host["command"]) + " CMD")
-    Console().print(table)
+    console().print(table)

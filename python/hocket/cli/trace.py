@@ -15,6 +15,7 @@ from rich.table import Table
 
 from hocket.artefacts import trace as artefact
 from hocket.artefacts.trace import Kind, Trace, kind_name
+from hocket.cli.shared.output import console
 from hocket.errors import ArtefactError
 from hocket.formats import catalogue
 
@@ -131,11 +132,11 @@ def analyse(*, files: tuple[Path, ...], output: str | None, strict: bool) -> Non
     if output is not None:
         _write_json(found, output)
         return
-    console = Console()
+    shown = console()
     for table in tables(found):
-        console.print(table)
+        shown.print(table)
     for missing in found.not_applicable:
-        console.print(f"Not in this trace: {missing}.", highlight=False, markup=False)
+        shown.print(f"Not in this trace: {missing}.", highlight=False, markup=False)
 
 
 @command.command("diff")
@@ -154,12 +155,12 @@ def diff(*, first: Path, second: Path, output: str | None) -> None:
     if output is not None:
         _write_json(found, output)
         return
-    console = Console()
-    console.print(diff_table(found))
+    shown = console()
+    shown.print(diff_table(found))
     for field in found.__struct_fields__[1:]:
         names = getattr(found, field)
         if names:
-            console.print(f"{field.replace('_', ' ')}: {', '.join(names)}", highlight=False, markup=False)
+            shown.print(f"{field.replace('_', ' ')}: {', '.join(names)}", highlight=False, markup=False)
 
 
 def _analyse(files: tuple[Path, ...], *, strict: bool) -> Analysis:
@@ -238,15 +239,13 @@ def summarise(trace: Trace) -> Summary:
 
 
 def _print(summary: Summary) -> None:
-    console = Console()
+    shown = console()
     started = f", started {summary.started_at}" if summary.started_at else ""
-    console.print(
-        f"{summary.script or 'a run'}: {summary.world} ranks{started}", highlight=False, markup=False
-    )
+    shown.print(f"{summary.script or 'a run'}: {summary.world} ranks{started}", highlight=False, markup=False)
     kinds = Table("kind", "records", "bytes", "time, all ranks", title="What was recorded")
     for each in summary.kinds:
         kinds.add_row(each.kind, f"{each.count:,}", f"{each.bytes:,}", f"{each.time_s:.3f} s")
-    console.print(kinds)
+    shown.print(kinds)
     ranks = Table("rank", "host", "records", "steps", "median step", "", title="Ranks")
     for rank in summary.ranks:
         ranks.add_row(
@@ -258,7 +257,7 @@ def _print(summary: Summary) -> None:
             _not_whole(rank),
         )
     ranks.add_row("all", "", f"{summary.records:,}", "", _milliseconds(summary.step_s), "")
-    console.print(ranks)
+    shown.print(ranks)
 
 
 def _milliseconds(time_s: float | None) -> str:

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.profile import Profile
+from hocket.cli.shared.output import console
 from hocket.errors import UsageError
 from hocket.policies.load import load
 from hocket.tracing.policy import Policy
@@ -81,7 +81,7 @@ def command(
             json.dumps({"policy": policy, "world": scene.topology.world, "seconds": took_s, "buckets": rows})
         )
         return
-    Console().print(table)
+    console().print(table)
     click.echo(
         f"{type(made).__name__}: proven for {scene.topology.world} ranks in {took_s:.2f} s, contract `{made.contract}`"
     )

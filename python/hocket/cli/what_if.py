@@ -14,6 +14,8 @@ from rich.table import Table
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.profile import Profile
+from hocket.cli.shared.inputs import cluster_option, profile_option
+from hocket.cli.shared.output import console
 
 if TYPE_CHECKING:
     from hocket.simulation.fidelity import Fidelity
@@ -39,15 +41,8 @@ def _counts(context: click.Context, option: click.Parameter, text: str) -> tuple
 
 
 @click.command("what-if")
-@click.option(
-    "--cluster", "cluster_path", required=True, type=click.Path(path_type=Path), help="Cluster file (TOML)."
-)
-@click.option(
-    "--profile",
-    "profile_path",
-    type=click.Path(path_type=Path),
-    help="Profile file (JSON); else a neutral one.",
-)
+@cluster_option
+@profile_option
 @click.option(
     "--bandwidths",
     default="100,1000,10000",
@@ -113,4 +108,4 @@ def command(
             f"{each.exposed_s * 1e3:,.1f} ms",
             each.bottleneck,
         )
-    Console().print(table)
+    console().print(table)

@@ -10,7 +10,8 @@ import msgspec
 
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster
-from hocket.cli.benches.options import json_option, place, show
+from hocket.cli.benches.options import json_option, place
+from hocket.cli.shared.output import console
 from hocket.errors import Error
 
 DEFAULT_SIZES_BYTES = (4_000, 64_000, 1_000_000, 25_000_000)
@@ -129,7 +130,7 @@ def _collective(what: str, doc: str) -> click.Command:
         )
         result = measure(request, world=world)
         click.echo(table.head(result))
-        show(table.table(result))
+        console().print(table.table(result))
         if out is not None:
             out.write_bytes(msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n")
         if plot is not None:

@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 from rich.table import Table
 
-from hocket.cli.benches.options import cache_line_ns, json_option, show, write
+from hocket.cli.benches.options import cache_line_ns, json_option
+from hocket.cli.shared.output import console, write
 
 GIGA = 1e9
 
@@ -26,7 +27,7 @@ def hook(*, out: Path | None) -> None:
     table.add_row("backward without a hook", f"{cost.backward_s * 1e6:.2f}")
     table.add_row("an empty Python hook adds", f"{cost.empty_python_hook_s * 1e6:.2f}")
     table.add_row("the readiness hook adds", f"{cost.readiness_hook_s * 1e6:.2f}")
-    show(table)
+    console().print(table)
     write(out, {name: getattr(cost, name) for name in cost.__struct_fields__})
 
 
@@ -52,7 +53,7 @@ def trace(*, world: int, rounds: int, out: Path | None) -> None:
         spread = f"{each['p10_s'] * 1e3:.2f} to {each['p90_s'] * 1e3:.2f}"
         table.add_row(f"trace {name}", f"{each['median_s'] * 1e3:.2f} ms", spread)
     table.add_row("on / off", f"{result['ratio']:.4f}")
-    show(table)
+    console().print(table)
     write(out, result)
 
 
@@ -98,7 +99,7 @@ def kernels(*, rounds: int, out: Path | None) -> None:
             f"{rate.of_memcpy:.2f}",
             f"{rate.of_bandwidth:.2f}",
         )
-    show(table)
+    console().print(table)
     write(out, {"cache_line_ns": near, "rows": measured})
 
 

@@ -1,20 +1,13 @@
-"""What the verbs of `hocket bench` have in common: where numbers go, which rows are wanted, how tables are shown."""
+"""What the verbs of `hocket bench` have in common: where numbers go, which rows are wanted, how far the cores are apart."""
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from hocket import _native
-
-FILE_COLUMNS = 120
 
 
 def place(_context: click.Context, _option: click.Parameter, path: Path | None) -> Path | None:
@@ -54,14 +47,3 @@ def cache_line_ns() -> float | None:
     if near is not None:
         click.echo(f"a cache line takes {near:.0f} ns from core to core")
     return near
-
-
-def show(table: Table) -> None:
-    """A file has room for every column; a terminal says how much it has."""
-    Console(width=None if sys.stdout.isatty() else FILE_COLUMNS).print(table)
-
-
-def write(path: Path | None, result: Any) -> None:
-    """As JSON, if somewhere."""
-    if path is not None:
-        path.write_text(json.dumps(result, indent=2) + "\n")

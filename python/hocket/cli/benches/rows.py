@@ -8,7 +8,8 @@ import click
 import msgspec
 from rich.table import Table
 
-from hocket.cli.benches.options import cache_line_ns, json_option, listed, row_option, show, write
+from hocket.cli.benches.options import cache_line_ns, json_option, listed, row_option
+from hocket.cli.shared.output import console, write
 
 
 @click.command("policies")
@@ -31,7 +32,7 @@ def policies(*, rows: tuple[str, ...], out: Path | None) -> None:
         measured.append({name: getattr(row, name) for name in row.__struct_fields__})
         bar = "" if row.bar is None else f"{row.bar:g}{row.unit}"
         table.add_row(row.name, row.what, f"{row.value:.4g}{row.unit}", bar, "yes" if row.holds else "no")
-    show(table)
+    console().print(table)
     write(out, {"cache_line_ns": near, "rows": measured})
 
 
@@ -55,7 +56,7 @@ def order_search(*, rows: tuple[str, ...], out: Path | None) -> None:
         bar = "" if row.bar is None else f"{row.bar:g}"
         holds = "yes" if row.holds else "no"
         table.add_row(row.name, row.what, f"{row.value:.4f}", bar, holds, f"{row.seconds:.2f} s")
-    show(table)
+    console().print(table)
     write(out, {"rows": measured})
 
 
@@ -86,7 +87,7 @@ def orders(*, rows: tuple[str, ...], out: Path | None) -> None:
             for order, time_s in row.times_s.items():
                 shown = ",".join(map(str, row.orders[order]))
                 table.add_row("", f"  {order}: {shown}", f"{time_s * 1e3:.1f} ms", "", "")
-    show(table)
+    console().print(table)
     write(out, {"rows": measured})
 
 

@@ -9,7 +9,8 @@ import click
 import msgspec
 from rich.table import Table
 
-from hocket.cli.benches.options import json_option, listed, show, write
+from hocket.cli.benches.options import json_option, listed
+from hocket.cli.shared.output import console, write
 
 if TYPE_CHECKING:
     from hocket.bench.simulate import Speed
@@ -39,7 +40,7 @@ def simulate(*, large: bool, out: Path | None) -> None:
         measured.append({**bench.as_json(speed), "memory_gib_max": memory_gib})
         table.add_row(*_speed_row(speed))
         click.echo(f"largest memory: {memory_gib:.2f} GiB", err=True)
-    show(table)
+    console().print(table)
     write(out, {"runs": measured})
 
 
@@ -91,7 +92,7 @@ def predict(*, names: tuple[str, ...], out: Path | None) -> None:
             f"{row.error:+.1%}",
             f"{row.closed_form_s / row.measured_s - 1:+.1%}",
         )
-    show(table)
+    console().print(table)
     click.echo(
         f"{len(rows)} configurations: median error {found.median_error:.1%}, worst {found.worst_error:.1%}, "
         f"Spearman {found.spearman:.3f}, regret {found.regret:.1%}"

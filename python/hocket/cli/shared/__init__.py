@@ -1,0 +1,1 @@
+"""What several verbs have in common."""
