@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from streams import RECEIVE, SEND
 
 from hocket import _native
 from hocket.artefacts import files
@@ -62,28 +63,6 @@ for _ in range(100):
 for number in range(count):
     there.send(b"%d %.9f %d " % (number, time.monotonic(), number == count - 1))
     time.sleep(gap_s)
-"""
-STREAM = """
-import socket, sys, time
-there = socket.create_connection((sys.argv[1], 5555), 10)
-ended = time.monotonic() + 1.5
-while time.monotonic() < ended:
-    there.sendall(bytes(65536))
-"""
-MEASURE = """
-import socket, time
-listening = socket.create_server(("", 5555))
-print("listening", flush=True)
-listening.settimeout(10)
-here, _ = listening.accept()
-began, early, total = None, 0, 0
-while data := here.recv(1 << 20):
-    now = time.monotonic()
-    began = began or now
-    total += len(data)
-    if now - began < 0.5:
-        early, since = total, now
-print((total - early) * 8 / (time.monotonic() - since))
 """
 
 
@@ -172,9 +151,9 @@ def test_links_and_trunks_keep_their_rates():
     )
     with Testbed(Cluster(hosts=hosts, racks=racks)) as bed:
         before = bed.trunk_bytes()
-        across = exchange(bed, "a", "b", MEASURE, STREAM)
+        across = exchange(bed, "a", "b", RECEIVE, SEND)
         after = bed.trunk_bytes()
-        within = exchange(bed, "a", "c", MEASURE, STREAM)
+        within = exchange(bed, "a", "c", RECEIVE, SEND)
     assert 0.5 * 50e6 < across < 1.05 * 50e6
     assert 0.3 * 400e6 < within < 1.05 * 400e6
     crossed = after["x"][0] - before["x"][0]

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from streams import RECEIVE, SEND
 
 from hocket.artefacts.cluster import Cluster, Host, Rack
 from hocket.errors import TestbedError, UsageError
@@ -16,29 +17,6 @@ from hocket.launch.testbed import Testbed, example_cluster
 
 TIMEOUT_S = 20
 HOCKET = str(Path(sys.executable).with_name("hocket"))
-
-SEND = """
-import socket, sys, time
-there = socket.create_connection((sys.argv[1], 5555), 10)
-ended = time.monotonic() + 1.0
-while time.monotonic() < ended:
-    there.sendall(bytes(65536))
-"""
-RECEIVE = """
-import socket, time
-listening = socket.create_server(("", 5555))
-print("listening", flush=True)
-listening.settimeout(10)
-here, _ = listening.accept()
-began, early, total = None, 0, 0
-while data := here.recv(1 << 20):
-    now = time.monotonic()
-    began = began or now
-    total += len(data)
-    if now - began < 0.3:
-        early, since = total, now
-print((total - early) * 8 / (time.monotonic() - since))
-"""
 
 
 def small(trunk_bit_per_s=50e6):
