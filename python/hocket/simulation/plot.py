@@ -34,24 +34,26 @@ def svg(answers: Sequence[Answer]) -> str:
     for panel, count in enumerate(workers):
         left = LEFT_PX + PANEL_PX * panel
         parts.append(f'<text x="{left}" y="{TOP_PX - 6}" font-weight="600">{count} workers</text>')
+        bottom = TOP_PX + HEIGHT_PX
         for rate in sorted(set(rates)):
             x = left + _px(rate, rates, PANEL_PX - 40)
-            bottom = TOP_PX + HEIGHT_PX
             parts.append(f'<line class="axis" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP_PX}" y2="{bottom}"/>')
-            parts.append(
-                f'<text x="{x:.1f}" y="{bottom + 16}" text-anchor="middle">{rate / 1e6:,.0f} Mbit/s</text>'
-            )
+            parts.append(f'<text x="{x:.1f}" y="{bottom + 16}" text-anchor="middle">{rate / 1e6:,.0f}</text>')
+        parts.append(f'<text x="{left}" y="{bottom + 34}">Mbit/s of a host</text>')
         for at, name in enumerate(strategies):
             own = sorted(
                 (each.case.bandwidth_bit_per_s, each.step_s)
                 for each in answers
                 if (each.case.workers, each.case.strategy) == (count, name)
             )
-            points = " ".join(
-                f"{left + _px(rate, rates, PANEL_PX - 40):.1f},{TOP_PX + HEIGHT_PX - _px(time, times, HEIGHT_PX):.1f}"
+            points = [
+                f"{left + _px(rate, rates, PANEL_PX - 40):.1f},{bottom - _px(time, times, HEIGHT_PX):.1f}"
                 for rate, time in own
-            )
-            parts.append(f'<polyline class="line" stroke="{_colour(at)}" points="{points}"/>')
+            ]
+            parts.append(f'<polyline class="line" stroke="{_colour(at)}" points="{" ".join(points)}"/>')
+            for point in points:
+                across, up = point.split(",")
+                parts.append(f'<circle cx="{across}" cy="{up}" r="3.5" fill="{_colour(at)}"/>')
     for time in (max(times), min(times)):
         y = TOP_PX + HEIGHT_PX - _px(time, times, HEIGHT_PX)
         parts.append(f'<text x="{LEFT_PX - 6}" y="{y + 4:.1f}" text-anchor="end">{_shown(time)}</text>')
