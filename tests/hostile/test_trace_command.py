@@ -1,4 +1,4 @@
-"""`hocket trace show` and `hocket trace export`, on whole traces and on senseless ones."""
+"""`hocket trace show` and `hocket trace convert --to chrome`, on whole traces and on senseless ones."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def run(*arguments: str | Path) -> str:
 def export(directory: Path) -> list[dict[str, Any]]:
     """The events of the exported file."""
     out = directory / "out.json"
-    run("export", directory, "--to", "chrome", out)
+    run("convert", directory, out, "--to", "chrome")
     events: list[dict[str, Any]] = json.loads(out.read_text())["traceEvents"]
     return events
 
@@ -169,4 +169,4 @@ def test_errors_name_the_file(tmp_path: Path) -> None:
         run("show", tmp_path)
     write_trace(tmp_path, [])
     with pytest.raises(ArtefactError, match="cannot be written"):
-        run("export", tmp_path, "--to", "chrome", tmp_path / "no" / "folder.json")
+        run("convert", tmp_path, tmp_path / "no" / "folder.json", "--to", "chrome")

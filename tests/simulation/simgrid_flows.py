@@ -3,10 +3,10 @@
 import json
 import sys
 
-import simgrid
-
 
 def main():
+    import simgrid  # loads where it is installed
+
     asked = json.load(sys.stdin)
     options = ("network/model:CM02", "network/TCP-gamma:0", "network/crosstraffic:0", "network/weight-S:0")
     engine = simgrid.Engine(["flows", "--log=root.thresh:critical", *(f"--cfg={each}" for each in options)])
@@ -37,4 +37,5 @@ def main():
     json.dump(ends, sys.stdout)
 
 
-main()
+if __name__ == "__main__":
+    main()

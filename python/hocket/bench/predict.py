@@ -6,7 +6,6 @@ ends when all are reduced. Nothing is fitted to a configuration: the simulator k
 
 from __future__ import annotations
 
-import io
 import json
 import statistics
 import sys
@@ -22,10 +21,8 @@ from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.plan import Algorithm, Codec, Plan, Synchroniser
 from hocket.artefacts.profile import Gradient, Profile
 from hocket.bench.policies import hosts
-from hocket.demo.bed import Bed, open_bed, ranks
+from hocket.demo.bed import open_bed, run_ranks
 from hocket.errors import PeerError
-from hocket.launch import address as addresses
-from hocket.launch.run import launch
 from hocket.planners.buckets import buckets
 from hocket.planners.links import link_graph
 from hocket.planners.traffic import traffic
@@ -185,22 +182,15 @@ def _measured(cluster: Cluster, considered: Sequence[Plan]) -> list[float]:
         for at, plan in enumerate(considered):
             files.write(directory / f"{at}.json", plan)
         files.write(directory / "profile.json", profile())
-        _launch(bed, cluster, directory, len(considered))
+        argv = [
+            sys.executable,
+            "-m",
+            "hocket.bench.predict_rank",
+            str(directory),
+            str(len(considered)),
+            str(STEPS),
+        ]
+        settings = Settings(timeout_s=TIMEOUT_S, start_timeout_s=TIMEOUT_S)
+        run_ranks(bed, [host.name for host in cluster.hosts], argv, settings)
         steps = json.loads((directory / "steps.json").read_text())
     return [statistics.median(times) for times in steps]
-
-
-def _launch(bed: Bed, cluster: Cluster, directory: Path, count: int) -> None:
-    names = [host.name for host in cluster.hosts]
-    output = io.BytesIO()
-    argv = [sys.executable, "-m", "hocket.bench.predict_rank", str(directory), str(count), str(STEPS)]
-    outcome = launch(
-        ranks(bed, names, argv),
-        settings=Settings(timeout_s=TIMEOUT_S, start_timeout_s=TIMEOUT_S),
-        store=addresses.join(bed.address(names[0]), bed.port()),
-        serve=False,
-        out=output,
-        err=output,
-    )
-    if outcome.failures:
-        raise PeerError(f"{outcome.failures[0]}\n{output.getvalue().decode(errors='replace')[-2000:]}")

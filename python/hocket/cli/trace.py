@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from hocket.artefacts import trace as artefact
+from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.files import read as read_file
 from hocket.artefacts.trace import Kind, Trace, kind_name
 from hocket.cli.shared.output import console
 from hocket.errors import ArtefactError
@@ -21,9 +22,6 @@ from hocket.formats import catalogue
 
 if TYPE_CHECKING:
     from hocket.analysis.analyse import Analysis
-
-EXPORTS = ("chrome",)
-"""What `export` writes; `convert` writes all formats."""
 
 
 class KindTotal(Struct, frozen=True, kw_only=True):
@@ -66,19 +64,6 @@ def command() -> None:
 
     Example: hocket trace show out
     """
-
-
-@command.command("export")
-@click.argument("directory", type=click.Path(path_type=Path))
-@click.option("--to", "form", type=click.Choice(EXPORTS), required=True, help="The format to write.")
-@click.argument("output", type=click.Path(path_type=Path))
-def export(*, directory: Path, form: str, output: Path) -> None:
-    """Write the trace in DIRECTORY to OUTPUT; `chrome` opens in ui.perfetto.dev and chrome://tracing.
-
-    Example: hocket trace export out --to chrome out.json
-    """
-    slices = importlib.import_module(f"hocket.formats.{form}").write(artefact.read(directory), output)
-    click.echo(f"Wrote {slices} slices to {output}")
 
 
 @command.command("convert")
@@ -137,6 +122,38 @@ def analyse(*, files: tuple[Path, ...], output: str | None, strict: bool) -> Non
         shown.print(table)
     for missing in found.not_applicable:
         shown.print(f"Not in this trace: {missing}.", highlight=False, markup=False)
+
+
+@command.command("replay")
+@click.argument("directory", type=click.Path(path_type=Path))
+@click.option(
+    "--cluster",
+    "cluster_path",
+    type=click.Path(path_type=Path),
+    help="Another cluster than the one it ran on (TOML).",
+)
+@click.option(
+    "--repeat", type=click.IntRange(1), default=1, show_default=True, help="All of it so often in a row."
+)
+@JSON
+def replay(*, directory: Path, cluster_path: Path | None, repeat: int, output: str | None) -> None:
+    """Send what the run in DIRECTORY sent, on real sockets of an emulated cluster, with its gaps; needs root.
+
+    Example: hocket trace replay out --repeat 3
+    """
+    from hocket.replay.run import replay as run  # noqa: PLC0415  # loads only when the verb runs
+
+    cluster = None if cluster_path is None else read_file(cluster_path, Cluster)
+    with Console(stderr=True).status("replaying"):
+        found = run(artefact.read(directory), cluster, repeat=repeat)
+    if output is not None:
+        _write_json(found, output)
+        return
+    table = Table("", "median step of the slowest rank")
+    table.add_row("recorded", f"{found.recorded_median_s * 1e3:.2f} ms")
+    table.add_row("replayed", f"{found.replayed_median_s * 1e3:.2f} ms")
+    table.add_row("replayed / recorded", f"{found.ratio:.3f}")
+    console().print(table)
 
 
 @command.command("diff")

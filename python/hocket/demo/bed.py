@@ -7,6 +7,7 @@ program unmodified.
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import socket
 import subprocess
@@ -17,14 +18,19 @@ from typing import Any, Protocol
 
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.ways import ways
-from hocket.errors import TestbedError
+from hocket.errors import PeerError, TestbedError
 from hocket.launch import address as addresses
 from hocket.launch import shape
 from hocket.launch.processes import ProcessSpec
+from hocket.launch.run import launch
 from hocket.launch.testbed import Testbed
 from hocket.launch.testbed.wiring import rack_names
+from hocket.settings import Settings
 
 PORT_FIRST = 29_500
+
+LAST_WORDS_MAX = 2000
+"""Characters of a failed job's output that its error shows."""
 
 UNLIMITED_BIT_PER_S = 1e15
 """A rack without an uplink rate: faster than anything on the machine."""
@@ -69,6 +75,22 @@ def ranks(bed: Bed, slots: Sequence[str], argv: Sequence[str]) -> list[ProcessSp
         ProcessSpec(argv=argv, host=host, prefix=bed.command(host), environment=bed.environment)
         for host in slots
     ]
+
+
+def run_ranks(bed: Bed, slots: Sequence[str], argv: Sequence[str], settings: Settings) -> None:
+    """`argv` as the ranks of one job, to its end. Raises PeerError with the last words of the rank that failed."""
+    output = io.BytesIO()
+    outcome = launch(
+        ranks(bed, slots, argv),
+        settings=settings,
+        store=addresses.join(bed.address(slots[0]), bed.port()),
+        serve=False,
+        out=output,
+        err=output,
+    )
+    if outcome.failures:
+        last = output.getvalue().decode(errors="replace")[-LAST_WORDS_MAX:]
+        raise PeerError(f"{outcome.failures[0]}\n{last}")
 
 
 class NamespaceBed:

@@ -8,13 +8,14 @@ import time
 from pathlib import Path
 
 import numpy as np
-from mpi4py import MPI
 
 WARM_UP = 3
 
 
 def main() -> None:
     """`SIZE_BYTES CALLS FILE`."""
+    from mpi4py import MPI  # noqa: PLC0415  # loading it starts MPI
+
     size_bytes, calls = int(sys.argv[1]), int(sys.argv[2])
     world = MPI.COMM_WORLD
     given, summed = np.ones(size_bytes // 4, np.float32), np.empty(size_bytes // 4, np.float32)
