@@ -1,0 +1,105 @@
+"""`hocket trace replay`: the same launches again, and what cannot be replayed."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from hocket.artefacts import files
+from hocket.artefacts.cluster import Cluster, Host
+from hocket.artefacts.trace import RUN_FILE, read
+from hocket.cli.plan import command as plan
+from hocket.cli.simulate import command as simulate
+from hocket.errors import ArtefactError
+from hocket.replay.run import compared
+from hocket.replay.schedule import schedule
+
+HOCKET = str(Path(sys.executable).with_name("hocket"))
+STEPS = 4
+
+
+@pytest.fixture
+def trace(tmp_path):
+    """A run of two hosts, in virtual time: the same directory that a real one leaves."""
+    cluster = Cluster(hosts=tuple(Host(name=name, bandwidth_bit_per_s=2e8) for name in "ab"))
+    files.write(tmp_path / "cluster.toml", cluster)
+    (tmp_path / "profile.json").write_bytes(
+        msgspec.json.encode(
+            {
+                "model": "m", "world": 2, "steps": 1, "forward_s": 0.01, "backward_s": 0.02, "optimizer_s": 0.005,
+                "step_s": 0.035,
+                "gradients": [
+                    {"name": name, "shape": [300_000], "dtype": "f32", "ready_s": ready_s, "needed_s": 0.0}
+                    for name, ready_s in (("w0", 0.03), ("w1", 0.02))
+                ],
+            }
+        )
+    )  # fmt: skip
+    given = ["--cluster", str(tmp_path / "cluster.toml"), "--profile", str(tmp_path / "profile.json")]
+    for command, arguments in (
+        (plan, [*given, "-o", str(tmp_path / "plan.json")]),
+        (
+            simulate,
+            [str(tmp_path / "plan.json"), *given, "--steps", str(STEPS), "--trace", str(tmp_path / "out")],
+        ),
+    ):
+        result = CliRunner().invoke(command, arguments, catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+    return tmp_path / "out"
+
+
+def test_gaps_are_those_of_the_record(trace):
+    """Buckets would be launched at other times than they were, and the traffic would be another."""
+    found = schedule(read(trace))
+    assert len(found.ranks) == 2
+    assert all(len(steps) == STEPS for steps in found.ranks)
+    for steps in found.ranks:
+        for step in steps:
+            after_s = dict(step.launches)
+            assert sorted(after_s) == list(range(len(found.plan.buckets)))
+            assert 0.019 < min(after_s.values()) <= max(after_s.values()) < 0.04
+            assert step.tail_s == pytest.approx(0.005, rel=0.1)
+            assert step.step_s > max(after_s.values()) + step.tail_s
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")
+def test_a_trace_is_replayed_on_real_sockets(trace):
+    """The verb would end without having sent anything, or never."""
+    said = subprocess.run(
+        [HOCKET, "trace", "replay", str(trace), "--repeat", "2", "--json", "-"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert said.returncode == 0, said.stderr
+    found = json.loads(said.stdout)
+    assert len(found["replayed_s"]) == 2 * STEPS
+    # Two buckets of 1.2 MB over 200 Mbit/s: no step can be shorter than its gaps and its bytes.
+    assert min(found["replayed_s"]) > 0.03
+
+
+def test_a_trace_without_a_plan_is_refused(trace):
+    """The user of a policy's trace would get a traceback."""
+    run = json.loads((trace / RUN_FILE).read_text())
+    (trace / RUN_FILE).write_text(json.dumps(run | {"plan": None}))
+    with pytest.raises(ArtefactError, match="not of a plan"):
+        schedule(read(trace))
+
+
+def test_a_rank_without_records_is_named_as_missing(trace):
+    """Half of the ranks would wait for the other half."""
+    (trace / "rank-1.hktrace").unlink()
+    with pytest.raises(ArtefactError, match="no step that all 2 ranks recorded"):
+        schedule(read(trace))
+
+
+def test_warm_up_is_replayed_but_not_compared():
+    """A slow first step would hide in the ratio."""
+    found = compared([9.0, 9.0, 1.0, 1.0], [5.0, 5.0, 1.1, 1.1, 2.0, 2.0, 1.1, 1.1], repeat=2)
+    assert found.ratio == pytest.approx(1.1)
