@@ -7,7 +7,9 @@ use crate::passes::PassError;
 
 /// The leaders' first message is of the last part: with all of the slice in one piece it would wait until the chain has brought
 /// nearly all of it, with the slow link idle.
-const SEGMENTS_MAX: usize = 8;
+const SEGMENTS_MAX: usize = 16;
+/// Segments of all members together: the programs of large jobs are verified in as little time as before.
+const MEMBER_SEGMENTS_MAX: usize = 100;
 /// Of each leader's part of a segment: below, messages cost more than the wait.
 const SEGMENT_ELEMENTS_MIN: usize = 65_536;
 
@@ -28,7 +30,8 @@ pub fn all_reduce(call: &Call, sizes: &[u32], weaver: &mut Weaver) -> Result<(),
         return Err(wrong());
     }
     let leaders: Vec<usize> = groups.iter().map(|group| group[0]).collect();
-    let segments = (call.whole().len() / leaders.len() / SEGMENT_ELEMENTS_MIN).clamp(1, SEGMENTS_MAX);
+    let most = (MEMBER_SEGMENTS_MAX / call.n()).clamp(1, SEGMENTS_MAX);
+    let segments = (call.whole().len() / leaders.len() / SEGMENT_ELEMENTS_MIN).clamp(1, most);
     for segment in 0..segments {
         let call = call.within(&call.part(segment, segments));
         for group in &groups {
