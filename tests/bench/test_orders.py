@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hocket._native import Program
 from hocket.artefacts.cluster import Cluster, Host
 from hocket.bench.orders import beds, cost, program_cost, rows
+from hocket.bench.spearman import spearman
 from hocket.errors import ProgramError, TestbedError, UsageError
 from hocket.launch.testbed import Testbed
 
@@ -82,21 +84,26 @@ def test_a_program_waits_for_what_its_receives_wait_for():
     """Chains of a program would be priced as if its messages needed no announcement."""
     cluster = clustered([[0, 1e-3], [5e-3, 0]])
     text = (
-        "rank 0 {\n  0: send %0[0:4] as f32 to 1 tag 0\n  1: recv %0[0:4] as f32 store from 1 tag 0 after 0\n}\n"
-        "rank 1 {\n  0: recv %1[0:4] as f32 reduce sum from 0 tag 0\n  1: send %1[0:4] as f32 to 0 tag 0 after 0\n}\n"
+        'program "two" world 2\n'
+        'rank 0 {\n  %0 = bound f32 4 "bucket"\n  0: send %0[0:4] as f32 to 1 tag 0\n'
+        "  1: recv %0[0:4] as f32 store from 1 tag 0 after 0\n}\n"
+        'rank 1 {\n  %0 = bound f32 4 "bucket"\n  0: recv %0[0:4] as f32 reduce sum from 0 tag 0\n'
+        "  1: send %0[0:4] as f32 to 0 tag 0 after 0\n}\n"
     )
+    program = Program.parse(text)
     # There: announced (5 ms), sent (1 ms). The way back (5 ms) is also that of the next launch's announcement.
-    (found,) = program_cost.costs_s(text, cluster, np.array([[0, 1]]), 4)
+    (found,) = program_cost.costs_s(program, cluster, np.array([[0, 1]]), 4)
     assert found == pytest.approx(6e-3, rel=1e-3)
+    both_receive = text.replace("1: send %0[0:4] as f32 to 0", "1: recv %0[0:4] as f32 store from 0")
     with pytest.raises(ProgramError, match="circle"):
-        program_cost.costs_s(text.replace("1: send", "1: recv"), cluster, np.array([[0, 1]]), 4)
+        program_cost.costs_s(Program.parse(both_receive), cluster, np.array([[0, 1]]), 4)
 
 
 @pytest.mark.parametrize("algorithm", program_cost.NATIVE)
 def test_every_message_of_a_program_is_priced(algorithm):
     """An op that the text writes in another way would cost nothing."""
-    text = str(program_cost.native_program(algorithm, 8, 4096))
-    ranks = program_cost.parse(text)
+    program = program_cost.native_program(algorithm, 8, 4096)
+    text, ranks = str(program), program_cost.ops_of(program)
     assert len(ranks) == 8
     assert sum(op.sends is not None for ops in ranks for op in ops) == text.count(": send ")
     assert sum(op.receives is not None for ops in ranks for op in ops) == text.count(": recv ")
@@ -121,9 +128,9 @@ def test_extremes_are_the_best_and_the_worst():
 
 def test_spearman_is_of_ranks():
     """A correlation of 0.9 would be another number; ties would depend on the order of the list."""
-    assert rows.spearman([1, 2, 3, 4], [10, 100, 1000, 10_000]) == pytest.approx(1)
-    assert rows.spearman([1, 2, 3, 4], [4, 3, 2, 1]) == pytest.approx(-1)
-    assert rows.spearman([1, 1, 2, 3], [5, 5, 7, 6]) == pytest.approx(7 / 9)
+    assert spearman([1, 2, 3, 4], [10, 100, 1000, 10_000]) == pytest.approx(1)
+    assert spearman([1, 2, 3, 4], [4, 3, 2, 1]) == pytest.approx(-1)
+    assert spearman([1, 1, 2, 3], [5, 5, 7, 6]) == pytest.approx(7 / 9)
 
 
 @pytest.mark.parametrize("program", ["gloo", "ring"])

@@ -244,7 +244,7 @@ fn action(
     messages: &Messages,
 ) -> Result<Action, String> {
     let own = &program.ranks[rank.index()];
-    let dtype = |slice: &Slice| kernel_dtype(own.buffers[slice.buffer.index()].dtype);
+    let dtype = |slice: &Slice| own.buffers[slice.buffer.index()].dtype;
     let region = |slice: &Slice| {
         let bytes = own.buffers[slice.buffer.index()].dtype.bytes();
         buffers[slice.buffer.index()].sub(slice.start * bytes, slice.len() * bytes)
@@ -272,7 +272,7 @@ fn action(
             Action::Compute(Compute::Scale { dst: region(dst), dtype: dtype(dst), factor: *factor })
         }
         Op::Apply { kernel: Kernel::Round(to), dst } => {
-            Action::Compute(Compute::Round { dst: region(dst), dtype: dtype(dst), to: kernel_dtype(*to) })
+            Action::Compute(Compute::Round { dst: region(dst), dtype: dtype(dst), to: *to })
         }
         Op::Record { what: Record::NonFinite, src } => Action::Compute(Compute::NonFinite {
             src: region(src),
@@ -304,22 +304,22 @@ fn action(
             peer_op: matching((rank, *peer, *tag))?.0,
             src: region(src),
             dtype: dtype(src),
-            wire: kernel_dtype(*wire),
+            wire: *wire,
             count: count.as_ref().map(region),
         }),
         Op::Recv { dst, wire, reduce, peer, tag, count } => {
             let (peer_op, peer_dtype) = *matching((*peer, rank, *tag))?;
-            let (own_dtype, wire) = (dtype(dst), kernel_dtype(*wire));
+            let (own_dtype, wire) = (dtype(dst), *wire);
             let land = match reduce {
                 Some(op) => Land::Reduce { op: kernel_reduce(*op), dtype: own_dtype, wire },
-                None if wire == own_dtype && kernel_dtype(peer_dtype) == wire => Land::Store,
+                None if wire == own_dtype && peer_dtype == wire => Land::Store,
                 None => Land::Cast { dtype: own_dtype, wire },
             };
             Action::Receive(Receive {
                 peer: *peer,
                 peer_op,
                 landing: Landing { region: region(dst), land },
-                peer_dtype: kernel_dtype(peer_dtype),
+                peer_dtype,
                 wire,
                 dtype: own_dtype,
                 count: count.as_ref().map(region),
@@ -343,19 +343,6 @@ fn action(
             return Err("a collective is left; lower the program before it is run".into());
         }
     })
-}
-
-fn kernel_dtype(dtype: DType) -> kernels::DType {
-    match dtype {
-        DType::F64 => kernels::DType::F64,
-        DType::F32 => kernels::DType::F32,
-        DType::F16 => kernels::DType::F16,
-        DType::BF16 => kernels::DType::BF16,
-        DType::I64 => kernels::DType::I64,
-        DType::I32 => kernels::DType::I32,
-        DType::I8 => kernels::DType::I8,
-        DType::U8 => kernels::DType::U8,
-    }
 }
 
 fn kernel_reduce(op: ReduceOp) -> kernels::ReduceOp {

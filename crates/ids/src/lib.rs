@@ -1,9 +1,12 @@
-//! Typed indices and units shared by every crate.
+//! Typed indices, units and element types shared by every crate.
 //!
 //! Knows nothing of programs, sockets or clocks. A rank is not a slot, a byte count is not an element
 //! count: each has its own type here, so a mix-up does not compile.
 #![forbid(unsafe_code)]
 
+mod dtype;
+
+pub use dtype::DType;
 use std::fmt;
 
 macro_rules! index {

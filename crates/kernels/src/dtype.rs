@@ -1,67 +1,15 @@
-//! What elements are and how two become one.
+//! How elements relate and how two become one.
 
-/// Element type of a slice of bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "the names are the definition")]
-pub enum DType {
-    F64,
-    F32,
-    F16,
-    BF16,
-    I64,
-    I32,
-    I8,
-    U8,
-}
+pub use hocket_ids::DType;
 
-impl DType {
-    /// Every element type, in the order of the enum.
-    pub const ALL: [Self; 8] =
-        [Self::F64, Self::F32, Self::F16, Self::BF16, Self::I64, Self::I32, Self::I8, Self::U8];
-
-    /// What it is called: the name in the enum, in lower case.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::F64 => "f64",
-            Self::F32 => "f32",
-            Self::F16 => "f16",
-            Self::BF16 => "bf16",
-            Self::I64 => "i64",
-            Self::I32 => "i32",
-            Self::I8 => "i8",
-            Self::U8 => "u8",
-        }
-    }
-
-    /// The type of that name.
-    pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|each| each.name() == name)
-    }
-
-    /// Bytes of one element.
-    pub const fn bytes(self) -> usize {
-        match self {
-            Self::F64 | Self::I64 => 8,
-            Self::F32 | Self::I32 => 4,
-            Self::F16 | Self::BF16 => 2,
-            Self::I8 | Self::U8 => 1,
-        }
-    }
-
-    /// Whether elements are floating-point numbers.
-    pub const fn is_float(self) -> bool {
-        matches!(self, Self::F64 | Self::F32 | Self::F16 | Self::BF16)
-    }
-
-    /// Whether every value of this type is also one of `other`.
-    pub(crate) const fn fits(self, other: Self) -> bool {
-        match (self, other) {
-            (Self::F16 | Self::BF16, Self::F32)
-            | (Self::F16 | Self::BF16 | Self::F32, Self::F64)
-            | (Self::I8 | Self::U8, Self::I32)
-            | (Self::I8 | Self::U8 | Self::I32, Self::I64) => true,
-            _ => self as u8 == other as u8,
-        }
+/// Whether every value of `dtype` is also one of `other`.
+pub(crate) const fn fits(dtype: DType, other: DType) -> bool {
+    match (dtype, other) {
+        (DType::F16 | DType::BF16, DType::F32)
+        | (DType::F16 | DType::BF16 | DType::F32, DType::F64)
+        | (DType::I8 | DType::U8, DType::I32)
+        | (DType::I8 | DType::U8 | DType::I32, DType::I64) => true,
+        _ => dtype as u8 == other as u8,
     }
 }
 

@@ -3,8 +3,8 @@
 //! The caller writes as if ops ran one after the other; [`RankBuilder::push`] keeps just the order that
 //! memory demands (read after write, write after read, write after write on overlapping slices).
 
-use crate::ops::{Buffer, BufferKind, DType, Node, Op, RankProgram, Slice};
-use hocket_ids::{BufferId, OpId, SourceId};
+use crate::ops::{Buffer, BufferKind, Node, Op, RankProgram, Slice};
+use hocket_ids::{BufferId, DType, OpId, SourceId};
 
 /// A rank's program under construction.
 #[derive(Clone, Debug, Default)]

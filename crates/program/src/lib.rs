@@ -13,7 +13,8 @@ pub mod verify;
 
 pub use build::RankBuilder;
 pub use contract::Contract;
+pub use hocket_ids::DType;
 pub use ops::{
-    Algorithm, Buffer, BufferKind, Collective, DType, Kernel, KernelSpec, Node, Op, Program, RankProgram,
-    Record, ReduceOp, Slice, Source,
+    Algorithm, Buffer, BufferKind, Collective, Kernel, KernelSpec, Node, Op, Program, RankProgram, Record,
+    ReduceOp, Slice, Source,
 };

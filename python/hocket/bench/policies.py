@@ -20,9 +20,8 @@ from msgspec import Struct
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster, Host, Rack
 from hocket.bench import adaptive_gloo
-from hocket.demo.bed import Bed, open_bed
+from hocket.demo.bed import Bed, open_bed, run_ranks
 from hocket.errors import PeerError
-from hocket.launch import address as addresses
 from hocket.launch.processes import ProcessSpec
 from hocket.launch.run import launch
 from hocket.policies import TwoLevelRing
@@ -93,30 +92,21 @@ def in_bed(cluster: Cluster, slots: Sequence[str], argv: Sequence[str]) -> Any:
 
 
 def _launch(bed: Bed, slots: Sequence[str], argv: list[str], cluster: Path) -> None:
-    meeting = bed.address(slots[0])
     environment = {
         **bed.environment,
         "WORLD_SIZE": str(len(slots)),
-        "MASTER_ADDR": meeting,
+        "MASTER_ADDR": bed.address(slots[0]),
         "MASTER_PORT": str(bed.port()),
         "OMP_NUM_THREADS": "1",
     }
-    output = io.BytesIO()
-    outcome = launch(
-        [
-            ProcessSpec(
-                argv=argv, host=host, prefix=bed.command(host), environment={**environment, "RANK": str(rank)}
-            )
-            for rank, host in enumerate(slots)
-        ],
-        settings=Settings(cluster=str(cluster), timeout_s=TIMEOUT_S, start_timeout_s=TIMEOUT_S),
-        store=addresses.join(meeting, bed.port()),
-        serve=False,
-        out=output,
-        err=output,
-    )
-    if outcome.failures:
-        raise PeerError(f"{outcome.failures[0]}\n{output.getvalue().decode(errors='replace')[-2000:]}")
+    processes = [
+        ProcessSpec(
+            argv=argv, host=host, prefix=bed.command(host), environment={**environment, "RANK": str(rank)}
+        )
+        for rank, host in enumerate(slots)
+    ]
+    settings = Settings(cluster=str(cluster), timeout_s=TIMEOUT_S, start_timeout_s=TIMEOUT_S)
+    run_ranks(bed, slots[0], processes, settings)
 
 
 def hosts(

@@ -21,7 +21,8 @@ from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.plan import Algorithm, Codec, Plan, Synchroniser
 from hocket.artefacts.profile import Gradient, Profile
 from hocket.bench.policies import hosts
-from hocket.demo.bed import open_bed, run_ranks
+from hocket.bench.spearman import spearman
+from hocket.demo.bed import open_bed, ranks, run_ranks
 from hocket.errors import PeerError
 from hocket.planners.buckets import buckets
 from hocket.planners.links import link_graph
@@ -155,19 +156,12 @@ def agreement(rows: Sequence[Row]) -> Agreement:
         rows=tuple(rows),
         median_error=statistics.median(abs(row.error) for row in rows),
         worst_error=max(abs(row.error) for row in rows),
-        spearman=statistics.correlation(
-            _ranks([row.flow_s for row in rows]), _ranks([row.measured_s for row in rows])
-        ),
+        spearman=spearman([row.flow_s for row in rows], [row.measured_s for row in rows]),
         regret=max(regrets),
         closed_form_median_error=statistics.median(
             abs(row.closed_form_s / row.measured_s - 1) for row in rows
         ),
     )
-
-
-def _ranks(values: Sequence[float]) -> list[int]:
-    ordered = sorted(range(len(values)), key=lambda at: values[at])
-    return [ordered.index(at) for at in range(len(values))]
 
 
 def _predicted(plan: Plan, cluster: Cluster, fidelity: Fidelity) -> float:
@@ -191,6 +185,7 @@ def _measured(cluster: Cluster, considered: Sequence[Plan]) -> list[float]:
             str(STEPS),
         ]
         settings = Settings(timeout_s=TIMEOUT_S, start_timeout_s=TIMEOUT_S)
-        run_ranks(bed, [host.name for host in cluster.hosts], argv, settings)
+        slots = [host.name for host in cluster.hosts]
+        run_ranks(bed, slots[0], ranks(bed, slots, argv), settings)
         steps = json.loads((directory / "steps.json").read_text())
     return [statistics.median(times) for times in steps]

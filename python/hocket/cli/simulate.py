@@ -12,7 +12,7 @@ from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.profile import Gradient, Profile
-from hocket.cli.shared.inputs import cluster_option, profile_option
+from hocket.cli.shared.inputs import cluster_option, fidelity_option, profile_option
 from hocket.cli.shared.output import console
 from hocket.errors import UsageError
 
@@ -49,13 +49,7 @@ def _failures(
 @click.argument("plan_path", metavar="PLAN", type=click.Path(path_type=Path))
 @cluster_option
 @profile_option
-@click.option(
-    "--fidelity",
-    type=click.Choice(["flow", "closed-form"]),
-    default="flow",
-    show_default=True,
-    help="Every message, or a formula.",
-)
+@fidelity_option
 @click.option("--steps", type=click.IntRange(1), default=1, show_default=True, help="Training steps.")
 @click.option(
     "--seed", type=click.IntRange(0), default=0, show_default=True, help="All chance comes from it."

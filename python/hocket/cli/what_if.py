@@ -14,7 +14,7 @@ from rich.table import Table
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.profile import Profile
-from hocket.cli.shared.inputs import cluster_option, profile_option
+from hocket.cli.shared.inputs import cluster_option, fidelity_option, profile_option
 from hocket.cli.shared.output import console
 
 if TYPE_CHECKING:
@@ -56,13 +56,7 @@ def _counts(context: click.Context, option: click.Parameter, text: str) -> tuple
 @click.option(
     "--strategies", default="ring,two-level,two-level-f16", show_default=True, help="What to compare."
 )
-@click.option(
-    "--fidelity",
-    type=click.Choice(["flow", "closed-form"]),
-    default="flow",
-    show_default=True,
-    help="Every message, or a formula.",
-)
+@fidelity_option
 @click.option("--plot", type=click.Path(path_type=Path, dir_okay=False), help="Also draw it here, as SVG.")
 @click.option("--json", "as_json", is_flag=True, help="Print the answers as JSON.")
 def command(

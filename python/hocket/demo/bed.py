@@ -77,13 +77,13 @@ def ranks(bed: Bed, slots: Sequence[str], argv: Sequence[str]) -> list[ProcessSp
     ]
 
 
-def run_ranks(bed: Bed, slots: Sequence[str], argv: Sequence[str], settings: Settings) -> None:
-    """`argv` as the ranks of one job, to its end. Raises PeerError with the last words of the rank that failed."""
+def run_ranks(bed: Bed, meeting: str, processes: Sequence[ProcessSpec], settings: Settings) -> None:
+    """The ranks of one job, which meet on host `meeting`, to its end. PeerError: the last words of the one that failed."""
     output = io.BytesIO()
     outcome = launch(
-        ranks(bed, slots, argv),
+        processes,
         settings=settings,
-        store=addresses.join(bed.address(slots[0]), bed.port()),
+        store=addresses.join(bed.address(meeting), bed.port()),
         serve=False,
         out=output,
         err=output,

@@ -10,33 +10,23 @@ import math
 import threading
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 import numpy as np
 
 from hocket import _native
+from hocket.artefacts.plan import CHUNK_BYTES
 from hocket.errors import UsageError
 from hocket.ordering.matrix import Matrix, Numbers
 
 Algorithm = Literal[
     "ring", "halving_doubling", "recursive_doubling", "double_binary_tree", "bcube", "two_level", "auto"
 ]
-ALGORITHMS: tuple[Algorithm, ...] = (
-    "ring",
-    "halving_doubling",
-    "recursive_doubling",
-    "double_binary_tree",
-    "bcube",
-    "two_level",
-    "auto",
-)
+ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
 
 GAP_RATIO = 1.5
 """Hosts are in groups when joining them takes links this much slower than those within: more than jitter."""
-
-CHUNK_BYTES = 262_144
-"""What trees and chains pass on as one piece: the plan's own default."""
 
 Progress = Callable[[int, int, str], None]
 """Called some times a second with steps done, steps in all, and what is searched."""

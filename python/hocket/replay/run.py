@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.trace import Trace
-from hocket.demo.bed import open_bed, run_ranks
+from hocket.demo.bed import open_bed, ranks, run_ranks
 from hocket.errors import TestbedError, UsageError
 from hocket.planners.order import placement
 from hocket.replay.schedule import Schedule, schedule
@@ -82,6 +82,6 @@ def _run(recorded: Schedule, cluster: Cluster, slots: Sequence[str], repeat: int
         directory = Path(folder)
         (directory / "schedule.json").write_bytes(msgspec.json.encode(recorded))
         argv = [sys.executable, "-m", "hocket.replay.rank", str(directory), str(repeat)]
-        run_ranks(bed, slots, argv, settings)
+        run_ranks(bed, slots[0], ranks(bed, slots, argv), settings)
         steps: list[float] = json.loads((directory / "steps.json").read_text())
     return steps

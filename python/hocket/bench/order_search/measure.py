@@ -13,7 +13,7 @@ from hocket.bench.order_search.data_centre import data_centre
 from hocket.bench.order_search.plain import annealing, cost_of, shortest_ring
 from hocket.errors import UsageError
 from hocket.ordering.matrix import Matrix
-from hocket.ordering.solve import Algorithm, Ordering, Request, cost_s, solve
+from hocket.ordering.solve import ALGORITHMS, Algorithm, Ordering, Request, cost_s, solve
 
 SMALL_HOSTS = (4, 6, 8, 9, 10, 12)
 RING_HOSTS = 512
@@ -117,15 +117,7 @@ def _large(hosts: int) -> Callable[[], Iterator[Row]]:
         matrix = data_centre(hosts, 7)
         random = np.random.default_rng(7)
         orders = [random.permutation(hosts).tolist() for _ in range(RANDOM_ORDERS)]
-        algorithms: tuple[Algorithm, ...] = (
-            "ring",
-            "halving_doubling",
-            "recursive_doubling",
-            "double_binary_tree",
-            "bcube",
-            "two_level",
-        )
-        for algorithm in algorithms:
+        for algorithm in (each for each in ALGORITHMS if each != "auto"):
             groups = (16,) * (hosts // 16) if algorithm == "two_level" else ()
             request = Request(algorithm=algorithm, groups=groups, effort=LARGE_EFFORT)
             found, seconds = _timed(matrix, request)

@@ -1,4 +1,4 @@
-"""What a launch of a Hocket program costs in an order of ranks: the longest chain of its ops, from its text.
+"""What a launch of a Hocket program costs in an order of ranks: the longest chain of its ops.
 
 A message leaves when its sender is ready and has heard that the receive is posted, which takes the way back. So algorithms whose
 receives wait for one another pay round trips, which the rounds of a textbook do not show.
@@ -6,8 +6,8 @@ receives wait for one another pay round trips, which the rounds of a textbook do
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -19,10 +19,6 @@ from hocket.errors import ProgramError
 BCUBE_BASE = 4
 NATIVE = ("ring", "halving_doubling", "double_binary_tree", "bcube")
 """Algorithms of Hocket's own programs."""
-
-RANK = re.compile(r"rank (\d+) \{")
-NODE = re.compile(r"  (\d+): (.*?)(?: after ([\d ]+))?")
-MESSAGE = re.compile(r"(send|recv) %\d+\[(\d+):(\d+)\].* (?:to|from) (\d+) tag (\d+)")
 
 Key = tuple[int, int, int]
 """Source, destination, tag."""
@@ -53,9 +49,9 @@ def native_program(algorithm: str, world: int, size_bytes: int) -> Program:
     ).lower()
 
 
-def costs_s(text: str, cluster: Cluster, orders: Orders, element_bytes: int) -> Seconds:
-    """By order: seconds per launch of the program with that text, in a row. `orders[i][rank]` is the index of a host."""
-    ranks = parse(text)
+def costs_s(program: Program, cluster: Cluster, orders: Orders, element_bytes: int) -> Seconds:
+    """By order: seconds per launch of the program, in a row. `orders[i][rank]` is the index of a host."""
+    ranks = ops_of(program)
     latency_s = np.asarray(cluster.latency_s)
     second_per_element = element_bytes * 8 / min(host.bandwidth_bit_per_s for host in cluster.hosts)
     launches: list[Seconds] = [np.zeros(len(orders)) for _ in ranks]
@@ -67,31 +63,25 @@ def costs_s(text: str, cluster: Cluster, orders: Orders, element_bytes: int) -> 
     return growth
 
 
-def parse(text: str) -> list[list[Op]]:
+def ops_of(program: Program) -> list[list[Op]]:
     """The ops of each rank.
 
-    >>> parse("rank 0 {\\n  0: send %0[0:4] as f32 to 1 tag 0\\n}\\n")[0][0].sends
+    >>> ops_of(native_program("ring", 2, 8))[0][0].sends
     (0, 1, 0)
     """
-    ranks: list[list[Op]] = []
-    for line in text.splitlines():
-        if RANK.fullmatch(line):
-            ranks.append([])
-        node = NODE.fullmatch(line)
-        if node is None:
-            continue
-        after = tuple(map(int, (node[3] or "").split()))
-        message = MESSAGE.match(node[2])
-        if message is None:
-            ranks[-1].append(Op(after))
-            continue
-        own, peer, tag = len(ranks) - 1, int(message[4]), int(message[5])
-        elements = int(message[3]) - int(message[2])
-        if message[1] == "send":
-            ranks[-1].append(Op(after, sends=(own, peer, tag), elements=elements))
-        else:
-            ranks[-1].append(Op(after, receives=(peer, own, tag), elements=elements))
-    return ranks
+    return [[_op(rank, fields) for fields in program.ops(rank)] for rank in range(program.world)]
+
+
+def _op(rank: int, fields: dict[str, Any]) -> Op:
+    after = tuple(fields["after"])
+    match fields["op"]:
+        case "send":
+            _, start, stop = fields["src"]
+            return Op(after, sends=(rank, fields["peer"], fields["tag"]), elements=stop - start)
+        case "recv":
+            _, start, stop = fields["dst"]
+            return Op(after, receives=(fields["peer"], rank, fields["tag"]), elements=stop - start)
+    return Op(after)
 
 
 def _launch(

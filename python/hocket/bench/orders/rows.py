@@ -9,7 +9,6 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -18,8 +17,9 @@ from hocket.artefacts.cluster import Cluster
 from hocket.bench.orders import beds, cost, mpi, program_cost
 from hocket.bench.orders.program_cost import NATIVE, native_program
 from hocket.bench.policies import in_bed
+from hocket.bench.spearman import spearman
 from hocket.demo.bed import open_bed
-from hocket.errors import PeerError, UsageError
+from hocket.errors import PeerError
 from hocket.launch.testbed import wiring
 from hocket.ordering.matrix import of_cluster
 from hocket.ordering.solve import Algorithm, Request, solve
@@ -173,7 +173,7 @@ def _correlation(name: str, algorithm: str, racks: int) -> Correlated:
     run = Run(program=algorithm, algorithm=algorithm, size_bytes=64 * KILOBYTE, calls=10, turns=2)
     times_s = [statistics.median(each) for each in by_ranks(cluster, run, orders)]
     program = native_program(algorithm, len(cluster.hosts), run.size_bytes)
-    costs_s = program_cost.costs_s(str(program), cluster, np.array(orders), FLOAT_BYTES)
+    costs_s = program_cost.costs_s(program, cluster, np.array(orders), FLOAT_BYTES)
     return Correlated(
         name=name,
         what=f"{algorithm}, 64 KiB: Spearman of cost and time, {CORRELATED_ORDERS} random orders, {racks} racks",
@@ -183,22 +183,6 @@ def _correlation(name: str, algorithm: str, racks: int) -> Correlated:
         value=spearman(costs_s, times_s),
         bar=0.9,
     )
-
-
-def spearman(one: Any, other: Any) -> float:
-    """Correlation of ranks; equal values share the mean of theirs.
-
-    >>> round(spearman([1.0, 2.0, 3.0], [10.0, 30.0, 20.0]), 3)
-    0.5
-    """
-    ranked = [_ranks(np.asarray(each, dtype=float)) for each in (one, other)]
-    return float(np.corrcoef(ranked[0], ranked[1])[0, 1])
-
-
-def _ranks(values: Any) -> Any:
-    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ends = np.cumsum(counts)
-    return (ends - (counts - 1) / 2)[places]
 
 
 def by_ranks(cluster: Cluster, run: Run, orders: Sequence[Sequence[int]]) -> list[list[float]]:
@@ -231,10 +215,3 @@ def by_mpi(cluster: Cluster, run: Run, orders: Sequence[Sequence[int]]) -> list[
                     )
                 )
     return times_s
-
-
-def check(names: Sequence[str]) -> None:
-    """Raise UsageError for a row that there is not."""
-    unknown = next((name for name in names if name not in ROWS), None)
-    if unknown is not None:
-        raise UsageError(f"there is no row `{unknown}`\nhint: {', '.join(ROWS)}")

@@ -70,11 +70,10 @@ def orders(*, rows: tuple[str, ...], out: Path | None) -> None:
 
     Example: hocket bench orders --row gloo-2
     """
-    from hocket.bench.orders.rows import ROWS, Compared, check, measure  # noqa: PLC0415  # loads what only this verb needs
+    from hocket.bench.orders.rows import ROWS, Compared, measure  # noqa: PLC0415  # loads what only this verb needs
 
     if listed(rows, ROWS):
         return
-    check(rows)
     table = Table("row", "what", "measured", "bar", "holds")
     measured = []
     for row in measure(rows or ROWS):

@@ -16,3 +16,11 @@ profile_option = click.option(
     type=click.Path(path_type=Path),
     help="Profile file (JSON); else a neutral one.",
 )
+
+fidelity_option = click.option(
+    "--fidelity",
+    type=click.Choice(["flow", "closed-form"]),
+    default="flow",
+    show_default=True,
+    help="Every message, or a formula.",
+)
