@@ -242,6 +242,7 @@ def _run_info(
         started_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         plan=plan,
         cluster=cluster,
+        clocks=job.clocks,
         programs=tuple(
             LoadedProgram(program=program, label=f"bucket {index}", bucket=index, bytes=len(bucket.memory))
             for index, (program, bucket) in enumerate(zip(session.programs, session.buckets, strict=True))

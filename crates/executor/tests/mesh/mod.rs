@@ -23,7 +23,6 @@ pub fn mesh(hosts: &[&str], threads: usize) -> Vec<Arc<Engine>> {
                 threads,
                 trace: None,
                 shape: None,
-                clock_offset_ns: 0,
                 checksum: false,
                 tls: false,
                 silence_max: TIMEOUT,
