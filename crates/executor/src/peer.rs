@@ -5,7 +5,7 @@ use hocket_wire::memory::Mapping;
 use hocket_wire::mesh::Neighbour;
 use hocket_wire::poll::Waker;
 use hocket_wire::shm::mailbox::{Outbox, Post, Sleeping};
-use hocket_wire::tcp::Outgoing;
+use hocket_wire::tcp::{Info, Outgoing};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,6 +23,10 @@ pub struct Peer {
     pub shared: Option<Shared>,
     /// Payload bytes sent over its connection.
     pub sent_bytes: AtomicU64,
+    /// Somebody wants to know how its connection does: the I/O thread looks.
+    pub look: AtomicBool,
+    /// What it saw when it last looked.
+    pub seen: Mutex<Option<Info>>,
     /// It said goodbye.
     pub left: AtomicBool,
 }
@@ -66,6 +70,8 @@ impl Peer {
             outgoing: Mutex::new(Outgoing::new(checksums)),
             shared,
             sent_bytes: AtomicU64::new(0),
+            look: AtomicBool::new(false),
+            seen: Mutex::new(None),
             left: AtomicBool::new(false),
         }
     }
