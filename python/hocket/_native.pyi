@@ -128,6 +128,11 @@ class Engine:
     def bytes_sent(self) -> list[int]:
         """Payload bytes sent over TCP to each rank since the start."""
 
+    def connections(self) -> list[tuple[int, int, int, int, int, int] | None]:
+        """What the kernel said of the TCP connection to each rank when it was last looked at, which this asks for anew: smoothed
+        and least round trip (microseconds), rate of delivery (byte/s), bytes acknowledged, time with something on its way
+        (microseconds), segments sent again. None within a host, and the first time."""
+
     def mark(self, kind: str, iteration: int, start_ns: int, end_ns: int) -> None:
         """Add a span of this rank's step to the trace: `forward`, `backward`, `wait`, `optimizer`, `step`."""
 

@@ -71,6 +71,12 @@ class Settings:
     timer_interval_s: float | None = _variable(
         "HOCKET_TIMER_INTERVAL_S", None, float, "Seconds between calls of a policy's `on_timer`."
     )
+    reorder_interval_s: float | None = _variable(
+        "HOCKET_REORDER_INTERVAL_S",
+        None,
+        float,
+        "Seconds between looks at whether another rank order has become better for the plan; else it stays.",
+    )
     cluster: str | None = _variable(
         "HOCKET_CLUSTER", None, str, "Cluster file that the default plan is made for."
     )

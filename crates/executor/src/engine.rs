@@ -17,8 +17,8 @@ use hocket_wire::mesh::{Address, Door, Identity, Link};
 use hocket_wire::poll::{Poller, Waker};
 use hocket_wire::shape::{Shape, Shaper};
 use hocket_wire::shm::mailbox::{Inbox, Sleeping, reserved_bytes};
-use hocket_wire::tcp::Pace;
 use hocket_wire::tcp::tls::Credentials;
+use hocket_wire::tcp::{Info, Pace};
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -427,6 +427,20 @@ impl Engine {
     pub fn bytes_sent(&self) -> Vec<u64> {
         let peers = self.core.peers.get().into_iter().flatten();
         peers.map(|peer| peer.as_ref().map_or(0, |peer| peer.sent_bytes.load(Ordering::Relaxed))).collect()
+    }
+
+    /// What the I/O thread saw of the connection to each rank when it last looked; it looks again now. Nothing of ourselves, of
+    /// neighbours, and before it first looked.
+    pub fn connections(&self) -> Vec<Option<Info>> {
+        let peers = self.core.peers.get().into_iter().flatten();
+        let seen = peers.map(|peer| {
+            let peer = peer.as_ref()?;
+            peer.look.store(true, Ordering::Relaxed);
+            *lock(&peer.seen)
+        });
+        let seen = seen.collect();
+        self.core.wake();
+        seen
     }
 
     /// Adds a span of this rank's step to the trace.

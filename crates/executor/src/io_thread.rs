@@ -213,6 +213,10 @@ impl Connection {
             self.heard_bytes = received_bytes;
             self.liveness.handle_arrival(now);
         }
+        // The lanes of a peer cross the same network: the first stands for them.
+        if self.lane == 0 && peer.look.swap(false, Ordering::Relaxed) {
+            self.look(peer);
+        }
         let open = !self.has_ended() && !self.incoming.has_left() && core.failure().is_none();
         let mut awaited = None;
         let action = self.liveness.poll(now, || {
@@ -228,6 +232,14 @@ impl Connection {
                 silence.as_secs_f64(),
             )),
             (Action::Wait | Action::GiveUp { .. }, _) => {}
+        }
+    }
+
+    /// Takes note of the connection, and asks for a sign of life, whose way there and back is the next round trip to be seen.
+    fn look(&self, peer: &Peer) {
+        *lock(&peer.seen) = self.stream.info();
+        if !self.has_ended() && !peer.has_left() {
+            lock(&peer.outgoing).control(Frame::Ask, &[]);
         }
     }
 

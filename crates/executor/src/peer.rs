@@ -5,10 +5,10 @@ use hocket_wire::memory::Mapping;
 use hocket_wire::mesh::Neighbour;
 use hocket_wire::poll::Waker;
 use hocket_wire::shm::mailbox::{Outbox, Post, Sleeping};
-use hocket_wire::tcp::Outgoing;
+use hocket_wire::tcp::{Info, Outgoing};
 use std::collections::VecDeque;
 use std::io;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Another rank, as all threads see it.
@@ -25,6 +25,10 @@ pub struct Peer {
     pub shared: Option<Shared>,
     /// Payload bytes sent over its connections.
     pub sent_bytes: AtomicU64,
+    /// Somebody wants to know how its connection does: the I/O thread looks.
+    pub look: AtomicBool,
+    /// What it saw when it last looked.
+    pub seen: Mutex<Option<Info>>,
 }
 
 /// A neighbour's memory and mailbox.
@@ -68,6 +72,8 @@ impl Peer {
             lanes_open: AtomicUsize::new(lanes),
             shared,
             sent_bytes: AtomicU64::new(0),
+            look: AtomicBool::new(false),
+            seen: Mutex::new(None),
         }
     }
 

@@ -7,6 +7,7 @@ use hocket_executor::{
 };
 use hocket_ids::{BufferId, Rank};
 use hocket_trace::Kind;
+use hocket_wire::tcp::Info;
 use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -355,6 +356,16 @@ impl Engine {
 
     fn bytes_sent(&self) -> Vec<u64> {
         self.executor.bytes_sent()
+    }
+
+    fn connections(&self) -> Vec<Option<(u32, u32, u64, u64, u64, u32)>> {
+        let seen = self.executor.connections().into_iter();
+        let numbers = |info: Info| {
+            let Info { round_trip_us, round_trip_us_min, delivery_byte_per_s, .. } = info;
+            let Info { acknowledged_bytes, busy_us, sent_again, .. } = info;
+            (round_trip_us, round_trip_us_min, delivery_byte_per_s, acknowledged_bytes, busy_us, sent_again)
+        };
+        seen.map(|info| info.map(numbers)).collect()
     }
 
     fn mark(&self, py: Python<'_>, kind: &str, iteration: u32, start_ns: u64, end_ns: u64) -> PyResult<()> {

@@ -25,6 +25,7 @@ from hocket.torch.course import of_plan, of_policy
 from hocket.torch.parameters import ParameterSession
 from hocket.torch.process import Process, joined
 from hocket.torch.profiler import Profiler
+from hocket.torch.reorder import Reorder
 from hocket.torch.replicate import replicate
 from hocket.torch.session import Session
 from hocket.torch.spans import Spans
@@ -118,7 +119,10 @@ def _session_of(
             raise UsageError(
                 f"the plan is for {plan.world} ranks, the job has {job.world}\nhint: make a new plan"
             )
-        course = of_plan(plan, parameters)
+        reorder = None
+        if settings.reorder_interval_s is not None:
+            reorder = Reorder(plan, job, process.engine, cluster, interval_s=settings.reorder_interval_s)
+        course = of_plan(plan, parameters, reorder)
     else:
         course = of_policy(policy, parameters, job, Topology.of(job.hosts, cluster), process.abort)
     replicate(model, optimizer, job, process.engine)
