@@ -26,6 +26,9 @@ from hocket.torch.hyperparameters import numbers_of
 from hocket.torch.serve import LEAVE, STEP
 from hocket.torch.spans import Spans
 
+PATIENCE_S = 1.0
+"""Beyond the time-out: a server that holds a value back knows which worker is late, and is to say so first."""
+
 
 class PushPullSession:
     """The keys, hooks and gates of one model on one worker."""
@@ -100,8 +103,10 @@ class PushPullSession:
         # Where the job has failed, that was said already.
         with contextlib.suppress(PeerError):
             self.gates.open_all()
-            self._tell(LEAVE)
-            self._engine.wait(self._step.number, self.job.settings.timeout_s)
+            self._wait(self._step.number)
+            self._header[0] = LEAVE
+            self._engine.launch(self._step.number)
+            self._wait(self._step.number)
 
     def _begin(self, loaded: Loaded) -> None:
         """Worker 0's parameters become the servers' first values, and everybody's."""
@@ -173,16 +178,12 @@ class PushPullSession:
         self.gates.backward_began()
         self._waited = set()
         self._wait(self._step.number)
-        self._tell(STEP)
-        # The same call as DistributedDataParallel's own; there is no public one.
-        torch.autograd.Variable._execution_engine.queue_callback(self._on_end)
-
-    def _tell(self, what: float) -> None:
-        """A header to all servers; the one before has left."""
-        self._header[0], self._header[1] = what, self.iteration
+        self._header[0], self._header[1] = STEP, self.iteration
         for at, number in enumerate(numbers_of(self._optimizer, self._description.groups), 2):
             self._header[at] = number
         self._engine.launch(self._step.number)
+        # The same call as DistributedDataParallel's own; there is no public one.
+        torch.autograd.Variable._execution_engine.queue_callback(self._on_end)
 
     def _adopt(self, key: int, index: int, parameter: torch.nn.Parameter) -> None:
         places.adopt(self.buckets[key], index, parameter)
@@ -222,6 +223,6 @@ class PushPullSession:
 
     def _wait(self, number: int) -> None:
         try:
-            self._engine.wait(number, self.job.settings.timeout_s)
+            self._engine.wait(number, self.job.settings.timeout_s + PATIENCE_S)
         except PeerError as error:
             raise PeerError(with_roles(str(error), self._description.workers)) from None
