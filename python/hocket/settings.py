@@ -68,6 +68,18 @@ class Settings:
     policy: str | None = _variable(
         "HOCKET_POLICY", None, str, "Policy to run: a ready-made one's name, or FILE.py[:CLASS]."
     )
+    servers: int = _variable(
+        "HOCKET_SERVERS",
+        0,
+        int,
+        "How many of the ranks, the last ones, are parameter servers; 0: all-reduce.",
+    )
+    staleness: str = _variable(
+        "HOCKET_STALENESS",
+        "0",
+        str,
+        "Iterations that workers of parameter servers may be apart: 0 for synchronous, K, or `any`.",
+    )
     timer_interval_s: float | None = _variable(
         "HOCKET_TIMER_INTERVAL_S", None, float, "Seconds between calls of a policy's `on_timer`."
     )
