@@ -53,8 +53,6 @@ pub struct Options {
     pub trace: Option<PathBuf>,
     /// Emulated network, where the kernel's own cannot be shaped.
     pub shape: Option<Shape>,
-    /// Added to our clock gives rank 0's.
-    pub clock_offset_ns: i64,
     /// Frames between hosts carry checksums; the same on all ranks.
     pub checksum: bool,
     /// Connections between hosts are encrypted; the same on all ranks.
@@ -94,7 +92,7 @@ impl Engine {
         let recorder = options
             .trace
             .as_ref()
-            .map(|path| Recorder::create(path, options.rank.0, options.world as u32, options.clock_offset_ns))
+            .map(|path| Recorder::create(path, options.rank.0, options.world as u32))
             .transpose()?;
         let tls = options.tls.then(Credentials::new).transpose();
         let tls = tls.map_err(|cause| Error::System(format!("cannot set up TLS: {cause}")))?.map(Arc::new);
