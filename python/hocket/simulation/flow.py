@@ -29,6 +29,19 @@ class Run:
     simulation: _native.Simulation
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """A plan's programs, each once, and by bucket which is its."""
+
+    programs: list[_native.Program]
+    place: list[int]
+
+    @classmethod
+    def of(cls, plan: Plan) -> Prepared:
+        """What of a simulation does not depend on the network."""
+        return cls(*_programs(plan))
+
+
 def predict(
     plan: Plan,
     network: Network,
@@ -38,8 +51,9 @@ def predict(
     conditions: Conditions | None = None,
     steps: int = 1,
     recorded: bool = False,
+    prepared: Prepared | None = None,
 ) -> Run:
-    """Run `steps` training steps of the plan.
+    """Run `steps` training steps of the plan. `prepared`: of this plan, when it is simulated again and again.
 
     Raises UsageError when plan, profile and network do not fit, ProgramError for programs that cannot run, SimulationError when
     nothing moves any more: it names who is stuck and why.
@@ -48,7 +62,8 @@ def predict(
     conditions = conditions or Conditions()
     if plan.world != network.world:
         raise UsageError(f"the plan is for {plan.world} ranks, the network has {network.world}")
-    programs, place = programs_of(plan)
+    prepared = prepared or Prepared.of(plan)
+    programs, place = prepared.programs, prepared.place
     native = network.native(sorted({pair for program in programs for pair in program.pairs()}))
     compiled = [_native.SimulatedProgram.compile(program, native, costs.native()) for program in programs]
     slow = dict(conditions.slow)
@@ -74,7 +89,7 @@ def predict(
     return Run(_outcome(plan, network, profile, steps, simulation), simulation)
 
 
-def programs_of(plan: Plan) -> tuple[list[_native.Program], list[int]]:
+def _programs(plan: Plan) -> tuple[list[_native.Program], list[int]]:
     """Programs, each once, and by bucket which is its: buckets of a kind share one.
 
     What ranks of one host do in place has no messages: it is run as `direct`, which moves the same bytes through the host's memory.

@@ -58,7 +58,8 @@ def predict(plan: Plan, network: Network, profile: Profile, *, costs: Costs | No
         )
     if plan.world != network.world:
         raise UsageError(f"the plan is for {plan.world} ranks, the network has {network.world}")
-    programs, place = flow.programs_of(plan)
+    prepared = flow.Prepared.of(plan)
+    programs, place = prepared.programs, prepared.place
     launches: list[dict[str, Any]] = [
         {
             "program": place[index],
