@@ -1,7 +1,6 @@
 """One node of a replay of traffic: sends each message when those that it comes after are there and its gap is over.
 
-One thread, which hears of what has landed and sleeps until the next gap is over. Contents are arbitrary: all messages leave from
-one piece of registered memory, and land in one.
+One thread, which hears of what has come and sleeps until the next gap is over.
 """
 
 from __future__ import annotations
@@ -10,19 +9,16 @@ import heapq
 import json
 import sys
 import time
-from collections import defaultdict, deque
+from collections import defaultdict
 from pathlib import Path
 
 import msgspec
 
-from hocket import _native
 from hocket.errors import PeerError
 from hocket.launch.rendezvous import join
+from hocket.replay.mesh import Mesh
 from hocket.replay.traffic import Message, Traffic, steps_s
 from hocket.settings import Settings
-
-POSTED_MAX = 4096
-"""Receives that wait at once, in the order of the record: more than a node has under way, and a bound on the engine's memory."""
 
 
 def main() -> None:
@@ -31,18 +27,18 @@ def main() -> None:
     settings = Settings.from_environment()
     traffic = msgspec.json.decode((directory / "traffic.json").read_bytes(), type=Traffic)
     with join(settings) as job:
-        engine = job.engine()
-        node = Node(engine, job.rank, traffic.messages, settings.timeout_s)
+        mesh = Mesh(job, "mesh")
+        node = Node(mesh, job.rank, traffic.messages, settings.timeout_s)
         steps: list[float] = []
-        for turn in range(repeat):
+        for _ in range(repeat):
             job.store.barrier("replay/start", job.rank, job.world, settings.timeout_s)
-            arrived = node.run(turn)
+            arrived = node.run()
             everyone = job.store.gather("replay/arrivals", job.rank, job.world, arrived, settings.timeout_s)
             times_s = [0.0] * len(traffic.messages)
             for place, time_s in (each for own in everyone for each in own):
                 times_s[place] = time_s
             steps += steps_s(traffic.messages, times_s, traffic.workers)
-        engine.close()
+        mesh.close()
         if job.rank == 0:
             (directory / "steps.json").write_text(json.dumps(steps))
 
@@ -50,11 +46,9 @@ def main() -> None:
 class Node:
     """What one node has to do, and how far it is."""
 
-    def __init__(
-        self, engine: _native.Engine, rank: int, messages: tuple[Message, ...], timeout_s: float
-    ) -> None:
-        """Memory for the largest message each way."""
-        self._engine, self._rank, self._messages, self._timeout_s = engine, rank, messages, timeout_s
+    def __init__(self, mesh: Mesh, rank: int, messages: tuple[Message, ...], timeout_s: float) -> None:
+        """Nothing is sent yet. `timeout_s`: how long nothing may happen."""
+        self._mesh, self._rank, self._messages, self._timeout_s = mesh, rank, messages, timeout_s
         self._own = [at for at, message in enumerate(messages) if message.source == rank]
         self._coming = [
             at for at, message in enumerate(messages) if message.destination == rank and not message.is_moment
@@ -63,61 +57,41 @@ class Node:
         for at in self._own:
             for before in messages[at].after:
                 self._followers[before].append(at)
-        size_bytes = max((message.bytes for message in messages), default=0)
-        self._out, self._landing = (engine.allocate(max(1, size_bytes)) for _ in range(2))
-
-    def run(self, turn: int) -> list[tuple[int, float]]:
-        """Everything once; messages that came, and when, on this node's clock. PeerError when nothing happens for too long."""
-        self._tag = turn * len(self._messages)
-        self._left = {at: len(self._messages[at].after) for at in self._own}
+        self._left: dict[int, int] = {}
         self._due: list[tuple[float, int]] = []
-        self._posted: dict[int, int] = {}
-        self._unposted = deque(self._coming)
-        for _ in range(min(POSTED_MAX, len(self._unposted))):
-            self._post()
-        began_s = time.perf_counter()
-        for at in self._own:
-            if not self._messages[at].after:
-                heapq.heappush(self._due, (began_s + self._messages[at].gap_s, at))
+
+    def run(self) -> list[tuple[int, float]]:
+        """Everything once; messages that came, and when, on this node's clock. PeerError when nothing happens for too long."""
+        self._left = {at: len(self._messages[at].after) for at in self._own}
+        began_s = moved_s = time.perf_counter()
+        self._due = [
+            (began_s + self._messages[at].gap_s, at) for at in self._own if not self._messages[at].after
+        ]
+        heapq.heapify(self._due)
         arrived: list[tuple[int, float]] = []
-        heard_s = began_s
-        self._open = len(self._own)
-        while self._open or len(arrived) < len(self._coming):
+        departed = 0
+        while True:
             now_s = time.perf_counter()
             while self._due and self._due[0][0] <= now_s:
-                due_s, at = heapq.heappop(self._due)
-                self._depart(at, due_s)
+                self._depart(*heapq.heappop(self._due))
+                departed += 1
+            if departed == len(self._own) and len(arrived) == len(self._coming) and self._mesh.idle:
+                return arrived
             wait_s = min(self._timeout_s, self._due[0][0] - now_s) if self._due else self._timeout_s
-            heard = self._engine.next_message(max(0.0, wait_s))
+            came, moved = self._mesh.poll(max(0.0, wait_s))
             now_s = time.perf_counter()
-            if heard is not None:
-                heard_s = now_s
-                if heard[0] not in self._posted:
-                    self._open -= 1  # one of ours has left
-                    continue
-                at = self._posted.pop(heard[0])
+            for at in came:
                 arrived.append((at, now_s))
                 self._follow(at, now_s)
-                if self._unposted:
-                    self._post()
-            elif not self._due and now_s - heard_s > self._timeout_s:
-                raise PeerError(self._stuck(arrived))
-        return arrived
+            if moved or self._due:
+                moved_s = now_s
+            elif now_s - moved_s > self._timeout_s:
+                raise PeerError(self._stuck({at for at, _ in arrived}))
 
-    def _post(self) -> None:
-        at = self._unposted.popleft()
+    def _depart(self, due_s: float, at: int) -> None:
         message = self._messages[at]
-        number = self._engine.receive(
-            message.source, self._tag + at, self._landing, message.bytes, notice=True
-        )
-        self._posted[number] = at
-
-    def _depart(self, at: int, due_s: float) -> None:
-        message = self._messages[at]
-        if message.is_moment:
-            self._open -= 1
-        else:
-            self._engine.send(message.destination, self._tag + at, self._out, message.bytes, notice=True)
+        if not message.is_moment:
+            self._mesh.send(message.destination, at, message.bytes)
         self._follow(at, due_s)
 
     def _follow(self, at: int, moment_s: float) -> None:
@@ -126,13 +100,15 @@ class Node:
             if self._left[follower] == 0:
                 heapq.heappush(self._due, (moment_s + self._messages[follower].gap_s, follower))
 
-    def _stuck(self, arrived: list[tuple[int, float]]) -> str:
-        there = {at for at, _ in arrived}
-        missing = next(at for at in (*self._coming, *self._own) if at not in there)
+    def _stuck(self, there: set[int]) -> str:
+        missing = next((at for at in self._coming if at not in there), None)
+        head = f"nothing happened for {self._timeout_s:g} s at node {self._rank}"
+        if missing is None:
+            return f"{head}: others do not take what it sends"
         message = self._messages[missing]
         return (
-            f"nothing came for {self._timeout_s:g} s: node {self._rank} waits for message {missing} from node {message.source}, "
-            f"iteration {message.iteration}\nhint: the trace's dependencies may make a circle; `hocket simulate` tells which"
+            f"{head}: it waits for a message of node {message.source}, iteration {message.iteration}\n"
+            "hint: the trace's dependencies may make a circle; `hocket simulate` tells which"
         )
 
 
