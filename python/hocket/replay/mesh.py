@@ -26,6 +26,9 @@ HEAD = struct.Struct("<QQ")
 HELLO = struct.Struct("<32sI")
 """Token, and the node that connects."""
 
+HELLO_TIMEOUT_S = 5.0
+"""A node says it at once; a stranger must not keep others waiting."""
+
 PIECE_BYTES = 1 << 20
 """Written or read at a time: nothing else happens meanwhile, for less than a millisecond."""
 
@@ -110,15 +113,17 @@ class Mesh:
             door.settimeout(max(0.001, deadline_s - time.monotonic()))
             try:
                 peer, _ = door.accept()
-                peer.settimeout(max(0.001, deadline_s - time.monotonic()))
-                shown, node = HELLO.unpack(_exactly(peer, HELLO.size))
-            except ConnectionError:
-                continue
             except TimeoutError:
                 named = ", ".join(map(str, sorted(missing)))
                 raise PeerError(
                     f"node {job.rank}: nodes {named} did not connect within {self._timeout_s:g} s"
                 ) from None
+            try:
+                peer.settimeout(HELLO_TIMEOUT_S)
+                shown, node = HELLO.unpack(_exactly(peer, HELLO.size))
+            except OSError:
+                peer.close()
+                continue
             if hmac.compare_digest(shown, token) and node in missing:
                 self._add(peer, node)
                 missing.discard(node)
