@@ -24,6 +24,8 @@ from hocket.formats import chakra, chakra_program, kineto, msccl, parquet
 from hocket.formats.foreign_program import program
 
 HANG_S = 10
+"""Of the processor's time."""
+
 BATCH = 2000
 """Inputs between two words on how far it is."""
 
@@ -149,12 +151,12 @@ def fuzz(count, seed, names=SUBJECTS):
     """How many inputs of each subject were read, and how many refused."""
     chance = random.Random(seed)  # noqa: S311
     outcome = {name: [0, 0] for name in names}
-    signal.signal(signal.SIGALRM, _hangs)
+    signal.signal(signal.SIGPROF, _hangs)
     for turn in range(count):
         for name in names:
             whole, read = SUBJECTS[name]
             data = damaged(whole, chance)
-            signal.alarm(HANG_S)
+            signal.setitimer(signal.ITIMER_PROF, HANG_S)
             try:
                 read(data)
             except Error:
@@ -169,7 +171,7 @@ def fuzz(count, seed, names=SUBJECTS):
                 raise
             else:
                 outcome[name][0] += 1
-    signal.alarm(0)
+    signal.setitimer(signal.ITIMER_PROF, 0)
     return outcome
 
 
