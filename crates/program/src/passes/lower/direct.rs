@@ -1,7 +1,5 @@
 //! Everybody with everybody: each owner's part goes to it, or from it, in one round. Where memory is shared, every byte is read
-//! once per member and never copied on the way. A parameter server is the same with fewer owners. In turn `k` each owner hears from
-//! the `k`-th after it: a host's queue lets one message through after the other, so if all began with the same owner, its link
-//! would be full and all others idle.
+//! once per member and never copied on the way. A parameter server is the same with fewer owners.
 
 use super::message::{Call, Weaver};
 use crate::Slice;
@@ -9,8 +7,8 @@ use crate::Slice;
 /// The first `owners` members end with the reduction of their part of as many.
 pub fn reduce_scatter(call: &Call, owners: usize, weaver: &mut Weaver) {
     let n = call.n();
-    for k in 1..n {
-        for owner in 0..owners {
+    for owner in 0..owners {
+        for k in 1..n {
             weaver.message(call, (owner + k) % n, owner, &call.part(owner, owners), true);
         }
     }
@@ -19,8 +17,8 @@ pub fn reduce_scatter(call: &Call, owners: usize, weaver: &mut Weaver) {
 /// Each owner's part to all.
 pub fn all_gather(call: &Call, owners: usize, weaver: &mut Weaver) {
     let n = call.n();
-    for k in 1..n {
-        for owner in 0..owners {
+    for owner in 0..owners {
+        for k in 1..n {
             weaver.message(call, owner, (owner + k) % n, &call.part(owner, owners), false);
         }
     }
