@@ -21,6 +21,7 @@ mod loaded;
 mod meeting;
 mod messages;
 mod peer;
+mod roster;
 mod sync;
 
 pub use engine::{Engine, Options};

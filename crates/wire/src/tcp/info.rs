@@ -16,6 +16,8 @@ pub struct Info {
     pub acknowledged_bytes: u64,
     /// Time in which something was on its way, microseconds.
     pub busy_us: u64,
+    /// Segments with data that were sent, those again included.
+    pub sent: u32,
     /// Segments that were sent again.
     pub sent_again: u32,
 }
@@ -25,6 +27,7 @@ const ROUND_TRIP: usize = 68;
 const SENT_AGAIN: usize = 100;
 const ACKNOWLEDGED: usize = 120;
 const ROUND_TRIP_MIN: usize = 148;
+const SENT: usize = 156;
 const DELIVERY: usize = 160;
 const BUSY: usize = 168;
 const KNOWN_BYTES: usize = 256;
@@ -58,6 +61,7 @@ impl Info {
             delivery_byte_per_s: long(bytes, DELIVERY),
             acknowledged_bytes: long(bytes, ACKNOWLEDGED),
             busy_us: long(bytes, BUSY),
+            sent: word(bytes, SENT),
             sent_again: word(bytes, SENT_AGAIN),
         }
     }
@@ -100,6 +104,7 @@ mod tests {
         assert!(info.busy_us > 0 && info.busy_us < 60_000_000, "{info:?}");
         assert!(info.delivery_byte_per_s > 100_000, "{info:?}");
         assert_eq!(info.sent_again, 0);
+        assert!(info.sent >= 300_001_u32.div_ceil(65_536) && info.sent < 1000, "{info:?}");
         Ok(())
     }
 
