@@ -18,6 +18,6 @@ mod waiting;
 
 pub use area::AREA_BYTES;
 pub use call::{OPS, What};
-pub use communicator::{Communicator, Member};
+pub use communicator::{Communicator, Flat, Member};
 pub use error::Error;
 pub use waiting::Patience;

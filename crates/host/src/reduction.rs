@@ -1,6 +1,6 @@
 //! Collectives that reduce. All sources are taken in the order of the group, whoever reduces: every member gets the same bits.
 //!
-//! - Small: each member reads what all put and reduces it all: one barrier.
+//! - Up to a limit (`Flat`): each member reads what all put and reduces it all: one barrier. Beyond, more barriers cost less.
 //! - Registered: each member reduces its part straight out of all buckets, and writes it to all of them while it is in the
 //!   cache: memory is read once and written once, the least there is.
 //! - Else: slot by slot. While a slot is put, the one before is reduced, and of the one before that, what all have reduced is taken:
@@ -14,8 +14,6 @@ use hocket_kernels::{Source, reduce_many};
 use hocket_wire::shm::reduce::{part, reduce_in_place};
 use std::ops::Range;
 
-/// Up to here each member reduces all, `bytes · members` of it; beyond, two more barriers cost less.
-const FLAT_BYTES: usize = 128 * 1024;
 /// Parts start at cache lines.
 const LINE_BYTES: usize = 64;
 
@@ -96,9 +94,13 @@ impl Communicator {
         let call = Call { what, reduction: Some(reduction), root, bytes: bytes.len(), offset };
         let takes = root.is_none_or(|root| root == self.own);
         self.run(call, watch, |group, step| {
-            if bytes.len() * group.len() <= FLAT_BYTES {
+            let limits = &group.flat;
+            let own_limit = if offset.is_some() { limits.registered_bytes } else { limits.other_bytes };
+            if bytes.len() <= own_limit {
                 group.area().slot_mut(group.next(), 0..bytes.len()).copy_from_slice(bytes);
-                group.open(&call, step)?;
+            }
+            let calls = group.open(&call, step)?;
+            if bytes.len() <= group.flat.limit(calls.registered, group.len()) {
                 if takes {
                     let mut sources = group.slots(0..bytes.len());
                     sources[group.own] = Source::Dst;
@@ -107,7 +109,7 @@ impl Communicator {
                 }
                 return Ok(());
             }
-            if group.open(&call, step)?.all_registered {
+            if calls.registered == group.len() {
                 group.reduce_in_place(reduction)?;
                 return group.meet(step);
             }

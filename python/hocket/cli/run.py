@@ -36,6 +36,7 @@ PATH = click.Path(path_type=Path)
 @click.option("--plan", type=PATH, help="Plan file to run.")
 @click.option("--policy", help="Policy to run: a ready-made one's name, or FILE.py[:CLASS].")
 @click.option("--cluster", type=PATH, help="Cluster file that the default plan is made for.")
+@click.option("--tuning", type=PATH, help="Tuning file that a policy's algorithms are chosen by.")
 @click.option("--trace", type=PATH, help="Directory to write a trace to.")
 @click.option("--threads", type=click.IntRange(1), help="Native threads of each rank.")
 @click.option("--timeout", "timeout_s", type=float, help="Longest wait for other ranks in a step, seconds.")
@@ -53,6 +54,7 @@ def command(
     plan: Path | None,
     policy: str | None,
     cluster: Path | None,
+    tuning: Path | None,
     trace: Path | None,
     threads: int | None,
     timeout_s: float | None,
@@ -71,6 +73,7 @@ def command(
         "plan": _absolute(plan, must_exist=True),
         "policy": _policy(policy),
         "cluster": _absolute(cluster, must_exist=True),
+        "tuning": _absolute(tuning, must_exist=True),
         "trace": _absolute(trace, must_exist=False),
         "threads": threads,
         "timeout_s": timeout_s,

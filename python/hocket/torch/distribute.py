@@ -30,6 +30,7 @@ from hocket.torch.session import Session
 from hocket.torch.spans import Spans
 from hocket.tracing.policy import Policy, Value
 from hocket.tracing.topology import Topology
+from hocket.tracing.trace import Scene
 
 Model = TypeVar("Model", bound=torch.nn.Module)
 Optimizer = TypeVar("Optimizer", bound=torch.optim.Optimizer)
@@ -120,7 +121,8 @@ def _session_of(
             )
         course = of_plan(plan, parameters)
     else:
-        course = of_policy(policy, parameters, job, Topology.of(job.hosts, cluster), process.abort)
+        scene = Scene.of(policy, Topology.of(job.hosts, cluster), tuning=process.tuning)
+        course = of_policy(policy, parameters, job, scene, process.abort)
     replicate(model, optimizer, job, process.engine)
     spans = _spans(model, optimizer, process, settings)
     session: Session | ParameterSession

@@ -14,6 +14,8 @@ from types import TracebackType
 from typing import Any
 
 from hocket import _native
+from hocket.artefacts.tuning import Tuning
+from hocket.launch import tuning
 from hocket.launch.rendezvous import Job, join
 from hocket.libraries.service import Service
 from hocket.settings import Settings
@@ -27,6 +29,7 @@ class Process:
         """Join; every rank must."""
         self.job: Job = join(settings, publish=publish)
         self._engine: _native.Engine | None = None
+        self._tuning: Tuning | None = None
         self._libraries: Service | None = None
         self._owner = os.getpid()
         self._closers: list[Callable[[], None]] = []
@@ -40,6 +43,13 @@ class Process:
         if self._engine is None:
             self._engine = self.job.engine()
         return self._engine
+
+    @property
+    def tuning(self) -> Tuning:
+        """What algorithms are chosen by; the first use asks rank 0, on every rank."""
+        if self._tuning is None:
+            self._tuning = tuning.agreed(self.job)
+        return self._tuning
 
     @property
     def libraries(self) -> Service:
