@@ -155,6 +155,9 @@ class HostGroup:
         `flat_bytes`: up to how many bytes every member reduces all by itself, in registered memory and in other: the same on all.
         """
 
+    def other_memory(self) -> str | None:
+        """How reductions take memory that is not registered; None before one mattered."""
+
     def set_timeout(self, timeout_s: float) -> None:
         """Bounds each wait from now on."""
 

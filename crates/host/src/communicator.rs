@@ -3,6 +3,7 @@
 use crate::area::{Area, SLOT_BYTES};
 use crate::call::{Call, What, describe};
 use crate::error::Error;
+use crate::reach::Reach;
 use crate::waiting::{Patience, has_come};
 use hocket_ids::Rank;
 use hocket_wire::memory::{Mapping, Region};
@@ -56,6 +57,7 @@ pub struct Communicator {
     /// The last barrier that we arrived at.
     pub(crate) barrier: u32,
     pub(crate) flat: Flat,
+    pub(crate) reach: Reach,
     patience: Patience,
     timeout: Duration,
     broken: Option<String>,
@@ -75,11 +77,24 @@ impl Communicator {
             areas.push(Area::new(area).ok_or_else(too_small)?);
             memory.push(arena);
         }
+        let reach = Reach::new().map_err(|error| Error::Usage(format!("no random numbers: {error}")))?;
+        areas[own].publish_card(reach.card());
         let flat = Flat {
             registered_bytes: flat.registered_bytes.min(SLOT_BYTES),
             other_bytes: flat.other_bytes.min(SLOT_BYTES),
         };
-        Ok(Self { ranks, areas, arenas: memory, own, barrier: 0, flat, patience, timeout, broken: None })
+        Ok(Self {
+            ranks,
+            areas,
+            arenas: memory,
+            own,
+            barrier: 0,
+            flat,
+            reach,
+            patience,
+            timeout,
+            broken: None,
+        })
     }
 
     /// Ranks of the group.
@@ -92,6 +107,11 @@ impl Communicator {
         self.ranks.is_empty()
     }
 
+    /// How memory that is not registered is reduced: a sentence, once that is known.
+    pub fn other_memory(&self) -> Option<String> {
+        self.reach.told()
+    }
+
     /// How long a wait may take from now on.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.timeout = timeout;
@@ -99,7 +119,8 @@ impl Communicator {
 
     /// Returns after every member has called.
     pub fn barrier(&mut self, watch: Watch<'_>) -> Result<(), Error> {
-        let call = Call { what: What::Barrier, reduction: None, root: None, bytes: 0, offset: None };
+        let call =
+            Call { what: What::Barrier, reduction: None, root: None, bytes: 0, offset: None, address: 0 };
         self.run(call, watch, |group, watch| group.open(&call, watch).map(drop))
     }
 
@@ -203,6 +224,18 @@ impl Communicator {
 pub(crate) struct Step<'a> {
     call: Call,
     watch: Watch<'a>,
+}
+
+impl Step<'_> {
+    /// Why to give up, if there is a reason.
+    pub fn watch(&mut self) -> Option<String> {
+        (self.watch)()
+    }
+
+    /// What is called.
+    pub fn what(&self) -> String {
+        self.call.to_string()
+    }
 }
 
 /// What all members' calls say together.

@@ -11,6 +11,7 @@ mod call;
 mod communicator;
 mod error;
 mod exchange;
+mod reach;
 mod reduction;
 #[cfg(test)]
 mod tests;

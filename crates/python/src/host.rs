@@ -125,6 +125,10 @@ impl HostGroup {
         Ok(Self { group: Mutex::new(group), executor: Arc::clone(executor), _area: area })
     }
 
+    fn other_memory(&self) -> Option<String> {
+        self.group.lock().unwrap_or_else(PoisonError::into_inner).other_memory()
+    }
+
     fn set_timeout(&self, py: Python<'_>, timeout_s: f64) -> PyResult<()> {
         let timeout = duration(py, timeout_s)?;
         self.group.lock().unwrap_or_else(PoisonError::into_inner).set_timeout(timeout);
