@@ -222,7 +222,7 @@ def test_ten_thousand_connects_a_second_do_not_disturb():
         scale=1.0,
         synchroniser=Synchroniser(algorithm="ring"),
     )
-    host, _, port = made[0].address.rpartition(":")
+    host, _, port = made[0].addresses[0].rpartition(":")
     # As fast as a process of its own can, again and again, until the job has seen enough.
     stranger = subprocess.Popen(
         [sys.executable, "-c", FLOOD, host, port, str(CONNECTS)], stdout=subprocess.PIPE, text=True
