@@ -21,6 +21,13 @@ def flag(text: str) -> bool:
     return text == "1"
 
 
+def count(text: str) -> int:
+    """A whole number from 1."""
+    if int(text) < 1:
+        raise ValueError
+    return int(text)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """What a rank reads from its environment. `hocket settings` prints this table."""
@@ -46,7 +53,16 @@ class Settings:
         "HOCKET_SECRET", None, str, "The job's secret, hexadecimal; made by the launcher."
     )
     interface: str | None = _variable(
-        "HOCKET_INTERFACE", None, str, "Interface or address that the wire binds to."
+        "HOCKET_INTERFACE",
+        None,
+        str,
+        "Interfaces, addresses or subnets of the wire, by commas; all: those whose networks all hosts share.",
+    )
+    streams: int | None = _variable(
+        "HOCKET_STREAMS",
+        None,
+        count,
+        "TCP connections per pair of ranks and interfaces; else as measured, or 1.",
     )
     plan: str | None = _variable("HOCKET_PLAN", None, str, "Plan file to run; else a default plan is made.")
     policy: str | None = _variable(
@@ -66,6 +82,12 @@ class Settings:
     )
     timer_interval_s: float | None = _variable(
         "HOCKET_TIMER_INTERVAL_S", None, float, "Seconds between calls of a policy's `on_timer`."
+    )
+    reorder_interval_s: float | None = _variable(
+        "HOCKET_REORDER_INTERVAL_S",
+        None,
+        float,
+        "Seconds between looks at whether another rank order has become better for the plan; else it stays.",
     )
     cluster: str | None = _variable(
         "HOCKET_CLUSTER", None, str, "Cluster file that the default plan is made for."

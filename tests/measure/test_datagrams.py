@@ -13,6 +13,7 @@ import pytest
 from hocket.measure import datagrams
 from hocket.measure.datagrams import BLOCKED, TOKEN_BYTES, answer, ask, listen
 from hocket.measure.network import _losses
+from hocket.measure.pace import Pace
 from hocket.measure.quantile import Quantile
 
 TOKEN = bytes(range(TOKEN_BYTES))
@@ -53,7 +54,7 @@ def honest(link: socket.socket, done: threading.Event) -> None:
 def test_nothing_is_lost_where_nothing_is_lost(link: socket.socket) -> None:
     """Broken: a healthy network would be reported as a bad one, or latency would not be found."""
     with answering(honest) as address:
-        trips = ask(link, address, TOKEN, 7, 0.2)
+        trips = ask(link, address, TOKEN, 7, duration_s=0.2, pace=Pace(1e9))
     assert trips is not None
     assert trips.lost == trips.reordered == 0
     assert 0 < trips.round_trip_s < 0.02
@@ -75,7 +76,7 @@ def lossy(link: socket.socket, done: threading.Event) -> None:
 def test_losses_are_counted_and_do_not_count_as_round_trips(link: socket.socket) -> None:
     """Broken: a link that loses packets would look slow, or perfect."""
     with answering(lossy) as address:
-        trips = ask(link, address, TOKEN, 7, 0.3)
+        trips = ask(link, address, TOKEN, 7, duration_s=0.3, pace=Pace(1e9))
     assert trips is not None
     assert trips.lost == trips.sent // 3
     assert trips.round_trip_s < 0.02
@@ -103,7 +104,7 @@ def swapping(link: socket.socket, done: threading.Event) -> None:
 def test_answers_that_come_late_are_not_lost(link: socket.socket) -> None:
     """Broken: reordering would look like loss, or a late answer like a fast one."""
     with answering(swapping) as address:
-        trips = ask(link, address, TOKEN, 7, 0.1)
+        trips = ask(link, address, TOKEN, 7, duration_s=0.1, pace=Pace(1e9))
     assert trips is not None
     assert (trips.lost, trips.reordered) == (0, 1)
 
@@ -132,21 +133,21 @@ def babbling(link: socket.socket, done: threading.Event) -> None:
 def test_what_is_no_answer_is_not_taken_for_one(link: socket.socket) -> None:
     """Broken: strangers, or datagrams of an earlier round, could decide the order of ranks."""
     with answering(babbling) as address:
-        assert ask(link, address, TOKEN, 7, 0.2) is None
+        assert ask(link, address, TOKEN, 7, duration_s=0.2, pace=Pace(1e9)) is None
 
 
 def test_blocked_datagrams_are_noticed_soon(link: socket.socket) -> None:
     """Broken: behind a firewall a probe would wait for each of ten thousand answers."""
     with answering(lambda _link, _done: None) as address:
-        assert ask(link, address, TOKEN, 7, 10.0) is None
+        assert ask(link, address, TOKEN, 7, duration_s=10.0, pace=Pace(1e9)) is None
     assert BLOCKED < 10
 
 
 def test_questions_of_strangers_get_no_answer(link: socket.socket) -> None:
     """Broken: a probe's port would answer anybody, and could be used to flood others."""
     with answering(honest) as address:
-        assert ask(link, address, bytes(TOKEN_BYTES), 7, 0.2) is None
-        assert ask(link, address, TOKEN, 8, 0.2) is None
+        assert ask(link, address, bytes(TOKEN_BYTES), 7, duration_s=0.2, pace=Pace(1e9)) is None
+        assert ask(link, address, TOKEN, 8, duration_s=0.2, pace=Pace(1e9)) is None
 
 
 def test_a_quantile_is_known_when_it_is() -> None:

@@ -12,7 +12,8 @@ from hocket.artefacts.cluster import Cluster
 from hocket.errors import PeerError, UsageError
 from hocket.measure import transfer
 from hocket.measure.datagrams import TOKEN_BYTES
-from hocket.measure.network import Durations, probe
+from hocket.measure.network import probe
+from hocket.measure.steps import Durations
 from hocket.measure.transfer import Peer, Station
 from hocket.planners import search
 

@@ -74,6 +74,20 @@ def test_hosts_of_one_rack_are_together_in_the_map_of_the_network(tmp_path: Path
     assert racks == ["north", "north", "south", "south"]
 
 
+def test_hosts_whose_racks_are_not_known_are_together_when_they_are_near(tmp_path: Path) -> None:
+    """A cloud's hosts, which have no racks by name, would be shown as noise."""
+    directory = write_trace(tmp_path, SMALL)
+    near = [[0.0 if a == b else 1e-4 if a % 2 == b % 2 else 9e-4 for b in range(4)] for a in range(4)]
+    run = json.loads((directory / "run.json").read_text())
+    cluster = {**run["cluster"], "racks": [], "latency_s": near}
+    cluster["hosts"] = [{**host, "rack": "rack0"} for host in cluster["hosts"]]
+    rewrite_run(directory, cluster=cluster)
+    text = build(directory).read_text()
+    first_map = text[text.index("from \\ to") :]
+    groups = re.findall(r"class=\"rack r\d\">([\w ]+)<", first_map[: first_map.index("</tr>")])
+    assert groups == ["group 1", "group 1", "group 2", "group 2"]
+
+
 def test_page_says_what_was_gained(tmp_path: Path) -> None:
     """A reader would not see the gain, or a question of the page would be missing."""
     page = page_of(write_trace(tmp_path, SMALL))

@@ -7,6 +7,7 @@ use hocket_executor::{
 };
 use hocket_ids::{BufferId, Rank};
 use hocket_trace::Kind;
+use hocket_wire::tcp::Info;
 use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -160,7 +161,7 @@ pub fn wait(py: Python<'_>, executor: &Executor, program: u32, timeout: Duration
 #[pymethods]
 impl Engine {
     #[new]
-    #[pyo3(signature = (*, rank, world, job, secret, host, bind, threads = 1, trace = None, shape = None, clock_offset_ns = 0, checksum = false, tls = false, heartbeat_timeout_s = 30.0))]
+    #[pyo3(signature = (*, rank, world, job, secret, host, bind, threads = 1, trace = None, shape = None, checksum = false, tls = false, heartbeat_timeout_s = 30.0))]
     #[expect(clippy::too_many_arguments, reason = "keyword-only in Python")]
     fn new(
         py: Python<'_>,
@@ -169,18 +170,20 @@ impl Engine {
         job: String,
         secret: Vec<u8>,
         host: &str,
-        bind: &str,
+        bind: Vec<String>,
         threads: usize,
         trace: Option<PathBuf>,
         shape: Option<(PathBuf, Vec<f64>, Vec<Vec<usize>>)>,
-        clock_offset_ns: i64,
         checksum: bool,
         tls: bool,
         heartbeat_timeout_s: f64,
     ) -> PyResult<Self> {
-        let bind: IpAddr = bind.parse().map_err(|_| {
-            error(py, "UsageError", &format!("bind: `{bind}` is not an IP address (host {host})"))
-        })?;
+        let parse = |text: String| {
+            text.parse::<IpAddr>().map_err(|_| {
+                error(py, "UsageError", &format!("bind: `{text}` is not an IP address (host {host})"))
+            })
+        };
+        let bind = bind.into_iter().map(parse).collect::<PyResult<Vec<IpAddr>>>()?;
         let rank = Rank(rank);
         let shape = shape.map(|(table, links_bit_per_s, routes)| Shape { table, links_bit_per_s, routes });
         let options = Options {
@@ -192,7 +195,6 @@ impl Engine {
             threads,
             trace,
             shape,
-            clock_offset_ns,
             checksum,
             tls,
             silence_max: duration(py, heartbeat_timeout_s)?,
@@ -202,18 +204,33 @@ impl Engine {
     }
 
     #[getter]
-    fn address(&self) -> String {
-        self.executor.address().to_string()
+    fn addresses(&self) -> Vec<String> {
+        self.executor.addresses().iter().map(ToString::to_string).collect()
     }
 
-    fn connect(&self, py: Python<'_>, peers: Vec<(String, String)>, timeout_s: f64) -> PyResult<()> {
+    #[pyo3(signature = (peers, timeout_s, streams = None))]
+    fn connect(
+        &self,
+        py: Python<'_>,
+        peers: Vec<(Vec<String>, String)>,
+        timeout_s: f64,
+        streams: Option<Vec<usize>>,
+    ) -> PyResult<()> {
         let timeout = duration(py, timeout_s)?;
+        let streams = streams.unwrap_or_else(|| vec![1; peers.len()]);
+        if streams.len() != peers.len() {
+            let what = format!("{} peers, streams for {}", peers.len(), streams.len());
+            return Err(error(py, "UsageError", &what));
+        }
         let mut addresses = Vec::with_capacity(peers.len());
-        for (rank, (address, host)) in peers.into_iter().enumerate() {
-            let tcp: SocketAddr = address.parse().map_err(|_| {
-                error(py, "UsageError", &format!("rank {rank}: `{address}` is not of the form IP:PORT"))
-            })?;
-            addresses.push(Address { tcp, host });
+        for (rank, ((doors, host), streams)) in peers.into_iter().zip(streams).enumerate() {
+            let parse = |text: String| {
+                text.parse::<SocketAddr>().map_err(|_| {
+                    error(py, "UsageError", &format!("rank {rank}: `{text}` is not of the form IP:PORT"))
+                })
+            };
+            let tcp = doors.into_iter().map(parse).collect::<PyResult<Vec<SocketAddr>>>()?;
+            addresses.push(Address { tcp, host, streams });
         }
         py.detach(|| self.executor.connect(&addresses, timeout))
             .map_err(|cause| raise(py, &cause.of(self.executor.rank())))
@@ -337,6 +354,16 @@ impl Engine {
 
     fn bytes_sent(&self) -> Vec<u64> {
         self.executor.bytes_sent()
+    }
+
+    fn connections(&self) -> Vec<Option<(u32, u32, u64, u64, u64, u32)>> {
+        let seen = self.executor.connections().into_iter();
+        let numbers = |info: Info| {
+            let Info { round_trip_us, round_trip_us_min, delivery_byte_per_s, .. } = info;
+            let Info { acknowledged_bytes, busy_us, sent_again, .. } = info;
+            (round_trip_us, round_trip_us_min, delivery_byte_per_s, acknowledged_bytes, busy_us, sent_again)
+        };
+        seen.map(|info| info.map(numbers)).collect()
     }
 
     fn mark(&self, py: Python<'_>, kind: &str, iteration: u32, start_ns: u64, end_ns: u64) -> PyResult<()> {

@@ -1,7 +1,7 @@
 //! Links to other ranks: memory that they may reach into, sockets that carry frames, and how a mesh of them comes up.
 //!
 //! Knows frames and handshakes (from `protocol`) and bytes; knows nothing of programs: the executor says through
-//! [`tcp::Sink`] where a payload lands. `unsafe` lives in `memory` and `shm::mailbox` alone.
+//! [`tcp::Sink`] where a payload lands. `unsafe` lives in `memory`, `shm::mailbox` and `tcp::info` alone.
 
 pub mod clock;
 pub mod limits;
@@ -11,3 +11,4 @@ pub mod poll;
 pub mod shape;
 pub mod shm;
 pub mod tcp;
+pub mod ways;

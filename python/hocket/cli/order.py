@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -13,6 +14,8 @@ from rich.table import Table
 
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.plan import Plan
+from hocket.artefacts.profile import Profile
 from hocket.cli.shared.output import console
 from hocket.errors import UsageError
 from hocket.launch import hosts as hosts_file
@@ -21,6 +24,8 @@ from hocket.ordering.handover import FORMATS
 from hocket.ordering.handover.layout import layout_of
 from hocket.ordering.matrix import Matrix
 from hocket.ordering.solve import ALGORITHMS, Algorithm, Ordering, Request, solve
+from hocket.ordering.solve import Progress as Told
+from hocket.simulation.order import solve_program
 
 PATH = click.Path(path_type=Path, dir_okay=False)
 HOSTS_SHOWN_MAX = 32
@@ -67,6 +72,21 @@ def _groups(_context: click.Context, _option: click.Parameter, text: str | None)
 )
 @click.option("--base", type=click.IntRange(2, 1 << 16), default=4, show_default=True, help="Of bcube.")
 @click.option("--groups", callback=_groups, help="Sizes of two-level's groups, such as 4,4; default: found.")
+@click.option(
+    "--program",
+    "plan_path",
+    type=PATH,
+    metavar="PLAN",
+    help="With --cluster: for this plan of Hocket; cost is its simulated step.",
+)
+@click.option("--profile", "profile_path", type=PATH, help="With --program: when gradients are ready.")
+@click.option(
+    "--evaluations",
+    type=click.IntRange(1, 1_000_000),
+    default=200,
+    show_default=True,
+    help="With --program: steps to simulate.",
+)
 @click.option("--far-first", is_flag=True, help="Rounds begin between ranks far apart, as Hocket's own do.")
 @click.option(
     "--seed", type=click.IntRange(0, (1 << 64) - 1), default=0, show_default=True, help="Of all chance."
@@ -105,6 +125,9 @@ def command(
     size_bytes: float,
     base: int,
     groups: tuple[int, ...],
+    plan_path: Path | None,
+    profile_path: Path | None,
+    evaluations: int,
     far_first: bool,
     seed: int,
     restarts: int,
@@ -146,7 +169,8 @@ def command(
         effort=effort,
         time_limit_s=time_limit_s,
     )
-    found = _solve(given, request)
+    by_program = _by_program(plan_path, profile_path, cluster_path, evaluations, seed)
+    found = _watched(given, by_program or (lambda progress: solve(given, request, progress)))
     encoded = _json(found)
     quiet = form is not None or executes or json_path == Path("-")
     if json_path is not None and json_path != Path("-"):
@@ -204,7 +228,24 @@ def _given(
     )
 
 
-def _solve(given: Matrix, request: Request) -> Ordering:
+def _by_program(
+    plan_path: Path | None, profile_path: Path | None, cluster_path: Path | None, evaluations: int, seed: int
+) -> Callable[[Told], Ordering] | None:
+    """The search for a plan's order; None when no plan is given."""
+    if plan_path is None:
+        if profile_path is not None:
+            raise click.UsageError("--profile is for --program")
+        return None
+    if cluster_path is None:
+        raise click.UsageError("--program needs --cluster: its links are what is simulated")
+    plan, cluster = files.read(plan_path, Plan), files.read(cluster_path, Cluster)
+    profile = None if profile_path is None else files.read(profile_path, Profile)
+    return lambda progress: solve_program(
+        plan, cluster, profile=profile, evaluations=evaluations, seed=seed, progress=progress
+    )
+
+
+def _watched(given: Matrix, search: Callable[[Told], Ordering]) -> Ordering:
     """With a progress bar on standard error, which goes away."""
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     beside = Console(stderr=True)
@@ -215,7 +256,7 @@ def _solve(given: Matrix, request: Request) -> Ordering:
             title = f"{len(given.hosts)} hosts, {what.replace('_', '-')}"
             bar.update(task, completed=done, total=total or None, description=title)
 
-        return solve(given, request, progress)
+        return search(progress)
 
 
 def _json(found: Ordering) -> str:
@@ -239,10 +280,13 @@ def _print(found: Ordering, given: list[str]) -> None:
     table = Table("", "time", title=f"{title}, {len(found.hosts)} hosts", title_justify="left")
     table.add_row("given order", _seconds(found.given_s))
     table.add_row("this order", _seconds(found.cost_s))
-    table.add_row("no order takes less than", _seconds(found.bound_s))
+    if found.bound_s > 0:
+        table.add_row("no order takes less than", _seconds(found.bound_s))
     shown.print(table)
     if found.considered:
         others = Table("algorithm", "groups", "time in its best order")
+        if found.algorithm == "program":
+            others = Table("best order of", "", "step of the program")
         for each in found.considered:
             sizes = f"{len(each.groups)} of {min(each.groups)} to {max(each.groups)}" if each.groups else ""
             others.add_row(each.algorithm.replace("_", "-"), sizes, _seconds(each.cost_s))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import click
@@ -16,11 +17,17 @@ from rich.table import Table
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster
 from hocket.cli.shared.output import console
+from hocket.errors import UsageError
 from hocket.launch import hosts as hosts_file
 from hocket.launch.processes import ProcessSpec
 from hocket.launch.remote import SSH, processes_over, store_for
+from hocket.measure import fping
+from hocket.measure.asked import LIMIT_BIT_PER_S, Asked, Rates
 from hocket.measure.hosts import AGENT, probe_hosts
 from hocket.measure.network import estimate_s
+from hocket.measure.rounds import rounds_of
+from hocket.measure.saved import Saved, beside
+from hocket.measure.steps import Progress as Told
 
 HOSTS_SHOWN_MAX = 16
 """Matrices of more hosts do not fit a terminal; the file has them."""
@@ -38,7 +45,42 @@ HOSTS_SHOWN_MAX = 16
     "--python", "interpreter", default=sys.executable, help="Python of the hosts; default: this one."
 )
 @click.option("--store", help="ADDRESS[:PORT] of this machine that all hosts reach; default: found out.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the cluster here (TOML).")
+@click.option(
+    "--rates",
+    type=click.Choice(["trains", "tcp"]),
+    default="trains",
+    show_default=True,
+    help="By trains of datagrams, within --limit; or by TCP, which loads the network and shows what flows take from others.",
+)
+@click.option(
+    "--limit",
+    "limit_bit_per_s",
+    type=float,
+    default=LIMIT_BIT_PER_S,
+    show_default=True,
+    help="Bit/s that datagrams may take of a host's link.",
+)
+@click.option(
+    "--sample",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Many hosts: measure to N landmarks, complete the rest, and say how wrong that is.",
+)
+@click.option(
+    "--fping", "by_fping", is_flag=True, help="No agents: latencies by fping over ssh; needs --link."
+)
+@click.option(
+    "--link",
+    "link_bit_per_s",
+    type=click.FloatRange(1, 1e13),
+    help="With --fping: bit/s of every host's link.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write the cluster here (TOML). When interrupted, the same command goes on.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the cluster as JSON instead of tables.")
 def command(
     *,
@@ -47,6 +89,11 @@ def command(
     ssh: str,
     interpreter: str,
     store: str | None,
+    rates: Rates,
+    limit_bit_per_s: float,
+    sample: int | None,
+    by_fping: bool,
+    link_bit_per_s: float | None,
     output: Path | None,
     as_json: bool,
 ) -> None:
@@ -56,26 +103,64 @@ def command(
 
     Example: hocket probe --hosts hosts.txt -o cluster.toml
     """
-    argv = [interpreter, *AGENT[1:]]
+    asked = Asked(rates=rates, limit_bit_per_s=limit_bit_per_s, sample=sample or 0)
+    if by_fping != (link_bit_per_s is not None):
+        raise click.UsageError("--fping and --link belong together: fping measures no rates")
+    if by_fping and (hosts is None or sample):
+        raise click.UsageError("--fping is for all pairs of --hosts")
     if hosts is None:
-        slots = {socket.gethostname(): world or 1}
-        processes = [ProcessSpec(argv=argv, host=name) for name in slots]
+        names = [socket.gethostname()]
+        slots = {names[0]: world or 1}
     else:
         listed = hosts_file.read(hosts)
         names = list(dict.fromkeys(hosts_file.place(listed, world)))
         slots = {host.name: host.slots for host in listed}
-        processes = processes_over(ssh, names, argv)
-        store = store_for(names, store)
+    asked.check(len(names))
+    if output is not None and not output.parent.is_dir():
+        raise UsageError(f"{output} cannot be written: there is no folder {output.parent}")
     notes: list[str] = []
-    measured = _probe(processes, store, notes)
-    cluster = msgspec.structs.replace(
-        measured,
-        hosts=tuple(msgspec.structs.replace(host, slots=slots[host.name]) for host in measured.hosts),
-    )
+    with Saved(beside(output), names, asked) if output else nullcontext() as saved:
+        if saved is not None and saved.steps:
+            click.echo(f"going on behind {len(saved.steps)} steps of an interrupted probe", err=True)
+        if link_bit_per_s is not None:
+            measured = _shown(
+                len(names),
+                rounds_of(len(names)) * fping.STEP_S,
+                lambda progress: fping.probe_by_fping(
+                    names,
+                    ssh=ssh,
+                    link_bit_per_s=link_bit_per_s,
+                    saved=saved,
+                    progress=progress,
+                    note=notes.append,
+                ),
+            )
+            slots = {name.rpartition("@")[2]: count for name, count in slots.items()}
+        else:
+            argv = [interpreter, *AGENT[1:]]
+            here = [ProcessSpec(argv=argv, host=name) for name in names]
+            measured = _shown(
+                len(names),
+                estimate_s(len(names), asked=asked),
+                lambda progress: probe_hosts(
+                    here if hosts is None else processes_over(ssh, names, argv),
+                    store=store if hosts is None else store_for(names, store),
+                    asked=asked,
+                    saved=saved.steps if saved is not None else (),
+                    keep=saved.add if saved is not None else None,
+                    progress=progress,
+                    note=notes.append,
+                ),
+            )
+        cluster = msgspec.structs.replace(
+            measured,
+            hosts=tuple(msgspec.structs.replace(host, slots=slots[host.name]) for host in measured.hosts),
+        )
+        if output and saved is not None:
+            files.write(output, cluster)
+            saved.finished()
     for note in notes:
         click.echo(f"note: {note}", err=True)
-    if output:
-        files.write(output, cluster)
     if as_json:
         click.echo(msgspec.json.encode(cluster))
         return
@@ -84,18 +169,17 @@ def command(
         console().print(f"Cluster written to {output}", highlight=False)
 
 
-def _probe(processes: Sequence[ProcessSpec], store: str | None, notes: list[str]) -> Cluster:
-    """With a progress bar on standard error; `notes` gains what a person should know."""
+def _shown(count: int, estimated_s: float, measure: Callable[[Told], Cluster]) -> Cluster:
+    """With a progress bar on standard error."""
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True)) as bar:
-        count = len(processes)
-        about = f"{count} host{'s' if count > 1 else ''}, about {estimate_s(count):.0f} s"
+        about = f"{count} host{'s' if count > 1 else ''}, about {estimated_s:.0f} s"
         task = bar.add_task(about, total=None)
 
         def progress(done: int, total: int, what: str) -> None:
             bar.update(task, completed=done, total=total, description=f"{about}: {what}")
 
-        return probe_hosts(processes, store=store, progress=progress, note=notes.append)
+        return measure(progress)
 
 
 def _print(cluster: Cluster) -> None:
@@ -111,7 +195,8 @@ def _print(cluster: Cluster) -> None:
         names = [host.name for host in cluster.hosts]
         rates = [[_rate(rate) for rate in row] for row in cluster.bandwidth_bit_per_s]
         delays = [[f"{delay * 1e6:.0f} µs" for delay in row] for row in cluster.latency_s]
-        shown.print(_matrix("one flow, from row to column", names, rates))
+        if rates:
+            shown.print(_matrix("one flow, from row to column", names, rates))
         shown.print(_matrix("one way, half the round trip", names, delays))
 
 

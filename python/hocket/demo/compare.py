@@ -27,6 +27,7 @@ from hocket.demo.screen import Phase, Screen
 from hocket.demo.training import Trained, Training
 from hocket.errors import UsageError
 from hocket.launch import address as addresses
+from hocket.measure.asked import Asked
 from hocket.measure.hosts import AGENT, probe_hosts
 from hocket.planners import search
 from hocket.planners.compile import programs
@@ -172,6 +173,7 @@ class _Comparing:
                 ranks(self._bed, self._hosts, AGENT),
                 store=store,
                 serve=False,
+                asked=Asked(rates="tcp"),
                 progress=lambda done, total, what: phase.advance(done, what, total),
             )
             files.write(self._out / "cluster.toml", cluster)

@@ -19,9 +19,11 @@ from pathlib import Path
 import msgspec
 
 from hocket import __version__, _native
+from hocket.artefacts import files
+from hocket.artefacts.cluster import Cluster
 from hocket.errors import Error, RendezvousError
 from hocket.launch import address as addresses
-from hocket.launch import clock, shape
+from hocket.launch import interfaces, shape
 from hocket.launch.environment import Identity, identify
 from hocket.launch.host import Host
 from hocket.launch.server import Server
@@ -37,7 +39,10 @@ LINGER_S = 5.0
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
-    """What a rank tells the others about itself when they meet. `session` of rank 0 names the job."""
+    """What a rank tells the others about itself when they meet.
+
+    `networks`: its host's addresses with their prefixes. `session` of rank 0 names the job.
+    """
 
     host: str
     place: str
@@ -45,6 +50,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     process: int
     version: str
     address: str
+    networks: tuple[str, ...]
     session: str
 
 
@@ -61,8 +67,8 @@ class Job:
         secret: the job's.
         store: for values that ranks share while they set up.
         bind: the IP address that this rank's wire binds to.
-        clock_offset_ns: what to add to this host's monotonic clock to get rank 0's.
-        clock_error_ns: bound of that offset's error.
+        addresses: of this host, for the wire: one for each interface that it uses.
+        clocks: by rank, the lowest rank whose monotonic clock is the same one.
     """
 
     rank: int
@@ -76,9 +82,8 @@ class Job:
     name: str
     secret: bytes = field(repr=False)
     store: Store
-    bind: str
-    clock_offset_ns: int
-    clock_error_ns: int
+    addresses: tuple[str, ...]
+    clocks: tuple[int, ...]
     settings: Settings = field(repr=False)
     server: Server | None = field(default=None, repr=False)
 
@@ -103,10 +108,9 @@ class Job:
             job=self.name,
             secret=self.secret,
             host=self.identity,
-            bind=self.bind,
+            bind=self.addresses,
             threads=threads or self.settings.threads,
             trace=None if directory is None else str(Path(directory) / f"rank-{self.rank}.hktrace"),
-            clock_offset_ns=self.clock_offset_ns,
             checksum=self.settings.checksum,
             tls=self.settings.tls,
             heartbeat_timeout_s=self.settings.heartbeat_timeout_s,
@@ -116,13 +120,33 @@ class Job:
         )
         timeout_s = self.settings.start_timeout_s
         try:
-            mine = (engine.address, self.identity)
+            mine = (engine.addresses, self.identity, self._streams())
             peers = self.store.gather("engine", self.rank, self.world, mine, timeout_s)
-            engine.connect([(where, host) for where, host in peers], timeout_s)
+            # Both ends of a pair must say the same: the larger of what they know.
+            streams = [max(own, row[self.rank]) for own, (_, _, row) in zip(mine[2], peers, strict=True)]
+            engine.connect([(where, host) for where, host, _ in peers], timeout_s, streams)
         except BaseException:
             engine.close()
             raise
         return engine
+
+    @property
+    def bind(self) -> str:
+        """The address of this host that others reach; the first, where the wire uses several."""
+        return self.addresses[0]
+
+    def _streams(self) -> list[int]:
+        """Connections to each rank, by pair of interfaces: as set, else as measured, else one."""
+        if self.settings.streams is not None:
+            return [self.settings.streams] * self.world
+        if self.settings.cluster is None:
+            return [1] * self.world
+        cluster = files.read(Path(self.settings.cluster), Cluster)
+        place = {host.name: index for index, host in enumerate(cluster.hosts)}
+        own = place.get(self.host)
+        if not cluster.streams or own is None:
+            return [1] * self.world
+        return [cluster.streams[own][place[host]] if host in place else 1 for host in self.hosts]
 
     def close(self, reason: str | None = None) -> None:
         """Leave the job; with a reason, ranks that wait at the store are told it. Idempotent."""
@@ -158,8 +182,8 @@ def join(
         UsageError: variables contradict each other.
 
     >>> with join(environment={}) as job:
-    ...     job.rank, job.world, job.clock_offset_ns
-    (0, 1, 0)
+    ...     job.rank, job.world, job.clocks
+    (0, 1, (0,))
     """
     environment = os.environ if environment is None else environment
     settings = settings or Settings.from_environment(environment)
@@ -184,14 +208,13 @@ def join(
         try:
             members = _introduce(me, host, store, deadline_s)
             _agree(members)
-            bind = settings.interface and addresses.of_interface(settings.interface)
-            bind = bind or _bind(me.rank, members)
-            offset_ns, error_ns = _offset(me, members, store, deadline_s)
+            own = _addresses(settings.interface, me.rank, members)
         except Error as error:
             store.leave(str(error).partition("\n")[0])
             raise
         undo.pop_all()
     identities = [f"{member.host} {member.place}" for member in members]
+    clocks = [member.clock for member in members]
     here = [rank for rank, identity in enumerate(identities) if identity == host.identity]
     return Job(
         rank=me.rank,
@@ -205,9 +228,8 @@ def join(
         name=members[0].session,
         secret=me.secret,
         store=store,
-        bind=bind,
-        clock_offset_ns=offset_ns,
-        clock_error_ns=error_ns,
+        addresses=own,
+        clocks=tuple(clocks.index(each) for each in clocks),
         settings=settings,
         server=server,
     )
@@ -237,7 +259,8 @@ def _meet_by_publishing(
         )
     if me.rank != 0:
         return None, publish(None, settings.start_timeout_s)
-    interface = settings.interface and addresses.of_interface(settings.interface)
+    named = settings.interface not in (None, interfaces.ALL)
+    interface = interfaces.chosen(settings.interface or "")[0] if named else None
     server = Server(interface, 0, me.secret)
     try:
         publish(
@@ -258,6 +281,7 @@ def _introduce(me: Identity, host: Host, store: Store, deadline_s: float) -> tup
         process=os.getpid(),
         version=__version__,
         address=store.local_address,
+        networks=tuple(address for _, address in interfaces.here()),
         session=secrets.token_hex(8),
     )
     try:
@@ -279,6 +303,18 @@ def _agree(members: Sequence[Member]) -> None:
             )
 
 
+def _addresses(interface: str | None, rank: int, members: Sequence[Member]) -> tuple[str, ...]:
+    """Of this host, for the wire."""
+    if interface is None:
+        return (_bind(rank, members),)
+    if interface != interfaces.ALL:
+        return interfaces.chosen(interface)
+    if all(member.place == members[rank].place for member in members):
+        return (addresses.LOOPBACK,)
+    shared = interfaces.common(members[rank].networks, [member.networks for member in members])
+    return shared or (_bind(rank, members),)
+
+
 def _bind(rank: int, members: Sequence[Member]) -> str:
     """Loopback when all are here; else the address that leads to the store, or failing that to a peer."""
     mine = members[rank]
@@ -295,15 +331,3 @@ def _bind(rank: int, members: Sequence[Member]) -> str:
         f"rank {rank} on {mine.host} knows no address of its own that other hosts could reach\n"
         "hint: set HOCKET_INTERFACE on that host to the interface or address that leads to the others"
     )
-
-
-def _offset(me: Identity, members: Sequence[Member], store: Store, deadline_s: float) -> tuple[int, int]:
-    """Offset to rank 0's clock and its error bound; exact zeros when there is only one clock."""
-    if all(member.clock == members[0].clock for member in members):
-        return 0, 0
-    mine = clock.offset_to_store(store)
-    left_s = max(0.0, deadline_s - time.monotonic())
-    of_rank_0 = clock.Offset(*store.gather("clock", me.rank, me.world, (mine.ns, mine.error_ns), left_s)[0])
-    if members[me.rank].clock == members[0].clock:
-        return 0, 0
-    return mine.ns - of_rank_0.ns, mine.error_ns + of_rank_0.error_ns

@@ -12,16 +12,17 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import FrameType
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from hocket.errors import UsageError
 from hocket.launch import address as addresses
 from hocket.launch import output
 from hocket.launch.processes import SIGNALLED, Flow, Process, ProcessSpec, end_all
 from hocket.launch.server import Server
+from hocket.launch.store import Store
 from hocket.settings import Settings
 
 TICK_S = 0.02
@@ -30,6 +31,8 @@ REPORT_S = 10.0
 TERMINATE_S = 5.0
 """From SIGTERM to SIGKILL, and from there to the end of whatever held the rank."""
 LAST_LINES_SHOWN = 8
+PUT_TIMEOUT_S = 10.0
+"""For the launcher to reach its own store."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +72,7 @@ def launch(
     settings: Settings | None = None,
     store: str | None = None,
     serve: bool = True,
+    values: Mapping[str, Any] | None = None,
     quiet_others: bool = False,
     out: BinaryIO | None = None,
     err: BinaryIO | None = None,
@@ -80,6 +84,7 @@ def launch(
         settings: given to every rank, besides its identity; default: from the environment.
         store: `HOST:PORT` of the store as ranks reach it; default: loopback, a free port.
         serve: whether the launcher serves the store there, or rank 0.
+        values: what ranks find in the store, when the launcher serves it.
         quiet_others: show the output of rank 0 alone, as it is.
         out, err: where output goes; default: this process's own.
 
@@ -101,6 +106,7 @@ def launch(
                 Server(host if addresses.is_literal(host) else None, port, bytes.fromhex(secret))
             )
             store = addresses.join(host, server.port)
+            _put(values, store, bytes.fromhex(secret))
         if store is None:
             raise UsageError("when rank 0 serves the store, `store` must say where")
         signals = stack.enter_context(_signals())
@@ -127,6 +133,15 @@ def launch(
             raise KeyboardInterrupt
         raise SystemExit(SIGNALLED + signals[0])
     return Outcome(failures=tuple(failures))
+
+
+def _put(values: Mapping[str, Any] | None, store: str, secret: bytes) -> None:
+    if not values:
+        return
+    launcher = Store(store, secret, rank=None, who="the launcher", timeout_s=PUT_TIMEOUT_S)
+    for key, value in values.items():
+        launcher.set(key, value)
+    launcher.leave()
 
 
 class _Watch:

@@ -1,14 +1,15 @@
-"""What `hocket probe` runs on every host: `python -m hocket.measure.agent`, as ranks of a job.
+"""What `hocket probe` runs on every host: `python -m hocket.measure.agent [ORDER]`, as ranks of a job.
 
-The first rank of each host measures for it; the others only count as its slots.
-Rank 0 prints events, one JSON object a line, the last of which has the cluster.
+The first rank of each host measures for it; the others only count as its slots. ORDER is JSON: what is asked, and how many finished
+steps lie in the job's store. Rank 0 prints events as JSON, the last of which has the cluster.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
 
 import msgspec
 
@@ -16,20 +17,40 @@ from hocket.artefacts.cluster import Cluster
 from hocket.errors import Error
 from hocket.launch import rendezvous
 from hocket.launch.store import Store
+from hocket.measure.asked import Asked
 from hocket.measure.network import probe
+from hocket.measure.sampled import ROW_PAIR_S
+from hocket.measure.steps import Step
+from hocket.measure.trains import TRAINS_BYTES
 
 STEP_TIMEOUT_S = 20.0
-"""Longest wait for the other hosts at one step: more than the longest measurement and its own deadlines."""
+"""Longest wait for the other hosts at one step, beside what its measurement takes: more than all deadlines in one."""
+
+LINE_BYTES = 1 << 15
+"""Of an event: half of what the launcher passes on as one line."""
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True):
+    """What an agent is started for: `saved` finished steps lie in the store, by `saved_key`."""
+
+    asked: Asked = Asked()
+    saved: int = 0
+
+
+def saved_key(number: int) -> str:
+    """Where the store has a finished step."""
+    return f"probe/saved/{number}"
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """Progress, something to know, or the result."""
+    """Progress, something to know, a finished step, or the result."""
 
     done: int
     total: int
     what: str
     cluster: Cluster | None = None
     note: str = ""
+    step: Step | None = None
 
 
 @dataclass
@@ -39,23 +60,49 @@ class _Hosts:
     store: Store
     rank: int
     world: int
+    timeout_s: float
 
     def gather(self, name: str, value: Any) -> list[Any]:
-        return self.store.gather(f"probe/{name}", self.rank, self.world, value, STEP_TIMEOUT_S)
+        return self.store.gather(f"probe/{name}", self.rank, self.world, value, self.timeout_s)
 
 
-def run_agent() -> None:
+@dataclass
+class _Saved(Sequence[Step]):
+    """Finished steps, read from the store when they are asked for."""
+
+    store: Store
+    steps: int
+
+    def __len__(self) -> int:
+        return self.steps
+
+    @overload
+    def __getitem__(self, at: int) -> Step: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Step]: ...
+    def __getitem__(self, at: int | slice) -> Step | Sequence[Step]:
+        if isinstance(at, slice):
+            return [self[each] for each in range(*at.indices(self.steps))]
+        return msgspec.convert(self.store.get(saved_key(at), STEP_TIMEOUT_S), Step)
+
+
+def run_agent(order: Order) -> None:
     """Take part in the probe of the job that the environment describes."""
     with rendezvous.join() as job:
         places = job.store.gather("probe/place", job.rank, job.world, job.identity, STEP_TIMEOUT_S)
         hosts = list(dict.fromkeys(places))
         if places.index(job.identity) != job.rank:
             return
+        measuring_s = len(hosts) * ROW_PAIR_S + TRAINS_BYTES * 8 / order.asked.limit_bit_per_s
+        timeout_s = STEP_TIMEOUT_S + measuring_s
         cluster = probe(
-            _Hosts(job.store, hosts.index(job.identity), len(hosts)),
+            _Hosts(job.store, hosts.index(job.identity), len(hosts), timeout_s),
             name=job.host,
             address=job.bind,
             slots=places.count(job.identity),
+            asked=order.asked,
+            saved=_Saved(job.store, order.saved),
+            keep=_keep if job.rank == 0 else None,
             progress=_report if job.rank == 0 else None,
             note=_note if job.rank == 0 else None,
         )
@@ -71,13 +118,28 @@ def _note(what: str) -> None:
     _print(Event(done=1, total=1, what="done", note=what))
 
 
+def _keep(step: Step) -> None:
+    _print(Event(done=0, total=1, what="step", step=step))
+
+
+def lines_of(event: Event) -> bytes:
+    """An event as it is printed: in lines short enough for any launcher to pass on whole, all but the last marked with `+`.
+
+    >>> lines_of(Event(done=1, total=2, what="x"))
+    b'={"done":1,"total":2,"what":"x","cluster":null,"note":"","step":null}\\n'
+    """
+    data = msgspec.json.encode(event)
+    parts = [data[at : at + LINE_BYTES] for at in range(0, len(data), LINE_BYTES)]
+    return b"".join(b"+" + part + b"\n" for part in parts[:-1]) + b"=" + parts[-1] + b"\n"
+
+
 def _print(event: Event) -> None:
-    sys.stdout.buffer.write(msgspec.json.encode(event) + b"\n")
+    sys.stdout.buffer.write(lines_of(event))
     sys.stdout.buffer.flush()
 
 
 if __name__ == "__main__":
     try:
-        run_agent()
+        run_agent(msgspec.json.decode(sys.argv[1], type=Order) if len(sys.argv) > 1 else Order())
     except Error as error:
         sys.exit(f"error: {error}")

@@ -1,8 +1,7 @@
 """Round trips of UDP datagrams between hosts of a probe, and what was lost or came late on the way.
 
 A datagram carries the job's token, the round of the probe and a number, 32 bits each, so that an answer is matched to its
-question whenever it comes, and a stranger's is dropped. One question is on the way at a time: some megabits per second on a fast
-link, below 1 % of 10 Gbit/s.
+question whenever it comes, and a stranger's is dropped. One question is on the way at a time, and none before the pace allows it.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 
+from hocket.measure.pace import Pace, on_the_wire
 from hocket.measure.quantile import Quantile
 
 QUESTIONS_MAX = 10_000
@@ -27,6 +27,7 @@ BLOCKED = 5
 
 TOKEN_BYTES = 16
 _FORM = struct.Struct(f"!4s{TOKEN_BYTES}sII")
+QUESTION_BYTES = on_the_wire(_FORM.size)
 _ASK, _ANSWER = b"hkt?", b"hkt!"
 NUMBERS = 1 << 32
 
@@ -53,7 +54,9 @@ def listen(family: int, address: str, port: int) -> socket.socket:
     return link
 
 
-def ask(link: socket.socket, to: tuple[str, int], token: bytes, turn: int, duration_s: float) -> Trips | None:
+def ask(
+    link: socket.socket, to: tuple[str, int], token: bytes, turn: int, *, duration_s: float, pace: Pace
+) -> Trips | None:
     """Round trips to a host that answers, until their quantile is known, there are QUESTIONS_MAX, or `duration_s` are over.
 
     None when no answer comes at all: something between the hosts does not let datagrams pass.
@@ -66,6 +69,7 @@ def ask(link: socket.socket, to: tuple[str, int], token: bytes, turn: int, durat
             return None
         number = sent % NUMBERS
         sent += 1
+        pace.spend(QUESTION_BYTES)
         start = time.perf_counter()
         link.sendto(_FORM.pack(_ASK, token, turn % NUMBERS, number), to)
         answered, late = _answer(link, token, turn % NUMBERS, number, start + ANSWER_S)

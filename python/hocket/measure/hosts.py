@@ -6,6 +6,7 @@ import io
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 import msgspec
 
@@ -13,8 +14,9 @@ from hocket.artefacts.cluster import Cluster
 from hocket.errors import PeerError
 from hocket.launch import run
 from hocket.launch.processes import ProcessSpec
-from hocket.measure.agent import Event
-from hocket.measure.network import Note, Progress
+from hocket.measure.agent import Event, Order, saved_key
+from hocket.measure.asked import Asked
+from hocket.measure.steps import Keep, Note, Progress, Step
 
 AGENT = (sys.executable, "-m", "hocket.measure.agent")
 """The command of a rank of a probe, where the same Python is installed."""
@@ -25,6 +27,9 @@ def probe_hosts(
     *,
     store: str | None = None,
     serve: bool = True,
+    asked: Asked | None = None,
+    saved: Sequence[Step] = (),
+    keep: Keep | None = None,
     progress: Progress | None = None,
     note: Note | None = None,
 ) -> Cluster:
@@ -34,6 +39,8 @@ def probe_hosts(
         processes: as for `hocket.launch.run.launch`. Several on one host count as its slots.
         store: `HOST:PORT` where all hosts meet; default: loopback.
         serve: whether this process is there, or rank 0 (on a testbed, whose network does not lead here).
+        asked: how; default: as `Asked` says.
+        saved: finished steps of the same probe, which need `serve`; `keep` is called with every further one.
         progress: called with steps done, steps in all and what is measured.
         note: called with what a person should know beside the cluster, such as losses.
 
@@ -44,10 +51,24 @@ def probe_hosts(
     >>> [host.slots for host in probe_hosts([ProcessSpec(argv=AGENT, host="here")] * 2).hosts]
     [2]
     """
-    events = _Events(progress, note)
-    outcome = run.launch(processes, store=store, serve=serve, quiet_others=True, out=events, err=io.BytesIO())
+    events = _Events(progress, note, keep)
+    order = msgspec.json.encode(Order(asked=asked or Asked(), saved=len(saved))).decode()
+    outcome = run.launch(
+        [replace(each, argv=[*each.argv, order]) for each in processes],
+        store=store,
+        serve=serve,
+        values={saved_key(step.number): msgspec.to_builtins(step) for step in saved},
+        quiet_others=True,
+        out=events,
+        err=io.BytesIO(),
+    )
     if outcome.failures:
-        raise PeerError(f"the probe failed: {outcome.failures[0]}")
+        hint = (
+            ""
+            if events.any
+            else "\nhint: where no agent can be started, --fping needs a shell and fping alone"
+        )
+        raise PeerError(f"the probe failed: {outcome.failures[0]}{hint}")
     if events.cluster is None:
         raise PeerError("the probe ended without a result\nhint: does the same version run on all hosts?")
     return events.cluster
@@ -57,21 +78,33 @@ class _Events(io.BytesIO):
     """Takes the lines that rank 0 prints; those that are no events, such as its interpreter's warnings, are
     left out."""
 
-    def __init__(self, progress: Progress | None, note: Note | None) -> None:
+    def __init__(self, progress: Progress | None, note: Note | None, keep: Keep | None) -> None:
         super().__init__()
         self.cluster: Cluster | None = None
         self._progress = progress
         self._note = note
+        self._keep = keep
+        self._begun = b""
+        self.any = False
 
     def write(self, lines: bytes) -> int:  # type: ignore[override]  # the launcher writes bytes
         for line in lines.splitlines():
-            with suppress(msgspec.DecodeError):
-                self._take(msgspec.json.decode(line, type=Event))
+            if line.startswith(b"+"):
+                self._begun += line[1:]
+            elif line.startswith(b"="):
+                with suppress(msgspec.DecodeError):
+                    self._take(msgspec.json.decode(self._begun + line[1:], type=Event))
+                self._begun = b""
         return len(lines)
 
     def _take(self, event: Event) -> None:
+        self.any = True
         self.cluster = event.cluster or self.cluster
         if event.note and self._note is not None:
             self._note(event.note)
+        if event.step is not None:
+            if self._keep is not None:
+                self._keep(event.step)
+            return
         if self._progress is not None:
             self._progress(event.done, event.total, event.what)

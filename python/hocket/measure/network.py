@@ -1,51 +1,41 @@
 """The probe: hosts of a job measure each other and agree on one `Cluster`.
 
-1. a tournament of pairs, in which no host is in two measurements at once: latency of datagrams until it is known,
-   one TCP flow each way;
+1. a tournament of pairs, in which no host is in two measurements at once: latency of datagrams until it is known, then rates;
 2. racks from the gaps in these; without any, pairs that look slow once more, each alone, since pairs of a
    round may have shared a link;
 3. one pair of each two racks alone, for the same reason;
-4. flows at once: within racks (does a host keep its rate while it sends and receives?), between racks (is
-   the trunk shared?).
+4. where rates are those of TCP, flows at once: within racks (does a host keep its rate while it sends and receives?), between
+   racks (is the trunk shared?). Trains show a trunk that is narrower than the hosts' links without that.
 
-Every step begins when all hosts are there; every result goes to all, and each computes the same cluster.
+At scale hosts do not all meet each other: `sampled.py`. Every result goes to all hosts, and each computes the same cluster.
 """
 
 from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Protocol
 
 import msgspec
 
 from hocket.artefacts.cluster import Cluster, Host, Rack
 from hocket.errors import UsageError
+from hocket.measure import trains
+from hocket.measure.asked import Asked
 from hocket.measure.datagrams import TOKEN_BYTES, Trips
 from hocket.measure.rounds import crossing, tournament, within
-from hocket.measure.topology import fastest_pair, find_racks, host_rates, settle_rates, slow_flows
-from hocket.measure.transfer import Links, Peer, Station
-
-
-@dataclass(frozen=True, kw_only=True)
-class Durations:
-    """How long measurements take, seconds.
-
-    Pings last `pings_s` at most, and are over when their low quantile is known; a transfer lasts `transfer_s` at most,
-    and is over when two of its windows agree. `crowded_s`: several flows on one link, of which one that loses all of its
-    packets waits 0.2 s for its timer.
-    """
-
-    pings_s: float = 0.25
-    window_s: float = 0.1
-    transfer_s: float = 1.2
-    crowded_s: float = 0.9
-
-
-DURATIONS = Durations()
+from hocket.measure.sampled import Sampled
+from hocket.measure.steps import DURATIONS, Durations, Flow, Keep, Note, Progress, Ranks, Step, Steps
+from hocket.measure.topology import (
+    fastest_pair,
+    find_racks,
+    host_rates,
+    settle_capacities,
+    settle_rates,
+    slow_flows,
+)
+from hocket.measure.transfer import Peer, Station
 
 CROSSING_ROUNDS = 2
 """Rounds of flows between racks, the fuller of which counts: each pairs hosts differently, since a slow host
@@ -65,24 +55,6 @@ WINDOWS = 5
 STEP_OVERHEAD_S = 0.05
 """Of a step beside its measurement: connections, and the hosts' agreement that all are there."""
 
-Flow = tuple[int, int]
-Progress = Callable[[int, int, str], None]
-"""Called with steps done, steps in all (the best guess so far) and what comes next."""
-
-
-Note = Callable[[str], None]
-"""Called with a sentence on what a person should know of the network beside the cluster."""
-
-
-class Ranks(Protocol):
-    """What the probe needs of a job of one rank a host: all ranks' values, by rank, when all are there."""
-
-    rank: int
-    world: int
-
-    def gather(self, name: str, value: Any) -> Sequence[Any]:
-        """`value`: what JSON can carry. Raises RendezvousError naming the ranks that did not come in time."""
-
 
 class _Introduction(msgspec.Struct, frozen=True):
     name: str
@@ -99,25 +71,32 @@ def probe(
     name: str,
     address: str,
     slots: int = 1,
+    asked: Asked | None = None,
     durations: Durations = DURATIONS,
     progress: Progress | None = None,
     note: Note | None = None,
+    saved: Sequence[Step] = (),
+    keep: Keep | None = None,
 ) -> Cluster:
     """Measure the network of a job; called at the same time on every host, one rank each.
 
     `address` is the IP of this host that the others reach; `name` and `slots` go into the cluster. Returns
     the same cluster on all. A job of one host has only its memory to measure, whose rate then
-    stands for its link. Raises PeerError naming a host that cannot be reached.
+    stands for its link. `saved` are steps that need not be measured again, the same on all hosts; `keep` gets those that were.
+    Raises PeerError naming a host that cannot be reached, UsageError for what cannot be asked of so many hosts.
     """
+    asked = asked or Asked()
+    asked.check(ranks.world)
     token = ranks.gather("token", secrets.token_hex(TOKEN_BYTES) if ranks.rank == 0 else "")[0]
-    station = Station(address, bytes.fromhex(token))
+    station = Station(address, bytes.fromhex(token), limit_bit_per_s=asked.limit_bit_per_s)
     try:
         hello = _Introduction(name, slots, address, station.port, _copy_bit_per_s(), _now())
         hosts = msgspec.convert(ranks.gather("hello", msgspec.to_builtins(hello)), list[_Introduction])
         _check_names(hosts)
         station.meet([Peer(host.name, host.address, host.port) for host in hosts], ranks.rank)
-        steps = _Probe(ranks, station, hosts, durations, progress or _silent)
-        cluster = steps.run()
+        steps = Steps(ranks, station, asked, durations, saved=saved, keep=keep)
+        kind = _Sampled if asked.sample else _Everybody
+        cluster = kind(steps, hosts, asked, progress or _silent, note or _unsaid).run()
         said = _losses(steps.trips, [host.name for host in hosts])
         if said and note is not None:
             note(said)
@@ -126,47 +105,52 @@ def probe(
         station.close()
 
 
-def estimate_s(hosts: int, racks: int = 2, durations: Durations = DURATIONS) -> float:
+def estimate_s(
+    hosts: int, racks: int = 2, durations: Durations = DURATIONS, asked: Asked | None = None
+) -> float:
     """About how long a probe takes, seconds."""
+    asked = asked or Asked()
+    if asked.sample:
+        return Sampled.estimate_s(hosts, durations) + trains.TRAINS_BYTES * 8 / asked.limit_bit_per_s
     racks = min(hosts, racks)
-    steps = _steps(hosts, racks)
+    steps = _steps(hosts, racks, asked)
     pings = len(tournament(hosts))
-    crowded = CROSSING_ROUNDS if racks > 1 else 0
+    crowded = CROSSING_ROUNDS if racks > 1 and asked.rates == "tcp" else 0
     plain = steps - pings - crowded
-    each = durations
-    measuring_s = pings * each.pings_s + plain * WINDOWS * each.window_s + crowded * each.crowded_s
+    rate_s = WINDOWS * durations.window_s
+    if asked.rates == "trains":
+        rate_s = trains.TRAINS_BYTES * 8 / asked.limit_bit_per_s + 2 * trains.QUIET_S
+    measuring_s = pings * durations.pings_s + plain * rate_s + crowded * durations.crowded_s
     return measuring_s + steps * STEP_OVERHEAD_S
 
 
-def _steps(hosts: int, racks: int) -> int:
+def _steps(hosts: int, racks: int, asked: Asked) -> int:
     """Three a round of the tournament, and those between racks."""
-    return 3 * len(tournament(hosts)) + _steps_between(racks)
+    return 3 * len(tournament(hosts)) + _steps_between(racks, asked)
 
 
-def _steps_between(racks: int) -> int:
-    """Flows within racks, two a pair of racks alone, flows between racks at once."""
-    return 1 + 2 * len(tournament(racks)) + (CROSSING_ROUNDS if racks > 1 else 0)
+def _steps_between(racks: int, asked: Asked) -> int:
+    """Two a pair of racks alone; by TCP also flows within racks, and flows between racks at once."""
+    crowded = 1 + (CROSSING_ROUNDS if racks > 1 else 0)
+    return 2 * len(tournament(racks)) + (crowded if asked.rates == "tcp" else 0)
 
 
-class _Probe:
-    """The steps of one probe, as one host takes them."""
+class _Everybody:
+    """The probe in which every pair of hosts meets."""
 
     def __init__(
         self,
-        ranks: Ranks,
-        station: Station,
+        steps: Steps,
         hosts: list[_Introduction],
-        durations: Durations,
+        asked: Asked,
         progress: Progress,
+        _note: Note,
     ) -> None:
-        self._durations = durations
-        self._ranks = ranks
-        self._station = station
+        self._steps = steps
         self._hosts = hosts
+        self._asked = asked
         self._progress = progress
-        self._step = 0
-        self._steps = _steps(len(hosts), 2)
-        self.trips: dict[Flow, Trips] = {}
+        self._steps_in_all = _steps(len(hosts), 2, asked)
 
     def run(self) -> Cluster:
         count = len(self._hosts)
@@ -175,35 +159,42 @@ class _Probe:
         rounds = tournament(count)
         for index, pairs in enumerate(rounds):
             self._tell(f"pairs, round {index + 1} of {len(rounds)}")
-            for (a, b), round_trip_s in self._latencies(pairs).items():
+            for (a, b), round_trip_s in self._steps.latencies(pairs).items():
                 latency_s[a][b] = latency_s[b][a] = round_trip_s / 2
             for flows in (pairs, [(b, a) for a, b in pairs]):
-                for (source, destination), rate in self._rates(flows).items():
+                for (source, destination), rate in self._steps.rates(flows).items():
                     rates[source][destination] = rate
-        every = self._ranks.gather(
-            "trips", [(*pair, msgspec.to_builtins(each)) for pair, each in self.trips.items()]
-        )
-        self.trips = {(a, b): msgspec.convert(each, Trips) for mine in every for a, b, each in mine}
         racks = find_racks(rates, latency_s)
         if len(racks) == 1:
             self._measure_again(rates)
-        self._steps = self._step // 2 + _steps_between(len(racks))
+        self._steps_in_all = self._steps.done + _steps_between(len(racks), self._asked)
+        trunks, settled, duplex = self._trunks(racks, rates)
+        links = host_rates(settled, duplex) if count > 1 else [self._hosts[0].copy_bit_per_s]
+        return _cluster(
+            self._hosts, racks=racks, trunks=trunks, links=links, latency_s=latency_s, rates=settled
+        )
+
+    def _trunks(
+        self, racks: tuple[tuple[int, ...], ...], rates: list[list[float]]
+    ) -> tuple[list[float | None], list[list[float]], dict[Flow, float]]:
+        """Rates of trunks and of all pairs, and of flows within racks at once, where these were measured."""
+        if self._asked.rates == "trains":
+            trunks, settled = settle_capacities(rates, racks, self._alone(racks, rates))
+            return trunks, settled, {}
         self._tell("flows within racks")
-        duplex = self._rates(within(racks))
+        duplex = self._steps.rates(within(racks))
         alone = self._alone(racks, rates)
         turns = CROSSING_ROUNDS if len(racks) > 1 else 0
         at_once = [self._crossing(racks, turn) for turn in range(turns)]
-        trunks, settled = settle_rates(rates, racks, alone, at_once)
-        links = host_rates(settled, duplex) if count > 1 else [self._hosts[0].copy_bit_per_s]
-        return self._cluster(racks, trunks, links, latency_s, settled)
+        return *settle_rates(rates, racks, alone, at_once), duplex
 
     def _measure_again(self, rates: list[list[float]]) -> None:
         """Pairs well below their hosts' links, the slowest first, each with no other flow at the time."""
         flows = slow_flows(rates)[:AGAIN_MAX]
-        self._steps += len(flows)
+        self._steps_in_all += len(flows)
         for source, destination in flows:
             self._tell(f"{self._hosts[source].name} to {self._hosts[destination].name} again, alone")
-            again = self._rates([(source, destination)])[source, destination]
+            again = self._steps.rates([(source, destination)])[source, destination]
             rates[source][destination] = max(rates[source][destination], again)
 
     def _alone(self, racks: tuple[tuple[int, ...], ...], rates: list[list[float]]) -> dict[Flow, float]:
@@ -212,78 +203,80 @@ class _Probe:
         for pairs in tournament(len(racks)):
             flows = tuple(fastest_pair(rates, racks[a], racks[b]) for a, b in pairs)
             self._tell("one flow between racks")
-            alone |= self._rates(flows)
-            alone |= self._rates(tuple((b, a) for a, b in flows))
+            alone |= self._steps.rates(flows)
+            alone |= self._steps.rates(tuple((b, a) for a, b in flows))
         return alone
 
     def _crossing(self, racks: tuple[tuple[int, ...], ...], turn: int) -> dict[Flow, float]:
         self._tell("flows between racks at once")
-        return self._rates(crossing(racks, turn), crowded=True)
-
-    def _latencies(self, pairs: Sequence[Flow]) -> dict[Flow, float]:
-        """Round trips of these pairs at once, seconds."""
-        with self._open(pairs) as links:
-            self._share({})
-            found = links.round_trips(self._durations.pings_s)
-        mine = {(self._ranks.rank, other): trips for other, trips in found.items()}
-        self.trips |= mine
-        return self._share({pair: trips.round_trip_s for pair, trips in mine.items()})
-
-    def _rates(self, flows: Sequence[Flow], *, crowded: bool = False) -> dict[Flow, float]:
-        """Rates of these flows at once, bit/s."""
-        times = self._durations
-        duration_s, window_s = (times.crowded_s, None) if crowded else (times.transfer_s, times.window_s)
-        with self._open(flows) as links:
-            self._share({})
-            found = links.receive_bit_per_s(duration_s, window_s=window_s)
-        return self._share({(other, self._ranks.rank): rate for other, rate in found.items()})
-
-    def _open(self, flows: Sequence[Flow]) -> Links:
-        me = self._ranks.rank
-        return self._station.open(
-            [b for a, b in flows if a == me], [a for a, b in flows if b == me], self._step
-        )
-
-    def _share(self, mine: dict[Flow, float]) -> dict[Flow, float]:
-        """Everybody's numbers, when all hosts have come to this point."""
-        self._step += 1
-        entries = [(source, destination, number) for (source, destination), number in mine.items()]
-        every = self._ranks.gather(f"step {self._step}", entries)
-        return {(a, b): number for each in every for a, b, number in each}
+        return self._steps.crowded(crossing(racks, turn))
 
     def _tell(self, what: str) -> None:
-        self._progress(self._step // 2, self._steps, what)  # a step shares twice: all there, results
+        self._progress(self._steps.done, self._steps_in_all, what)
 
-    def _cluster(
+
+class _Sampled:
+    """The probe in which hosts meet landmarks, and the rest is completed."""
+
+    def __init__(
         self,
-        racks: tuple[tuple[int, ...], ...],
-        trunks: list[float | None],
-        links: list[float],
-        latency_s: list[list[float]],
-        rates: list[list[float]],
-    ) -> Cluster:
-        place = {host: index for index, rack in enumerate(racks) for host in rack}
-        for index, host in enumerate(self._hosts):
-            rates[index][index] = host.copy_bit_per_s
-        return Cluster(
-            hosts=tuple(
-                Host(
-                    name=host.name,
-                    rack=f"rack{place[index]}",
-                    slots=host.slots,
-                    bandwidth_bit_per_s=round(links[index]),
-                    address=host.address,
-                )
-                for index, host in enumerate(self._hosts)
-            ),
-            racks=tuple(
-                Rack(name=f"rack{index}", uplink_bit_per_s=None if rate is None else round(rate))
-                for index, rate in enumerate(trunks)
-            ),
-            latency_s=tuple(tuple(round(each, 7) for each in row) for row in latency_s),
-            bandwidth_bit_per_s=tuple(tuple(float(round(each)) for each in row) for row in rates),
-            measured_at=self._hosts[0].time,
+        steps: Steps,
+        hosts: list[_Introduction],
+        asked: Asked,
+        progress: Progress,
+        note: Note,
+    ) -> None:
+        self._hosts = hosts
+        self._note = note
+        self._sampled = Sampled(steps, len(hosts), asked.sample, progress)
+
+    def run(self) -> Cluster:
+        found = self._sampled.run()
+        self._note(found.said)
+        count = len(self._hosts)
+        racks = (tuple(range(count)),)
+        return _cluster(
+            self._hosts,
+            racks=racks,
+            trunks=[None],
+            links=found.links_bit_per_s,
+            latency_s=found.latency_s,
+            rates=None,
         )
+
+
+def _cluster(
+    hosts: Sequence[_Introduction],
+    *,
+    racks: tuple[tuple[int, ...], ...],
+    trunks: Sequence[float | None],
+    links: Sequence[float],
+    latency_s: Sequence[Sequence[float]],
+    rates: list[list[float]] | None,
+) -> Cluster:
+    """`rates`: None where pairs' rates are not known."""
+    place = {host: index for index, rack in enumerate(racks) for host in rack}
+    for index, host in enumerate(hosts if rates is not None else ()):
+        rates[index][index] = host.copy_bit_per_s  # type: ignore[index]  # there are none of None
+    return Cluster(
+        hosts=tuple(
+            Host(
+                name=host.name,
+                rack=f"rack{place[index]}",
+                slots=host.slots,
+                bandwidth_bit_per_s=round(links[index]),
+                address=host.address,
+            )
+            for index, host in enumerate(hosts)
+        ),
+        racks=tuple(
+            Rack(name=f"rack{index}", uplink_bit_per_s=None if rate is None else round(rate))
+            for index, rate in enumerate(trunks)
+        ),
+        latency_s=tuple(tuple(round(each, 7) for each in row) for row in latency_s),
+        bandwidth_bit_per_s=tuple(tuple(float(round(each)) for each in row) for row in rates or ()),
+        measured_at=hosts[0].time,
+    )
 
 
 def _losses(trips: Mapping[Flow, Trips], names: Sequence[str]) -> str:
@@ -325,4 +318,8 @@ def _check_names(hosts: list[_Introduction]) -> None:
 
 
 def _silent(_done: int, _total: int, _what: str) -> None:
+    return
+
+
+def _unsaid(_what: str) -> None:
     return

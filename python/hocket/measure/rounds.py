@@ -13,15 +13,29 @@ def tournament(players: int) -> tuple[tuple[tuple[int, int], ...], ...]:
     >>> tournament(4)
     (((0, 3), (1, 2)), ((0, 2), (1, 3)), ((0, 1), (2, 3)))
     """
-    if players < 2:
-        return ()
-    seats: list[int | None] = [*range(players), *([None] if players % 2 else [])]
-    rounds = []
-    for _ in range(len(seats) - 1):
-        facing = zip(seats[: len(seats) // 2], reversed(seats[len(seats) // 2 :]), strict=True)
-        rounds.append(tuple((min(a, b), max(a, b)) for a, b in facing if a is not None and b is not None))
-        seats = [seats[0], seats[-1], *seats[1:-1]]
-    return tuple(rounds)
+    return tuple(meeting(players, turn) for turn in range(rounds_of(players)))
+
+
+def rounds_of(players: int) -> int:
+    """How many rounds a tournament has.
+
+    >>> [rounds_of(players) for players in (1, 2, 5, 6)]
+    [0, 1, 5, 5]
+    """
+    return 0 if players < 2 else players - 1 + players % 2
+
+
+def meeting(players: int, turn: int) -> tuple[tuple[int, int], ...]:
+    """One round of the tournament.
+
+    >>> meeting(4, 1)
+    ((0, 2), (1, 3))
+    """
+    others: list[int | None] = [*range(1, players), *([None] if players % 2 else [])]
+    turned = turn % len(others)
+    seats = [0, *others[len(others) - turned :], *others[: len(others) - turned]]
+    facing = zip(seats[: len(seats) // 2], reversed(seats[len(seats) // 2 :]), strict=True)
+    return tuple((min(a, b), max(a, b)) for a, b in facing if a is not None and b is not None)
 
 
 def crossing(racks: tuple[tuple[int, ...], ...], turn: int) -> tuple[tuple[int, int], ...]:

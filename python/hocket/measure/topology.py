@@ -77,6 +77,30 @@ def settle_rates(
     return trunks, [[likely[i][j] if shared(i, j) else rates[i][j] for j in hosts] for i in hosts]
 
 
+def settle_capacities(
+    rates: Matrix, racks: Racks, alone: Flows
+) -> tuple[list[float | None], list[list[float]]]:
+    """As `settle_rates`, from capacities: the narrowest link of each way, whoever else uses it.
+
+    Where the way between racks is narrower than its hosts' links, the narrow link is a trunk, which all pairs of the two
+    racks share. A trunk that is wider than one host's link is not seen.
+    """
+    likely = _without_contention(rates, racks, alone)
+    widest: list[float] = [0.0] * len(racks)
+    reached: list[float] = [0.0] * len(racks)
+    place = {host: index for index, rack in enumerate(racks) for host in rack}
+    for (source, destination), rate in alone.items():
+        links = min(_fastest_out(rates, source), _fastest_in(rates, destination))
+        for rack in (place[source], place[destination]):
+            widest[rack] = max(widest[rack], rate)
+            reached[rack] = max(reached[rack], rate / links)
+    trunks = [
+        rate if rate > 0 and part < SHARED_BELOW else None for rate, part in zip(widest, reached, strict=True)
+    ]
+    hosts = range(len(rates))
+    return trunks, [[likely[i][j] if place[i] != place[j] else rates[i][j] for j in hosts] for i in hosts]
+
+
 def slow_flows(rates: Matrix) -> list[tuple[int, int]]:
     """Pairs (source, destination) well below the links of both, the slowest first.
 

@@ -1,4 +1,4 @@
-"""One host's sockets of a probe: latency of datagrams, and rate of plain TCP connections, to and from its peers.
+"""One host's sockets of a probe: latency of datagrams, and rates of trains or of plain TCP connections, to and from its peers.
 
 A `Station` listens on one port; every connection opens with a greeting that carries the job's token, so a
 stranger's is closed and forgotten. It contacts no address but those of the peers it was given. Rates are
@@ -13,15 +13,17 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from hocket.errors import PeerError
-from hocket.measure import datagrams
+from hocket.measure import datagrams, trains
+from hocket.measure.asked import LIMIT_BIT_PER_S
 from hocket.measure.datagrams import TOKEN_BYTES, Trips
 from hocket.measure.meter import Meter
+from hocket.measure.pace import Pace
 from hocket.measure.quantile import Quantile
 
 SILENCE_S = 5.0
@@ -55,12 +57,14 @@ class Station:
     `me` is this host's index among `peers`, once `meet` has named them. Close it when done.
     """
 
-    def __init__(self, address: str, token: bytes) -> None:
-        """Bind to a free port of `address` (an IP of this host). `token`: TOKEN_BYTES that all share."""
+    def __init__(self, address: str, token: bytes, *, limit_bit_per_s: float = LIMIT_BIT_PER_S) -> None:
+        """Bind to a free port of `address` (an IP of this host). `token`: TOKEN_BYTES that all share. `limit_bit_per_s`: of what
+        datagrams take of this host's link."""
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         self._listener, self._datagrams = _both(family, address)
         self._listener.listen(128)
         self._token = token
+        self._pace = Pace(limit_bit_per_s)
         self._peers: Sequence[Peer] = ()
         self._me = 0
 
@@ -79,7 +83,7 @@ class Station:
 
         Raises PeerError naming the host that cannot be reached or does not come.
         """
-        links = Links(self._peers, self._datagrams, self._token, step)
+        links = Links(self._peers, self._me, self._datagrams, token=self._token, step=step, pace=self._pace)
         try:
             for destination in destinations:
                 links.out[destination] = self._connect(destination, step)
@@ -88,6 +92,40 @@ class Station:
             links.close()
             raise
         return links
+
+    @contextmanager
+    def answering(self, step: int) -> Iterator[None]:
+        """Whoever asks in this step gets an answer, until the block ends."""
+        done = threading.Event()
+        args = (self._datagrams, self._token, step, done)
+        thread = threading.Thread(target=datagrams.answer, args=args, name="hocket-answer", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+
+    def row(self, step: int, pair_s: float) -> dict[int, Trips]:
+        """Round trips to every other host, the next ones first; over a socket of its own, since this host answers too.
+
+        Raises PeerError naming a host that does not answer.
+        """
+        found = {}
+        count = len(self._peers)
+        with datagrams.listen(self._datagrams.family, self._peers[self._me].address, 0) as link:
+            for other in ((self._me + away) % count for away in range(1, count)):
+                peer = self._peers[other]
+                trips = datagrams.ask(
+                    link, (peer.address, peer.port), self._token, step, duration_s=pair_s, pace=self._pace
+                )
+                if trips is None:
+                    raise PeerError(
+                        f"probe: host {peer.name} at {peer.address} does not answer datagrams\n"
+                        "hint: without --sample, TCP is asked where datagrams do not pass"
+                    )
+                found[other] = trips
+        return found
 
     def close(self) -> None:
         """Stop listening."""
@@ -141,9 +179,13 @@ class Station:
 class Links:
     """Connections of one step, by peer. A context manager that closes them."""
 
-    def __init__(self, peers: Sequence[Peer], link: socket.socket, token: bytes, step: int) -> None:
-        """Without any so far: `Station.open` adds them. Datagrams go over `link`."""
+    def __init__(
+        self, peers: Sequence[Peer], me: int, link: socket.socket, *, token: bytes, step: int, pace: Pace
+    ) -> None:
+        """Without any so far: `Station.open` adds them. Datagrams go over `link`, when `pace` lets them."""
         self._datagrams = link
+        self._me = me
+        self._pace = pace
         self._token = token
         self._step = step
         self.out: dict[int, socket.socket] = {}
@@ -189,11 +231,66 @@ class Links:
         peer = self._peers[destination]
         try:
             trips = datagrams.ask(
-                self._datagrams, (peer.address, peer.port), self._token, self._step, duration_s
+                self._datagrams,
+                (peer.address, peer.port),
+                self._token,
+                self._step,
+                duration_s=duration_s,
+                pace=self._pace,
             )
         except OSError:
             trips = None
         return trips or self._ping(destination, duration_s)
+
+    def trains_bit_per_s(self) -> dict[int, float]:
+        """Send trains to those connected to and receive them from the others, at once; capacity of the way from each of the latter.
+
+        Raises PeerError when none of a peer's trains came whole enough to tell.
+        """
+        sent = threading.Event()
+        with ThreadPoolExecutor(1 + len(self.into) + len(self.out)) as pool:
+            arrivals = None
+            if self.into:
+                arrivals = pool.submit(
+                    trains.receive, self._datagrams, self._token, self._step, list(self.into), sent
+                )
+            try:
+                senders = [pool.submit(self._send_trains, destination) for destination in self.out]
+                ends = [pool.submit(self._until_closed, source) for source in self.into]
+                for each in (*senders, *ends):
+                    each.result()
+            finally:
+                sent.set()
+            came = {} if arrivals is None else arrivals.result()
+        found = {}
+        for source, theirs in came.items():
+            rate = trains.settle(theirs)
+            if rate is None:
+                raise PeerError(
+                    f"probe: no train of datagrams from host {self._peers[source].name} came to host {self._peers[self._me].name}\n"
+                    "hint: where datagrams do not pass, --rates tcp measures with TCP"
+                )
+            found[source] = rate
+        return found
+
+    def _send_trains(self, destination: int) -> None:
+        """Then say so, by closing this way of the connection."""
+        peer, link = self._peers[destination], self.out[destination]
+        here = self._peers[self._me].address
+        try:
+            trains.send((here, self._me), (peer.address, peer.port), self._token, self._step, self._pace)
+            link.shutdown(socket.SHUT_WR)
+        except OSError as error:
+            raise self._silent(destination, error) from None
+
+    def _until_closed(self, source: int) -> None:
+        link = self.into[source]
+        link.settimeout(self._pace.wait_s(trains.TRAINS_BYTES) + SILENCE_S)
+        try:
+            while link.recv(_PING_BYTES):
+                pass
+        except OSError as error:
+            raise self._silent(source, error) from None
 
     def receive_bit_per_s(self, duration_s: float, *, window_s: float | None) -> dict[int, float]:
         """Send to those connected to and receive from the others, at once; rate from each of the latter, as

@@ -1,7 +1,12 @@
-"""What is the network like? Measured latency and bandwidth between hosts, those of one rack together."""
+"""What is the network like? Measured latency and bandwidth between hosts, those of one rack, or near each other, together."""
 
 from __future__ import annotations
 
+import numpy as np
+
+from hocket.artefacts.cluster import Cluster
+from hocket.ordering.matrix import Matrix
+from hocket.ordering.solve import find_groups
 from hocket.report import quantity
 from hocket.report.markup import tag
 from hocket.report.material import Material
@@ -9,6 +14,9 @@ from hocket.report.matrix import heat_map
 from hocket.report.section import Section, absent
 
 NAME, QUESTION = "network", "What is the network like?"
+
+PAIRED_MAX = 6
+"""Hosts of which two maps fit beside each other; more are shown one below the other."""
 
 
 def section(material: Material) -> Section:
@@ -19,7 +27,7 @@ def section(material: Material) -> Section:
             NAME, QUESTION, "The network was not measured: `hocket probe` measures it before planning."
         )
     names = [host.name for host in cluster.hosts]
-    racks = [host.rack for host in cluster.hosts]
+    racks = _groups(cluster)
     together = sorted(range(len(names)), key=lambda host: racks.index(racks[host]))
     shown, shown_racks = [names[host] for host in together], [racks[host] for host in together]
     maps = []
@@ -29,7 +37,7 @@ def section(material: Material) -> Section:
                 _arranged(cluster.bandwidth_bit_per_s, together),
                 shown,
                 shown_racks,
-                caption="Bandwidth of one TCP flow alone; the stronger the colour, the faster",
+                caption="Bandwidth of one flow alone; the stronger the colour, the faster",
                 show=quantity.bandwidth,
                 diagonal=True,
             )
@@ -48,7 +56,22 @@ def section(material: Material) -> Section:
         "bandwidth_bit_per_s": cluster.bandwidth_bit_per_s,
         "latency_s": cluster.latency_s,
     }
-    return Section(NAME, QUESTION, tag("div", *maps, class_="pair"), numbers=numbers)
+    style = {"class_": "pair"} if len(names) <= PAIRED_MAX else {}
+    return Section(NAME, QUESTION, tag("div", *maps, **style), numbers=numbers)
+
+
+def _groups(cluster: Cluster) -> list[str]:
+    """The rack of each host; where the probe named one for all, groups of hosts that are nearer to each other than to others."""
+    racks = [host.rack for host in cluster.hosts]
+    latency_s = np.array(cluster.latency_s)
+    apart = ~np.eye(len(racks), dtype=bool)
+    if len(set(racks)) > 1 or not _square(cluster.latency_s, len(racks)) or not (latency_s[apart] > 0).all():
+        return racks
+    near = find_groups(Matrix(hosts=tuple(host.name for host in cluster.hosts), latency_s=latency_s))
+    if len(near) == 1:
+        return racks
+    names = {host: f"group {at + 1}" for at, group in enumerate(near) for host in group}
+    return [names[host] for host in range(len(racks))]
 
 
 def _arranged(values: tuple[tuple[float, ...], ...], hosts: list[int]) -> list[list[float]]:

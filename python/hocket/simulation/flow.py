@@ -28,6 +28,19 @@ class Run:
     simulation: _native.Simulation
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """A plan's programs, each once, and by bucket which is its."""
+
+    programs: list[_native.Program]
+    place: list[int]
+
+    @classmethod
+    def of(cls, plan: Plan) -> Prepared:
+        """What of a simulation does not depend on the network."""
+        return cls(*_programs(plan))
+
+
 def predict(
     plan: Plan,
     network: Network,
@@ -37,8 +50,9 @@ def predict(
     conditions: Conditions | None = None,
     steps: int = 1,
     recorded: bool = False,
+    prepared: Prepared | None = None,
 ) -> Run:
-    """Run `steps` training steps of the plan.
+    """Run `steps` training steps of the plan. `prepared`: of this plan, when it is simulated again and again.
 
     Raises UsageError when plan, profile and network do not fit, ProgramError for programs that cannot run, SimulationError when
     nothing moves any more: it names who is stuck and why.
@@ -47,7 +61,8 @@ def predict(
     conditions = conditions or Conditions()
     if plan.world != network.world:
         raise UsageError(f"the plan is for {plan.world} ranks, the network has {network.world}")
-    programs, place = _programs(plan)
+    prepared = prepared or Prepared.of(plan)
+    programs, place = prepared.programs, prepared.place
     native = network.native(sorted({pair for program in programs for pair in program.pairs()}))
     compiled = [_native.SimulatedProgram.compile(program, native, costs.native()) for program in programs]
     slow = dict(conditions.slow)

@@ -1,4 +1,4 @@
-"""Where a model's programs come from, epoch by epoch: a plan, which stays, or a policy, which is traced again."""
+"""Where a model's programs come from, epoch by epoch: a plan, whose order may change, or a policy, which is traced again."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+import msgspec
+
 import torch
 from hocket.artefacts.plan import Plan
 from hocket.errors import PolicyError
 from hocket.launch.rendezvous import Job
 from hocket.torch import buckets
 from hocket.torch.buckets import Spec
+from hocket.torch.reorder import ORDER, Reorder, decode
 from hocket.torch.timer import Timer
 from hocket.tracing.epoch import Epoch, Epochs
 from hocket.tracing.observed import Guard
@@ -22,12 +25,13 @@ from hocket.tracing.trace import Scene
 
 @dataclass
 class Course:
-    """`specs` gives the buckets of the current epoch; `timer` is there for policies alone."""
+    """`specs` gives the buckets of the current epoch; `timer` is there for policies alone, `reorder` for plans."""
 
     epochs: Epochs
     make: Callable[[Epoch], list[Spec]]
     policy: Policy | None = None
     timer: Timer | None = None
+    reorder: Reorder | None = None
     guards: list[Guard] = field(default_factory=list)
 
     def specs(self) -> list[Spec]:
@@ -39,7 +43,10 @@ class Course:
         return self.epochs.decide(smallest_vote) is not None
 
     def start_timer(self) -> None:
-        """Where a policy has something to do beside training, or decided by statistics; else nothing is kept or shared."""
+        """Where a policy has something to do beside training, or decided by statistics; else nothing is kept or shared.
+        Where a plan's order is kept fit, what keeps it."""
+        if self.reorder is not None:
+            self.reorder.start()
         if self.timer is None:
             return
         handlers = ("on_timer", "on_worker_added", "on_worker_removed")
@@ -49,16 +56,29 @@ class Course:
         else:
             self.timer = None
 
+    def stop(self) -> None:
+        """What runs beside training ends."""
+        for beside in (self.timer, self.reorder):
+            if beside is not None:
+                beside.stop()
+
     def record(self, name: str, value: float) -> None:
         """A statistic, where somebody can ask for it."""
         if self.timer is not None:
             self.timer.statistics.record(name, value)
 
 
-def of_plan(plan: Plan, parameters: Mapping[str, torch.nn.Parameter]) -> Course:
-    """One epoch without an end."""
-    specs = buckets.of_plan(plan, parameters)
-    return Course(Epochs(Epoch(0)), lambda _epoch: specs)
+def of_plan(
+    plan: Plan, parameters: Mapping[str, torch.nn.Parameter], reorder: Reorder | None = None
+) -> Course:
+    """One epoch without an end; with `reorder`, one for each order."""
+
+    def make(epoch: Epoch) -> list[Spec]:
+        order = epoch.agreed.get(ORDER)
+        current = plan if order is None else msgspec.structs.replace(plan, order=decode(str(order)))
+        return buckets.of_plan(current, parameters)
+
+    return Course(Epochs(Epoch(0)) if reorder is None else reorder.epochs, make, reorder=reorder)
 
 
 def of_policy(

@@ -29,6 +29,7 @@ from hocket.torch.parameters import ParameterSession
 from hocket.torch.process import Process, joined
 from hocket.torch.profiler import Profiler
 from hocket.torch.push_pull import PushPullSession
+from hocket.torch.reorder import Reorder
 from hocket.torch.replicate import replicate
 from hocket.torch.serve import serve
 from hocket.torch.session import Session
@@ -174,7 +175,10 @@ def _session_of(
             raise UsageError(
                 f"the plan is for {plan.world} ranks, the job has {job.world}\nhint: make a new plan"
             )
-        course = of_plan(plan, parameters)
+        reorder = None
+        if settings.reorder_interval_s is not None:
+            reorder = Reorder(plan, job, process.engine, cluster, interval_s=settings.reorder_interval_s)
+        course = of_plan(plan, parameters, reorder)
     else:
         course = of_policy(policy, parameters, job, Topology.of(job.hosts, cluster), process.abort)
     replicate(model, optimizer, job, process.engine)
@@ -307,5 +311,6 @@ def _run_info(
         started_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         plan=plan,
         cluster=cluster,
+        clocks=job.clocks,
         programs=programs,
     )

@@ -95,8 +95,7 @@ class Session:
             # Others need our part of the last step; where the job has failed, that was said already.
             with contextlib.suppress(PeerError):
                 self.gates.open_all()
-        if self.course.timer is not None:
-            self.course.timer.stop()
+        self.course.stop()
 
     def _load(self) -> None:
         """Buckets, programs and hooks of the current epoch; gradients move from the buckets before."""

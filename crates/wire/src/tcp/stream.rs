@@ -1,5 +1,6 @@
 //! A stream socket of either family, plain or within TLS, non-blocking once the mesh is up.
 
+use super::info::Info;
 use super::tls::TlsStream;
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::net::sockopt::set_tcp_congestion;
@@ -38,6 +39,16 @@ impl Stream {
         }
     }
 
+    /// Both ends' addresses, for messages.
+    pub fn ends(&self) -> Option<String> {
+        let socket = match self {
+            Self::Tcp(s) => s,
+            Self::Tls(s) => s.socket(),
+            Self::Unix(_) => return None,
+        };
+        Some(format!("{} to {}", socket.peer_addr().ok()?.ip(), socket.local_addr().ok()?.ip()))
+    }
+
     /// Switches to non-blocking.
     pub fn set_nonblocking(&self) -> io::Result<()> {
         let tcp = match self {
@@ -54,6 +65,14 @@ impl Stream {
         SockRef::from(tcp).set_tcp_notsent_lowat(NOT_SENT_BYTES_MAX)?;
         tcp.set_nodelay(true)?;
         tcp.set_nonblocking(true)
+    }
+
+    /// What the kernel knows of the connection; nothing of one within a host.
+    pub fn info(&self) -> Option<Info> {
+        match self {
+            Self::Tcp(_) | Self::Tls(_) => Info::of(self.as_fd()).ok(),
+            Self::Unix(_) => None,
+        }
     }
 
     /// Ends our direction, so that the peer reads all and then an end.

@@ -1,0 +1,46 @@
+"""What a probe is asked to do: how rates are found, how much of a link it may take, whether all pairs are measured."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import msgspec
+
+from hocket.errors import UsageError
+
+Rates = Literal["trains", "tcp"]
+
+LIMIT_BIT_PER_S = 100e6
+"""1 % of a link of 10 Gbit/s."""
+
+LEAST_BIT_PER_S = 1e6
+"""Below it the trains of one pair take longer than half a minute, and a probe longer than anybody waits."""
+
+LANDMARKS_MIN = 4
+"""Fewer landmarks see nothing of the network but themselves."""
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of a probe, the same on all its hosts.
+
+    `rates`: `trains` of datagrams, which find the capacity of the narrowest link between two hosts and keep to the limit, or `tcp`,
+    transfers that load the network and so find what flows take from one another. `limit_bit_per_s`: what datagrams may take of a
+    host's link, each direction, headers included. `sample`: landmarks; 0: all pairs are measured.
+    """
+
+    rates: Rates = "trains"
+    limit_bit_per_s: float = LIMIT_BIT_PER_S
+    sample: int = 0
+
+    def check(self, hosts: int) -> None:
+        """Raises UsageError for what cannot be done among so many hosts."""
+        if not (math.isfinite(self.limit_bit_per_s) and self.limit_bit_per_s >= LEAST_BIT_PER_S):
+            raise UsageError(
+                f"probe: a limit of {self.limit_bit_per_s:g} bit/s: it must be {LEAST_BIT_PER_S:g} or more"
+            )
+        if self.sample and not LANDMARKS_MIN <= self.sample <= hosts // 2:
+            raise UsageError(
+                f"probe: {self.sample} landmarks among {hosts} hosts: from {LANDMARKS_MIN} to half of the hosts are possible\n"
+                "hint: of fewer than some dozens of hosts all pairs are measured as fast"
+            )

@@ -1,0 +1,135 @@
+"""Latencies by `fping` alone, for hosts on which no agent can be started: a shell on each, reached by ssh, and fping there.
+
+The same tournament of pairs as the agents', each first host of a pair asking the second; no rates, which the caller has to know.
+"""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+
+from hocket.artefacts.cluster import Cluster, Host, Rack
+from hocket.errors import PeerError
+from hocket.measure.quantile import Quantile
+from hocket.measure.rounds import tournament
+from hocket.measure.saved import Saved
+from hocket.measure.steps import Note, Progress, Step
+from hocket.measure.topology import find_racks
+
+PINGS = 200
+PERIOD_MS = 10
+"""The least that fping takes without being root."""
+
+WAIT_MS = 500
+COMMAND_TIMEOUT_S = 60.0
+MISSING = 127
+"""What a shell says when there is no such command."""
+
+STEP_S = PINGS * PERIOD_MS / 1e3 + 1.0
+
+ROUND_TRIP_MS_MAX = 1e6
+
+
+def probe_by_fping(
+    names: Sequence[str],
+    *,
+    ssh: str,
+    link_bit_per_s: float,
+    saved: Saved | None = None,
+    progress: Progress | None = None,
+    note: Note | None = None,
+) -> Cluster:
+    """Measure latencies between hosts; `names` as ssh and the hosts themselves know them, `ssh` reaches one.
+
+    `link_bit_per_s` is written as the rate of every host's own link. Raises PeerError naming the pair of hosts, and saying why: no
+    fping there, no way to the host, no answer.
+    """
+    hosts = [name.rpartition("@")[2] for name in names]
+    rounds = tournament(len(names))
+    found: dict[tuple[int, int], float] = {}
+    sent = lost = 0
+    with ThreadPoolExecutor(max(1, len(names) // 2)) as pool:
+        for number, pairs in enumerate(rounds):
+            if progress is not None:
+                progress(number, len(rounds), f"pairs, round {number + 1} of {len(rounds)}")
+            if saved is not None and number < len(saved.steps):
+                step = saved.steps[number]
+            else:
+                asked = pool.map(lambda pair: _ask(ssh, names[pair[0]], hosts[pair[1]]), pairs)
+                step = Step(
+                    number, "fping", [(*pair, list(each)) for pair, each in zip(pairs, asked, strict=True)]
+                )
+                if saved is not None:
+                    saved.add(step)
+            for a, b, (round_trip_s, its_sent, its_lost) in step.found:
+                found[a, b] = found[b, a] = round_trip_s / 2
+                sent, lost = sent + int(its_sent), lost + int(its_lost)
+    if lost and note is not None:
+        note(f"of {sent:,} pings {lost:,} were lost")
+    every = range(len(names))
+    latency_s = [[found.get((a, b), 0.0) for b in every] for a in every]
+    racks = find_racks([[link_bit_per_s for _ in every] for _ in every], latency_s)
+    place = {host: index for index, rack in enumerate(racks) for host in rack}
+    return Cluster(
+        hosts=tuple(
+            Host(name=name, rack=f"rack{place[at]}", bandwidth_bit_per_s=link_bit_per_s)
+            for at, name in enumerate(hosts)
+        ),
+        racks=tuple(Rack(name=f"rack{index}") for index in range(len(racks))),
+        latency_s=tuple(tuple(round(each, 7) for each in row) for row in latency_s),
+        measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+
+
+def round_trips(printed: str, host: str) -> list[float | None]:
+    """Seconds of each ping that `fping -C` printed for a host, None for one that was lost; empty when it printed nothing of it.
+
+    >>> round_trips("node7 : 0.25 - 0.50", "node7")
+    [0.00025, None, 0.0005]
+    """
+    for line in printed.splitlines():
+        name, colon, numbers = line.partition(" : ")
+        if colon and name.strip() == host:
+            fields = numbers.split()
+            if fields and all(each == "-" or _is_milliseconds(each) for each in fields):
+                return [None if each == "-" else float(each) / 1e3 for each in fields]
+    return []
+
+
+def _is_milliseconds(text: str) -> bool:
+    try:
+        return 0 <= float(text) < ROUND_TRIP_MS_MAX
+    except ValueError:
+        return False
+
+
+def _ask(ssh: str, source: str, destination: str) -> tuple[float, int, int]:
+    """Low quantile of round trips, pings, and how many were lost."""
+    command = f"fping -q -C {PINGS} -p {PERIOD_MS} -t {WAIT_MS} -- {shlex.quote(destination)}"
+    try:
+        ran = subprocess.run(
+            [*shlex.split(ssh), source, command],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=COMMAND_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise PeerError(f"probe: fping on {source} did not end in {COMMAND_TIMEOUT_S:.0f} s") from None
+    except OSError as error:
+        raise PeerError(f"probe: `{ssh}` cannot be started: {error.strerror}") from None
+    said = (ran.stdout + b"\n" + ran.stderr).decode(errors="replace")
+    if ran.returncode == MISSING:
+        raise PeerError(f"probe: there is no fping on {source}\nhint: install it there (apt install fping)")
+    trips = round_trips(said, destination)
+    quantile = Quantile()
+    for each in trips:
+        if each is not None:
+            quantile.add(each)
+    if not quantile.count:
+        why = "none of its pings came back" if trips else said.strip()[-400:] or f"exit code {ran.returncode}"
+        raise PeerError(f"probe: from {source} to {destination} by fping: {why}")
+    return quantile.value, len(trips), len(trips) - quantile.count

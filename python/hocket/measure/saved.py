@@ -1,0 +1,111 @@
+"""Finished steps of a probe, in a file beside its output, so that one that was interrupted goes on where it was.
+
+A line of JSON each: first what was asked of which hosts, which must be the same when it goes on; then the steps, as they end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from hocket.errors import UsageError
+from hocket.measure.asked import Asked
+from hocket.measure.steps import Step
+
+
+class Head(msgspec.Struct, frozen=True, kw_only=True):
+    """The first line."""
+
+    version: int = 1
+    hosts: tuple[str, ...]
+    asked: Asked
+
+
+def beside(output: Path) -> Path:
+    """The file of an output's finished steps.
+
+    >>> beside(Path("out/cluster.toml")).name
+    'cluster.toml.unfinished'
+    """
+    return output.with_name(output.name + ".unfinished")
+
+
+class Saved:
+    """The file, open for more; `steps` are those that were there. A context; `finished` removes it."""
+
+    def __init__(self, path: Path, hosts: Sequence[str], asked: Asked) -> None:
+        """Read what is there, or begin it.
+
+        Raises UsageError when it is of other hosts or options, or cannot be written. A last line that was cut off is left out.
+        """
+        self._path = path
+        head = Head(hosts=tuple(hosts), asked=asked)
+        self.steps, whole = _read(path, head) if path.exists() else ([], 0)
+        try:
+            self._file: BinaryIO = path.open("r+b" if whole else "wb")
+            self._file.truncate(whole)
+            self._file.seek(whole)
+            if not whole:
+                self._line(head)
+        except OSError as error:
+            raise UsageError(f"{path} cannot be written: {error.strerror}") from None
+
+    def __enter__(self) -> Saved:
+        """Itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close; the file stays."""
+        self._file.close()
+
+    def add(self, step: Step) -> None:
+        """One more, on disk before this returns to who measures the next."""
+        self._line(step)
+
+    def finished(self) -> None:
+        """The output is written: the file goes."""
+        self._path.unlink(missing_ok=True)
+
+    def _line(self, what: Head | Step) -> None:
+        self._file.write(msgspec.json.encode(what) + b"\n")
+        self._file.flush()
+
+
+def _read(path: Path, head: Head) -> tuple[list[Step], int]:
+    """The steps, and how many bytes are whole lines."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
+    whole = data.rfind(b"\n") + 1
+    lines = data[:whole].splitlines()
+    if not lines:
+        return [], 0
+    again = f"hint: remove {path} to begin anew"
+    try:
+        found = msgspec.json.decode(lines[0], type=Head)
+        steps = [msgspec.json.decode(line, type=Step) for line in lines[1:]]
+    except msgspec.DecodeError as error:
+        raise UsageError(f"{path} is not of an interrupted probe: {error}\n{again}") from None
+    if found.version != head.version:
+        raise UsageError(f"{path} has version {found.version}: this Hocket reads {head.version}\n{again}")
+    if found.hosts != head.hosts:
+        raise UsageError(
+            f"{path} is of a probe of other hosts: {_difference(found.hosts, head.hosts)}\n{again}"
+        )
+    if found.asked != head.asked:
+        raise UsageError(f"{path} is of a probe with other options\n{again}")
+    if [step.number for step in steps] != list(range(len(steps))):
+        raise UsageError(f"{path} is damaged: its steps are not in a row\n{again}")
+    return steps, whole
+
+
+def _difference(before: Sequence[str], now: Sequence[str]) -> str:
+    gone = [host for host in before if host not in now]
+    new = [host for host in now if host not in before]
+    parts = [f"without {', '.join(gone)}"] if gone else []
+    parts += [f"with {', '.join(new)}"] if new else []
+    return "the list is now " + (" and ".join(parts) if parts else "in another order")

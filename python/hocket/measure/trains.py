@@ -1,0 +1,159 @@
+"""Capacity of the way between two hosts by packet trains: datagrams that leave back to back, and how far apart they arrive.
+
+The narrowest link of the way spreads a train: what arrives of its later part, over the time that this takes, is that link's
+rate (packet-pair and train dispersion: Dovrolis, Ramanathan and Moore, "Packet-dispersion techniques and a capacity-estimation
+methodology", 2004). Its first part does not count: a token bucket lets it pass. Of several trains the median counts, since one
+may meet other traffic. Times are the kernel's, of the moment a packet came in; where the kernel can, it cuts datagrams from
+larger pieces itself, as a Python loop sends no more than some 2 Gbit/s.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from statistics import median
+
+from hocket.measure.pace import Pace, on_the_wire
+
+SEGMENT_BYTES = 1400
+"""Fits an Ethernet frame with the headers of a tunnel."""
+
+SEGMENTS_A_PIECE = 16
+PIECES_A_TRAIN = 25
+"""560 KB: four times what a token bucket of a testbed or a small cloud machine lets pass at once, 0.45 ms of 10 Gbit/s."""
+
+TRAINS = 7
+TRAINS_BYTES = TRAINS * on_the_wire(
+    SEGMENT_BYTES * SEGMENTS_A_PIECE * PIECES_A_TRAIN, SEGMENTS_A_PIECE * PIECES_A_TRAIN
+)
+COUNTED_FROM = 0.5
+"""Part of a train's bytes that come before those that count."""
+
+QUIET_S = 0.05
+"""After the last train was sent: nothing for so long, and nothing more will come."""
+
+ROOM_BYTES = 4 << 20
+TOKEN_BYTES = 16
+_HEAD = struct.Struct(f"!4s{TOKEN_BYTES}sIII")
+_MAGIC = b"hktt"
+_UDP_SEGMENT, _UDP_GRO = 103, 104
+"""From linux/udp.h: this Python has no names for them."""
+_SO_TIMESTAMPNS = 35
+_TIMESPEC = struct.Struct("@qq")
+_READ_BYTES = 1 << 16
+
+
+@dataclass
+class Train:
+    """What came of one train: (nanoseconds, payload bytes), as it came."""
+
+    arrivals: list[tuple[int, int]] = field(default_factory=list)
+
+    def bit_per_s(self) -> float | None:
+        """Rate of its later part; None when too little came, or all at once.
+
+        >>> Train([(0, 1000), (0, 1000), (8000, 1000), (16000, 1000)]).bit_per_s()
+        1000000000.0
+        """
+        ordered = sorted(self.arrivals)
+        total = sum(count for _, count in ordered)
+        came = 0
+        for at, (start_ns, count) in enumerate(ordered):
+            came += count
+            if came >= total * COUNTED_FROM:
+                later = ordered[at + 1 :]
+                # What came at the same moment belongs to the part before.
+                counted = [each for each in later if each[0] > start_ns]
+                if not counted:
+                    return None
+                return sum(size for _, size in counted) * 8e9 / (counted[-1][0] - start_ns)
+        return None
+
+
+def settle(trains: Sequence[Train]) -> float | None:
+    """The median of those that tell a rate; None when none does."""
+    rates = [rate for each in trains if (rate := each.bit_per_s()) is not None]
+    return median(rates) if rates else None
+
+
+def send(own: tuple[str, int], to: tuple[str, int], token: bytes, turn: int, pace: Pace) -> None:
+    """All trains of one pair, each when the limit allows; from a socket of its own, since it may be set to cut.
+
+    `own`: this host's address, and its number among the hosts.
+    """
+    address, me = own
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as link:
+        link.bind((address, 0))
+        link.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, ROOM_BYTES)
+        cuts = _set(link, socket.IPPROTO_UDP, _UDP_SEGMENT, SEGMENT_BYTES)
+        for number in range(TRAINS):
+            head = _HEAD.pack(_MAGIC, token, turn, me, number)
+            segment = head + bytes(SEGMENT_BYTES - len(head))
+            piece = segment * SEGMENTS_A_PIECE
+            packets = SEGMENTS_A_PIECE * PIECES_A_TRAIN
+            pace.spend(on_the_wire(packets * SEGMENT_BYTES, packets))
+            for _ in range(PIECES_A_TRAIN):
+                if cuts:
+                    try:
+                        link.sendto(piece, to)
+                        continue
+                    except OSError:
+                        # An interface that cannot cut, or an MTU below the segment's.
+                        cuts = False
+                        link.setsockopt(socket.IPPROTO_UDP, _UDP_SEGMENT, 0)
+                for _ in range(SEGMENTS_A_PIECE):
+                    link.sendto(segment, to)
+
+
+def receive(
+    link: socket.socket, token: bytes, turn: int, sources: Sequence[int], sent: threading.Event
+) -> Mapping[int, list[Train]]:
+    """Trains of these hosts, until all were `sent` and nothing comes any more."""
+    _set(link, socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+    _set(link, socket.IPPROTO_UDP, _UDP_GRO, 1)
+    with suppress(OSError):
+        link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, ROOM_BYTES)
+    link.settimeout(QUIET_S)
+    found = {source: [Train() for _ in range(TRAINS)] for source in sources}
+    try:
+        while True:
+            try:
+                data, ancillary, _, _ = link.recvmsg(_READ_BYTES, 128)
+            except TimeoutError:
+                if sent.is_set():
+                    return found
+                continue
+            except ConnectionRefusedError:
+                continue  # an answer to an earlier step came when nobody listened any more
+            if len(data) < _HEAD.size:
+                continue
+            magic, said, its_turn, source, number = _HEAD.unpack_from(data)
+            if (magic, said, its_turn) == (_MAGIC, token, turn) and source in found and number < TRAINS:
+                stamp_ns = _stamp_ns(ancillary)
+                if stamp_ns is not None:
+                    found[source][number].arrivals.append((stamp_ns, len(data)))
+    finally:
+        _set(link, socket.IPPROTO_UDP, _UDP_GRO, 0)
+        _set(link, socket.SOL_SOCKET, _SO_TIMESTAMPNS, 0)
+
+
+def _set(link: socket.socket, level: int, option: int, value: int) -> bool:
+    """Whether this kernel has it."""
+    try:
+        link.setsockopt(level, option, value)
+    except OSError:
+        return False
+    return True
+
+
+def _stamp_ns(ancillary: Sequence[tuple[int, int, bytes]]) -> int | None:
+    for level, kind, data in ancillary:
+        if level == socket.SOL_SOCKET and kind == _SO_TIMESTAMPNS and len(data) >= _TIMESPEC.size:
+            seconds, nanoseconds = _TIMESPEC.unpack_from(data)
+            return int(seconds) * 1_000_000_000 + int(nanoseconds)
+    return None

@@ -1,0 +1,104 @@
+"""The network as it is now: matrices that were measured once, kept current by what connections tell while they are used. Pure.
+
+Only changes count. A connection that is used fills queues, its own among them, so what it tells is no measurement of the path; but
+when it tells something else than in the beginning, the path has changed. Each pair's first window is what later ones are compared
+with, and the matrices move by the ratio. Changes that load makes by itself are left out by a dead zone.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+import numpy as np
+
+from hocket.ordering.matrix import Numbers
+
+WINDOW = 6
+"""Looks of which one number is made: the shortest round trip, the middle rate."""
+
+TELLING_BYTES = 64 << 10
+"""Between two looks; of fewer bytes a connection's time is mostly round trips."""
+
+SAME = 2.0
+"""A ratio within this, either way, is no change: so noise of a third, up and down, is none."""
+
+SAME_S = 200e-6
+"""Nor is a round trip that differs by less: a process that waits for its core."""
+
+RATIO_MAX = 1000.0
+"""A number that changes by more says that something is broken, not by how much."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """What the sender of a pair knows: its round trip, and bytes acknowledged in how much busy time, since the look before."""
+
+    round_trip_s: float
+    sent_bytes: float
+    busy_s: float
+
+
+@dataclass
+class _Pair:
+    trips: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
+    rates: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
+    first_trip_s: float | None = None
+    first_rate: float | None = None
+
+
+class Current:
+    """Latency and seconds per byte of every ordered pair, as far as anybody has looked."""
+
+    def __init__(self, latency_s: Numbers, s_per_byte: Numbers) -> None:
+        """What was measured before; diagonals are 0."""
+        self._latency_s, self._s_per_byte = latency_s.copy(), s_per_byte.copy()
+        self._pairs: dict[tuple[int, int], _Pair] = {}
+
+    def learn(self, source: int, looks: Sequence[Look | None]) -> None:
+        """What one rank saw of its connections, by rank; None where it has none."""
+        for destination, look in enumerate(looks):
+            if look is not None and destination != source:
+                self._learn(self._pairs.setdefault((source, destination), _Pair()), look)
+
+    def begin_again(self) -> None:
+        """Another order is used from now on, which loads other pairs: what is now is what comes after is compared with."""
+        self._latency_s, self._s_per_byte = self.matrices()
+        self._pairs.clear()
+
+    def matrices(self) -> tuple[Numbers, Numbers]:
+        """Latency and seconds per byte now; the same arrays' values as at first where nothing has changed."""
+        latency_s, s_per_byte = self._latency_s.copy(), self._s_per_byte.copy()
+        for pair, seen in self._pairs.items():
+            if seen.first_trip_s is not None and len(seen.trips) == WINDOW:
+                now_s = min(seen.trips)
+                if abs(now_s - seen.first_trip_s) > SAME_S and _changed(now_s / seen.first_trip_s):
+                    latency_s[pair] = max(0.0, latency_s[pair] + (now_s - seen.first_trip_s) / 2)
+            if seen.first_rate is not None and len(seen.rates) == WINDOW:
+                slower = seen.first_rate / median(seen.rates)
+                if _changed(slower):
+                    s_per_byte[pair] *= min(max(slower, 1 / RATIO_MAX), RATIO_MAX)
+        return latency_s, s_per_byte
+
+    @staticmethod
+    def _learn(seen: _Pair, look: Look) -> None:
+        if look.round_trip_s > 0:
+            seen.trips.append(look.round_trip_s)
+            if seen.first_trip_s is None and len(seen.trips) == WINDOW:
+                seen.first_trip_s = min(seen.trips)
+        if look.sent_bytes >= TELLING_BYTES and look.busy_s > 0:
+            seen.rates.append(look.sent_bytes / look.busy_s)
+            if seen.first_rate is None and len(seen.rates) == WINDOW:
+                seen.first_rate = median(seen.rates)
+
+
+def _changed(ratio: float) -> bool:
+    return not 1 / SAME <= ratio <= SAME
+
+
+def uniform(ranks: int) -> tuple[Numbers, Numbers]:
+    """Matrices where nothing was measured: all pairs alike, 100 µs and 1 Gbit/s."""
+    apart = 1.0 - np.eye(ranks)
+    return apart * 100e-6, apart * 8e-9

@@ -1,0 +1,100 @@
+"""Keeps a plan's order fit for the network as it is now: looks in, proposals out. Pure; the same on every rank."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hocket.artefacts.plan import Plan
+from hocket.ordering.current import Current, Look
+from hocket.ordering.hysteresis import Caution, Hysteresis
+from hocket.ordering.matrix import Matrix, Numbers
+from hocket.ordering.solve import Algorithm, Request, cost_s, solve
+
+EFFORT, RESTARTS = 0.2, 2
+"""Within a second for some hundred ranks, beside training."""
+
+ITEM_BYTES = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2}
+
+ALGORITHMS: dict[str, Algorithm] = {"ring": "ring", "two_level": "two_level"}
+"""Of plans, as orders know them. Of the others the order does not matter."""
+
+
+class Keeper:
+    """`order` is the current one, over ranks."""
+
+    def __init__(
+        self, plan: Plan, latency_s: Numbers, s_per_byte: Numbers, caution: Caution | None = None
+    ) -> None:
+        """`latency_s`, `s_per_byte`: of every pair of ranks, as measured before."""
+        self.order = plan.order
+        self._current = Current(latency_s, s_per_byte)
+        self._hysteresis = Hysteresis(caution)
+        self._request = _request(plan)
+        self._known: tuple[Matrix, float, tuple[int, ...], float] | None = None
+        self._ratio_before: float | None = None
+
+    @property
+    def matters(self) -> bool:
+        """Whether any order is better than another."""
+        return self._request is not None and len(self.order) > 2
+
+    def look(self, looks: Sequence[Sequence[Look | None]]) -> tuple[int, ...] | None:
+        """What all ranks saw, by rank. Another order, when it is worth to change to it now."""
+        for source, seen in enumerate(looks):
+            self._current.learn(source, seen)
+        if self._request is None:
+            return None
+        current_s, best, best_s = self._best(self._request)
+        if self._ratio_before is None:
+            # Who made the plan knew more than pairs show: only what has changed since speaks against its order.
+            self._ratio_before = best_s / current_s
+        return best if self._hysteresis.propose(current_s * self._ratio_before, best_s) else None
+
+    def begin(self, order: tuple[int, ...]) -> None:
+        """This order is used from now on."""
+        self.order = order
+        self._current.begin_again()
+        self._known = None
+        self._ratio_before = None
+
+    def _best(self, request: Request) -> tuple[float, tuple[int, ...], float]:
+        """Cost of the current order, the best, and its cost; searched for anew when something has changed."""
+        latency_s, s_per_byte = self._current.matrices()
+        latency_s = np.maximum(latency_s, latency_s.T)
+        s_per_byte = np.maximum(s_per_byte, s_per_byte.T)
+        known = self._known
+        if (
+            known is not None
+            and known[0].s_per_byte is not None
+            and np.array_equal(known[0].latency_s, latency_s)
+            and np.array_equal(known[0].s_per_byte, s_per_byte)
+        ):
+            return known[1:]
+        matrix = Matrix(
+            hosts=tuple(str(rank) for rank in range(len(latency_s))),
+            latency_s=latency_s,
+            s_per_byte=s_per_byte,
+        )
+        current_s = cost_s(matrix, request, self.order)
+        best = solve(matrix, request).order
+        self._known = (matrix, current_s, best, cost_s(matrix, request, best))
+        return self._known[1:]
+
+
+def _request(plan: Plan) -> Request | None:
+    """By the largest bucket; None when the order does not matter to it."""
+    if not plan.buckets:
+        return None
+    largest = max(plan.buckets, key=lambda bucket: bucket.elements * ITEM_BYTES.get(bucket.dtype, 4))
+    algorithm = ALGORITHMS.get(largest.synchroniser.algorithm)
+    if algorithm is None:
+        return None
+    return Request(
+        algorithm=algorithm,
+        size_bytes=float(largest.elements * ITEM_BYTES.get(largest.dtype, 4)),
+        groups=largest.synchroniser.sizes,
+        effort=EFFORT,
+        restarts=RESTARTS,
+    )

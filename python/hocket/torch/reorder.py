@@ -1,0 +1,150 @@
+"""The thread beside training that keeps a plan's rank order fit: looks at connections, shares that, makes epochs of better orders.
+
+All ranks meet at the store once per look, over a connection of their own; nothing in a step waits for this thread. Each computes
+the same from the same looks, so they agree on an order without another word; it begins as an epoch does.
+"""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+
+from hocket import _native
+from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.plan import Plan
+from hocket.errors import Error, RendezvousError, UsageError
+from hocket.launch.rendezvous import Job
+from hocket.launch.store import Store
+from hocket.ordering.current import Look, uniform
+from hocket.ordering.keeper import Keeper
+from hocket.ordering.matrix import Numbers
+from hocket.tracing.epoch import Epoch, Epochs
+
+PATIENCE_S = 3600.0
+"""How long a look waits for the slowest rank: as long as it likes, since no step waits for it."""
+
+INTERVAL_S_MAX = 86_400.0
+
+ORDER = "order"
+"""The agreed value's name: ranks with commas between."""
+
+NEIGHBOUR_S, NEIGHBOUR_S_PER_BYTE = 1e-6, 1e-10
+"""Between ranks of a host."""
+
+
+class Reorder:
+    """Runs until `stop`."""
+
+    def __init__(
+        self, plan: Plan, job: Job, engine: _native.Engine, cluster: Cluster | None, *, interval_s: float
+    ) -> None:
+        """`cluster`: what was measured of the hosts, if it was. Raises UsageError for an interval that is none."""
+        if not 0 < interval_s < INTERVAL_S_MAX:
+            raise UsageError(f"HOCKET_REORDER_INTERVAL_S: {interval_s:g} s between looks: it must be above 0")
+        self.epochs = Epochs(Epoch(0, {ORDER: encode(plan.order)}))
+        self._job, self._engine = job, engine
+        self._interval_s = interval_s
+        self._keeper = Keeper(plan, *of_ranks(job.hosts, cluster))
+        self._seen = self.epochs.current
+        self._before: list[tuple[int, int]] = [(0, 0)] * job.world
+        self._stopped = threading.Event()
+        self._store: Store | None = None
+        self._thread = threading.Thread(target=self._run, name="hocket-reorder", daemon=True)
+
+    def start(self) -> None:
+        """Connect and begin; nothing, where no order is better than another."""
+        if not self._keeper.matters:
+            return
+        job = self._job
+        who = f"the order's watch of rank {job.rank} on {job.host}"
+        self._store = Store(
+            job.store.address, job.secret, rank=None, who=who, timeout_s=job.settings.start_timeout_s
+        )
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End."""
+        self._stopped.set()
+
+    def _run(self) -> None:
+        try:
+            while not self._stopped.wait(self._interval_s):
+                self._look()
+        except RendezvousError:
+            # A rank has left the store: in order, at the end of training, or dead, which the wire says with its name.
+            self._stopped.set()
+        except Error as error:
+            self._engine.abort(f"{type(error).__name__}: {error}")
+        finally:
+            if self._store is not None:
+                self._store.leave()
+
+    def _look(self) -> None:
+        """One meeting of all ranks: each gives what it saw and whether it can begin something new."""
+        current = self.epochs.current
+        mine = {
+            "looks": self._looks(),
+            "settled": self.epochs.settled,
+            "epoch": current.number,
+        }
+        job = self._job
+        assert self._store is not None  # noqa: S101  # `start` made it
+        everyone = self._store.gather("reorder", job.rank, job.world, mine, PATIENCE_S)
+        # Ranks begin an epoch at one iteration but not at one look: what they saw meanwhile is of two orders.
+        if any(not each["settled"] or each["epoch"] != everyone[0]["epoch"] for each in everyone):
+            return
+        if self._seen is not current:
+            self._seen = current
+            self._keeper.begin(decode(str(current.agreed[ORDER])))
+        looks = [[None if look is None else Look(*look) for look in each["looks"]] for each in everyone]
+        order = self._keeper.look(looks)
+        if order is not None:
+            self.epochs.learn(Epoch(current.number + 1, {ORDER: encode(order)}))
+
+    def _looks(self) -> list[tuple[float, int, float] | None]:
+        """Of each connection, since the look before."""
+        found: list[tuple[float, int, float] | None] = []
+        for rank, numbers in enumerate(self._engine.connections()):
+            if numbers is None:
+                found.append(None)
+                continue
+            round_trip_us, _, _, acknowledged_bytes, busy_us, _ = numbers
+            bytes_before, busy_us_before = self._before[rank]
+            self._before[rank] = (acknowledged_bytes, busy_us)
+            busy_s = (busy_us - busy_us_before) * 1e-6
+            found.append((round_trip_us * 1e-6, acknowledged_bytes - bytes_before, busy_s))
+        return found
+
+
+def encode(order: tuple[int, ...]) -> str:
+    """An order as an agreed value.
+
+    >>> encode((0, 2, 1))
+    '0,2,1'
+    """
+    return ",".join(map(str, order))
+
+
+def decode(text: str) -> tuple[int, ...]:
+    """The order that `encode` wrote."""
+    return tuple(int(each) for each in text.split(","))
+
+
+def of_ranks(hosts: tuple[str, ...], cluster: Cluster | None) -> tuple[Numbers, Numbers]:
+    """Latency and seconds per byte between ranks, by their hosts; where no matrix says, all hosts are alike."""
+    latency_s, s_per_byte = uniform(len(hosts))
+    place = {} if cluster is None else {host.name: at for at, host in enumerate(cluster.hosts)}
+    for a, source in enumerate(hosts):
+        for b, destination in enumerate(hosts):
+            if a == b:
+                continue
+            if source == destination:
+                latency_s[a, b], s_per_byte[a, b] = NEIGHBOUR_S, NEIGHBOUR_S_PER_BYTE
+            elif cluster is not None and source in place and destination in place:
+                i, j = place[source], place[destination]
+                if cluster.latency_s:
+                    latency_s[a, b] = max(cluster.latency_s[i][j], NEIGHBOUR_S)
+                if cluster.bandwidth_bit_per_s:
+                    s_per_byte[a, b] = 8 / cluster.bandwidth_bit_per_s[i][j]
+    return np.maximum(latency_s, latency_s.T), np.maximum(s_per_byte, s_per_byte.T)

@@ -1,0 +1,176 @@
+"""Orders that are kept fit during training: what counts as a change, and that nothing swings to and fro."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hocket.artefacts.plan import Bucket, Plan, Synchroniser
+from hocket.ordering.current import WINDOW, Current, Look, uniform
+from hocket.ordering.hysteresis import Caution, Hysteresis
+from hocket.ordering.keeper import Keeper
+
+RANKS = 6
+MEGABYTE = 1 << 20
+
+
+def plan(order: tuple[int, ...], algorithm: str = "ring") -> Plan:
+    bucket = Bucket(
+        gradients=("w",),
+        elements=MEGABYTE,
+        dtype="f32",
+        priority=0,
+        synchroniser=Synchroniser(algorithm=algorithm),  # type: ignore[arg-type]
+    )
+    return Plan(world=len(order), order=order, buckets=(bucket,), label="", reason="", predicted_step_s=0.0)
+
+
+class World:
+    """Ranks that train in a ring over links of some rates, as the kernel would tell of it, with noise of some per cent."""
+
+    def __init__(self, ranks: int, noise: float, seed: int) -> None:
+        self.ranks = ranks
+        self.byte_per_s = np.full((ranks, ranks), 1e8)
+        self.round_trip_s = np.full((ranks, ranks), 2e-4)
+        self._noise, self._draws = noise, random.Random(seed)  # noqa: S311  # no secret
+
+    def looks(self, order: tuple[int, ...]) -> list[list[Look | None]]:
+        next_of = {rank: order[(at + 1) % self.ranks] for at, rank in enumerate(order)}
+        return [
+            [None if a == b else self._look(a, b, used=next_of[a] == b) for b in range(self.ranks)]
+            for a in range(self.ranks)
+        ]
+
+    def _look(self, a: int, b: int, *, used: bool) -> Look:
+        sent = 4.0 * MEGABYTE if used else 30.0
+        # A used link's queue is part of its round trip: what a change moves from one pair to another.
+        queue_s = 0.005 if used else 0.0
+        trip_s = (self.round_trip_s[a, b] + queue_s) * self._some()
+        return Look(trip_s, sent, sent / self.byte_per_s[a, b] * self._some())
+
+    def _some(self) -> float:
+        return 1 + self._noise * self._draws.uniform(-1, 1)
+
+
+def train(keeper: Keeper, world: World, looks: int) -> list[tuple[int, ...]]:
+    """The orders that are begun."""
+    begun = []
+    for _ in range(looks):
+        order = keeper.look(world.looks(keeper.order))
+        if order is not None:
+            keeper.begin(order)
+            begun.append(order)
+    return begun
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("noise", [0.0, 0.1, 0.3])
+def test_noise_changes_nothing(noise: float, seed: int) -> None:
+    """Broken: a job would change its order again and again for nothing."""
+    keeper = Keeper(plan(tuple(range(RANKS))), *uniform(RANKS))
+    assert train(keeper, World(RANKS, noise, seed), 300) == []
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("what", ["rate", "latency"])
+def test_a_link_that_becomes_slow_is_left_once(what: str, seed: int) -> None:
+    """Broken: a job would stay on a slow link, or leave it and come back."""
+    keeper = Keeper(plan(tuple(range(RANKS))), *uniform(RANKS))
+    world = World(RANKS, 0.2, seed)
+    assert train(keeper, world, 40) == []
+    for pair in ((2, 3), (3, 2)):
+        if what == "rate":
+            world.byte_per_s[pair] /= 20
+        else:
+            world.round_trip_s[pair] = 0.2
+    begun = train(keeper, world, 300)
+    assert len(begun) == 1
+    assert abs(begun[0].index(2) - begun[0].index(3)) not in (1, RANKS - 1)
+
+
+def test_an_idle_link_that_recovers_is_used_again_and_links_that_flap_are_left_alone() -> None:
+    """Broken: an order would follow a flapping link for ever."""
+    keeper = Keeper(plan(tuple(range(RANKS))), *uniform(RANKS))
+    world = World(RANKS, 0.1, 1)
+    changes = 0
+    looks = 600
+    for turn in range(looks // 30):
+        for pair in ((2, 3), (3, 2)):
+            world.round_trip_s[pair] = 0.3 if turn % 2 else 2e-4
+        changes += len(train(keeper, world, 30))
+    assert 1 <= changes <= math.log2(looks / Caution().rest) + 1
+
+
+def test_orders_that_do_not_matter_are_not_sought() -> None:
+    """Broken: a plan that sends to everybody at once would be reordered without gain."""
+    assert not Keeper(plan((0, 1, 2, 3), "direct"), *uniform(4)).matters
+    assert not Keeper(plan((0, 1)), *uniform(2)).matters
+    assert Keeper(plan((0, 1, 2)), *uniform(3)).matters
+
+
+def test_what_the_planner_chose_is_not_undone_by_what_was_known_before() -> None:
+    """Broken: the first look would throw away a plan that was scored on links, with trunks that pairs do not show."""
+    latency_s, s_per_byte = uniform(4)
+    s_per_byte[0, 1] = s_per_byte[1, 0] = s_per_byte[2, 3] = s_per_byte[3, 2] = 1e-6
+    keeper = Keeper(plan((0, 1, 2, 3)), latency_s, s_per_byte)
+    assert train(keeper, World(4, 0.1, 3), 60) == []
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.5, 2.0), st.floats(0.5, 2.0)), max_size=400),
+    st.floats(0.01, 0.9),
+    st.integers(1, 6),
+    st.integers(1, 20),
+)
+@settings(max_examples=200)
+def test_changes_are_few_whatever_the_costs_are(
+    costs: list[tuple[float, float]], gain: float, looks: int, rest: int
+) -> None:
+    """Broken: costs that swing would swing the order."""
+    watch = Hysteresis(Caution(gain=gain, looks=looks, rest=rest))
+    proposed = [watch.propose(current, best) for current, best in costs]
+    assert sum(proposed) == watch.changes
+    assert watch.changes <= math.log2(len(costs) / rest + 1) + 1
+    for at in (at for at, yes in enumerate(proposed) if yes):
+        assert at + 1 >= looks
+        assert all(best < current * (1 - gain) for current, best in costs[at + 1 - looks : at + 1])
+
+
+@given(st.lists(st.floats(-1, 1), min_size=1, max_size=200), st.floats(0.0, 0.09))
+def test_costs_within_the_gain_never_change_anything(noise: list[float], size: float) -> None:
+    """Broken: an order as good as the current one would replace it."""
+    watch = Hysteresis()
+    assert not any(watch.propose(1 + size * each, 1 - size * each) for each in noise)
+
+
+def test_what_has_not_changed_leaves_the_matrices_as_they_are() -> None:
+    """Broken: measured numbers would drift with what load makes of them."""
+    latency_s, s_per_byte = uniform(3)
+    current = Current(latency_s, s_per_byte)
+    for turn in range(30):
+        current.learn(0, [None, Look(0.01 * (1 + turn % 3 / 10), 1e6, 0.1 * (1 + turn % 2 / 5)), None])
+    now_latency_s, now_s_per_byte = current.matrices()
+    assert np.array_equal(now_latency_s, latency_s)
+    assert np.array_equal(now_s_per_byte, s_per_byte)
+
+
+def test_changes_move_the_matrices_by_as_much_and_stay_when_an_order_begins() -> None:
+    """Broken: a link that became slow would be judged by its old speed, or forgotten as soon as it is left."""
+    latency_s, s_per_byte = uniform(3)
+    current = Current(latency_s, s_per_byte)
+    for _ in range(WINDOW):
+        current.learn(0, [None, Look(2e-4, 1e6, 0.01), Look(2e-4, 10.0, 0.01)])
+    for _ in range(WINDOW):
+        current.learn(0, [None, Look(10.2e-3, 1e6, 0.1), Look(2e-4, 10.0, 5.0)])
+    for _ in range(2):
+        now_latency_s, now_s_per_byte = current.matrices()
+        assert now_s_per_byte[0, 1] == pytest.approx(10 * s_per_byte[0, 1])
+        assert now_latency_s[0, 1] == pytest.approx(latency_s[0, 1] + 5e-3)
+        assert now_s_per_byte[0, 2] == s_per_byte[0, 2]
+        assert now_latency_s[1, 0] == latency_s[1, 0]
+        current.begin_again()

@@ -1,0 +1,73 @@
+"""A rank that trains while a link of its own becomes slow: `reorder_rank.py OUT STEPS SLOW_AT A,B`."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import hocket.torch as hk
+import torch
+from hocket.artefacts.plan import Bucket, Plan, Synchroniser
+from hocket.launch.testbed import wiring
+from torch import nn
+
+SIDE = 512
+FAST, SLOW = "400mbit", "20mbit"
+
+
+def make_slow(other: int) -> None:
+    """What this host sends to another one, from now on; nothing else."""
+    for line in (
+        "qdisc replace dev eth0 root handle 1: htb default 1",
+        f"class add dev eth0 parent 1: classid 1:1 htb rate {FAST} quantum 60000",
+        f"class add dev eth0 parent 1: classid 1:2 htb rate {SLOW} quantum 60000",
+        f"filter add dev eth0 parent 1: protocol ip u32 match ip dst {wiring.address(other)} flowid 1:2",
+    ):
+        subprocess.run(["tc", *line.split()], check=True, capture_output=True)
+
+
+def main() -> None:
+    """One rank."""
+    out, steps, slow_at = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    slow = [int(each) for each in sys.argv[4].split(",")]
+    rank, world = int(os.environ["HOCKET_RANK"]), int(os.environ["HOCKET_WORLD"])
+    torch.set_num_threads(1)
+    torch.manual_seed(rank)
+    model = nn.Linear(SIDE, SIDE, bias=False)
+    bucket = Bucket(
+        gradients=("weight",),
+        elements=SIDE * SIDE,
+        dtype="f32",
+        priority=0,
+        synchroniser=Synchroniser(algorithm="ring"),
+    )
+    plan = Plan(
+        world=world,
+        order=tuple(range(world)),
+        buckets=(bucket,),
+        label="ring",
+        reason="",
+        predicted_step_s=0.0,
+    )
+    model, optimizer = hk.distribute(
+        model, torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9), plan=plan
+    )
+    inputs = torch.randn(8, SIDE)
+    began = []
+    for step in range(steps):
+        if step == slow_at and rank in slow:
+            make_slow(next(each for each in slow if each != rank))
+        agreed = hk.agreed(model)
+        if not began or began[-1][1] != agreed["order"]:
+            began.append((step, agreed["order"]))
+        optimizer.zero_grad()
+        model(inputs).square().mean().backward()
+        optimizer.step()
+    digest = hashlib.sha256(model.weight.detach().numpy().tobytes()).hexdigest()
+    (out / f"{rank}.json").write_text(json.dumps({"began": began, "digest": digest}))
+
+
+if __name__ == "__main__":
+    main()
