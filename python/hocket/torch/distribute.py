@@ -149,6 +149,7 @@ def _refuse_with_servers(plan: Plan | None, policy: Policy | None, settings: Set
         ("a plan", plan or settings.plan),
         ("a policy", policy or settings.policy),
         ("a profile of the script", settings.profile_out),
+        ("a change of rank order", settings.reorder_interval_s),
     ):
         if given is not None:
             raise UsageError(
