@@ -149,6 +149,8 @@ def command(
         )
     if output is not None and form is None:
         raise click.UsageError("-o is for what --format says; --json FILE writes all")
+    if plan_path is not None and skip_unreachable:
+        raise click.UsageError("--skip-unreachable is not for --program, whose plan needs all ranks")
     given = _given(
         matrix_path=matrix_path,
         bandwidth_path=bandwidth_path,
@@ -210,7 +212,7 @@ def _given(
     if cluster_path is not None:
         if listed:
             raise click.UsageError("--hosts is for --matrix and --topology; a cluster has its own hosts")
-        return matrix.of_cluster(files.read(cluster_path, Cluster))
+        return matrix.of_cluster(files.read(cluster_path, Cluster), skip_unreachable=skip)
     if topology_path is not None:
         found = topology.read(topology_path, names)
     elif matrix_path is not None:
