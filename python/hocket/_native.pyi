@@ -38,7 +38,7 @@ class Engine:
         job: str,
         secret: bytes,
         host: str,
-        bind: str,
+        bind: Sequence[str],
         threads: int = 1,
         trace: str | None = None,
         shape: tuple[str, Sequence[float], Sequence[Sequence[int]]] | None = None,
@@ -47,18 +47,26 @@ class Engine:
         tls: bool = False,
         heartbeat_timeout_s: float = 30.0,
     ) -> None:
-        """Bind a listening socket to address `bind` (an IP). `trace`: file to write the event records to, with the offset that
-        gives rank 0's clock. `shape`: emulated network as (file of sixteen zero bytes per link shared by all ranks, bit/s of each
-        link, links that a frame crosses by destination rank). `checksum`: frames between hosts carry a CRC32C; `tls`: connections
-        between hosts are encrypted; both alike on all ranks. `heartbeat_timeout_s`: a peer that is silent for so long while it is
-        waited for fails the job."""
+        """Listen on each of `bind` (IPs, one for each interface that connections are spread over).
+
+        `trace`: file to write the event records to, with the offset that gives rank 0's clock. `shape`: emulated network as (file
+        of sixteen zero bytes per link shared by all ranks, bit/s of each link, links that a frame crosses by destination rank).
+        `checksum`: frames between hosts carry a CRC32C; `tls`: connections between hosts are encrypted; both alike on all ranks.
+        `heartbeat_timeout_s`: a peer that is silent for so long while it is waited for fails the job."""
 
     @property
-    def address(self) -> str:
-        """`IP:PORT` that peers connect to."""
+    def addresses(self) -> list[str]:
+        """`IP:PORT` that peers connect to, one for each of `bind`."""
 
-    def connect(self, peers: Sequence[tuple[str, str]], timeout_s: float) -> None:
-        """Join the mesh: `(address, host)` of every rank, by rank. PeerError names the ranks that are missing."""
+    def connect(
+        self,
+        peers: Sequence[tuple[Sequence[str], str]],
+        timeout_s: float,
+        streams: Sequence[int] | None = None,
+    ) -> None:
+        """Join the mesh: `(addresses, host)` of every rank, by rank. PeerError names the ranks that are missing.
+
+        `streams`: connections per pair of interfaces to each rank, of which both ends say the same number; default 1."""
 
     def allocate(self, size_bytes: int) -> Memory: ...
     def load(

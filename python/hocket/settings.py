@@ -21,6 +21,13 @@ def flag(text: str) -> bool:
     return text == "1"
 
 
+def count(text: str) -> int:
+    """A whole number from 1."""
+    if int(text) < 1:
+        raise ValueError
+    return int(text)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """What a rank reads from its environment. `hocket settings` prints this table."""
@@ -46,11 +53,32 @@ class Settings:
         "HOCKET_SECRET", None, str, "The job's secret, hexadecimal; made by the launcher."
     )
     interface: str | None = _variable(
-        "HOCKET_INTERFACE", None, str, "Interface or address that the wire binds to."
+        "HOCKET_INTERFACE",
+        None,
+        str,
+        "Interfaces, addresses or subnets of the wire, by commas; all: those whose networks all hosts share.",
+    )
+    streams: int | None = _variable(
+        "HOCKET_STREAMS",
+        None,
+        count,
+        "TCP connections per pair of ranks and interfaces; else as measured, or 1.",
     )
     plan: str | None = _variable("HOCKET_PLAN", None, str, "Plan file to run; else a default plan is made.")
     policy: str | None = _variable(
         "HOCKET_POLICY", None, str, "Policy to run: a ready-made one's name, or FILE.py[:CLASS]."
+    )
+    servers: int = _variable(
+        "HOCKET_SERVERS",
+        0,
+        int,
+        "How many of the ranks, the last ones, are parameter servers; 0: all-reduce.",
+    )
+    staleness: str = _variable(
+        "HOCKET_STALENESS",
+        "0",
+        str,
+        "Iterations that workers of parameter servers may be apart: 0 for synchronous, K, or `any`.",
     )
     timer_interval_s: float | None = _variable(
         "HOCKET_TIMER_INTERVAL_S", None, float, "Seconds between calls of a policy's `on_timer`."

@@ -78,10 +78,12 @@ def exchange(flip_at=None, *, reset_at=None, mute_at=None, **options):
     """What each of two ranks got of an all-reduce over a cable: an error, or the sums; and all bytes that crossed it."""
     job = uuid.uuid4().hex
     made = [
-        _native.Engine(rank=rank, world=2, job=job, secret=b"s", host=f"h{rank}", bind="127.0.0.1", **options)
+        _native.Engine(
+            rank=rank, world=2, job=job, secret=b"s", host=f"h{rank}", bind=["127.0.0.1"], **options
+        )
         for rank in range(2)
     ]
-    cable = Cable(made[0].address, flip_at, reset_at, mute_at)
+    cable = Cable(made[0].addresses[0], flip_at, reset_at, mute_at)
     program = all_reduce_program(
         world=2,
         elements=ELEMENTS,
@@ -96,7 +98,7 @@ def exchange(flip_at=None, *, reset_at=None, mute_at=None, **options):
         engine = made[rank]
         try:
             # Rank 1 calls rank 0, through the cable.
-            engine.connect([(cable.address, "h0"), (made[1].address, "h1")], TIMEOUT_S)
+            engine.connect([([cable.address], "h0"), (made[1].addresses, "h1")], TIMEOUT_S)
             memory = engine.allocate(4 * ELEMENTS)
             values = np.frombuffer(memory, np.float32)
             values[:] = rank + 1

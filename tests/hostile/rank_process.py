@@ -30,10 +30,11 @@ def main() -> None:
         int(sys.argv[5]),
     )
     engine = _native.Engine(
-        rank=rank, world=len(hosts), job=job, secret=secret.encode(), host=hosts[rank], bind="127.0.0.1"
+        rank=rank, world=len(hosts), job=job, secret=secret.encode(), host=hosts[rank], bind=["127.0.0.1"]
     )
-    say(engine.address)
-    engine.connect(list(zip(sys.stdin.readline().split(), hosts, strict=True)), CONNECT_S)
+    say(engine.addresses[0])
+    peers = zip(sys.stdin.readline().split(), hosts, strict=True)
+    engine.connect([([address], host) for address, host in peers], CONNECT_S)
     program = all_reduce_program(
         world=len(hosts),
         elements=5000,

@@ -41,11 +41,17 @@ def test_checksums_on_one_side_only_are_refused(own):
     job = uuid.uuid4().hex
     made = [
         _native.Engine(
-            rank=rank, world=2, job=job, secret=b"s", host=f"h{rank}", bind="127.0.0.1", checksum=rank == own
+            rank=rank,
+            world=2,
+            job=job,
+            secret=b"s",
+            host=f"h{rank}",
+            bind=["127.0.0.1"],
+            checksum=rank == own,
         )
         for rank in range(2)
     ]
-    peers = [(engine.address, f"h{rank}") for rank, engine in enumerate(made)]
+    peers = [(engine.addresses, f"h{rank}") for rank, engine in enumerate(made)]
     program = all_reduce_program(
         world=2, elements=8, dtype="f32", op="sum", scale=1.0, synchroniser=Synchroniser(algorithm="ring")
     )

@@ -24,11 +24,11 @@ from hocket.settings import Settings
 
 rank, job, hosts = int(sys.argv[1]), sys.argv[2], sys.argv[3].split(",")
 engine = _native.Engine(
-    rank=rank, world=len(hosts), job=job, secret=b"s", host=hosts[rank], bind="127.0.0.1",
+    rank=rank, world=len(hosts), job=job, secret=b"s", host=hosts[rank], bind=["127.0.0.1"],
     heartbeat_timeout_s=Settings.from_environment().heartbeat_timeout_s,
 )
-print(engine.address, flush=True)
-engine.connect(list(zip(sys.stdin.readline().split(), hosts)), {TIMEOUT_S})
+print(engine.addresses[0], flush=True)
+engine.connect([([address], host) for address, host in zip(sys.stdin.readline().split(), hosts)], {TIMEOUT_S})
 algorithm = "ring" if len(set(hosts)) > 1 else "in_place"
 program = all_reduce_program(
     world=len(hosts), elements=5000, dtype="f32", op="sum", scale=1.0, synchroniser=Synchroniser(algorithm=algorithm)

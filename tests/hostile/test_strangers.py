@@ -24,11 +24,11 @@ def engines(secrets=(b"s", b"s"), timeout_s=TIMEOUT_S, **options):
     job = uuid.uuid4().hex
     made = [
         _native.Engine(
-            rank=rank, world=2, job=job, secret=secret, host=f"h{rank}", bind="127.0.0.1", **options
+            rank=rank, world=2, job=job, secret=secret, host=f"h{rank}", bind=["127.0.0.1"], **options
         )
         for rank, secret in enumerate(secrets)
     ]
-    peers = [(engine.address, f"h{rank}") for rank, engine in enumerate(made)]
+    peers = [(engine.addresses, f"h{rank}") for rank, engine in enumerate(made)]
     errors = on_each(made, lambda engine, _: engine.connect(peers, timeout_s))
     return made, errors
 
@@ -59,7 +59,7 @@ def test_garbage_at_the_door_does_not_disturb(garbage, capfd):
     program = all_reduce_program(
         world=2, elements=100, dtype="f32", op="sum", scale=1.0, synchroniser=Synchroniser(algorithm="ring")
     )
-    host, _, port = made[0].address.rpartition(":")
+    host, _, port = made[0].addresses[0].rpartition(":")
 
     def train(engine, rank):
         memory = engine.allocate(400)
@@ -150,7 +150,8 @@ def test_a_job_goes_on_while_strangers_hammer_at_its_door(tls, capfd):
     )
     stop, calls = threading.Event(), []
     strangers = [
-        threading.Thread(target=hammer, args=(engine.address, recorded[:400], stop, calls)) for engine in made
+        threading.Thread(target=hammer, args=(engine.addresses[0], recorded[:400], stop, calls))
+        for engine in made
     ]
     for stranger in strangers:
         stranger.start()

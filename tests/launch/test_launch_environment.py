@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hocket.errors import RendezvousError, UsageError
-from hocket.launch import address, hosts, slurm
+from hocket.launch import address, hosts, interfaces, slurm
 from hocket.launch.environment import PORT_COUNT, PORT_FIRST, identify
 
 HOCKET = {
@@ -260,9 +260,20 @@ def test_addresses_survive_their_text_form(host, port):
     assert address.split(address.join(host, port)) == (host, port)
 
 
-def test_interfaces_are_found_by_name():
-    """HOCKET_INTERFACE=lo would not work, or a mistyped name would not be told."""
-    assert address.of_interface("lo") == "127.0.0.1"
-    assert address.of_interface("10.9.8.7") == "10.9.8.7"
+def test_interfaces_are_found_by_what_the_user_says():
+    """HOCKET_INTERFACE=lo, a subnet or a list would not work, or a mistyped name would not be told."""
+    assert interfaces.chosen("lo") == ("127.0.0.1",)
+    assert interfaces.chosen("10.9.8.7, lo") == ("10.9.8.7", "127.0.0.1")
+    assert interfaces.chosen("127.0.0.0/8") == ("127.0.0.1",)
     with pytest.raises(UsageError, match=r"`nope9` .*\nhint: there are .*lo"):
-        address.of_interface("nope9")
+        interfaces.chosen("nope9")
+    with pytest.raises(UsageError, match="no subnet"):
+        interfaces.chosen("10.0.0.1/8")
+
+
+def test_all_interfaces_are_those_of_networks_that_all_share():
+    """A container's bridge, which every host has with the same address, or one host's own network would be used."""
+    a = ("127.0.0.1/8", "10.0.2.1/24", "172.17.0.1/16", "10.0.1.1/24", "192.168.0.1/24")
+    b = ("127.0.0.1/8", "172.17.0.1/16", "10.0.1.2/24", "10.0.2.2/24", "fd00::1/64")
+    assert interfaces.common(a, [a, b]) == ("10.0.1.1", "10.0.2.1")
+    assert interfaces.common(b, [a, b]) == ("10.0.1.2", "10.0.2.2")

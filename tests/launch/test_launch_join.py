@@ -201,7 +201,9 @@ def test_torchrun_without_a_way_to_publish_says_what_to_do():
 
 
 def member(place, address, name="h"):
-    return Member(host=name, place=place, clock="c", process=1, version="1", address=address, session="s")
+    return Member(
+        host=name, place=place, clock="c", process=1, version="1", address=address, networks=(), session="s"
+    )
 
 
 def test_the_wire_binds_where_others_reach_it(monkeypatch):

@@ -88,11 +88,11 @@ class Job:
         name = uuid.uuid4().hex
         self.engines = [
             _native.Engine(
-                rank=rank, world=len(hosts), job=name, secret=b"secret", host=host, bind="127.0.0.1"
+                rank=rank, world=len(hosts), job=name, secret=b"secret", host=host, bind=["127.0.0.1"]
             )
             for rank, host in enumerate(hosts)
         ]
-        peers = [(engine.address, host) for engine, host in zip(self.engines, hosts, strict=True)]
+        peers = [(engine.addresses, host) for engine, host in zip(self.engines, hosts, strict=True)]
         self._each(lambda engine, _: engine.connect(peers, TIMEOUT_S))
 
     def run(self, program, buffers):

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import socket
 import sys
 from dataclasses import dataclass
@@ -33,7 +34,7 @@ def run(
         free.bind(("127.0.0.1", 0))
         environment = {
             "GLOO_PORT": str(free.getsockname()[1]),
-            "PYTHONPATH": f"{HERE}:{HERE.parent / 'policies'}",
+            "PYTHONPATH": os.pathsep.join(map(str, [HERE, HERE.parent / "policies", *sys.path])),
             "OMP_NUM_THREADS": "1",
         }
     out = io.BytesIO()
@@ -47,7 +48,6 @@ def run(
 def main() -> None:
     """One rank."""
     import importlib
-    import os
 
     import torch
 

@@ -11,20 +11,39 @@ use hocket_protocol::messages;
 use hocket_wire::shm::mailbox::Post;
 use hocket_wire::tcp::{Landing, Sink};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+
+/// What is kept of one connection between arrivals.
+pub struct Incoming {
+    lane: usize,
+    /// The program of the payload under way.
+    landing: Option<Arc<Loaded>>,
+    /// The peer said goodbye over it.
+    left: bool,
+}
+
+impl Incoming {
+    /// Nothing came yet over that connection to a peer.
+    pub fn new(lane: usize) -> Self {
+        Self { lane, landing: None, left: false }
+    }
+
+    /// Whether the peer may end the connection.
+    pub fn has_left(&self) -> bool {
+        self.left
+    }
+}
 
 /// The receiving side of one peer.
 pub struct Arrival<'a> {
     core: &'a Core,
     peer: &'a Peer,
-    /// The program of the payload under way.
-    landing: &'a mut Option<Arc<Loaded>>,
+    incoming: &'a mut Incoming,
 }
 
 impl<'a> Arrival<'a> {
-    /// Of `peer`; `landing` is kept between calls.
-    pub fn new(core: &'a Core, peer: &'a Peer, landing: &'a mut Option<Arc<Loaded>>) -> Self {
-        Self { core, peer, landing }
+    /// Of `peer`.
+    pub fn new(core: &'a Core, peer: &'a Peer, incoming: &'a mut Incoming) -> Self {
+        Self { core, peer, incoming }
     }
 
     /// A post in the mailbox.
@@ -133,7 +152,7 @@ impl Sink for Arrival<'_> {
         }
         let (loaded, landing) =
             self.core.landing(self.peer.rank, program, instance, op, offset_bytes, payload_bytes)?;
-        *self.landing = Some(loaded);
+        self.incoming.landing = Some(loaded);
         Ok(landing)
     }
 
@@ -141,7 +160,7 @@ impl Sink for Arrival<'_> {
         if data.program == NO_PROGRAM {
             return self.core.message_landed(data.instance, data.payload_bytes);
         }
-        let loaded = self.landing.take().expect("a payload ends after it began");
+        let loaded = self.incoming.landing.take().expect("a payload ends after it began");
         let received = loaded.land(data.op, u64::from(data.payload_bytes));
         let Action::Receive(receive) = &loaded.instructions[data.op as usize].action else {
             unreachable!("payloads land at receives");
@@ -176,7 +195,9 @@ impl Sink for Arrival<'_> {
     }
 
     fn left(&mut self) {
-        self.peer.left.store(true, Ordering::Release);
+        if std::mem::replace(&mut self.incoming.left, true) || !self.peer.leave_lane() {
+            return;
+        }
         let programs = self.core.programs.read().unwrap_or_else(std::sync::PoisonError::into_inner);
         let waiting = programs.iter().find(|loaded| {
             !loaded.is_complete() && loaded.unfinished().iter().any(|&(rank, _)| rank == self.peer.rank)
@@ -191,7 +212,8 @@ impl Sink for Arrival<'_> {
         }
         lock(&self.peer.outgoing).drop_messages();
     }
+
     fn asked(&mut self) {
-        lock(&self.peer.outgoing).answer();
+        lock(&self.peer.outgoing).answer(self.incoming.lane);
     }
 }

@@ -413,22 +413,20 @@ impl Core {
                 receive.peer
             ));
         }
-        let Some(received) = loaded.received(op, instance) else {
+        if !loaded.is_posted(op, instance) {
             return Err(format!(
                 "data for op {op} of program {program} launch {instance}, which is not posted"
             ));
-        };
+        }
         let end = offset_bytes.saturating_add(u64::from(payload_bytes));
         let (wire, own) = (receive.wire.bytes(), receive.dtype.bytes());
-        if offset_bytes != received
-            || end > receive.wire_bytes() as u64
-            || !offset_bytes.is_multiple_of(wire as u64)
-        {
-            return Err(format!(
-                "bytes {offset_bytes}..{end} of a message of {}, after {received}",
-                receive.wire_bytes()
-            ));
+        let refused = |why: &dyn std::fmt::Display| {
+            format!("bytes {offset_bytes}..{end} of a message of {}, {why}", receive.wire_bytes())
+        };
+        if end > receive.wire_bytes() as u64 || !offset_bytes.is_multiple_of(wire as u64) {
+            return Err(refused(&"which do not fit it"));
         }
+        loaded.claim(op, offset_bytes, end).map_err(|why| refused(&why))?;
         let (at, len) = (offset_bytes as usize / wire * own, payload_bytes as usize / wire * own);
         let landing = match receive.landing.land {
             // Converting receives of equal types cost nothing extra as plain stores.

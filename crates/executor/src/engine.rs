@@ -29,6 +29,8 @@ use std::time::{Duration, Instant};
 
 /// Longest sleep between looks at whether a wait was interrupted.
 const WAKE: Duration = Duration::from_millis(100);
+/// Connections per pair of interfaces: more only cost memory and turns.
+const STREAMS_MAX: usize = 64;
 /// Ranks of one host that mailboxes are laid out for.
 const LOCAL_WORLD_MAX: usize = 64;
 
@@ -43,8 +45,8 @@ pub struct Options {
     pub job: String,
     /// Known to the job's ranks alone.
     pub secret: Vec<u8>,
-    /// Address to listen on.
-    pub bind: IpAddr,
+    /// Addresses to listen on: one, or one for each interface that connections are spread over.
+    pub bind: Vec<IpAddr>,
     /// Native threads: one for I/O, the rest for computing.
     pub threads: usize,
     /// File to write the event records to.
@@ -67,7 +69,7 @@ pub struct Engine {
     arena: Arc<Arena>,
     identity: Identity,
     world: usize,
-    address: std::net::SocketAddr,
+    addresses: Vec<std::net::SocketAddr>,
     shaper: Option<Arc<Shaper>>,
     checksum: bool,
     silence_max: Duration,
@@ -97,7 +99,7 @@ impl Engine {
         let tls = options.tls.then(Credentials::new).transpose();
         let tls = tls.map_err(|cause| Error::System(format!("cannot set up TLS: {cause}")))?.map(Arc::new);
         let identity = Identity { rank: options.rank, job: options.job, secret: options.secret, tls };
-        let door = Door::open(options.bind, identity.clone()).map_err(Error::from)?;
+        let door = Door::open(&options.bind, identity.clone()).map_err(Error::from)?;
         let sleeping = Sleeping::new(arena.mapping());
         let core = Core::new(options.rank, options.threads - 1, sleeping, waker, recorder);
         Ok(Self {
@@ -105,7 +107,7 @@ impl Engine {
             arena,
             identity,
             world: options.world,
-            address: door.address(),
+            addresses: door.addresses().to_vec(),
             shaper: options.shape.map(Shaper::open).transpose()?.map(Arc::new),
             checksum: options.checksum,
             silence_max: options.silence_max,
@@ -129,14 +131,20 @@ impl Engine {
     }
 
     /// Where peers connect to.
-    pub fn address(&self) -> std::net::SocketAddr {
-        self.address
+    pub fn addresses(&self) -> &[std::net::SocketAddr] {
+        &self.addresses
     }
 
     /// Joins the mesh of all ranks and starts the threads.
     pub fn connect(&self, peers: &[Address], timeout: Duration) -> Result<(), Error> {
         if peers.len() != self.world {
             return Err(Error::Usage(format!("{} addresses for a world of {}", peers.len(), self.world)));
+        }
+        if let Some(peer) = peers.iter().find(|peer| peer.tcp.is_empty() || peer.streams > STREAMS_MAX) {
+            let (doors, streams) = (peer.tcp.len(), peer.streams);
+            let what =
+                format!("host {}: {doors} addresses, {streams} streams (1 to {STREAMS_MAX})", peer.host);
+            return Err(Error::Usage(what));
         }
         let own = self.identity.rank;
         let host = &peers[own.index()].host;
@@ -153,18 +161,19 @@ impl Engine {
         for (at, link) in links.into_iter().enumerate() {
             known.push(match link {
                 None => None,
-                Some(Link { rank, stream, neighbour }) => {
-                    let inbox = neighbour.is_some().then(|| Inbox::new(self.arena.mapping(), local(at)));
-                    poller.add(&stream, connections.len() as u32)?;
-                    let pace = self
-                        .shaper
-                        .as_ref()
-                        .map(|shaper| Pace { shaper: Arc::clone(shaper), destination: at });
+                Some(Link { rank, streams, neighbour }) => {
+                    let mut inbox = neighbour.is_some().then(|| Inbox::new(self.arena.mapping(), local(at)));
                     let checksums = self.checksum && neighbour.is_none();
-                    let peer =
-                        Peer::new(rank, peers[at].host.clone(), neighbour, local(own.index()), checksums);
-                    let connection = Connection::new(&peer, &name, stream, checksums, self.silence_max);
-                    connections.push(connection.with_inbox(inbox).with_pace(pace));
+                    let (host, position) = (peers[at].host.clone(), local(own.index()));
+                    let peer = Peer::new(rank, host, neighbour, position, checksums, streams.len());
+                    for (lane, stream) in streams.into_iter().enumerate() {
+                        poller.add(&stream, connections.len() as u32)?;
+                        let shaper = self.shaper.as_ref().map(Arc::clone);
+                        let pace = shaper.map(|shaper| Pace { shaper, destination: at });
+                        let silence_max = self.silence_max;
+                        let connection = Connection::new(&peer, lane, &name, stream, checksums, silence_max);
+                        connections.push(connection.with_inbox(inbox.take()).with_pace(pace));
+                    }
                     Some(peer)
                 }
             });
@@ -286,7 +295,7 @@ impl Engine {
         if let Some(gone) = peers.find(|peer| peer.has_left()) {
             return Err(Error::Peer(format!("{} left the job; `{}` needs it", gone.name(), loaded.label)));
         }
-        if !loaded.claim(now_ns()) {
+        if !loaded.launch(now_ns()) {
             return Err(Error::Usage(format!("`{}` is launched while its last launch runs", loaded.label)));
         }
         lock(&self.core.launches).push_back(program);

@@ -6,7 +6,7 @@
 //! $ cargo test --release -p hocket-executor hostile -- --ignored --nocapture
 //! ```
 
-use crate::arrival::Arrival;
+use crate::arrival::{Arrival, Incoming};
 use crate::compile::compile;
 use crate::core::Core;
 use crate::loaded::Loaded;
@@ -21,7 +21,6 @@ use hocket_wire::shm::mailbox::{Sleeping, reserved_bytes};
 use hocket_wire::tcp::{Receiver, Stream};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Of the open messages.
@@ -68,7 +67,7 @@ impl World {
     fn new() -> Self {
         let arena = Arena::new(reserved_bytes(1)).unwrap();
         let core = Core::new(Rank(0), 0, Sleeping::new(arena.mapping()), Waker::new().unwrap(), None);
-        let peer = |rank| Some(Peer::new(Rank(rank), "h".into(), None, 0, false));
+        let peer = |rank| Some(Peer::new(Rank(rank), "h".into(), None, 0, false, 2));
         assert!(core.peers.set(vec![None, peer(1), peer(2)]).is_ok());
         let mut memory = Vec::new();
         for _ in 0..2 {
@@ -79,7 +78,7 @@ impl World {
             memory.push(allocation);
         }
         let running = core.program(0).unwrap();
-        assert!(running.claim(0));
+        assert!(running.launch(0));
         core.start(&running);
         let region = arena.allocate(400).unwrap();
         for from in [Some(Rank(1)), None, Some(Rank(2))] {
@@ -178,13 +177,13 @@ fn attack(frames: u64, seed: u64, progress: impl Fn(u64)) -> u64 {
     let mut world = World::new();
     let mut grown_from = None;
     let checksums = |at: u64| at.is_multiple_of(3);
-    let (mut receiver, mut landing) = (Receiver::new(false), None);
+    let (mut receiver, mut incoming) = (Receiver::new(false), Incoming::new(0));
     for at in 0..frames {
         frame(&mut random, &mut bytes);
         theirs.write_all(&bytes).unwrap();
         let peer = world.core.peer(Rank(1));
         let outcome = {
-            let mut arrival = Arrival::new(&world.core, peer, &mut landing);
+            let mut arrival = Arrival::new(&world.core, peer, &mut incoming);
             receiver.receive(&mut stream, &mut arrival, 1 << 20)
         };
         if let Ok(more) = outcome {
@@ -192,7 +191,7 @@ fn attack(frames: u64, seed: u64, progress: impl Fn(u64)) -> u64 {
         } else {
             refused += 1;
             while rest.read(&mut drained).is_ok_and(|have| have > 0) {}
-            (receiver, landing) = (Receiver::new(checksums(at)), None::<Arc<Loaded>>);
+            (receiver, incoming) = (Receiver::new(checksums(at)), Incoming::new(0));
         }
         if (at + 1).is_multiple_of(FRAMES_OF_A_WORLD) {
             let idle = world.idle.region().as_bytes();
@@ -200,7 +199,7 @@ fn attack(frames: u64, seed: u64, progress: impl Fn(u64)) -> u64 {
                 idle.iter().all(|&byte| byte == UNTOUCHED),
                 "before frame {at} of seed {seed}: landed unasked"
             );
-            (receiver, landing) = (Receiver::new(checksums(at)), None);
+            (receiver, incoming) = (Receiver::new(checksums(at)), Incoming::new(0));
             while rest.read(&mut drained).is_ok_and(|have| have > 0) {}
             world = World::new();
             let grown = resident_bytes();

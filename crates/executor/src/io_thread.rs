@@ -4,9 +4,8 @@
 //! low-priority bucket delays an urgent one by one turn. It sleeps in one epoll call, woken by sockets, by threads of
 //! this rank and by neighbours alike.
 
-use crate::arrival::Arrival;
+use crate::arrival::{Arrival, Incoming};
 use crate::core::{Core, lock};
-use crate::loaded::Loaded;
 use crate::messages::NO_PROGRAM;
 use crate::peer::Peer;
 use hocket_ids::Rank;
@@ -20,7 +19,7 @@ use hocket_wire::shm::mailbox::Inbox;
 use hocket_wire::tcp::{LinkError, Outcome, Pace, Receiver, Sent, Stream, Transmitter};
 use std::io;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
+use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 /// Bytes moved per peer and direction in a turn: a few frames.
@@ -48,12 +47,14 @@ enum Phase {
 /// One connection, as the I/O thread sees it.
 pub struct Connection {
     rank: Rank,
+    /// Which of those to the same rank.
+    lane: usize,
     /// Both ends, for messages, in the direction of what we receive.
     link: String,
     stream: Stream,
     receiver: Receiver,
     transmitter: Transmitter,
-    landing: Option<Arc<Loaded>>,
+    incoming: Incoming,
     inbox: Option<Inbox>,
     readable: bool,
     writable: bool,
@@ -68,14 +69,23 @@ pub struct Connection {
 impl Connection {
     /// To a rank, from the rank named `own`; `checksums`: every frame must carry one; `silence_max`: how long it may be
     /// silent while it is waited for.
-    pub fn new(peer: &Peer, own: &str, stream: Stream, checksums: bool, silence_max: Duration) -> Self {
+    pub fn new(
+        peer: &Peer,
+        lane: usize,
+        own: &str,
+        stream: Stream,
+        checksums: bool,
+        silence_max: Duration,
+    ) -> Self {
+        let way = stream.ends().map_or_else(String::new, |ends| format!(", {ends}"));
         Self {
             rank: peer.rank,
-            link: format!("{} → {own}", peer.name()),
+            lane,
+            link: format!("{} → {own}{way}", peer.name()),
             stream,
             receiver: Receiver::new(checksums),
-            transmitter: Transmitter::default(),
-            landing: None,
+            transmitter: Transmitter::new(lane, None),
+            incoming: Incoming::new(lane),
             inbox: None,
             readable: true,
             writable: true,
@@ -94,7 +104,7 @@ impl Connection {
 
     /// Over an emulated network.
     pub fn with_pace(mut self, pace: Option<Pace>) -> Self {
-        self.transmitter = Transmitter::new(pace);
+        self.transmitter = Transmitter::new(self.lane, pace);
         self
     }
 
@@ -103,7 +113,7 @@ impl Connection {
             return false;
         }
         let peer = core.peer(self.rank);
-        let mut arrival = Arrival::new(core, peer, &mut self.landing);
+        let mut arrival = Arrival::new(core, peer, &mut self.incoming);
         match self.receiver.receive(&mut self.stream, &mut arrival, TURN_BYTES) {
             Ok(more) => self.readable = more,
             Err(error) => {
@@ -162,7 +172,7 @@ impl Connection {
         loop {
             let result = match inbox.take() {
                 Ok(None) => return busy,
-                Ok(Some(post)) => Arrival::new(core, peer, &mut self.landing).post(post),
+                Ok(Some(post)) => Arrival::new(core, peer, &mut self.incoming).post(post),
                 Err(_) => Err("wrote something into its mailbox that is no post".into()),
             };
             busy = true;
@@ -185,7 +195,7 @@ impl Connection {
         };
         let peer = core.peer(self.rank);
         // Once we leave ourselves, a peer that leaves without a word to us owes none.
-        if !peer.has_left() && !core.closing.load(Ordering::Acquire) {
+        if !self.incoming.has_left() && !core.closing.load(Ordering::Acquire) {
             core.fail(&match error {
                 LinkError::Damaged { frame, damage } => self.damaged(core, frame, *damage),
                 _ => format!("{} {error}", peer.name()),
@@ -203,17 +213,18 @@ impl Connection {
             self.heard_bytes = received_bytes;
             self.liveness.handle_arrival(now);
         }
-        if peer.look.swap(false, Ordering::Relaxed) {
+        // The lanes of a peer cross the same network: the first stands for them.
+        if self.lane == 0 && peer.look.swap(false, Ordering::Relaxed) {
             self.look(peer);
         }
-        let open = !self.has_ended() && !peer.has_left() && core.failure().is_none();
+        let open = !self.has_ended() && !self.incoming.has_left() && core.failure().is_none();
         let mut awaited = None;
         let action = self.liveness.poll(now, || {
             awaited = open.then(|| awaited_of(core, peer.rank)).flatten();
             awaited.is_some()
         });
         match (action, awaited) {
-            (Action::Ask, _) => lock(&peer.outgoing).control(Frame::Ask, &[]),
+            (Action::Ask, _) => lock(&peer.outgoing).control_on(self.lane, Frame::Ask, &[]),
             (Action::GiveUp { silence }, Some(what)) => core.fail(&format!(
                 "{} has been silent for {:.1} s while {what}: its process is stopped, its host hangs or the network to it \
                  is down (HOCKET_HEARTBEAT_TIMEOUT_S says how long to bear that)",
@@ -374,7 +385,7 @@ impl Connection {
 
     /// Nothing waits to be sent.
     fn has_sent(&self, core: &Core) -> bool {
-        lock(&core.peer(self.rank).outgoing).is_empty()
+        lock(&core.peer(self.rank).outgoing).is_empty(self.lane)
     }
 
     /// Nothing comes any more, and nothing is left to say.
@@ -391,7 +402,7 @@ impl Connection {
 /// Says goodbye, flushes, and waits a moment for the others to end their side.
 fn leave(core: &Core, poller: &Poller, connections: &mut [Connection]) {
     for connection in connections.iter_mut().filter(|c| !c.has_ended()) {
-        lock(&core.peer(connection.rank).outgoing).control(Frame::Bye, &[]);
+        lock(&core.peer(connection.rank).outgoing).control_on(connection.lane, Frame::Bye, &[]);
     }
     let deadline = Instant::now() + LINGER;
     let mut shut = vec![false; connections.len()];

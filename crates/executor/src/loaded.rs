@@ -3,11 +3,14 @@
 //! One instance of a program runs at a time; `flow` counts its dependencies, `gate` joins the two sides of its messages.
 
 use crate::compile::{Action, Instruction};
+use crate::core::lock;
 use crate::flow::Flow;
 use crate::gate::{ANNOUNCED, Gate, RELEASED};
 use crate::meeting::Meeting;
 use hocket_ids::Rank;
+use hocket_protocol::extents::{ExtentError, Extents};
 use hocket_wire::memory::{Allocation, Region};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// State of one instruction.
@@ -22,6 +25,8 @@ pub struct State {
     posted: AtomicU32,
     /// Bytes received of it.
     received: AtomicU64,
+    /// Bytes that came or are coming.
+    claimed: Mutex<Extents>,
     /// When the dependencies were met.
     ready_ns: AtomicU64,
     /// When it started.
@@ -126,7 +131,7 @@ impl Loaded {
     }
 
     /// Claims the next launch; `false` while the one before runs.
-    pub fn claim(&self, now_ns: u64) -> bool {
+    pub fn launch(&self, now_ns: u64) -> bool {
         let claimed = self.flow.claim();
         if claimed {
             self.launched_ns.store(now_ns, Ordering::Relaxed);
@@ -195,14 +200,18 @@ impl Loaded {
     pub fn post(&self, op: u32, instance: u32) {
         let state = &self.states[op as usize];
         state.received.store(0, Ordering::Relaxed);
+        lock(&state.claimed).clear();
         state.posted.store(instance + 1, Ordering::Release);
     }
 
-    /// Whether `op` is posted for `instance`, and the bytes received so far.
-    pub fn received(&self, op: u32, instance: u32) -> Option<u64> {
-        let state = &self.states[op as usize];
-        let posted = instance.checked_add(1) == Some(state.posted.load(Ordering::Acquire));
-        posted.then(|| state.received.load(Ordering::Relaxed))
+    /// Whether `op` is posted for `instance`.
+    pub fn is_posted(&self, op: u32, instance: u32) -> bool {
+        instance.checked_add(1) == Some(self.states[op as usize].posted.load(Ordering::Acquire))
+    }
+
+    /// Bytes `start..end` of the posted receive `op` are coming: none of them may come again.
+    pub fn claim(&self, op: u32, start: u64, end: u64) -> Result<(), ExtentError> {
+        lock(&self.states[op as usize].claimed).claim(start, end)
     }
 
     /// All of receive `op` is there: nothing more may land.

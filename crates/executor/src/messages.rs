@@ -6,6 +6,7 @@
 use crate::core::{Core, lock};
 use hocket_ids::Rank;
 use hocket_kernels::DType;
+use hocket_protocol::extents::Extents;
 use hocket_protocol::frame::Frame;
 use hocket_protocol::messages::{Messages, Offer, Wanted};
 use hocket_wire::memory::Region;
@@ -34,8 +35,10 @@ struct Open {
     peer: Option<Rank>,
     sends: bool,
     region: Region,
-    /// Bytes that have come over a connection.
+    /// Bytes that have come over connections.
     received: u64,
+    /// Bytes that came or are coming.
+    claimed: Extents,
     notice: bool,
     done: bool,
 }
@@ -44,7 +47,10 @@ impl Table {
     fn open(&mut self, peer: Option<Rank>, sends: bool, region: Region, notice: bool) -> u32 {
         let number = self.next;
         self.next = self.next.wrapping_add(1);
-        self.open.insert(number, Open { peer, sends, region, received: 0, notice, done: false });
+        self.open.insert(
+            number,
+            Open { peer, sends, region, received: 0, claimed: Extents::default(), notice, done: false },
+        );
         number
     }
 
@@ -197,10 +203,12 @@ impl Core {
         let mut table = lock(&self.messages);
         let open = table.of(from, receive, false)?;
         let end = offset_bytes.saturating_add(u64::from(payload_bytes));
-        if offset_bytes != open.received || end > open.region.len() as u64 {
-            let (received, len) = (open.received, open.region.len());
-            return Err(format!("bytes {offset_bytes}..{end} of a message of {len}, after {received}"));
+        let len = open.region.len();
+        if end > len as u64 {
+            return Err(format!("bytes {offset_bytes}..{end} of a message of {len}"));
         }
+        let claimed = open.claimed.claim(offset_bytes, end);
+        claimed.map_err(|why| format!("bytes {offset_bytes}..{end} of a message of {len}, {why}"))?;
         let region = open.region.sub(offset_bytes as usize, payload_bytes as usize);
         Ok(Landing { region, land: Land::Store })
     }

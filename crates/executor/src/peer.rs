@@ -8,7 +8,7 @@ use hocket_wire::shm::mailbox::{Outbox, Post, Sleeping};
 use hocket_wire::tcp::{Info, Outgoing};
 use std::collections::VecDeque;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Another rank, as all threads see it.
@@ -17,18 +17,18 @@ pub struct Peer {
     pub rank: Rank,
     /// Its host, for messages.
     pub host: String,
-    /// For its connection; the I/O thread sends it.
+    /// For its connections; the I/O thread sends it.
     pub outgoing: Mutex<Outgoing>,
+    /// Connections to it over which it has not said goodbye.
+    lanes_open: AtomicUsize,
     /// Present on the same host.
     pub shared: Option<Shared>,
-    /// Payload bytes sent over its connection.
+    /// Payload bytes sent over its connections.
     pub sent_bytes: AtomicU64,
     /// Somebody wants to know how its connection does: the I/O thread looks.
     pub look: AtomicBool,
     /// What it saw when it last looked.
     pub seen: Mutex<Option<Info>>,
-    /// It said goodbye.
-    pub left: AtomicBool,
 }
 
 /// A neighbour's memory and mailbox.
@@ -47,13 +47,14 @@ struct Posts {
 }
 
 impl Peer {
-    /// `local` is our own position among the ranks of the host; `checksums`: frames to it carry them.
+    /// `local` is our own position among the ranks of the host; `checksums`: frames to it carry them; `lanes`: connections.
     pub fn new(
         rank: Rank,
         host: String,
         neighbour: Option<Neighbour>,
         local: usize,
         checksums: bool,
+        lanes: usize,
     ) -> Self {
         let shared = neighbour.map(|neighbour| Shared {
             posts: Mutex::new(Posts {
@@ -67,12 +68,12 @@ impl Peer {
         Self {
             rank,
             host,
-            outgoing: Mutex::new(Outgoing::new(checksums)),
+            outgoing: Mutex::new(Outgoing::new(checksums, lanes)),
+            lanes_open: AtomicUsize::new(lanes),
             shared,
             sent_bytes: AtomicU64::new(0),
             look: AtomicBool::new(false),
             seen: Mutex::new(None),
-            left: AtomicBool::new(false),
         }
     }
 
@@ -81,9 +82,14 @@ impl Peer {
         format!("rank {} (host {})", self.rank, self.host)
     }
 
+    /// It said goodbye over one of its connections, once each; whether that was the last.
+    pub fn leave_lane(&self) -> bool {
+        self.lanes_open.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
     /// Whether it said goodbye.
     pub fn has_left(&self) -> bool {
-        self.left.load(Ordering::Acquire)
+        self.lanes_open.load(Ordering::Acquire) == 0
     }
 }
 

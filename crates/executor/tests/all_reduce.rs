@@ -4,15 +4,16 @@
 
 #![expect(clippy::unwrap_used, clippy::float_cmp, reason = "a test; the sums are exact")]
 
-use hocket_executor::Error;
+use hocket_executor::{Engine, Error};
 use hocket_ids::{BufferId, Rank, Tag};
 use hocket_program::{BufferKind, DType, Op, Program, RankBuilder, RankProgram, ReduceOp, Slice};
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 mod mesh;
-use mesh::{TIMEOUT, each, mesh};
+use mesh::{TIMEOUT, each, mesh, mesh_of};
 
 /// Ring all-reduce of `len` elements, `wire` between ranks.
 fn ring(world: usize, len: usize, wire: DType) -> Program {
@@ -40,10 +41,13 @@ fn floats(bytes: &[u8]) -> Vec<f32> {
 }
 
 fn check(hosts: &[&str], len: usize, wire: DType, launches: usize, threads: usize) {
-    let engines = mesh(hosts, threads);
-    let world = hosts.len();
+    check_on(&mesh(hosts, threads), len, wire, launches);
+}
+
+fn check_on(engines: &[Arc<Engine>], len: usize, wire: DType, launches: usize) {
+    let world = engines.len();
     let program = ring(world, len, wire);
-    each(&engines, |rank, engine| {
+    each(engines, |rank, engine| {
         let memory = engine.allocate(len * 4).unwrap();
         let buffers = HashMap::from([(BufferId(0), memory.region().clone())]);
         let number = engine.load(&program, &buffers, &HashMap::new(), 0, "bucket").unwrap();
@@ -61,7 +65,7 @@ fn check(hosts: &[&str], len: usize, wire: DType, launches: usize, threads: usiz
             }
         }
     });
-    each(&engines, |_, engine| engine.close());
+    each(engines, |_, engine| engine.close());
 }
 
 /// Gradients would be wrong between hosts.
@@ -71,6 +75,14 @@ fn ring_over_tcp() {
         let hosts: Vec<String> = (0..world).map(|rank| format!("h{rank}")).collect();
         let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
         check(&hosts, len, DType::F32, 3, 1);
+    }
+}
+
+/// Pieces that overtake each other on several connections would land in the wrong place, twice, or not at all.
+#[test]
+fn ring_over_several_connections() {
+    for (streams, len, wire) in [(2, 1, DType::F32), (3, 700_001, DType::F32), (4, 600_000, DType::F16)] {
+        check_on(&mesh_of(&["a", "b", "c"], 1, streams), len, wire, 3);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use hocket_ids::Rank;
 use hocket_protocol::handshake::{
-    Acceptor, CHALLENGE_BYTES, Connector, HELLO_BYTES, NONCE_BYTES, PROOF_BYTES,
+    Acceptor, CHALLENGE_BYTES, Connector, HELLO_BYTES, NONCE_BYTES, PROOF_BYTES, Way,
 };
 
 const SECRET: &[u8] = b"known to ranks alone";
@@ -18,7 +18,7 @@ pub fn run(bytes: &[u8]) {
         assert!(acceptor.challenge() != *challenge, "the stranger can prove what a door proves");
         assert!(acceptor.handle_proof(proof).is_err(), "a door lets a stranger in");
     }
-    let caller = Connector::new(SECRET, Rank(1), Rank(0), THEIRS);
+    let caller = Connector::new(SECRET, Way { from: Rank(1), to: Rank(0), lane: 0 }, THEIRS);
     assert!(caller.handle_challenge(challenge).is_err(), "a caller trusts a stranger");
 }
 
@@ -26,7 +26,8 @@ pub fn run(bytes: &[u8]) {
 pub fn seeds() -> Vec<Vec<u8>> {
     [0, 1]
         .map(|to| {
-            let caller = Connector::new(SECRET, Rank(1), Rank(to), [9; NONCE_BYTES]);
+            let caller =
+                Connector::new(SECRET, Way { from: Rank(1), to: Rank(to), lane: 1 }, [9; NONCE_BYTES]);
             let door = Acceptor::handle_hello(SECRET, Rank(to), &caller.hello(), [8; NONCE_BYTES]).unwrap();
             let proof = caller.handle_challenge(&door.challenge()).unwrap();
             [&caller.hello()[..], &door.challenge(), &proof].concat()

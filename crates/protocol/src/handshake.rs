@@ -2,7 +2,7 @@
 //!
 //! Four messages of fixed size: connector's hello, acceptor's hello with its proof, connector's proof, and the
 //! acceptor's welcome, without which the connector could not tell a refusal from a slow peer. Each proof covers
-//! both nonces, both ranks and the role, so neither replay nor reflection passes; within TLS also a value that only the
+//! both nonces, both ranks, the lane and the role, so neither replay nor reflection passes; within TLS also a value that only the
 //! two ends of the session know (the binding), so that nobody in the middle can pass proofs on. No I/O here.
 
 use hmac::{Hmac, KeyInit, Mac};
@@ -14,14 +14,14 @@ use std::fmt;
 pub const NONCE_BYTES: usize = 32;
 /// Bytes of a proof.
 pub const PROOF_BYTES: usize = 32;
-/// Bytes of the connector's first message: magic, its rank, the rank it wants, nonce.
-pub const HELLO_BYTES: usize = 8 + 4 + 4 + NONCE_BYTES;
+/// Bytes of the connector's first message: magic, its rank, the rank it wants, the lane, nonce.
+pub const HELLO_BYTES: usize = 8 + 4 + 4 + 4 + NONCE_BYTES;
 /// Bytes of the acceptor's answer: magic, nonce, proof.
 pub const CHALLENGE_BYTES: usize = 8 + NONCE_BYTES + PROOF_BYTES;
 /// The acceptor's last word.
 pub const WELCOME: u8 = b'W';
 
-const MAGIC: [u8; 8] = *b"HOCKET\x00\x01";
+const MAGIC: [u8; 8] = *b"HOCKET\x00\x02";
 
 /// Why the other side is turned away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,19 +55,39 @@ enum Role {
     Acceptor = 2,
 }
 
+/// Which connection it is: two ranks may have several, called lanes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Way {
+    /// The rank that calls.
+    pub from: Rank,
+    /// The rank that it calls.
+    pub to: Rank,
+    /// Counts their connections from 0.
+    pub lane: u32,
+}
+
+impl Way {
+    fn encode(self) -> [u8; 12] {
+        let mut bytes = [0; 12];
+        for (at, word) in [self.from.0, self.to.0, self.lane].into_iter().enumerate() {
+            bytes[4 * at..4 * at + 4].copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
+    }
+}
+
 /// The side that opens the connection.
 pub struct Connector<'a> {
     secret: &'a [u8],
-    from: Rank,
-    to: Rank,
+    way: Way,
     nonce: [u8; NONCE_BYTES],
     binding: &'a [u8],
 }
 
 impl<'a> Connector<'a> {
-    /// `from` connects to `to`; `nonce` must be fresh and random.
-    pub fn new(secret: &'a [u8], from: Rank, to: Rank, nonce: [u8; NONCE_BYTES]) -> Self {
-        Self { secret, from, to, nonce, binding: &[] }
+    /// Connects `way`; `nonce` must be fresh and random.
+    pub fn new(secret: &'a [u8], way: Way, nonce: [u8; NONCE_BYTES]) -> Self {
+        Self { secret, way, nonce, binding: &[] }
     }
 
     /// Over a channel whose two ends alone know `binding`.
@@ -80,9 +100,8 @@ impl<'a> Connector<'a> {
     pub fn hello(&self) -> [u8; HELLO_BYTES] {
         let mut bytes = [0; HELLO_BYTES];
         bytes[..8].copy_from_slice(&MAGIC);
-        bytes[8..12].copy_from_slice(&self.from.0.to_le_bytes());
-        bytes[12..16].copy_from_slice(&self.to.0.to_le_bytes());
-        bytes[16..].copy_from_slice(&self.nonce);
+        bytes[8..20].copy_from_slice(&self.way.encode());
+        bytes[20..].copy_from_slice(&self.nonce);
         bytes
     }
 
@@ -95,7 +114,7 @@ impl<'a> Connector<'a> {
             return Err(HandshakeError::NotAPeer);
         }
         let nonce = &bytes[8..8 + NONCE_BYTES];
-        let proof = |role| proof(self.secret, role, [self.from, self.to], [&self.nonce, nonce, self.binding]);
+        let proof = |role| proof(self.secret, role, self.way, [&self.nonce, nonce, self.binding]);
         verify(proof(Role::Acceptor), &bytes[8 + NONCE_BYTES..])?;
         Ok(proof(Role::Connector).finalize().into_bytes().into())
     }
@@ -104,8 +123,7 @@ impl<'a> Connector<'a> {
 /// The side that accepts; made from the connector's hello.
 pub struct Acceptor<'a> {
     secret: &'a [u8],
-    from: Rank,
-    to: Rank,
+    way: Way,
     theirs: [u8; NONCE_BYTES],
     ours: [u8; NONCE_BYTES],
     binding: &'a [u8],
@@ -123,13 +141,13 @@ impl<'a> Acceptor<'a> {
             return Err(HandshakeError::NotAPeer);
         }
         let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-        let (from, to) = (Rank(word(8)), Rank(word(12)));
-        if to != here {
-            return Err(HandshakeError::WrongRank { wanted: to });
+        let way = Way { from: Rank(word(8)), to: Rank(word(12)), lane: word(16) };
+        if way.to != here {
+            return Err(HandshakeError::WrongRank { wanted: way.to });
         }
         let mut theirs = [0; NONCE_BYTES];
-        theirs.copy_from_slice(&bytes[16..]);
-        Ok(Self { secret, from, to, theirs, ours: nonce, binding: &[] })
+        theirs.copy_from_slice(&bytes[20..]);
+        Ok(Self { secret, way, theirs, ours: nonce, binding: &[] })
     }
 
     /// Over a channel whose two ends alone know `binding`.
@@ -147,24 +165,23 @@ impl<'a> Acceptor<'a> {
         bytes
     }
 
-    /// Checks the connector's proof; its rank may be trusted from here on.
-    pub fn handle_proof(self, bytes: &[u8; PROOF_BYTES]) -> Result<Rank, HandshakeError> {
+    /// Checks the connector's proof; its rank and lane may be trusted from here on.
+    pub fn handle_proof(self, bytes: &[u8; PROOF_BYTES]) -> Result<Way, HandshakeError> {
         verify(self.proof(Role::Connector), bytes)?;
-        Ok(self.from)
+        Ok(self.way)
     }
 
     fn proof(&self, role: Role) -> Hmac<Sha256> {
-        proof(self.secret, role, [self.from, self.to], [&self.theirs, &self.ours, self.binding])
+        proof(self.secret, role, self.way, [&self.theirs, &self.ours, self.binding])
     }
 }
 
 /// `parts`: the connector's nonce, the acceptor's, and the binding, which alone may be of any length.
-fn proof(secret: &[u8], role: Role, [from, to]: [Rank; 2], parts: [&[u8]; 3]) -> Hmac<Sha256> {
+fn proof(secret: &[u8], role: Role, way: Way, parts: [&[u8]; 3]) -> Hmac<Sha256> {
     let mut mac = Hmac::<Sha256>::new_from_slice(secret).expect("HMAC takes a key of any length");
     mac.update(&MAGIC);
     mac.update(&[role as u8]);
-    mac.update(&from.0.to_le_bytes());
-    mac.update(&to.0.to_le_bytes());
+    mac.update(&way.encode());
     for part in parts {
         mac.update(part);
     }
@@ -180,8 +197,10 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn run(secret_a: &[u8], secret_b: &[u8], here: Rank) -> Result<Rank, HandshakeError> {
-        let connector = Connector::new(secret_a, Rank(3), Rank(1), [7; NONCE_BYTES]);
+    const WAY: Way = Way { from: Rank(3), to: Rank(1), lane: 5 };
+
+    fn run(secret_a: &[u8], secret_b: &[u8], here: Rank) -> Result<Way, HandshakeError> {
+        let connector = Connector::new(secret_a, WAY, [7; NONCE_BYTES]);
         let acceptor = Acceptor::handle_hello(secret_b, here, &connector.hello(), [9; NONCE_BYTES])?;
         let proof = connector.handle_challenge(&acceptor.challenge())?;
         acceptor.handle_proof(&proof)
@@ -190,7 +209,7 @@ mod tests {
     /// Ranks of one job could not talk.
     #[test]
     fn same_secret_meets() {
-        assert_eq!(run(b"job", b"job", Rank(1)), Ok(Rank(3)));
+        assert_eq!(run(b"job", b"job", Rank(1)), Ok(WAY));
     }
 
     /// A stranger, or a second job on a reused port, could join.
@@ -205,17 +224,16 @@ mod tests {
     fn proofs_of_another_channel_are_refused() {
         let bindings: [[&[u8]; 2]; 4] = [[b"x", b"x"], [b"x", b"y"], [b"x", b""], [b"", b"x"]];
         for [ours, theirs] in bindings {
-            let connector = Connector::new(b"job", Rank(3), Rank(1), [7; NONCE_BYTES]).bound_to(ours);
+            let connector = Connector::new(b"job", WAY, [7; NONCE_BYTES]).bound_to(ours);
             let hello = connector.hello();
             let acceptor = Acceptor::handle_hello(b"job", Rank(1), &hello, [9; NONCE_BYTES]).unwrap();
             let acceptor = acceptor.bound_to(theirs);
             let proof = connector.handle_challenge(&acceptor.challenge());
             assert_eq!(proof.is_ok(), ours == theirs);
             // Had the connector answered all the same, the acceptor would not believe it.
-            let expected = if ours == theirs { Ok(Rank(3)) } else { Err(HandshakeError::WrongSecret) };
+            let expected = if ours == theirs { Ok(WAY) } else { Err(HandshakeError::WrongSecret) };
             let nonces = &acceptor.challenge()[8..8 + NONCE_BYTES];
-            let forged =
-                super::proof(b"job", Role::Connector, [Rank(3), Rank(1)], [&[7; NONCE_BYTES], nonces, ours]);
+            let forged = super::proof(b"job", Role::Connector, WAY, [&[7; NONCE_BYTES], nonces, ours]);
             assert_eq!(acceptor.handle_proof(&forged.finalize().into_bytes().into()), expected);
         }
     }
@@ -223,7 +241,7 @@ mod tests {
     /// An attacker who echoes our own proof back would be let in.
     #[test]
     fn reflected_proof_is_refused() {
-        let connector = Connector::new(b"job", Rank(3), Rank(1), [7; NONCE_BYTES]);
+        let connector = Connector::new(b"job", WAY, [7; NONCE_BYTES]);
         let acceptor = Acceptor::handle_hello(b"job", Rank(1), &connector.hello(), [9; NONCE_BYTES]).unwrap();
         let own: [u8; PROOF_BYTES] = acceptor.challenge()[8 + NONCE_BYTES..].try_into().unwrap();
         assert_eq!(acceptor.handle_proof(&own), Err(HandshakeError::WrongSecret));
@@ -232,7 +250,7 @@ mod tests {
     proptest! {
         /// A stranger who sends anything at all could get in, or bring the door down.
         #[test]
-        fn no_stranger_gets_in(hello: [[u8; 8]; 6], proof: [u8; PROOF_BYTES], challenge: [[u8; 8]; 9], ours in 0u8..3) {
+        fn no_stranger_gets_in(hello: [[u8; 4]; 13], proof: [u8; PROOF_BYTES], challenge: [[u8; 8]; 9], ours in 0u8..3) {
             let mut hello: [u8; HELLO_BYTES] = hello.concat().try_into().unwrap();
             if ours > 0 {
                 hello[..8].copy_from_slice(&MAGIC);
@@ -247,14 +265,14 @@ mod tests {
             if ours > 1 {
                 challenge[..8].copy_from_slice(&MAGIC);
             }
-            let connector = Connector::new(b"job", Rank(3), Rank(1), [7; NONCE_BYTES]);
+            let connector = Connector::new(b"job", WAY, [7; NONCE_BYTES]);
             prop_assert!(connector.handle_challenge(&challenge).is_err());
         }
 
         /// Who recorded a rank's handshake could play it back, whole or changed in one bit.
         #[test]
         fn a_recorded_handshake_is_worth_nothing(fresh: [u8; NONCE_BYTES], bit in 0..(HELLO_BYTES + PROOF_BYTES) * 8) {
-            let connector = Connector::new(b"job", Rank(3), Rank(1), [7; NONCE_BYTES]);
+            let connector = Connector::new(b"job", WAY, [7; NONCE_BYTES]);
             let hello = connector.hello();
             let before = Acceptor::handle_hello(b"job", Rank(1), &hello, [9; NONCE_BYTES]).unwrap();
             let proof = connector.handle_challenge(&before.challenge()).unwrap();

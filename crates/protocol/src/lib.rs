@@ -2,7 +2,9 @@
 #![forbid(unsafe_code)]
 
 pub mod checksum;
+pub mod extents;
 pub mod frame;
 pub mod handshake;
 pub mod liveness;
 pub mod messages;
+pub mod stripe;

@@ -173,7 +173,7 @@ impl Engine {
         job: String,
         secret: Vec<u8>,
         host: &str,
-        bind: &str,
+        bind: Vec<String>,
         threads: usize,
         trace: Option<PathBuf>,
         shape: Option<(PathBuf, Vec<f64>, Vec<Vec<usize>>)>,
@@ -182,9 +182,12 @@ impl Engine {
         tls: bool,
         heartbeat_timeout_s: f64,
     ) -> PyResult<Self> {
-        let bind: IpAddr = bind.parse().map_err(|_| {
-            error(py, "UsageError", &format!("bind: `{bind}` is not an IP address (host {host})"))
-        })?;
+        let parse = |text: String| {
+            text.parse::<IpAddr>().map_err(|_| {
+                error(py, "UsageError", &format!("bind: `{text}` is not an IP address (host {host})"))
+            })
+        };
+        let bind = bind.into_iter().map(parse).collect::<PyResult<Vec<IpAddr>>>()?;
         let rank = Rank(rank);
         let shape = shape.map(|(table, links_bit_per_s, routes)| Shape { table, links_bit_per_s, routes });
         let options = Options {
@@ -206,18 +209,33 @@ impl Engine {
     }
 
     #[getter]
-    fn address(&self) -> String {
-        self.executor.address().to_string()
+    fn addresses(&self) -> Vec<String> {
+        self.executor.addresses().iter().map(ToString::to_string).collect()
     }
 
-    fn connect(&self, py: Python<'_>, peers: Vec<(String, String)>, timeout_s: f64) -> PyResult<()> {
+    #[pyo3(signature = (peers, timeout_s, streams = None))]
+    fn connect(
+        &self,
+        py: Python<'_>,
+        peers: Vec<(Vec<String>, String)>,
+        timeout_s: f64,
+        streams: Option<Vec<usize>>,
+    ) -> PyResult<()> {
         let timeout = duration(py, timeout_s)?;
+        let streams = streams.unwrap_or_else(|| vec![1; peers.len()]);
+        if streams.len() != peers.len() {
+            let what = format!("{} peers, streams for {}", peers.len(), streams.len());
+            return Err(error(py, "UsageError", &what));
+        }
         let mut addresses = Vec::with_capacity(peers.len());
-        for (rank, (address, host)) in peers.into_iter().enumerate() {
-            let tcp: SocketAddr = address.parse().map_err(|_| {
-                error(py, "UsageError", &format!("rank {rank}: `{address}` is not of the form IP:PORT"))
-            })?;
-            addresses.push(Address { tcp, host });
+        for (rank, ((doors, host), streams)) in peers.into_iter().zip(streams).enumerate() {
+            let parse = |text: String| {
+                text.parse::<SocketAddr>().map_err(|_| {
+                    error(py, "UsageError", &format!("rank {rank}: `{text}` is not of the form IP:PORT"))
+                })
+            };
+            let tcp = doors.into_iter().map(parse).collect::<PyResult<Vec<SocketAddr>>>()?;
+            addresses.push(Address { tcp, host, streams });
         }
         py.detach(|| self.executor.connect(&addresses, timeout))
             .map_err(|cause| raise(py, &cause.of(self.executor.rank())))

@@ -80,7 +80,7 @@ fn pair(tls: bool) -> (Stream, Stream) {
 fn send(mut stream: Stream, checksums: bool) -> Stream {
     let memory = Arena::new(0).unwrap().allocate(MESSAGE_BYTES).unwrap();
     memory.region().as_bytes_mut().fill(7);
-    let outgoing = Mutex::new(Outgoing::new(checksums));
+    let outgoing = Mutex::new(Outgoing::new(checksums, 1));
     for _ in 0..MESSAGES {
         let (region, dtype) = (memory.region().clone(), DType::F32);
         let numbers = (0, 0, 0, 0, 0);
@@ -100,7 +100,7 @@ fn send(mut stream: Stream, checksums: bool) -> Stream {
     let waker = Waker::new().unwrap();
     let poller = Poller::new(&waker).unwrap();
     poller.add(&stream, 0).unwrap();
-    let mut transmitter = Transmitter::new(None);
+    let mut transmitter = Transmitter::new(0, None);
     loop {
         match transmitter.transmit(&mut stream, &outgoing, 1 << 20, |_| ()).unwrap() {
             Outcome::Idle => return stream,

@@ -11,3 +11,4 @@ pub mod poll;
 pub mod shape;
 pub mod shm;
 pub mod tcp;
+pub mod ways;

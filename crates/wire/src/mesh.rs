@@ -1,5 +1,6 @@
 //! Brings up the links of one rank to all others: a door that admits who proves the job's secret, and calls to the
-//! doors of lower ranks. Ranks of one host also exchange their arenas.
+//! doors of lower ranks. Ranks of one host also exchange their arenas; those of others may have several connections
+//! (`ways`).
 //!
 //! The door stays open while the rank lives, so that strangers are turned away and logged rather than left hanging;
 //! each caller is heard by a thread of its own, bounded in time and number.
@@ -10,14 +11,15 @@ use crate::poll::Waker;
 use crate::shm::pass_fd;
 use crate::tcp::Stream;
 use crate::tcp::tls::{Credentials, TlsStream};
+use crate::ways::{self, Towards};
 use hocket_ids::Rank;
 use hocket_protocol::handshake::{
-    Acceptor, CHALLENGE_BYTES, Connector, HELLO_BYTES, HandshakeError, NONCE_BYTES, PROOF_BYTES, WELCOME,
+    Acceptor, CHALLENGE_BYTES, Connector, HELLO_BYTES, HandshakeError, NONCE_BYTES, PROOF_BYTES, WELCOME, Way,
 };
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::AsFd;
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net as unix;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -39,10 +41,12 @@ const CALL_AGAIN: Duration = Duration::from_millis(50);
 /// Where a rank can be reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
-    /// Of its door.
-    pub tcp: SocketAddr,
+    /// Of its door: one for each of its interfaces, in the order in which they meet those of others.
+    pub tcp: Vec<SocketAddr>,
     /// What ranks of one host share.
     pub host: String,
+    /// Connections between each of its interfaces and ours, of which both ends say the same number.
+    pub streams: usize,
 }
 
 /// Memory and waker of a rank on the same host.
@@ -57,8 +61,8 @@ pub struct Neighbour {
 pub struct Link {
     /// The rank at the other end.
     pub rank: Rank,
-    /// Non-blocking.
-    pub stream: Stream,
+    /// By lane, non-blocking; one within a host.
+    pub streams: Vec<Stream>,
     /// Present on the same host.
     pub neighbour: Option<Neighbour>,
 }
@@ -119,29 +123,40 @@ impl From<io::Error> for MeshError {
 fn missing(ranks: &[(Rank, Address, String)], timeout_s: f64) -> String {
     let each: Vec<String> = ranks
         .iter()
-        .map(|(rank, address, why)| format!("rank {rank} (host {}, {}): {why}", address.host, address.tcp))
+        .map(|(rank, address, why)| {
+            let doors: Vec<String> = address.tcp.iter().map(ToString::to_string).collect();
+            format!("rank {rank} (host {}, {}): {why}", address.host, doors.join(" and "))
+        })
         .collect();
     format!("not connected after {timeout_s:.0} s: {}", each.join("; "))
 }
 
 /// Accepts connections from higher ranks.
 pub struct Door {
-    address: SocketAddr,
+    addresses: Vec<SocketAddr>,
     closing: Arc<AtomicBool>,
     /// A caller could not be let in for want of a descriptor.
     starved: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
-    admitted: mpsc::Receiver<(Rank, Stream)>,
+    admitted: mpsc::Receiver<(Way, Stream)>,
 }
 
 impl Door {
-    /// Listens on `address` at a port of the system's choice, and for ranks of this host.
-    pub fn open(address: IpAddr, identity: Identity) -> Result<Self, MeshError> {
-        let listen = |source| MeshError::Listen { address, source: explained(source) };
-        let tcp = TcpListener::bind((address, 0)).map_err(listen)?;
-        let bound = tcp.local_addr().map_err(listen)?;
-        let local = unix::UnixListener::bind_addr(&local_name(&identity.job, identity.rank, bound.port())?)?;
-        tcp.set_nonblocking(true)?;
+    /// Listens on each of `addresses` at a port of the system's choice, and for ranks of this host.
+    pub fn open(addresses: &[IpAddr], identity: Identity) -> Result<Self, MeshError> {
+        let mut doors = Vec::new();
+        let mut bound = Vec::new();
+        for &address in addresses {
+            let listen = |source| MeshError::Listen { address, source: explained(source) };
+            let tcp = TcpListener::bind((address, 0)).map_err(listen)?;
+            bound.push(tcp.local_addr().map_err(listen)?);
+            tcp.set_nonblocking(true)?;
+            doors.push(tcp);
+        }
+        let Some(first) = bound.first() else {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "no address to listen on").into());
+        };
+        let local = unix::UnixListener::bind_addr(&local_name(&identity.job, identity.rank, first.port())?)?;
         local.set_nonblocking(true)?;
         let closing = Arc::new(AtomicBool::new(false));
         let (sender, admitted) = mpsc::channel();
@@ -149,13 +164,13 @@ impl Door {
         let flags = [Arc::clone(&closing), Arc::clone(&starved)];
         let thread = thread::Builder::new()
             .name("hocket-door".into())
-            .spawn(move || keep_door(&tcp, &local, &identity, [&flags[0], &flags[1]], &sender))?;
-        Ok(Self { address: bound, closing, starved, thread: Some(thread), admitted })
+            .spawn(move || keep_door(&doors, &local, &identity, [&flags[0], &flags[1]], &sender))?;
+        Ok(Self { addresses: bound, closing, starved, thread: Some(thread), admitted })
     }
 
     /// What peers connect to.
-    pub fn address(&self) -> SocketAddr {
-        self.address
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
     }
 
     /// Links to all other ranks, by rank (`None` at our own place).
@@ -168,28 +183,39 @@ impl Door {
         timeout: Duration,
     ) -> Result<Vec<Option<Link>>, MeshError> {
         let own = identity.rank;
+        let here = &peers[own.index()];
         let deadline = Instant::now() + timeout;
-        let mut links: Vec<Option<Link>> = peers.iter().map(|_| None).collect();
+        let lanes = |peer: &Address| if peer.host == here.host { 1 } else { ways::lanes(here, peer) };
+        let mut open: Vec<Vec<Option<Opened>>> =
+            peers.iter().map(|peer| (0..lanes(peer)).map(|_| None).collect()).collect();
+        open[own.index()].clear();
         let mut failures = Vec::new();
         let finish = |rank: Rank, stream, exchange| {
-            finish(rank, stream, arena, waker, exchange).map_err(|source| {
+            finish(stream, arena, waker, exchange).map_err(|source| {
                 let host = peers[rank.index()].host.clone();
                 if is_met(&source) { source.into() } else { MeshError::Left { rank, host, source } }
             })
         };
         for (at, peer) in peers.iter().enumerate().take(own.index()) {
             let rank = Rank::from_index(at);
-            match call(identity, rank, peer, peer.host == peers[own.index()].host, deadline) {
-                Ok(stream) => {
-                    links[at] = Some(finish(rank, stream, Exchange::SendFirst)?);
+            for (lane, place) in open[at].iter_mut().enumerate() {
+                let way = Way { from: own, to: rank, lane: lane as u32 };
+                let near = peer.host == here.host;
+                let towards = if near { None } else { Some(ways::towards(here, peer, lane)) };
+                match call(identity, way, peer, towards, deadline) {
+                    Ok(stream) => *place = Some(finish(rank, stream, Exchange::SendFirst)?),
+                    Err(why) if is_out_of_descriptors(&why) => return Err(why.into()),
+                    Err(why) => {
+                        let to = towards.map_or_else(String::new, |towards| format!("{towards}: "));
+                        failures.push((rank, peer.clone(), format!("{to}{why}")));
+                        break;
+                    }
                 }
-                Err(why) if is_out_of_descriptors(&why) => return Err(why.into()),
-                Err(why) => failures.push((rank, peer.clone(), why.to_string())),
             }
         }
-        while links.iter().skip(own.index() + 1).any(Option::is_none) {
+        while open.iter().skip(own.index() + 1).flatten().any(Option::is_none) {
             let left = deadline.saturating_duration_since(Instant::now());
-            let (rank, stream) = match self.admitted.recv_timeout(left.min(DOOR_POLL)) {
+            let (Way { from, lane, .. }, stream) = match self.admitted.recv_timeout(left.min(DOOR_POLL)) {
                 Ok(link) => link,
                 Err(_) if self.starved.load(Ordering::Relaxed) => {
                     return Err(io::Error::from(rustix::io::Errno::MFILE).into());
@@ -198,22 +224,35 @@ impl Door {
                 Err(_) => continue,
             };
             // A rank that is not ours to admit, or a second time, is turned away by dropping its connection.
-            if rank > own && links.get(rank.index()).is_some_and(Option::is_none) {
-                links[rank.index()] = Some(finish(rank, stream, Exchange::ReceiveFirst)?);
+            let lanes = open.get_mut(from.index()).filter(|_| from > own);
+            if let Some(place @ None) = lanes.and_then(|lanes| lanes.get_mut(lane as usize)) {
+                *place = Some(finish(from, stream, Exchange::ReceiveFirst)?);
             }
         }
         for (at, peer) in peers.iter().enumerate().skip(own.index() + 1) {
-            if links[at].is_none() {
-                failures.push((Rank::from_index(at), peer.clone(), "it did not call".into()));
+            let missing = open[at].iter().filter(|place| place.is_none()).count();
+            if missing > 0 {
+                let why = match open[at].len() {
+                    1 => "it did not call".into(),
+                    all => format!("of its {all} connections {missing} did not come"),
+                };
+                failures.push((Rank::from_index(at), peer.clone(), why));
             }
         }
-        if failures.is_empty() {
-            Ok(links)
-        } else {
-            Err(MeshError::Missing { ranks: failures, timeout_s: timeout.as_secs_f64() })
+        if !failures.is_empty() {
+            return Err(MeshError::Missing { ranks: failures, timeout_s: timeout.as_secs_f64() });
         }
+        let link = |(at, lanes): (usize, Vec<Option<Opened>>)| {
+            let (streams, neighbours): (Vec<_>, Vec<_>) = lanes.into_iter().flatten().unzip();
+            let neighbour = neighbours.into_iter().flatten().next();
+            (at != own.index()).then(|| Link { rank: Rank::from_index(at), streams, neighbour })
+        };
+        Ok(open.into_iter().enumerate().map(link).collect())
     }
 }
+
+/// A connection that is ready, and what came over it.
+type Opened = (Stream, Option<Neighbour>);
 
 impl Drop for Door {
     fn drop(&mut self) {
@@ -231,36 +270,41 @@ fn local_name(job: &str, rank: Rank, port: u16) -> io::Result<unix::SocketAddr> 
 }
 
 fn keep_door(
-    tcp: &TcpListener,
+    doors: &[TcpListener],
     local: &unix::UnixListener,
     identity: &Identity,
     [closing, starved]: [&AtomicBool; 2],
-    admitted: &mpsc::Sender<(Rank, Stream)>,
+    admitted: &mpsc::Sender<(Way, Stream)>,
 ) {
     let callers = Arc::new(AtomicUsize::new(0));
     let log = Arc::new(Log::new(identity.rank));
     let timeout = rustix::event::Timespec { tv_sec: 0, tv_nsec: DOOR_POLL.as_nanos() as _ };
     while !closing.load(Ordering::Relaxed) {
-        let mut fds = [PollFd::new(tcp, PollFlags::IN), PollFd::new(local, PollFlags::IN)];
+        let mut fds: Vec<PollFd<'_>> = doors.iter().map(|door| PollFd::new(door, PollFlags::IN)).collect();
+        fds.push(PollFd::new(local, PollFlags::IN));
         if !matches!(poll(&mut fds, Some(&timeout)), Ok(1..)) {
             continue;
         }
         let mut heard = Vec::new();
-        let (remote, near) = (tcp.accept(), local.accept());
-        for error in [remote.as_ref().err(), near.as_ref().err()].into_iter().flatten() {
-            if is_out_of_descriptors(error) {
+        let far = doors
+            .iter()
+            .map(|door| door.accept().map(|(stream, from)| (Stream::Tcp(stream), from.to_string())));
+        let near = local.accept().map(|(stream, _)| (Stream::Unix(stream), "this host".to_owned()));
+        for accepted in far.chain([near]) {
+            let error = match accepted {
+                Ok(caller) => {
+                    heard.push(caller);
+                    continue;
+                }
+                Err(error) => error,
+            };
+            if is_out_of_descriptors(&error) {
                 starved.store(true, Ordering::Relaxed);
             }
             // The caller stays at the door, and asking again at once would burn a core.
             if !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::ConnectionAborted) {
                 thread::sleep(DOOR_POLL);
             }
-        }
-        if let Ok((stream, from)) = remote {
-            heard.push((Stream::Tcp(stream), from.to_string()));
-        }
-        if let Ok((stream, _)) = near {
-            heard.push((Stream::Unix(stream), "this host".into()));
         }
         for (stream, from) in heard {
             if callers.fetch_add(1, Ordering::Relaxed) >= CALLERS_MAX {
@@ -328,7 +372,7 @@ fn refused(error: HandshakeError) -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, error)
 }
 
-fn admit(identity: &Identity, stream: Stream) -> io::Result<(Rank, Stream)> {
+fn admit(identity: &Identity, stream: Stream) -> io::Result<(Way, Stream)> {
     let deadline = Instant::now() + HANDSHAKE_TIMEOUT;
     let mut stream = match (stream, &identity.tls) {
         (Stream::Tcp(tcp), Some(tls)) => Stream::Tls(Box::new(TlsStream::accept(tcp, tls, deadline)?)),
@@ -343,9 +387,9 @@ fn admit(identity: &Identity, stream: Stream) -> io::Result<(Rank, Stream)> {
     write_now(&mut stream, &acceptor.challenge())?;
     let mut proof = [0; PROOF_BYTES];
     read_until(&mut stream, &mut proof, deadline)?;
-    let rank = acceptor.handle_proof(&proof).map_err(refused)?;
+    let way = acceptor.handle_proof(&proof).map_err(refused)?;
     write_now(&mut stream, &[WELCOME])?;
-    Ok((rank, stream))
+    Ok((way, stream))
 }
 
 fn write_now(stream: &mut Stream, bytes: &[u8]) -> io::Result<()> {
@@ -374,16 +418,16 @@ fn read_until(stream: &mut Stream, buffer: &mut [u8], deadline: Instant) -> io::
     Ok(())
 }
 
-/// Calls the door of a lower rank until it answers or the deadline is over.
+/// Calls the door of a lower rank until it answers or the deadline is over; within the host if it leads `towards` nowhere.
 fn call(
     identity: &Identity,
-    rank: Rank,
+    way: Way,
     peer: &Address,
-    same_host: bool,
+    towards: Option<Towards>,
     deadline: Instant,
 ) -> io::Result<Stream> {
     loop {
-        let attempt = attempt_call(identity, rank, peer, same_host, deadline);
+        let attempt = attempt_call(identity, way, peer, towards, deadline);
         match attempt {
             Ok(stream) => return Ok(stream),
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Err(error),
@@ -396,25 +440,25 @@ fn call(
 
 fn attempt_call(
     identity: &Identity,
-    rank: Rank,
+    way: Way,
     peer: &Address,
-    same_host: bool,
+    towards: Option<Towards>,
     deadline: Instant,
 ) -> io::Result<Stream> {
     let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
     let deadline = deadline.min(Instant::now() + HANDSHAKE_TIMEOUT);
-    let mut stream = if same_host {
-        let name = local_name(&identity.job, rank, peer.tcp.port())?;
-        Stream::Unix(unix::UnixStream::connect_addr(&name)?)
-    } else {
-        let tcp = TcpStream::connect_timeout(&peer.tcp, left)?;
+    let mut stream = if let Some(towards) = towards {
+        let tcp = towards.open(left)?;
         match &identity.tls {
             Some(tls) => Stream::Tls(Box::new(TlsStream::connect(tcp, tls, deadline)?)),
             None => Stream::Tcp(tcp),
         }
+    } else {
+        let port = peer.tcp.first().map_or(0, SocketAddr::port);
+        Stream::Unix(unix::UnixStream::connect_addr(&local_name(&identity.job, way.to, port)?)?)
     };
     let binding = stream.binding().to_vec();
-    let connector = Connector::new(&identity.secret, identity.rank, rank, nonce()?).bound_to(&binding);
+    let connector = Connector::new(&identity.secret, way, nonce()?).bound_to(&binding);
     write_now(&mut stream, &connector.hello())?;
     let mut challenge = [0; CHALLENGE_BYTES];
     read_until(&mut stream, &mut challenge, deadline)?;
@@ -431,7 +475,7 @@ enum Exchange {
     ReceiveFirst,
 }
 
-fn finish(rank: Rank, stream: Stream, arena: &Arena, waker: &Waker, exchange: Exchange) -> io::Result<Link> {
+fn finish(stream: Stream, arena: &Arena, waker: &Waker, exchange: Exchange) -> io::Result<Opened> {
     stream.set_deadline(HANDSHAKE_TIMEOUT)?;
     let neighbour = match &stream {
         Stream::Tcp(_) | Stream::Tls(_) => None,
@@ -452,5 +496,5 @@ fn finish(rank: Rank, stream: Stream, arena: &Arena, waker: &Waker, exchange: Ex
         }
     };
     stream.set_nonblocking()?;
-    Ok(Link { rank, stream, neighbour })
+    Ok((stream, neighbour))
 }

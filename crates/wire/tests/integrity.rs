@@ -68,7 +68,7 @@ fn sent(checksums: bool, wire: DType) -> Vec<u8> {
     for (at, bytes) in memory.region().as_bytes_mut().chunks_exact_mut(4).enumerate() {
         bytes.copy_from_slice(&(at as f32).to_le_bytes());
     }
-    let outgoing = Mutex::new(Outgoing::new(checksums));
+    let outgoing = Mutex::new(Outgoing::new(checksums, 1));
     outgoing.lock().unwrap().control(Frame::ClearToSend { program: 5, instance: 6, op: 7 }, &[]);
     outgoing.lock().unwrap().message(Message {
         priority: 0,
@@ -82,7 +82,7 @@ fn sent(checksums: bool, wire: DType) -> Vec<u8> {
     });
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     let mut stream = Stream::Unix(ours);
-    let mut transmitter = Transmitter::new(None);
+    let mut transmitter = Transmitter::new(0, None);
     for last_words in [false, true] {
         if last_words {
             outgoing.lock().unwrap().control(Frame::Abort { payload_bytes: 4 }, b"full");

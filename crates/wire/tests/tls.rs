@@ -27,9 +27,9 @@ type Mesh = Result<Vec<Option<Link>>, MeshError>;
 fn meet(tls: [bool; 2], between: impl Fn(SocketAddr) -> SocketAddr) -> [Mesh; 2] {
     let identities = [identity(0, tls[0]), identity(1, tls[1])];
     let [lower, higher] =
-        identities.each_ref().map(|own| Door::open([127, 0, 0, 1].into(), own.clone()).unwrap());
-    let address = |tcp, host: &str| Address { tcp, host: host.into() };
-    let peers = [address(between(lower.address()), "a"), address(higher.address(), "b")];
+        identities.each_ref().map(|own| Door::open(&[[127, 0, 0, 1].into()], own.clone()).unwrap());
+    let address = |tcp, host: &str| Address { tcp: vec![tcp], host: host.into(), streams: 1 };
+    let peers = [address(between(lower.addresses()[0]), "a"), address(higher.addresses()[0], "b")];
     let connect = |door: Door, own: &Identity| {
         let (arena, waker) = (Arena::new(0).unwrap(), Waker::new().unwrap());
         door.connect(own, &peers, &arena, &waker, TIMEOUT)
@@ -93,7 +93,7 @@ fn open_and_pass_on(caller: TcpStream, door: TcpStream) {
 #[test]
 fn ranks_meet_through_a_carrier() {
     let [zero, one] = meet([true; 2], |door| relay(door, carry));
-    let mut ends = [zero.unwrap().remove(1).unwrap().stream, one.unwrap().remove(0).unwrap().stream];
+    let mut ends = [zero.unwrap().remove(1).unwrap().streams.remove(0), one.unwrap().remove(0).unwrap().streams.remove(0)];
     assert!(ends.iter().all(|end| matches!(end, Stream::Tls(_))));
     let said: Vec<u8> = (0..1_000_000u32).map(|at| (at % 251) as u8).collect();
     let [ours, theirs] = &mut ends;

@@ -11,6 +11,9 @@ Directions = float | tuple[float, float]
 class Host(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One machine. `bandwidth_bit_per_s` is its own link, each direction; ranks fill `slots` in host order.
 
+    `cards_bit_per_s`: of each of its network cards, where it has several: a testbed gives each a network of its own. Their sum
+    is `bandwidth_bit_per_s`.
+
     For a testbed, what its link does to each packet: `latency_s`; `jitter_s`, the mean of an exponentially distributed delay on top
     of it; `loss`, the share of packets that is lost.
     """
@@ -19,6 +22,7 @@ class Host(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     rack: str = "rack0"
     slots: int = 1
     bandwidth_bit_per_s: float
+    cards_bit_per_s: tuple[float, ...] = ()
     address: str | None = None
     latency_s: Directions | None = None
     jitter_s: Directions | None = None
@@ -42,7 +46,8 @@ class Cluster(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Hosts in the given order, their racks, and, when measured, host-to-host matrices (row: source).
 
     `latency_s` is half the round trip; `bandwidth_bit_per_s` one TCP flow alone. Diagonals are zero latency and
-    the bandwidth within the host.
+    the bandwidth within the host. `streams`: how many TCP connections it takes to fill a path that gives each of them less than it
+    has; symmetric.
 
     A testbed emulates what the file says of latency, jitter and loss (`artefacts/ways.py`): `latency_s` as the time from source to
     destination, which may differ from the way back; or, without it, the sum of what the links on the way add. `reorder`: jitter
@@ -54,6 +59,7 @@ class Cluster(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     racks: tuple[Rack, ...] = ()
     latency_s: tuple[tuple[float, ...], ...] = ()
     bandwidth_bit_per_s: tuple[tuple[float, ...], ...] = ()
+    streams: tuple[tuple[int, ...], ...] = ()
     measured_at: str | None = None
     reorder: bool | None = None
     seed: int | None = None

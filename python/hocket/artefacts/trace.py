@@ -71,6 +71,7 @@ class Kind(IntEnum):
     SEND = 5
     RECV = 6
     RECORD = 7
+    LIBRARY = 8
     INSTANCE = 16
     STEP = 32
     FORWARD = 33
@@ -80,12 +81,24 @@ class Kind(IntEnum):
 
 
 class LoadedProgram(Struct, frozen=True, kw_only=True):
-    """A program of the run: its number, label and the bucket whose gradients it reduces (None: none)."""
+    """A program of the run: its number, label and the bucket whose gradients it reduces (None: none).
+
+    Of parameter servers, a bucket is a key, and `worker` whose pushes and pulls of it the program is.
+    """
 
     program: int
     label: str = ""
     bucket: int | None = None
+    worker: int | None = None
     bytes: int = 0
+
+
+class Roles(Struct, frozen=True, kw_only=True):
+    """Of a run with parameter servers: the first `workers` ranks work, the others serve. `staleness`: 0 synchronous, None any."""
+
+    workers: int
+    servers: int
+    staleness: int | None
 
 
 class RunInfo(Struct, frozen=True, kw_only=True):
@@ -100,6 +113,7 @@ class RunInfo(Struct, frozen=True, kw_only=True):
     cluster: Cluster | None = None
     profile: Profile | None = None
     programs: tuple[LoadedProgram, ...] = ()
+    roles: Roles | None = None
 
 
 @dataclass(frozen=True)

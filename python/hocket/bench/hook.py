@@ -34,9 +34,9 @@ def measure(*, rounds: int = 30) -> HookCost:
     """Medians over `rounds` backward passes of a model of 2,000 one-element parameters."""
     torch.set_num_threads(1)
     engine = _native.Engine(
-        rank=0, world=1, job="bench-hook", secret=secrets.token_bytes(32), host="here", bind="127.0.0.1"
+        rank=0, world=1, job="bench-hook", secret=secrets.token_bytes(32), host="here", bind=["127.0.0.1"]
     )
-    engine.connect([(engine.address, "here")], TIMEOUT_S)
+    engine.connect([(engine.addresses, "here")], TIMEOUT_S)
     memory = engine.allocate(GRADIENTS * 4)
     bucket = torch.frombuffer(memory, dtype=torch.float32)
     program = all_reduce_program(

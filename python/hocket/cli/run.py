@@ -16,7 +16,11 @@ from hocket.launch import hosts as hosts_file
 from hocket.launch.processes import SIGNALLED, ProcessSpec
 from hocket.launch.remote import SSH, processes_over, store_for
 from hocket.launch.run import launch
+from hocket.parameter_server.choice import ParameterServer
 from hocket.settings import Settings
+
+SERVE = ("-m", "hocket.torch.server_rank")
+"""What a parameter server runs in place of the script."""
 
 PATH = click.Path(path_type=Path)
 
@@ -35,6 +39,15 @@ PATH = click.Path(path_type=Path)
 @click.option("--store", help="ADDRESS[:PORT] of this machine that all hosts reach; default: found out.")
 @click.option("--plan", type=PATH, help="Plan file to run.")
 @click.option("--policy", help="Policy to run: a ready-made one's name, or FILE.py[:CLASS].")
+@click.option(
+    "--servers",
+    type=click.IntRange(0),
+    help="Parameter servers besides the workers; -n counts the workers alone.",
+)
+@click.option(
+    "--staleness",
+    help="Iterations that workers of parameter servers may be apart: 0 (synchronous), K, or `any`.",
+)
 @click.option("--cluster", type=PATH, help="Cluster file that the default plan is made for.")
 @click.option("--trace", type=PATH, help="Directory to write a trace to.")
 @click.option("--threads", type=click.IntRange(1), help="Native threads of each rank.")
@@ -52,6 +65,8 @@ def command(
     store: str | None,
     plan: Path | None,
     policy: str | None,
+    servers: int | None,
+    staleness: str | None,
     cluster: Path | None,
     trace: Path | None,
     threads: int | None,
@@ -70,6 +85,8 @@ def command(
     given: dict[str, Any] = {
         "plan": _absolute(plan, must_exist=True),
         "policy": _policy(policy),
+        "servers": servers,
+        "staleness": staleness,
         "cluster": _absolute(cluster, must_exist=True),
         "trace": _absolute(trace, must_exist=False),
         "threads": threads,
@@ -77,12 +94,17 @@ def command(
     }
     given = {name: value for name, value in given.items() if value is not None}
     settings = dataclasses.replace(Settings.from_environment(), **given)
+    serving = ParameterServer.of(settings)
     argv = [interpreter, *(["-m"] if as_module else []), script, *arguments]
+    serve = [interpreter, *SERVE]
     if hosts is None:
         processes = [ProcessSpec(argv=argv)] * (world or 1)
+        processes += [ProcessSpec(argv=serve)] * (serving.servers if serving else 0)
     else:
-        names = hosts_file.place(hosts_file.read(hosts), world)
-        processes = processes_over(ssh, names, argv)
+        slots = hosts_file.read(hosts)
+        names = hosts_file.place(slots, world)
+        others = hosts_file.place_servers(slots, len(names), serving.servers) if serving else []
+        processes = [*processes_over(ssh, names, argv), *processes_over(ssh, others, serve)]
         store = store_for(names, store)
     _say_threads(processes)
     try:

@@ -1,23 +1,17 @@
-"""Addresses as text and as sockets want them: `HOST:PORT`, `[V6]:PORT`, interfaces, the route to a peer.
+"""Addresses as text and as sockets want them: `HOST:PORT`, `[V6]:PORT`, the route to a peer.
 
 No protocol here: who talks about what is in `store` and `rendezvous`.
 """
 
 from __future__ import annotations
 
-import fcntl
 import ipaddress
 import socket
-import struct
-from pathlib import Path
 
 from hocket.errors import RendezvousError, UsageError
 
 LOOPBACK = "127.0.0.1"
 PORT_MAX = 65535
-INTERFACE_NAME_BYTES_MAX = 15
-SIOCGIFADDR = 0x8915
-"""Linux: the IPv4 address of an interface."""
 
 
 class UnknownNameError(RendezvousError):
@@ -89,34 +83,4 @@ def towards(host: str) -> str | None:
             except OSError:
                 continue
             return str(probe.getsockname()[0])
-    return None
-
-
-def of_interface(interface: str) -> str:
-    """The address of an interface given by name, or the address itself; UsageError lists what there is."""
-    if is_literal(interface):
-        return interface
-    packed = struct.pack("256s", interface.encode()[:INTERFACE_NAME_BYTES_MAX])
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            return socket.inet_ntoa(fcntl.ioctl(probe.fileno(), SIOCGIFADDR, packed)[20:24])
-        except OSError:
-            pass
-    global_v6 = _v6_of(interface)
-    if global_v6 is not None:
-        return global_v6
-    names = ", ".join(name for _, name in socket.if_nameindex())
-    raise UsageError(
-        f"HOCKET_INTERFACE: `{interface}` is no address and no interface with one on {socket.gethostname()}\n"
-        f"hint: there are {names}"
-    )
-
-
-def _v6_of(interface: str) -> str | None:
-    """First global IPv6 address. Columns: address, index, prefix length, scope (0: global), flags, name."""
-    table = Path("/proc/net/if_inet6")
-    for line in table.read_text().splitlines() if table.exists() else []:
-        packed, _, _, scope, _, name = line.split()
-        if name == interface and scope == "00":
-            return str(ipaddress.IPv6Address(bytes.fromhex(packed)))
     return None

@@ -58,3 +58,15 @@ def place(hosts: Sequence[Slots], world: int | None) -> list[str]:
     if world is not None and world > len(filled):
         raise UsageError(f"{world} ranks, but the hosts have {len(filled)} slots")
     return filled[:world]
+
+
+def place_servers(hosts: Sequence[Slots], workers: int, servers: int) -> list[str]:
+    """Each parameter server's host: slots that the workers leave free, then beside the workers, host after host.
+
+    >>> place_servers([Slots(name="a"), Slots(name="b"), Slots(name="c")], workers=2, servers=2)
+    ['c', 'a']
+    """
+    filled = [host.name for host in hosts for _ in range(host.slots)]
+    free = filled[workers:][:servers]
+    beside = list(dict.fromkeys(filled[:workers]))
+    return free + [beside[at % len(beside)] for at in range(servers - len(free))]

@@ -19,9 +19,11 @@ from pathlib import Path
 import msgspec
 
 from hocket import __version__, _native
+from hocket.artefacts import files
+from hocket.artefacts.cluster import Cluster
 from hocket.errors import Error, RendezvousError
 from hocket.launch import address as addresses
-from hocket.launch import clock, shape
+from hocket.launch import clock, interfaces, shape
 from hocket.launch.environment import Identity, identify
 from hocket.launch.host import Host
 from hocket.launch.server import Server
@@ -37,7 +39,10 @@ LINGER_S = 5.0
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
-    """What a rank tells the others about itself when they meet. `session` of rank 0 names the job."""
+    """What a rank tells the others about itself when they meet.
+
+    `networks`: its host's addresses with their prefixes. `session` of rank 0 names the job.
+    """
 
     host: str
     place: str
@@ -45,6 +50,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     process: int
     version: str
     address: str
+    networks: tuple[str, ...]
     session: str
 
 
@@ -61,6 +67,7 @@ class Job:
         secret: the job's.
         store: for values that ranks share while they set up.
         bind: the IP address that this rank's wire binds to.
+        addresses: of this host, for the wire: one for each interface that it uses.
         clock_offset_ns: what to add to this host's monotonic clock to get rank 0's.
         clock_error_ns: bound of that offset's error.
     """
@@ -76,7 +83,7 @@ class Job:
     name: str
     secret: bytes = field(repr=False)
     store: Store
-    bind: str
+    addresses: tuple[str, ...]
     clock_offset_ns: int
     clock_error_ns: int
     settings: Settings = field(repr=False)
@@ -103,7 +110,7 @@ class Job:
             job=self.name,
             secret=self.secret,
             host=self.identity,
-            bind=self.bind,
+            bind=self.addresses,
             threads=threads or self.settings.threads,
             trace=None if directory is None else str(Path(directory) / f"rank-{self.rank}.hktrace"),
             clock_offset_ns=self.clock_offset_ns,
@@ -116,13 +123,33 @@ class Job:
         )
         timeout_s = self.settings.start_timeout_s
         try:
-            mine = (engine.address, self.identity)
+            mine = (engine.addresses, self.identity, self._streams())
             peers = self.store.gather("engine", self.rank, self.world, mine, timeout_s)
-            engine.connect([(where, host) for where, host in peers], timeout_s)
+            # Both ends of a pair must say the same: the larger of what they know.
+            streams = [max(own, row[self.rank]) for own, (_, _, row) in zip(mine[2], peers, strict=True)]
+            engine.connect([(where, host) for where, host, _ in peers], timeout_s, streams)
         except BaseException:
             engine.close()
             raise
         return engine
+
+    @property
+    def bind(self) -> str:
+        """The address of this host that others reach; the first, where the wire uses several."""
+        return self.addresses[0]
+
+    def _streams(self) -> list[int]:
+        """Connections to each rank, by pair of interfaces: as set, else as measured, else one."""
+        if self.settings.streams is not None:
+            return [self.settings.streams] * self.world
+        if self.settings.cluster is None:
+            return [1] * self.world
+        cluster = files.read(Path(self.settings.cluster), Cluster)
+        place = {host.name: index for index, host in enumerate(cluster.hosts)}
+        own = place.get(self.host)
+        if not cluster.streams or own is None:
+            return [1] * self.world
+        return [cluster.streams[own][place[host]] if host in place else 1 for host in self.hosts]
 
     def close(self, reason: str | None = None) -> None:
         """Leave the job; with a reason, ranks that wait at the store are told it. Idempotent."""
@@ -184,8 +211,7 @@ def join(
         try:
             members = _introduce(me, host, store, deadline_s)
             _agree(members)
-            bind = settings.interface and addresses.of_interface(settings.interface)
-            bind = bind or _bind(me.rank, members)
+            own = _addresses(settings.interface, me.rank, members)
             offset_ns, error_ns = _offset(me, members, store, deadline_s)
         except Error as error:
             store.leave(str(error).partition("\n")[0])
@@ -205,7 +231,7 @@ def join(
         name=members[0].session,
         secret=me.secret,
         store=store,
-        bind=bind,
+        addresses=own,
         clock_offset_ns=offset_ns,
         clock_error_ns=error_ns,
         settings=settings,
@@ -237,7 +263,8 @@ def _meet_by_publishing(
         )
     if me.rank != 0:
         return None, publish(None, settings.start_timeout_s)
-    interface = settings.interface and addresses.of_interface(settings.interface)
+    named = settings.interface not in (None, interfaces.ALL)
+    interface = interfaces.chosen(settings.interface or "")[0] if named else None
     server = Server(interface, 0, me.secret)
     try:
         publish(
@@ -258,6 +285,7 @@ def _introduce(me: Identity, host: Host, store: Store, deadline_s: float) -> tup
         process=os.getpid(),
         version=__version__,
         address=store.local_address,
+        networks=tuple(address for _, address in interfaces.here()),
         session=secrets.token_hex(8),
     )
     try:
@@ -277,6 +305,18 @@ def _agree(members: Sequence[Member]) -> None:
                 f"rank 0 on {members[0].host} runs {members[0].version}\n"
                 "hint: install the same version everywhere"
             )
+
+
+def _addresses(interface: str | None, rank: int, members: Sequence[Member]) -> tuple[str, ...]:
+    """Of this host, for the wire."""
+    if interface is None:
+        return (_bind(rank, members),)
+    if interface != interfaces.ALL:
+        return interfaces.chosen(interface)
+    if all(member.place == members[rank].place for member in members):
+        return (addresses.LOOPBACK,)
+    shared = interfaces.common(members[rank].networks, [member.networks for member in members])
+    return shared or (_bind(rank, members),)
 
 
 def _bind(rank: int, members: Sequence[Member]) -> str:

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
+import msgspec
+
 import torch
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster
@@ -17,16 +19,19 @@ from hocket.artefacts.plan import Plan
 from hocket.artefacts.trace import LoadedProgram, RunInfo, write_run
 from hocket.errors import UsageError
 from hocket.launch.rendezvous import Job
+from hocket.parameter_server.choice import ParameterServer
 from hocket.planners.default import Shape, default_plan
 from hocket.policies.load import load
 from hocket.settings import Settings
-from hocket.torch import gradients
+from hocket.torch import gradients, parameter_servers
 from hocket.torch.course import of_plan, of_policy
 from hocket.torch.parameters import ParameterSession
 from hocket.torch.process import Process, joined
 from hocket.torch.profiler import Profiler
+from hocket.torch.push_pull import PushPullSession
 from hocket.torch.reorder import Reorder
 from hocket.torch.replicate import replicate
+from hocket.torch.serve import serve
 from hocket.torch.session import Session
 from hocket.torch.spans import Spans
 from hocket.tracing.policy import Policy, Value
@@ -35,7 +40,9 @@ from hocket.tracing.topology import Topology
 Model = TypeVar("Model", bound=torch.nn.Module)
 Optimizer = TypeVar("Optimizer", bound=torch.optim.Optimizer)
 
-_sessions: WeakKeyDictionary[torch.nn.Module, Session | ParameterSession | Profiler] = WeakKeyDictionary()
+_sessions: WeakKeyDictionary[torch.nn.Module, Session | ParameterSession | PushPullSession | Profiler] = (
+    WeakKeyDictionary()
+)
 
 
 def distribute(
@@ -44,6 +51,7 @@ def distribute(
     *,
     plan: Plan | None = None,
     policy: Policy | None = None,
+    parameter_server: ParameterServer | None = None,
     settings: Settings | None = None,
 ) -> tuple[Model, Optimizer]:
     """Train `model` together with the other ranks of the job; the loop stays as it is.
@@ -57,6 +65,8 @@ def distribute(
         optimizer: over parameters of the model.
         plan: default: the plan file of `settings`, else one by hosts alone.
         policy: what to do with gradients instead of a plan; default: the policy of `settings`.
+        parameter_server: keep parameters on servers, the job's last ranks, instead of all-reducing gradients; default: what
+            `settings` say. On a rank that serves, this call does not return: it serves, then ends the process (SystemExit).
         settings: default: from the environment.
 
     Raises:
@@ -76,9 +86,18 @@ def distribute(
         policy = load(settings.policy)
     if policy is not None and (plan is not None or settings.plan is not None):
         raise UsageError("a plan and a policy both say how gradients travel\nhint: give one of them")
+    parameter_server = parameter_server or ParameterServer.of(settings)
+    if parameter_server is not None:
+        _refuse_with_servers(plan, policy, settings)
     process = joined(settings)
     job = process.job
+    if parameter_server is not None and job.rank >= parameter_server.workers(job.world):
+        serve(process, parameter_server)
+        sys.exit(0)
     try:
+        if parameter_server is not None:
+            spans = _spans(model, optimizer, process, settings)
+            return _with_servers(model, optimizer, parameters, parameter_server, process=process, spans=spans)
         gradients.agree(model, job)
         if settings.profile_out is not None:
             _sessions[model] = Profiler(model, optimizer, parameters, job, Path(settings.profile_out))
@@ -99,6 +118,43 @@ def distribute(
     process.also_close(session.close)
     session.course.start_timer()
     return _with_no_sync(model), optimizer
+
+
+def _with_servers(
+    model: Model,
+    optimizer: Optimizer,
+    parameters: dict[str, torch.nn.Parameter],
+    choice: ParameterServer,
+    *,
+    process: Process,
+    spans: Spans | None,
+) -> tuple[Model, Optimizer]:
+    session, programs = parameter_servers.start(
+        model, optimizer, parameters=parameters, choice=choice, process=process, spans=spans
+    )
+    if spans is not None and process.job.rank == 0:
+        world = process.job.world
+        info = _run_info(process.job, None, programs)
+        write_run(
+            spans.directory, msgspec.structs.replace(info, roles=parameter_servers.roles(choice, world))
+        )
+    _sessions[model] = session
+    process.also_close(session.close)
+    return _with_no_sync(model), optimizer
+
+
+def _refuse_with_servers(plan: Plan | None, policy: Policy | None, settings: Settings) -> None:
+    for what, given in (
+        ("a plan", plan or settings.plan),
+        ("a policy", policy or settings.policy),
+        ("a profile of the script", settings.profile_out),
+    ):
+        if given is not None:
+            raise UsageError(
+                f"{what} and parameter servers: {what} is of all-reduced gradients\nhint: leave one of them out"
+            )
+    if any(isinstance(each, PushPullSession) for each in _sessions.values()):
+        raise UsageError("parameter servers serve one model of a process, and have one already")
 
 
 def _session_of(
@@ -150,7 +206,11 @@ def _session_of(
             spans=spans,
         )
     if spans is not None and job.rank == 0:
-        write_run(Path(spans.directory), _run_info(plan, session, job, cluster))
+        programs = tuple(
+            LoadedProgram(program=program, label=f"bucket {index}", bucket=index, bytes=len(bucket.memory))
+            for index, (program, bucket) in enumerate(zip(session.programs, session.buckets, strict=True))
+        )
+        write_run(spans.directory, _run_info(job, plan, programs, cluster))
     return session
 
 
@@ -169,7 +229,7 @@ def log(model: torch.nn.Module, **values: Any) -> None:
 def record(model: torch.nn.Module, **values: float) -> None:
     """Add values of this step to this rank's statistics, which a policy's `on_timer` reads; nothing without a policy."""
     session = _session(model)
-    if not isinstance(session, Profiler):
+    if not isinstance(session, Profiler | PushPullSession):
         for name, value in values.items():
             session.course.record(name, value)
 
@@ -177,6 +237,11 @@ def record(model: torch.nn.Module, **values: float) -> None:
 def clip_grad_norm_(model: torch.nn.Module, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
     """`torch.nn.utils.clip_grad_norm_` over all gradients of a distributed model; with gates, waits for all of them first."""
     session = _session(model)
+    if isinstance(session, PushPullSession):
+        raise UsageError(
+            "gradients are not there to be clipped: they were pushed, and parameter servers update with them\n"
+            "hint: clip without parameter servers, or scale the loss"
+        )
     if isinstance(session, Session) and session.gates is not None:
         session.gates.open_all()
     return torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm, norm_type)
@@ -185,7 +250,7 @@ def clip_grad_norm_(model: torch.nn.Module, max_norm: float, norm_type: float = 
 def agreed(model: torch.nn.Module) -> dict[str, Value]:
     """What all ranks agree on in the current epoch, by name, and its number as `epoch`."""
     session = _session(model)
-    if isinstance(session, Profiler):
+    if isinstance(session, Profiler | PushPullSession):
         return {"epoch": 0}
     current = session.course.epochs.current
     return {**current.agreed, "epoch": current.number}
@@ -201,7 +266,7 @@ def world(model: torch.nn.Module) -> int:
     return _session(model).job.world
 
 
-def _session(model: torch.nn.Module) -> Session | ParameterSession | Profiler:
+def _session(model: torch.nn.Module) -> Session | ParameterSession | PushPullSession | Profiler:
     session = _sessions.get(model)
     if session is None:
         raise UsageError(
@@ -237,7 +302,7 @@ def _with_no_sync(model: Model) -> Model:
 
 
 def _run_info(
-    plan: Plan | None, session: Session | ParameterSession, job: Job, cluster: Cluster | None
+    job: Job, plan: Plan | None, programs: tuple[LoadedProgram, ...], cluster: Cluster | None = None
 ) -> RunInfo:
     return RunInfo(
         world=job.world,
@@ -246,8 +311,5 @@ def _run_info(
         started_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         plan=plan,
         cluster=cluster,
-        programs=tuple(
-            LoadedProgram(program=program, label=f"bucket {index}", bucket=index, bytes=len(bucket.memory))
-            for index, (program, bucket) in enumerate(zip(session.programs, session.buckets, strict=True))
-        ),
+        programs=programs,
     )

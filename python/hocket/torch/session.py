@@ -19,6 +19,7 @@ from hocket.errors import PeerError, UsageError
 from hocket.launch.rendezvous import Job
 from hocket.libraries.service import Service
 from hocket.torch import buckets as bucket_memory
+from hocket.torch import places
 from hocket.torch.buckets import Bucket
 from hocket.torch.course import Course
 from hocket.torch.gates import Gates
@@ -135,8 +136,7 @@ class Session:
             if not before:
                 bucket.zero()
         self._owned = {id(each) for bucket in self.buckets for each in bucket.parameters}
-        # Views stay where they are: what moves them (`model.double()`) would leave the buckets behind.
-        self._addresses = [view.data_ptr() for bucket in self.buckets for view in bucket.views]
+        self._addresses = places.addresses(self.buckets)
         for program in loaded:
             self._libraries.forget(program)
             self.engine.unload(program)
@@ -170,46 +170,15 @@ class Session:
         torch.autograd.Variable._execution_engine.queue_callback(self._on_end)
 
     def _adopt(self, bucket: int, index: int, parameter: torch.nn.Parameter) -> None:
-        """A gradient that lies elsewhere (after `grad = None`) moves into its bucket."""
-        view = self.buckets[bucket].views[index]
-        gradient = parameter.grad
-        if gradient is None:
-            view.zero_()
-        else:
-            gradient = gradient.to_dense() if gradient.is_sparse else gradient
-            self._check_type(bucket, index, gradient)
-            view.copy_(gradient)
-        parameter.grad = view
+        places.adopt(self.buckets[bucket], index, parameter)
 
     def _twice(self, bucket: int, index: int) -> None:
-        raise UsageError(
-            f"backward makes the gradient of `{self.buckets[bucket].names[index]}` again after it was sent, as with a layer that "
-            "two reentrant checkpoints share\nhint: torch.utils.checkpoint.checkpoint(…, use_reentrant=False)"
-        )
-
-    def _check_type(self, bucket: int, index: int, gradient: torch.Tensor) -> None:
-        view = self.buckets[bucket].views[index]
-        if gradient.dtype != view.dtype or gradient.shape != view.shape or gradient.device != view.device:
-            raise UsageError(
-                f"the gradient of `{self.buckets[bucket].names[index]}` is {list(gradient.shape)} of {gradient.dtype} on "
-                f"{gradient.device}, it was {list(view.shape)} of {view.dtype} on {view.device} when the model was "
-                "distributed\nhint: change the model before `distribute`"
-            )
-
-    def _check_places(self) -> None:
-        places = [view.data_ptr() for bucket in self.buckets for view in bucket.views]
-        if places != self._addresses:
-            moved = next(at for at, (a, b) in enumerate(zip(places, self._addresses, strict=True)) if a != b)
-            name = [name for bucket in self.buckets for name in bucket.names][moved]
-            raise UsageError(
-                f"the gradient of `{name}` was moved out of its bucket, as `model.double()` or `model.to(…)` does\n"
-                "hint: change the model before `distribute`"
-            )
+        raise places.made_twice(self.buckets[bucket].names[index])
 
     def _on_end(self) -> None:
         """End of backward: what has not come is launched as it is; then all buckets are awaited, or gates are closed."""
         began_ns = _native.now_ns()
-        self._check_places()
+        places.check(self.buckets, self._addresses)
         missing = self.readiness.missing()
         unmade = []
         for bucket, index in missing:

@@ -11,6 +11,11 @@ pub const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Engines of one job in this process; `hosts` says which share memory.
 pub fn mesh(hosts: &[&str], threads: usize) -> Vec<Arc<Engine>> {
+    mesh_of(hosts, threads, 1)
+}
+
+/// The same, with so many connections between ranks of different hosts.
+pub fn mesh_of(hosts: &[&str], threads: usize, streams: usize) -> Vec<Arc<Engine>> {
     let job = format!("test-{}-{:?}", std::process::id(), thread::current().id());
     let engines: Vec<Arc<Engine>> = (0..hosts.len())
         .map(|rank| {
@@ -19,7 +24,7 @@ pub fn mesh(hosts: &[&str], threads: usize) -> Vec<Arc<Engine>> {
                 world: hosts.len(),
                 job: job.clone(),
                 secret: b"secret".to_vec(),
-                bind: [127, 0, 0, 1].into(),
+                bind: vec![[127, 0, 0, 1].into()],
                 threads,
                 trace: None,
                 shape: None,
@@ -34,7 +39,7 @@ pub fn mesh(hosts: &[&str], threads: usize) -> Vec<Arc<Engine>> {
     let addresses: Vec<Address> = engines
         .iter()
         .zip(hosts)
-        .map(|(engine, host)| Address { tcp: engine.address(), host: (*host).into() })
+        .map(|(engine, host)| Address { tcp: engine.addresses().to_vec(), host: (*host).into(), streams })
         .collect();
     each(&engines, |_, engine| engine.connect(&addresses, TIMEOUT).unwrap());
     engines

@@ -39,6 +39,16 @@ impl Stream {
         }
     }
 
+    /// Both ends' addresses, for messages.
+    pub fn ends(&self) -> Option<String> {
+        let socket = match self {
+            Self::Tcp(s) => s,
+            Self::Tls(s) => s.socket(),
+            Self::Unix(_) => return None,
+        };
+        Some(format!("{} to {}", socket.peer_addr().ok()?.ip(), socket.local_addr().ok()?.ip()))
+    }
+
     /// Switches to non-blocking.
     pub fn set_nonblocking(&self) -> io::Result<()> {
         let tcp = match self {

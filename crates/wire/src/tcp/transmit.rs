@@ -1,7 +1,8 @@
 //! The sending half of a connection: control frames first, then messages by priority, a frame at a time.
 //!
 //! Budget: header and payload leave in one vectored write from where the payload lies; a payload that is converted
-//! passes one block of the frame's size. A more urgent message waits for at most one frame.
+//! passes one block of the frame's size. A more urgent message waits for at most one frame. Where two ranks have several
+//! connections (lanes), each takes frames from the same queue as it can send them.
 
 use super::Stream;
 use crate::clock::now_ns;
@@ -10,10 +11,13 @@ use crate::shape::Shaper;
 use hocket_kernels::{DType, cast};
 use hocket_protocol::checksum::seal;
 use hocket_protocol::frame::{Data, Frame, HEADER_BYTES, PAYLOAD_BYTES_MAX};
+use hocket_protocol::stripe::{Rate, piece_bytes};
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::io::{self, IoSlice};
+use std::sync::atomic::{AtomicUsize, Ordering as Memory};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 /// A message that may flow: its receive is posted, its bytes are final.
 #[derive(Debug)]
@@ -42,11 +46,20 @@ impl Message {
     }
 }
 
+/// A message of which frames are on their way.
+#[derive(Debug)]
+struct Flight {
+    message: Message,
+    /// Bytes that have not left; the lane that sends the last says so.
+    unsent_bytes: AtomicUsize,
+}
+
 #[derive(Debug)]
 struct Queued {
-    message: Message,
+    flight: Arc<Flight>,
     sequence: u64,
-    sent_bytes: usize,
+    /// In frames that a lane has taken.
+    taken_bytes: usize,
 }
 
 impl PartialEq for Queued {
@@ -63,67 +76,112 @@ impl PartialOrd for Queued {
 impl Ord for Queued {
     fn cmp(&self, other: &Self) -> Ordering {
         // The heap's greatest goes first: lowest priority number, then first come.
-        (other.message.priority, other.sequence).cmp(&(self.message.priority, self.sequence))
+        let priority = |queued: &Self| (queued.flight.message.priority, queued.sequence);
+        priority(other).cmp(&priority(self))
     }
 }
 
 /// What waits to be sent to one peer; any thread adds to it. Bounded by the instructions of the loaded programs.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Outgoing {
     checksums: bool,
-    control: Vec<u8>,
-    /// An answer is in `control` already: however often a peer asks, one is enough.
-    answering: bool,
+    lanes: Vec<Control>,
+    /// Of each lane, in byte/s; 0 while it is not known.
+    rates: Vec<f64>,
     messages: BinaryHeap<Queued>,
+    /// Of the messages, those that no lane has taken.
+    waiting_bytes: usize,
     sequence: u64,
+}
+
+/// What goes over one lane and no other, before all messages.
+#[derive(Debug, Default)]
+struct Control {
+    bytes: Vec<u8>,
+    /// An answer is among them already: however often a peer asks, one is enough.
+    answering: bool,
 }
 
 impl Outgoing {
     /// Nothing yet; `checksums`: every frame will carry one.
-    pub fn new(checksums: bool) -> Self {
-        Self { checksums, ..Self::default() }
+    pub fn new(checksums: bool, lanes: usize) -> Self {
+        let control = (0..lanes).map(|_| Control::default()).collect();
+        let messages = BinaryHeap::new();
+        Self { checksums, lanes: control, rates: vec![0.0; lanes], messages, waiting_bytes: 0, sequence: 0 }
     }
 
-    /// Queues a control frame and its payload.
+    /// Queues a control frame and its payload; they keep their order.
     pub fn control(&mut self, frame: Frame, payload: &[u8]) {
+        self.control_on(0, frame, payload);
+    }
+
+    /// The same, for what is said of one lane.
+    pub fn control_on(&mut self, lane: usize, frame: Frame, payload: &[u8]) {
         debug_assert_eq!(frame.payload_bytes(), payload.len());
         let mut header = frame.encode();
         if self.checksums {
             seal(&mut header, payload);
         }
-        self.control.extend_from_slice(&header);
-        self.control.extend_from_slice(payload);
+        let bytes = &mut self.lanes[lane].bytes;
+        bytes.extend_from_slice(&header);
+        bytes.extend_from_slice(payload);
     }
 
     /// Queues an answer to a peer that wants to know whether we are there.
-    pub fn answer(&mut self) {
-        if !std::mem::replace(&mut self.answering, true) {
-            self.control(Frame::Alive, &[]);
+    pub fn answer(&mut self, lane: usize) {
+        if !std::mem::replace(&mut self.lanes[lane].answering, true) {
+            self.control_on(lane, Frame::Alive, &[]);
         }
     }
 
     /// Queues a message.
     pub fn message(&mut self, message: Message) {
         self.sequence += 1;
-        self.messages.push(Queued { message, sequence: self.sequence, sent_bytes: 0 });
+        let bytes = message.wire_bytes();
+        self.waiting_bytes += bytes;
+        let flight = Arc::new(Flight { message, unsent_bytes: AtomicUsize::new(bytes) });
+        self.messages.push(Queued { flight, sequence: self.sequence, taken_bytes: 0 });
     }
 
     /// Drops messages that will never be wanted again: the job failed.
     pub fn drop_messages(&mut self) {
         self.messages.clear();
+        self.waiting_bytes = 0;
     }
 
-    /// Whether nothing waits.
-    pub fn is_empty(&self) -> bool {
-        self.control.is_empty() && self.messages.is_empty()
+    /// Whether nothing waits that `lane` could send.
+    pub fn is_empty(&self, lane: usize) -> bool {
+        self.lanes[lane].bytes.is_empty() && self.messages.is_empty()
     }
+
+    /// The part of the most urgent message that `lane` sends next.
+    fn take(&mut self, lane: usize) -> Option<Piece> {
+        let mut queued = self.messages.pop()?;
+        let message = &queued.flight.message;
+        let left = message.wire_bytes() - queued.taken_bytes;
+        // Whole elements of every type: both limits are multiples of eight.
+        let bytes = piece_bytes(&self.rates, lane, self.waiting_bytes, PAYLOAD_BYTES_MAX).min(left);
+        let piece = Piece { flight: Arc::clone(&queued.flight), start: queued.taken_bytes, bytes };
+        self.waiting_bytes -= bytes;
+        queued.taken_bytes += bytes;
+        if bytes < left {
+            self.messages.push(queued);
+        }
+        Some(piece)
+    }
+}
+
+/// Bytes `start..start + bytes` of a message, as they cross the wire.
+struct Piece {
+    flight: Arc<Flight>,
+    start: usize,
+    bytes: usize,
 }
 
 /// A frame that is being written.
 struct Current {
-    queued: Queued,
+    piece: Piece,
     header: [u8; HEADER_BYTES],
-    payload_bytes: usize,
     /// Of header and payload together.
     written: usize,
     /// When it may leave, once reserved.
@@ -152,9 +210,12 @@ pub enum Outcome {
     NotBefore(u64),
 }
 
-/// Sends frames to one peer.
+/// Sends frames to one peer over one lane.
 #[derive(Default)]
 pub struct Transmitter {
+    lane: usize,
+    rate: Rate,
+    written_bytes: u64,
     pace: Option<Pace>,
     control: Vec<u8>,
     control_written: usize,
@@ -176,9 +237,9 @@ pub struct Sent {
 }
 
 impl Transmitter {
-    /// To one peer; `pace` when the network is emulated.
-    pub fn new(pace: Option<Pace>) -> Self {
-        Self { pace, ..Self::default() }
+    /// Over that lane; `pace` when the network is emulated.
+    pub fn new(lane: usize, pace: Option<Pace>) -> Self {
+        Self { lane, pace, ..Self::default() }
     }
 
     /// Writes until nothing is left, the socket is full or about `budget_bytes` went.
@@ -193,6 +254,7 @@ impl Transmitter {
         while written < budget_bytes {
             self.refill(outgoing);
             if self.control.is_empty() && self.current.is_none() {
+                self.rate.handle_idle();
                 return Ok(if stream.send_rest()? { Outcome::Idle } else { Outcome::Full });
             }
             let leaves_ns = self.leaves_ns();
@@ -202,12 +264,18 @@ impl Transmitter {
             }
             match self.write(stream, held) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(bytes) => written += bytes,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Outcome::Full),
+                Ok(bytes) => {
+                    written += bytes;
+                    self.written_bytes += bytes as u64;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.rate.handle_full(Duration::from_nanos(now_ns()), self.written_bytes);
+                    return Ok(Outcome::Full);
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
-            self.finish_frame(outgoing, &mut on_sent);
+            self.finish_frame(&mut on_sent);
         }
         Ok(Outcome::More)
     }
@@ -220,25 +288,26 @@ impl Transmitter {
         }
         let mut outgoing = outgoing.lock().unwrap_or_else(PoisonError::into_inner);
         if self.control.is_empty() {
-            std::mem::swap(&mut self.control, &mut outgoing.control);
-            outgoing.answering = false;
+            let waiting = &mut outgoing.lanes[self.lane];
+            std::mem::swap(&mut self.control, &mut waiting.bytes);
+            waiting.answering = false;
         }
-        if self.current.is_none()
-            && let Some(queued) = outgoing.messages.pop()
-        {
+        if self.current.is_some() {
+            return;
+        }
+        outgoing.rates[self.lane] = self.rate.byte_per_s();
+        if let Some(piece) = outgoing.take(self.lane) {
             let checksums = outgoing.checksums;
             drop(outgoing);
-            self.start(queued, checksums);
+            self.start(piece, checksums);
         }
     }
 
-    fn start(&mut self, queued: Queued, checksums: bool) {
-        let message = &queued.message;
-        // Whole elements of every type: the limit is a multiple of eight.
-        let payload_bytes = (message.wire_bytes() - queued.sent_bytes).min(PAYLOAD_BYTES_MAX);
+    fn start(&mut self, piece: Piece, checksums: bool) {
+        let message = &piece.flight.message;
         if message.wire != message.dtype {
-            self.converted.resize(payload_bytes, 0);
-            let (at, len) = (queued.sent_bytes / message.wire.bytes(), payload_bytes / message.wire.bytes());
+            self.converted.resize(piece.bytes, 0);
+            let (at, len) = (piece.start / message.wire.bytes(), piece.bytes / message.wire.bytes());
             let source = message.region.sub(at * message.dtype.bytes(), len * message.dtype.bytes());
             cast(message.wire, &mut self.converted, message.dtype, source.as_bytes());
         }
@@ -246,12 +315,11 @@ impl Transmitter {
             program: message.program,
             instance: message.instance,
             op: message.peer_op,
-            offset_bytes: queued.sent_bytes as u64,
-            payload_bytes: payload_bytes as u32,
+            offset_bytes: piece.start as u64,
+            payload_bytes: piece.bytes as u32,
         })
         .encode();
-        let mut current =
-            Current { queued, header: [0; HEADER_BYTES], payload_bytes, written: 0, leaves_ns: None };
+        let mut current = Current { piece, header: [0; HEADER_BYTES], written: 0, leaves_ns: None };
         if checksums {
             seal(&mut header, payload(&current, &self.converted));
         }
@@ -262,7 +330,7 @@ impl Transmitter {
     /// When the emulated network lets the frame that comes next leave; 0: at once.
     fn leaves_ns(&mut self) -> u64 {
         let (Some(pace), Some(current)) = (&self.pace, &mut self.current) else { return 0 };
-        let bytes = HEADER_BYTES + current.payload_bytes;
+        let bytes = HEADER_BYTES + current.piece.bytes;
         *current.leaves_ns.get_or_insert_with(|| pace.shaper.reserve(pace.destination, bytes, now_ns()))
     }
 
@@ -290,26 +358,24 @@ impl Transmitter {
         Ok(bytes)
     }
 
-    fn finish_frame(&mut self, outgoing: &Mutex<Outgoing>, on_sent: &mut impl FnMut(Sent)) {
-        let whole = |current: &mut Current| current.written == HEADER_BYTES + current.payload_bytes;
-        let Some(Current { mut queued, payload_bytes, .. }) = self.current.take_if(whole) else { return };
-        queued.sent_bytes += payload_bytes;
-        let message = &queued.message;
-        if queued.sent_bytes == message.wire_bytes() {
+    fn finish_frame(&mut self, on_sent: &mut impl FnMut(Sent)) {
+        let whole = |current: &mut Current| current.written == HEADER_BYTES + current.piece.bytes;
+        let Some(Current { piece, .. }) = self.current.take_if(whole) else { return };
+        let before = piece.flight.unsent_bytes.fetch_sub(piece.bytes, Memory::AcqRel);
+        if before == piece.bytes {
+            let message = &piece.flight.message;
             let Message { program, instance, op, .. } = *message;
-            on_sent(Sent { program, instance, op, bytes: queued.sent_bytes });
-        } else {
-            outgoing.lock().unwrap_or_else(PoisonError::into_inner).messages.push(queued);
+            on_sent(Sent { program, instance, op, bytes: message.wire_bytes() });
         }
     }
 }
 
 /// The payload of the frame that is being written: where it lies, or as it was converted.
 fn payload<'a>(current: &'a Current, converted: &'a [u8]) -> &'a [u8] {
-    let message = &current.queued.message;
-    if message.wire == message.dtype {
-        &message.region.as_bytes()[current.queued.sent_bytes..][..current.payload_bytes]
+    let Piece { flight, start, bytes } = &current.piece;
+    if flight.message.wire == flight.message.dtype {
+        &flight.message.region.as_bytes()[*start..][..*bytes]
     } else {
-        &converted[..current.payload_bytes]
+        &converted[..*bytes]
     }
 }

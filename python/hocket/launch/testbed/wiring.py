@@ -1,7 +1,8 @@
 """What a cluster looks like in commands of `ip` and `tc`: pure functions from a cluster to batches of lines.
 
-Links are veth pairs. A token bucket on each end shapes one direction: its burst lets whole segments of TCP's offload pass,
-its queue is bounded in time, so that a full link delays by that much and no more. (This kernel need not have netem.)
+Links are veth pairs. Further cards of hosts meet at a bridge of their own, whatever the racks. A token bucket on each end
+shapes one direction: its burst lets whole segments of TCP's offload pass, its queue is bounded in time, so that a full link
+delays by that much and no more. (This kernel need not have netem.)
 """
 
 from __future__ import annotations
@@ -11,8 +12,11 @@ from dataclasses import dataclass
 from hocket.artefacts.cluster import Cluster
 from hocket.errors import TestbedError
 
-SUBNET = "10.77"
+CARDS_MAX = 8
+"""A subnet each: 10.77, 10.78, …"""
+
 HOSTS_MAX = 250
+CARDS_TOLERANCE = 0.01
 QUEUE_MS = 50
 """What a full queue delays by: TCP fills a link with less, and more would only hide congestion."""
 
@@ -35,9 +39,9 @@ class Wiring:
     hosts_tc: tuple[tuple[str, ...], ...]
 
 
-def address(index: int) -> str:
-    """IPv4 address of host `index`."""
-    return f"{SUBNET}.0.{index + 1}"
+def address(index: int, card: int = 0) -> str:
+    """IPv4 address of a network card of host `index`."""
+    return f"10.{77 + card}.0.{index + 1}"
 
 
 def trunk(index: int) -> str:
@@ -64,16 +68,43 @@ def wire(cluster: Cluster, pids: list[int]) -> Wiring:
         rate = uplinks.get(name)
         if rate is not None:
             switch_tc += [shape(trunk(index), rate), shape(f"down{index}", rate)]
+    for card in range(1, _cards(cluster)):
+        switch_ip += [f"link add card{card} type bridge", f"link set card{card} up"]
     hosts_ip, hosts_tc = [], []
     for index, host in enumerate(cluster.hosts):
+        rate, *more = host.cards_bit_per_s or (host.bandwidth_bit_per_s,)
         switch_ip += [
             f"link add host{index} type veth peer name eth0 netns {pids[index]}",
             f"link set host{index} master rack{names.index(host.rack)} up",
         ]
-        switch_tc.append(shape(f"host{index}", host.bandwidth_bit_per_s))
-        hosts_ip.append((f"addr add {address(index)}/16 dev eth0", "link set eth0 up", "link set lo up"))
-        hosts_tc.append((shape("eth0", host.bandwidth_bit_per_s),))
+        switch_tc.append(shape(f"host{index}", rate))
+        own_ip = [f"addr add {address(index)}/16 dev eth0", "link set eth0 up", "link set lo up"]
+        own_tc = [shape("eth0", rate)]
+        for card, rate in enumerate(more, 1):
+            switch_ip += [
+                f"link add host{index}card{card} type veth peer name eth{card} netns {pids[index]}",
+                f"link set host{index}card{card} master card{card} up",
+            ]
+            switch_tc.append(shape(f"host{index}card{card}", rate))
+            own_ip += [f"addr add {address(index, card)}/16 dev eth{card}", f"link set eth{card} up"]
+            own_tc.append(shape(f"eth{card}", rate))
+        hosts_ip.append(tuple(own_ip))
+        hosts_tc.append(tuple(own_tc))
     return Wiring(tuple(switch_ip), tuple(switch_tc), tuple(hosts_ip), tuple(hosts_tc))
+
+
+def _cards(cluster: Cluster) -> int:
+    """The most that a host has; TestbedError when a host's rates do not add up."""
+    for host in cluster.hosts:
+        rates = host.cards_bit_per_s
+        if rates and (
+            len(rates) > CARDS_MAX or abs(sum(rates) / host.bandwidth_bit_per_s - 1) > CARDS_TOLERANCE
+        ):
+            raise TestbedError(
+                f"host {host.name}: {len(rates)} cards of {sum(rates):.3g} bit/s together, bandwidth_bit_per_s says "
+                f"{host.bandwidth_bit_per_s:.3g}\nhint: at most {CARDS_MAX} cards, and their sum is the host's rate"
+            )
+    return max(len(host.cards_bit_per_s) for host in cluster.hosts)
 
 
 def rack_names(cluster: Cluster) -> list[str]:

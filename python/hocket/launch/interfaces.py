@@ -1,0 +1,80 @@
+"""Which of this host's addresses the wire uses: `HOCKET_INTERFACE`, in the user's words, to IP addresses.
+
+Interfaces come from `ifaddr`; the rest is pure.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Sequence
+
+import ifaddr
+
+from hocket.errors import UsageError
+from hocket.launch.address import is_literal
+
+ALL = "all"
+"""Every interface on whose network all hosts are."""
+
+
+def here() -> tuple[tuple[str, str], ...]:
+    """Name, and address with the length of its network's prefix, of this host's interfaces; link-local ones left out."""
+    found = []
+    for adapter in ifaddr.get_adapters():
+        for each in adapter.ips:
+            text = each.ip if isinstance(each.ip, str) else each.ip[0]
+            if not ipaddress.ip_address(text).is_link_local:
+                found.append((adapter.nice_name, f"{text}/{each.network_prefix}"))
+    return tuple(
+        sorted(found, key=lambda entry: ":" in entry[1])
+    )  # IPv4 first: what a name means where it has both
+
+
+def chosen(text: str) -> tuple[str, ...]:
+    """The addresses that `text` names: interfaces, addresses or subnets (10.0.0.0/8), separated by commas.
+
+    UsageError lists what there is.
+    """
+    known = here()
+    return tuple(_one(part.strip(), known) for part in text.split(","))
+
+
+def common(own: Sequence[str], everyone: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    """Of our addresses (with prefixes), those on whose networks everyone has one of its own, in the networks' order.
+
+    A network on which two have the same address is each one's private one (a container's bridge), and not taken.
+    """
+    networks = {network for network in map(_network, own) if not network.is_loopback}
+    found = []
+    for network in sorted(networks, key=lambda network: (network.version, int(network.network_address))):
+        there = [[each for each in addresses if _network(each) == network] for addresses in everyone]
+        firsts = [addresses[0] for addresses in there if addresses]
+        if len(firsts) == len(everyone) == len(set(firsts)):
+            found.append(next(each for each in own if _network(each) == network).partition("/")[0])
+    return tuple(found)
+
+
+def _one(part: str, known: Sequence[tuple[str, str]]) -> str:
+    if is_literal(part):
+        return part
+    for name, address in known:
+        plain = address.partition("/")[0]
+        if part == name or ("/" in part and _inside(plain, part)):
+            return plain
+    there = ", ".join(f"{name} ({address})" for name, address in known)
+    raise UsageError(
+        f"HOCKET_INTERFACE: `{part}` is no address, no interface with one and no subnet of one on {socket.gethostname()}\n"
+        f"hint: there are {there}"
+    )
+
+
+def _inside(address: str, subnet: str) -> bool:
+    try:
+        return ipaddress.ip_address(address) in ipaddress.ip_network(subnet)
+    except ValueError as error:
+        raise UsageError(f"HOCKET_INTERFACE: `{subnet}` is no subnet: {error}") from None
+
+
+def _network(address: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    return ipaddress.ip_interface(address).network

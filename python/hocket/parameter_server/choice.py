@@ -1,0 +1,98 @@
+"""What a user chooses: how many ranks serve and how far workers may drift apart; and which rank plays which role.
+
+Workers are ranks 0 to W - 1, servers W to W + S - 1, as in DLC traces. The scheduler's tasks (who is there, where, since when a
+rank is gone) are those of the job's store and of the wire, so it is no rank.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from dataclasses import dataclass
+
+from hocket.errors import UsageError
+from hocket.launch.rendezvous import Job
+from hocket.settings import Settings
+
+ANY = "any"
+"""A staleness without a bound."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParameterServer:
+    """Parameters live on servers, which apply the optimizer to the gradients that workers push.
+
+    Attributes:
+        servers: how many of the job's ranks serve: the last ones.
+        staleness: 0: an update is of all workers' gradients together. K: each push is an update of its own, and a pull waits
+            until the slowest worker is at most K iterations behind. None: each push is an update, and nobody waits.
+
+    >>> ParameterServer.parse(servers=2, staleness="any").title
+    '2 servers, asynchronous'
+    """
+
+    servers: int = 1
+    staleness: int | None = 0
+
+    def __post_init__(self) -> None:
+        """UsageError: fewer than one server, or a negative staleness."""
+        if self.servers < 1:
+            raise UsageError(f"{self.servers} parameter servers\nhint: at least one rank serves")
+        if self.staleness is not None and self.staleness < 0:
+            raise UsageError(f"a staleness of {self.staleness}\nhint: 0 for synchronous, K, or `{ANY}`")
+
+    @classmethod
+    def parse(cls, *, servers: int, staleness: str) -> ParameterServer:
+        """From words: a whole number, or `any`. UsageError for others."""
+        if staleness != ANY and not re.fullmatch(r"[0-9]{1,9}", staleness):
+            raise UsageError(
+                f"staleness `{staleness}`: a whole number of iterations, 0 for synchronous, or `{ANY}`"
+            )
+        return cls(servers=servers, staleness=None if staleness == ANY else int(staleness))
+
+    @classmethod
+    def of(cls, settings: Settings) -> ParameterServer | None:
+        """What the settings ask for; None: no servers. UsageError for a staleness without servers."""
+        if settings.servers:
+            return cls.parse(servers=settings.servers, staleness=settings.staleness)
+        if settings.staleness != "0":
+            raise UsageError(
+                f"a staleness of {settings.staleness} needs parameter servers\nhint: --servers N, or HOCKET_SERVERS"
+            )
+        return None
+
+    @property
+    def title(self) -> str:
+        """For people."""
+        kept = {0: "synchronous", None: "asynchronous"}.get(
+            self.staleness, f"at most {self.staleness} iterations apart"
+        )
+        return f"{self.servers} server{'s' if self.servers > 1 else ''}, {kept}"
+
+    def workers(self, world: int) -> int:
+        """How many of `world` ranks work. UsageError: none would be left."""
+        if self.servers >= world:
+            raise UsageError(
+                f"{self.servers} of {world} ranks are to serve, so none would train\n"
+                "hint: `hocket run -n WORKERS --servers SERVERS` starts both; other launchers must start the sum of the two"
+            )
+        return world - self.servers
+
+
+def among_workers(job: Job, workers: int) -> Job:
+    """The job as its workers see it: a world of them alone."""
+    return dataclasses.replace(
+        job, world=workers, hosts=job.hosts[:workers], identities=job.identities[:workers]
+    )
+
+
+def with_roles(message: str, workers: int) -> str:
+    """A message about ranks, with the servers among those that it names called so.
+
+    >>> with_roles("rank 2 (host b) left the job", workers=2)
+    'rank 2 (host b) left the job (rank 2 is parameter server 0)'
+    """
+    ranks = sorted({int(each) for each in re.findall(r"\brank (\d{1,9})\b", message)})
+    served = [f"rank {rank} is parameter server {rank - workers}" for rank in ranks if rank >= workers]
+    head, line, rest = message.partition("\n")
+    return f"{head} ({', '.join(served)}){line}{rest}" if served else message

@@ -1,0 +1,90 @@
+"""What worker 0 tells the servers about the training: keys, and the optimizer that they are to run. Plain data."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from msgspec import Struct
+
+from hocket.errors import UsageError
+from hocket.parameter_server.keys import Piece, place
+
+ELEMENT_BYTES = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2}
+
+
+class Key(Struct, frozen=True, kw_only=True):
+    """A parameter, in the order of the model; `group`: of the optimizer's parameter groups, the one that it is in."""
+
+    name: str
+    elements: int
+    dtype: str
+    group: int
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of one element."""
+        return ELEMENT_BYTES[self.dtype]
+
+
+class Group(Struct, frozen=True, kw_only=True):
+    """Options of a parameter group: `fixed` ones stay, `numbers` (in the order of names) are sent with every step."""
+
+    fixed: dict[str, bool | str | None]
+    numbers: dict[str, float | tuple[float, ...]]
+
+    def flat(self) -> list[float]:
+        """All numbers, one after the other."""
+        return [
+            each
+            for _, value in sorted(self.numbers.items())
+            for each in (value if isinstance(value, tuple) else (value,))
+        ]
+
+    def options(self, flat: list[float]) -> dict[str, bool | str | float | tuple[float, ...] | None]:
+        """What an optimizer takes, with other numbers than those of the start."""
+        options: dict[str, bool | str | float | tuple[float, ...] | None] = dict(self.fixed)
+        at = 0
+        for name, value in sorted(self.numbers.items()):
+            if isinstance(value, tuple):
+                options[name] = tuple(flat[at : at + len(value)])
+                at += len(value)
+            else:
+                options[name] = flat[at]
+                at += 1
+        return options
+
+
+class Description(Struct, frozen=True, kw_only=True, dict=True):
+    """The training. `optimizer`: a class of torch.optim; `buffers_bytes`: of what only workers hold, such as running means."""
+
+    workers: int
+    servers: int
+    staleness: int | None
+    optimizer: str
+    keys: tuple[Key, ...]
+    groups: tuple[Group, ...]
+    buffers_bytes: int
+
+    @cached_property
+    def pieces(self) -> tuple[tuple[Piece, ...], ...]:
+        """By key: where its parts are."""
+        return place([(key.elements, key.element_bytes) for key in self.keys], self.servers)
+
+    @property
+    def world(self) -> int:
+        """All ranks."""
+        return self.workers + self.servers
+
+    @property
+    def header_elements(self) -> int:
+        """Numbers of a step's header: what it is, the iteration, and those of all groups."""
+        return 2 + sum(len(group.flat()) for group in self.groups)
+
+    def check_same(self, mine: Description, rank: int) -> None:
+        """UsageError when a worker's own script asks for another training."""
+        for name in self.__struct_fields__:
+            if name != "groups" and getattr(self, name) != getattr(mine, name):
+                raise UsageError(
+                    f"rank {rank} asks for another training than rank 0: `{name}` differs\n"
+                    "hint: build the same model, optimizer and choice of servers on every rank"
+                )

@@ -1,0 +1,56 @@
+"""Which server keeps which part of which parameter: large ones are split over all, small ones go where the fewest bytes are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+SPLIT_ELEMENTS_MIN = 1_000_000
+"""Parameters from this size on are split: a part of one is then worth a message to each server, and no server keeps much more than
+the others whatever the model. The bound of MXNet's `MXNET_KVSTORE_BIGARRAY_BOUND`."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Elements `start..stop` of a parameter, on a server (counted from 0)."""
+
+    server: int
+    start: int
+    stop: int
+
+    def __len__(self) -> int:
+        """Elements."""
+        return self.stop - self.start
+
+
+def place(
+    sizes: Sequence[tuple[int, int]], servers: int, *, split_elements_min: int = SPLIT_ELEMENTS_MIN
+) -> tuple[tuple[Piece, ...], ...]:
+    """The pieces of each parameter, the same for the same arguments.
+
+    Args:
+        sizes: of each parameter, elements and bytes of one; at least one element.
+        servers: how many there are.
+        split_elements_min: from so many elements on a parameter is split.
+
+    >>> [[piece.server for piece in each] for each in place([(4, 4), (2_000_000, 4), (9, 4)], 2)]
+    [[1], [0, 1], [0]]
+    """
+    placed: list[tuple[Piece, ...]] = [()] * len(sizes)
+    held_bytes = [0] * servers
+    small = []
+    for key, (elements, element_bytes) in enumerate(sizes):
+        if elements < max(split_elements_min, servers):
+            small.append(key)
+            continue
+        ends = [elements * part // servers for part in range(servers + 1)]
+        placed[key] = tuple(Piece(at, ends[at], ends[at + 1]) for at in range(servers))
+        for piece in placed[key]:
+            held_bytes[piece.server] += len(piece) * element_bytes
+    # Largest first: what is left over at the end is small.
+    for key in sorted(small, key=lambda key: (-sizes[key][0] * sizes[key][1], key)):
+        server = min(range(servers), key=lambda at: (held_bytes[at], at))
+        elements, element_bytes = sizes[key]
+        placed[key] = (Piece(server, 0, elements),)
+        held_bytes[server] += elements * element_bytes
+    return tuple(placed)

@@ -1,0 +1,98 @@
+"""An optimizer taken apart into what a parameter server needs to run the same one: its class, and each group's options.
+
+Numbers (learning rates, betas) may change from step to step, as schedulers do, and travel with every step; what is no number stays.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from hocket.errors import UsageError
+from hocket.parameter_server.description import Group
+
+# Each updates an element from that element, its gradient and its state alone, so that a parameter may be split over servers.
+# Missing besides those that need several parameters: Adafactor and Muon, which look at whole matrices; Adagrad, whose state begins
+# before the first step.
+ELEMENTWISE = frozenset(
+    {"ASGD", "Adadelta", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD"}
+)
+
+
+def kind_of(optimizer: torch.optim.Optimizer) -> str:
+    """The name of its class. UsageError: servers cannot run it."""
+    name = type(optimizer).__name__
+    if name not in ELEMENTWISE or getattr(torch.optim, name) is not type(optimizer):
+        raise UsageError(
+            f"parameter servers cannot run the optimizer {name}: its update is not known to be element by element\n"
+            f"hint: they run {', '.join(sorted(ELEMENTWISE))} of torch.optim"
+        )
+    if optimizer.state:
+        raise UsageError(
+            f"{name} has state from earlier steps, which parameter servers do not take over\n"
+            "hint: make a new optimizer, or resume without parameter servers"
+        )
+    return name
+
+
+def groups_of(optimizer: torch.optim.Optimizer) -> tuple[Group, ...]:
+    """Options of all groups as they are now. UsageError: one that cannot be sent."""
+    return tuple(
+        _group({name: value for name, value in group.items() if name != "params"}, at)
+        for at, group in enumerate(optimizer.param_groups)
+    )
+
+
+def numbers_of(optimizer: torch.optim.Optimizer, known: tuple[Group, ...]) -> list[float]:
+    """What the groups' numbers are now, one after the other. UsageError: something else than numbers was changed."""
+    flat: list[float] = []
+    for at, (group, options) in enumerate(zip(known, optimizer.param_groups, strict=False)):
+        for name, value in group.fixed.items():
+            if options.get(name) != value:
+                raise UsageError(
+                    f"option `{name}` of parameter group {at} was {value} when the model was distributed and is "
+                    f"{options.get(name)} now: parameter servers are told of numbers alone"
+                )
+        now = _group({name: options[name] for name in group.numbers}, at)
+        flat += now.flat()
+    if len(optimizer.param_groups) != len(known):
+        raise UsageError(
+            f"the optimizer has {len(optimizer.param_groups)} parameter groups, it had {len(known)} when the model was distributed"
+        )
+    return flat
+
+
+def group_of(optimizer: torch.optim.Optimizer, parameters: dict[str, torch.nn.Parameter]) -> dict[str, int]:
+    """By parameter: its group. UsageError: the optimizer does not have it."""
+    where = {id(each): at for at, group in enumerate(optimizer.param_groups) for each in group["params"]}
+    for name, parameter in parameters.items():
+        if id(parameter) not in where:
+            raise UsageError(
+                f"parameter `{name}` is not in the optimizer, so servers would not know how to update it\n"
+                "hint: give the optimizer all parameters, or freeze it with requires_grad_(False)"
+            )
+    return {name: where[id(parameter)] for name, parameter in parameters.items()}
+
+
+def one_parameter(kind: str, parameter: torch.Tensor, options: dict[str, Any]) -> torch.optim.Optimizer:
+    """The same optimizer over one parameter alone."""
+    made: torch.optim.Optimizer = getattr(torch.optim, kind)([{"params": [parameter], **options}])
+    return made
+
+
+def _group(options: dict[str, Any], at: int) -> Group:
+    fixed: dict[str, bool | str | None] = {}
+    numbers: dict[str, float | tuple[float, ...]] = {}
+    for name, given in options.items():
+        value = given.item() if isinstance(given, torch.Tensor) and given.numel() == 1 else given
+        if isinstance(value, bool | str | None):
+            fixed[name] = value
+        elif isinstance(value, int | float):
+            numbers[name] = float(value)
+        elif isinstance(value, tuple | list) and all(type(each) in (int, float) for each in value):
+            numbers[name] = tuple(map(float, value))
+        else:
+            raise UsageError(
+                f"option `{name}` of parameter group {at} is a {type(value).__name__}, which parameter servers cannot be told"
+            )
+    return Group(fixed=fixed, numbers=numbers)

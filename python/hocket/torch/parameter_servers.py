@@ -1,0 +1,114 @@
+"""How a worker's model and optimizer are handed to parameter servers: they are told what is trained, all load the programs, and
+every worker begins with worker 0's values."""
+
+from __future__ import annotations
+
+import msgspec
+
+import torch
+from hocket.artefacts.trace import LoadedProgram, Roles
+from hocket.launch.rendezvous import Job
+from hocket.parameter_server import programs
+from hocket.parameter_server.choice import ParameterServer, among_workers
+from hocket.parameter_server.description import Description, Key
+from hocket.parameter_server.programs import Loaded
+from hocket.torch import gradients, hyperparameters
+from hocket.torch.process import Process
+from hocket.torch.push_pull import PushPullSession
+from hocket.torch.serve import DESCRIPTION
+from hocket.torch.spans import Spans
+
+
+def start(
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    *,
+    parameters: dict[str, torch.nn.Parameter],
+    choice: ParameterServer,
+    process: Process,
+    spans: Spans | None,
+) -> tuple[PushPullSession, tuple[LoadedProgram, ...]]:
+    """The session of a worker that has met the others, and its programs as a trace names them.
+
+    Raises RendezvousError: models differ. UsageError: the servers cannot run the optimizer, or workers ask for different things.
+    """
+    workers = choice.workers(process.job.world)
+    job = among_workers(process.job, workers)
+    gradients.agree(model, job)
+    # What has no elements needs no server.
+    kept = {name: each for name, each in parameters.items() if each.numel()}
+    mine = _describe(model, optimizer, kept, choice, workers)
+    if job.rank == 0:
+        job.store.set(DESCRIPTION, msgspec.to_builtins(mine))
+    said = job.store.get(DESCRIPTION, job.settings.start_timeout_s)
+    description = msgspec.convert(said, Description)
+    description.check_same(mine, job.rank)
+    loaded = programs.load(process.engine, job.rank, description)
+    named = tuple(
+        LoadedProgram(
+            program=part.number,
+            label=f"{description.keys[key].name}, worker {worker}",
+            bucket=key,
+            worker=worker,
+            bytes=description.keys[key].elements * description.keys[key].element_bytes,
+        )
+        for (key, worker), part in (*loaded.keys.items(), *loaded.first.items())
+    )
+    _share_buffers(model, loaded, job, process)
+    session = PushPullSession(
+        model,
+        optimizer,
+        parameters=kept,
+        description=description,
+        loaded=loaded,
+        job=job,
+        engine=process.engine,
+        spans=spans,
+    )
+    return session, named
+
+
+def roles(choice: ParameterServer, world: int) -> Roles:
+    """For the trace."""
+    return Roles(workers=choice.workers(world), servers=choice.servers, staleness=choice.staleness)
+
+
+def _describe(
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    parameters: dict[str, torch.nn.Parameter],
+    choice: ParameterServer,
+    workers: int,
+) -> Description:
+    kind = hyperparameters.kind_of(optimizer)
+    group = hyperparameters.group_of(optimizer, parameters)
+    return Description(
+        workers=workers,
+        servers=choice.servers,
+        staleness=choice.staleness,
+        optimizer=kind,
+        keys=tuple(
+            Key(name=name, elements=each.numel(), dtype=gradients.DTYPES[each.dtype], group=group[name])
+            for name, each in parameters.items()
+        ),
+        groups=hyperparameters.groups_of(optimizer),
+        buffers_bytes=sum(each.numel() * each.element_size() for each in model.buffers()),
+    )
+
+
+def _share_buffers(model: torch.nn.Module, loaded: Loaded, job: Job, process: Process) -> None:
+    """Worker 0's running means and the like to all workers; servers have none."""
+    if loaded.buffers is None:
+        return
+    flat = torch.frombuffer(loaded.buffers.memory["buffers"], dtype=torch.uint8)
+    own = list(model.buffers())
+    parts = flat.split([each.numel() * each.element_size() for each in own])
+    if job.rank == 0:
+        for each, part in zip(own, parts, strict=True):
+            part.copy_(each.detach().contiguous().reshape(-1).view(torch.uint8))
+    process.engine.launch(loaded.buffers.number)
+    process.engine.wait(loaded.buffers.number, job.settings.timeout_s)
+    if job.rank != 0:
+        for each, part in zip(own, parts, strict=True):
+            # The part may start anywhere; a clone is aligned for any type.
+            each.copy_(part.clone().view(each.dtype).view(each.shape))

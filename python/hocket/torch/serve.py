@@ -1,0 +1,266 @@
+"""A parameter server: holds its part of the parameters, applies the optimizer to what workers push, answers their pulls.
+
+Who waits for whom is decided by `Consistency`; here its effects are done to memory. The
+loop is one thread: updates are done one after the other, in the order in which their pushes were complete.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+import torch
+from hocket import _native
+from hocket.artefacts.trace import append_metrics
+from hocket.errors import PeerError, UsageError
+from hocket.launch.rendezvous import Job
+from hocket.parameter_server import programs
+from hocket.parameter_server.choice import ParameterServer
+from hocket.parameter_server.consistency import Acknowledge, Answer, Consistency, Effect, Initialise, Update
+from hocket.parameter_server.description import Description
+from hocket.parameter_server.programs import TOKEN_BYTES
+from hocket.torch.gradients import DTYPES
+from hocket.torch.hyperparameters import one_parameter
+from hocket.torch.process import Process
+
+DESCRIPTION = "parameter_server/description"
+"""The store's key of what worker 0 says."""
+
+STEP, LEAVE = 0.0, 1.0
+"""First number of a header; the second is the iteration."""
+
+LOOK_S = 0.2
+"""How late a failure of the job is noticed while nothing arrives."""
+
+_TORCH_DTYPES = {name: dtype for dtype, name in DTYPES.items()}
+
+Handler = Callable[[int, int, int, int], None]
+"""Of a program's op that was handed over: program, op, key, worker."""
+
+
+@dataclass
+class _Held:
+    """Our part of a key; by worker, where its gradient lands, our count of updates as it travels with the acknowledgement, and
+    where its answer leaves from."""
+
+    value: torch.nn.Parameter
+    optimizer: torch.optim.Optimizer
+    group: int
+    updates: int = 0
+    pushed: dict[int, torch.Tensor] = field(default_factory=dict)
+    tokens: dict[int, torch.Tensor] = field(default_factory=dict)
+    answers: dict[int, torch.Tensor] = field(default_factory=dict)
+
+
+class Server:
+    """One server of a training, from the first push to the last worker's leaving."""
+
+    def __init__(self, job: Job, engine: _native.Engine, description: Description) -> None:
+        """Load the programs; nothing is launched."""
+        self._job, self._engine, self._description = job, engine, description
+        self._loaded = programs.load(engine, job.rank, description)
+        index = job.rank - description.workers
+        self._held = {
+            key: self._hold(key, len(piece))
+            for key, pieces in enumerate(description.pieces)
+            for piece in pieces
+            if piece.server == index
+        }
+        self._machine = Consistency(self._held, description.workers, description.staleness)
+        self._numbers = [group.flat() for group in description.groups]
+        self._iteration: dict[int, int] = {}
+        self._ahead: dict[int, int] = {}
+        """By worker: how far ahead of the slowest it was, at most, when it was answered in its iteration."""
+        self._since_s: dict[tuple[int, int], float] = {}
+        """By key and worker: since when a push is not acknowledged, or a pull not answered."""
+        self._asked: dict[tuple[int, int], tuple[int, int, torch.Tensor]] = {}
+        """By key and worker: program and op that wait for the answer, and where it leaves from."""
+        self._handlers = self._all_handlers()
+
+    def run(self) -> None:
+        """Serve until all workers have left. PeerError: one died, or keeps others waiting for too long."""
+        for worker in range(self._description.workers):
+            self._engine.launch(self._loaded.steps[worker].number)
+            first = self._loaded.keys if worker == 0 else self._loaded.first
+            for key in self._held:
+                self._engine.launch(first[key, worker].number)
+        while self._machine.present:
+            came = self._engine.next_external(LOOK_S)
+            if came is None:
+                # There are no such messages: it raises when the job has failed.
+                self._engine.next_message(0.0)
+                self._check_waits()
+                continue
+            program, op = came[0], came[1]
+            handle, key, worker = self._handlers[program, op]
+            handle(program, op, key, worker)
+
+    def _all_handlers(self) -> dict[tuple[int, int], tuple[Handler, int, int]]:
+        found: dict[tuple[int, int], tuple[Handler, int, int]] = {}
+        for worker, part in self._loaded.steps.items():
+            found[part.number, programs.HEADER] = self._on_header, -1, worker
+        for (key, worker), part in self._loaded.keys.items():
+            found[part.number, programs.UPDATE] = self._on_push, key, worker
+            found[part.number, programs.LOOK_UP] = self._on_pull, key, worker
+        for (key, worker), part in self._loaded.first.items():
+            found[part.number, programs.FIRST_LOOK_UP] = self._on_first_pull, key, worker
+        return found
+
+    def _hold(self, key: int, elements: int) -> _Held:
+        own = self._description.keys[key]
+        dtype = _TORCH_DTYPES[own.dtype]
+        value = torch.nn.Parameter(torch.zeros(elements, dtype=dtype))
+        value.grad = torch.zeros_like(value)
+        group = self._description.groups[own.group]
+        optimizer = one_parameter(self._description.optimizer, value, group.options(group.flat()))
+        held = _Held(value, optimizer, own.group)
+        for worker in range(self._description.workers):
+            memory = self._loaded.keys[key, worker].memory
+            held.tokens[worker] = torch.frombuffer(memory["push"], dtype=torch.int64, count=1)
+            held.pushed[worker] = torch.frombuffer(memory["push"], dtype=dtype, offset=TOKEN_BYTES)
+            held.answers[worker] = torch.frombuffer(memory["pull"], dtype=dtype, offset=TOKEN_BYTES)
+        return held
+
+    def _on_header(self, program: int, op: int, _key: int, worker: int) -> None:
+        """A step begins: the worker's pushes may come. Or it leaves."""
+        header = memoryview(self._loaded.steps[worker].memory["header"]).cast("B").cast("d")
+        said = [float(each) for each in header]
+        kind, iteration, numbers = said[0], said[1], said[2:]
+        self._engine.complete_external(program, op)
+        self._note(worker)
+        if kind == LEAVE:
+            self._do(self._machine.handle_leave(worker))
+            return
+        if iteration == 0:
+            self._forget_first_pulls(worker)
+        self._iteration[worker] = int(iteration)
+        for at, known in enumerate(self._numbers):
+            self._set_numbers(at, numbers[: len(known)])
+            numbers = numbers[len(known) :]
+        self._launch(program)
+        for key in self._held:
+            self._launch(self._loaded.keys[key, worker].number)
+
+    def _launch(self, program: int) -> None:
+        """Again; the native threads may still be counting the last op of the instance before, whose effects we have seen."""
+        self._engine.wait(program, self._job.settings.timeout_s)
+        self._engine.launch(program)
+
+    def _forget_first_pulls(self, worker: int) -> None:
+        for key, other in list(self._loaded.first):
+            if other == worker:
+                part = self._loaded.first.pop((key, other))
+                self._engine.unload(part.number)
+
+    def _set_numbers(self, group: int, numbers: list[float]) -> None:
+        if numbers == self._numbers[group]:
+            return
+        self._numbers[group] = numbers
+        options = self._description.groups[group].options(numbers)
+        for held in self._held.values():
+            if held.group == group:
+                held.optimizer.param_groups[0].update(options)
+
+    def _on_push(self, _program: int, _op: int, key: int, worker: int) -> None:
+        self._since_s[key, worker] = time.monotonic()
+        self._do(self._machine.handle_push(key, worker))
+
+    def _on_pull(self, program: int, op: int, key: int, worker: int) -> None:
+        self._ask(key, worker, (program, op, self._held[key].answers[worker]))
+
+    def _on_first_pull(self, program: int, op: int, key: int, worker: int) -> None:
+        memory = self._loaded.first[key, worker].memory["pull"]
+        value = torch.frombuffer(memory, dtype=self._held[key].value.dtype, offset=TOKEN_BYTES)
+        self._ask(key, worker, (program, op, value))
+
+    def _ask(self, key: int, worker: int, asked: tuple[int, int, torch.Tensor]) -> None:
+        self._since_s[key, worker] = time.monotonic()
+        self._asked[key, worker] = asked
+        self._do(self._machine.handle_pull(key, worker))
+
+    def _do(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            held = self._held[effect.key]
+            if isinstance(effect, Update):
+                self._update(held, effect.workers)
+                continue
+            worker = effect.worker
+            if isinstance(effect, Initialise):
+                with torch.no_grad():
+                    held.value.copy_(held.pushed[worker])
+                continue
+            del self._since_s[effect.key, worker]
+            if isinstance(effect, Acknowledge):
+                held.tokens[worker].fill_(held.updates)
+                self._engine.complete_external(self._loaded.keys[effect.key, worker].number, programs.UPDATE)
+            else:
+                self._answer(held, effect)
+
+    def _update(self, held: _Held, workers: tuple[int, ...]) -> None:
+        """Where each push is an update, it counts as its share of the mean: a learning rate means the same in all modes."""
+        gradient = held.value.grad
+        assert gradient is not None  # noqa: S101  # made with the parameter
+        gradient.copy_(held.pushed[workers[0]])
+        for worker in workers[1:]:
+            gradient.add_(held.pushed[worker])
+        gradient.div_(len(workers) if self._description.staleness == 0 else self._description.workers)
+        held.optimizer.step()
+        held.updates += 1
+
+    def _answer(self, held: _Held, effect: Answer) -> None:
+        program, op, into = self._asked.pop((effect.key, effect.worker))
+        # A copy for each worker: others' pushes may change the value while it is on its way.
+        into.copy_(held.value.detach())
+        self._ahead[effect.worker] = max(self._ahead.get(effect.worker, 0), effect.ahead)
+        self._engine.complete_external(program, op)
+
+    def _note(self, worker: int) -> None:
+        """The worker's last iteration, in the trace."""
+        directory = self._job.settings.trace
+        if directory is not None and worker in self._iteration:
+            values = {
+                "worker": worker,
+                "iteration": self._iteration[worker],
+                "ahead": self._ahead.get(worker, 0),
+            }
+            append_metrics(Path(directory), self._job.rank, values)
+        self._ahead[worker] = 0
+
+    def _check_waits(self) -> None:
+        if not self._since_s:
+            return
+        (key, worker), since_s = min(self._since_s.items(), key=lambda each: each[1])
+        waited_s = time.monotonic() - since_s
+        if waited_s < self._job.settings.timeout_s:
+            return
+        others = self._machine.waits_for(key, worker)
+        named = ", ".join(f"rank {each} ({self._job.hosts[each]})" for each in others)
+        raise PeerError(
+            f"worker {worker} waits for `{self._description.keys[key].name}` since {waited_s:.0f} s: {named} did not push\n"
+            "hint: they are stopped, or slower than HOCKET_TIMEOUT_S allows"
+        )
+
+
+def serve(process: Process, choice: ParameterServer) -> None:
+    """Be a server until all workers have left; the job is told why when that fails."""
+    job = process.job
+    try:
+        workers = choice.workers(job.world)
+        # All ranks connect at once: who trains must not wait for us here while we wait for its description.
+        engine = process.engine
+        said = job.store.get(DESCRIPTION, job.settings.start_timeout_s)
+        description = msgspec.convert(said, Description)
+        if (description.workers, description.servers) != (workers, choice.servers):
+            raise UsageError(
+                f"rank {job.rank} was started for {choice.servers} parameter servers, rank 0 asks for {description.servers}\n"
+                "hint: the same --servers or HOCKET_SERVERS on every rank"
+            )
+        Server(job, engine, description).run()
+    except BaseException as error:
+        process.abort(f"{type(error).__name__}: {error}")
+        raise
+    process.close()

@@ -1,0 +1,22 @@
+"""`python -m hocket.torch.server_rank`: a rank of `hocket run --servers` that serves parameters and trains nothing itself."""
+
+from __future__ import annotations
+
+from hocket.errors import UsageError
+from hocket.parameter_server.choice import ParameterServer
+from hocket.settings import Settings
+from hocket.torch.process import joined
+from hocket.torch.serve import serve
+
+
+def main() -> None:
+    """From joining the job to the last worker's leaving."""
+    settings = Settings.from_environment()
+    choice = ParameterServer.of(settings)
+    if choice is None:
+        raise UsageError("HOCKET_SERVERS says that no rank serves\nhint: hocket run --servers N")
+    serve(joined(settings), choice)
+
+
+if __name__ == "__main__":
+    main()

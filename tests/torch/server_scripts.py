@@ -1,0 +1,208 @@
+"""What workers of parameter servers do in `test_parameter_servers.py`."""
+
+import os
+import signal
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from torch.nn import functional
+
+import hocket.torch as hk
+import torch
+from torch import nn
+
+STEPS = 12
+BATCH = 12
+
+OPTIMIZERS = {
+    "sgd": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=1e-3, nesterov=True),
+    "adam": lambda p: torch.optim.Adam(p, lr=1e-2, betas=(0.8, 0.99)),
+    "adamw": lambda p: torch.optim.AdamW(p, lr=1e-2),
+    "rmsprop": lambda p: torch.optim.RMSprop(p, lr=1e-3, momentum=0.5),
+}
+
+
+class Net(nn.Module):
+    """`wide` has more elements than are kept on one server when there are several."""
+
+    def __init__(self, wide=1024):
+        super().__init__()
+        self.first = nn.Linear(20, wide)
+        self.wide = nn.Linear(wide, wide)
+        self.last = nn.Linear(wide, 7)
+
+    def forward(self, x):
+        return self.last(self.wide(self.first(x).relu()).relu())
+
+
+def groups(model):
+    """Two groups, of which one has its own learning rate."""
+    return [
+        {"params": [*model.first.parameters(), *model.last.parameters()]},
+        {"params": model.wide.parameters(), "lr": 5e-3},
+    ]
+
+
+def _batches(part=None, of=1):
+    generator = torch.Generator().manual_seed(5)
+    for _ in range(STEPS):
+        x, y = torch.randn(BATCH, 20, generator=generator), torch.randint(0, 7, (BATCH,), generator=generator)
+        yield (x, y) if part is None else (x.chunk(of)[part], y.chunk(of)[part])
+
+
+def _train(model, optimizer, batches):
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 4, gamma=0.5)
+    for x, y in batches:
+        optimizer.zero_grad()
+        functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+        scheduler.step()
+    return [each.detach().double().sum().item() for each in model.parameters()] + [
+        each.detach().double().square().sum().item() for each in model.parameters()
+    ]
+
+
+def alone(optimizer, wide):
+    """One process, whole batches."""
+    torch.manual_seed(0)
+    model = Net(int(wide))
+    return _train(model, OPTIMIZERS[optimizer](groups(model)), _batches())
+
+
+def train(optimizer, wide):
+    """A worker's part of each batch; workers begin with other parameters, which must not matter."""
+    torch.manual_seed(int(os.environ["HOCKET_RANK"]))
+    model = Net(int(wide))
+    model, optimizer = hk.distribute(model, OPTIMIZERS[optimizer](groups(model)))
+    return _train(model, optimizer, _batches(hk.rank(model), hk.world(model)))
+
+
+def uneven(pause_s):
+    """The last worker is slow; everybody says when each of its steps ended."""
+    model = nn.Linear(6, 3)
+    model, optimizer = hk.distribute(model, torch.optim.SGD(model.parameters(), lr=0.05))
+    slow = hk.rank(model) == hk.world(model) - 1
+    ended, losses = [], []
+    target = torch.ones(6, 3)
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        loss = functional.mse_loss(model(torch.randn(8, 6)), torch.randn(8, 6) @ target)
+        loss.backward()
+        optimizer.step()
+        if slow:
+            time.sleep(float(pause_s))
+        ended.append(time.monotonic())
+        losses.append(loss.item())
+    return {"ended_s": ended, "norm": sum(each.norm().item() for each in model.parameters())}
+
+
+def fewer(steps):
+    """Worker 1 has less data than the others."""
+    torch.manual_seed(1)
+    model = nn.Linear(6, 3)
+    model, optimizer = hk.distribute(model, torch.optim.SGD(model.parameters(), lr=0.05))
+    for _ in range(int(steps) if hk.rank(model) == 1 else STEPS):
+        optimizer.zero_grad()
+        model(torch.ones(2, 6)).sum().backward()
+        optimizer.step()
+    return model.state_dict()["bias"].tolist()
+
+
+def accumulate():
+    """Two backwards for each step, the first without communication; a running mean starts as worker 0's."""
+    rank = int(os.environ["HOCKET_RANK"])
+    torch.manual_seed(rank)
+    model = nn.Sequential(nn.Linear(6, 3, bias=False), nn.BatchNorm1d(3, affine=False))
+    model[1].running_mean.fill_(rank + 1)
+    with torch.no_grad():
+        model[0].weight.fill_(1)
+    model, optimizer = hk.distribute(model, torch.optim.SGD(model.parameters(), lr=1.0))
+    began = model[1].running_mean.tolist()
+    first = model[0]
+    with model.no_sync():
+        first(torch.ones(1, 6)).sum().backward()
+    refused = ""
+    try:
+        optimizer.step()
+    except hk_errors() as error:
+        refused = str(error)
+    model.eval()(torch.full((1, 6), 2.0)).sum().backward()
+    optimizer.step()
+    return [began, refused, next(model.parameters())[0].tolist()]
+
+
+def hk_errors():
+    """What Hocket raises."""
+    from hocket.errors import Error
+
+    return Error
+
+
+def refusals():
+    """What cannot be asked of a model on servers, and what is said."""
+    model = nn.Linear(6, 3)
+    said = []
+    for make in (
+        lambda: torch.optim.LBFGS(model.parameters()),
+        lambda: torch.optim.SGD([model.weight], lr=0.1),
+    ):
+        try:
+            hk.distribute(model, make(), settings=None)
+        except hk_errors() as error:
+            said.append(str(error))
+            break
+    return said
+
+
+def limits():
+    """What a worker that trains may not do."""
+    model = nn.Linear(6, 3)
+    model, optimizer = hk.distribute(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    said = []
+
+    def attempt(call):
+        with suppress(RuntimeError):
+            try:
+                call()
+            except hk_errors() as error:
+                said.append(str(error))
+
+    model(torch.ones(2, 6)).sum().backward()
+    attempt(lambda: hk.clip_grad_norm_(model, 1.0))
+    attempt(lambda: optimizer.step(lambda: 0.0))
+    attempt(lambda: hk.distribute(nn.Linear(2, 2), torch.optim.SGD([torch.zeros(1)], lr=0.1)))
+    optimizer.step()
+    optimizer.param_groups[0]["nesterov"] = True
+    attempt(lambda: model(torch.ones(2, 6)).sum().backward())
+    return said
+
+
+def die(who, how):
+    """Worker 1, or a server by its process, ends in the middle of training."""
+    model = nn.Linear(6, 3)
+    model, optimizer = hk.distribute(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        model(torch.ones(2, 6)).sum().backward()
+        optimizer.step()
+        if step == 3 and who == "worker" and hk.rank(model) == 1:
+            if how == "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            raise ValueError("the data is rotten")
+        if step == 3 and who == "server" and hk.rank(model) == 0:
+            os.kill(_server(), signal.SIGKILL)
+        if step == 3 and how == "stall" and hk.rank(model) == 1:
+            time.sleep(60)
+    return "ended"
+
+
+def _server():
+    """The process of the server rank, which runs the same script and waits in `distribute`."""
+    secret = f"HOCKET_SECRET={os.environ['HOCKET_SECRET']}".encode()
+    for environment in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):
+            variables = environment.read_bytes().split(b"\0")
+            if secret in variables and b"HOCKET_RANK=2" in variables:
+                return int(environment.parent.name)
+    raise LookupError("there is no server")

@@ -1,0 +1,122 @@
+"""Training with parameter servers as real processes: what it learns, how far workers drift, and what happens when ranks fail."""
+
+import json
+
+import numpy as np
+import pytest
+import ranks
+import server_scripts
+
+from hocket.artefacts import trace as artefact
+from hocket.formats import catalogue, dlc
+from hocket.settings import Settings
+
+LIMITS = {"timeout_s": 30, "start_timeout_s": 30}
+
+
+def run(tmp_path, script, *arguments, workers=2, servers=1, staleness="0", ok=True, **options):
+    settings = Settings(servers=servers, staleness=staleness, **{**LIMITS, **options})
+    world = workers + servers
+    ended = ranks.run(f"server_scripts:{script}", world, tmp_path, *arguments, settings=settings)
+    assert (ended.outcome.code == 0) == ok, ended.output
+    return ended
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "servers", "wide"),
+    [("sgd", 2, 1024), ("adam", 2, 1024), ("adamw", 1, 32), ("rmsprop", 1, 32)],
+)
+def test_synchronous_training_ends_where_one_process_ends(tmp_path, optimizer, servers, wide):
+    """A user who adds servers would train another model, with a split parameter or a learning rate of its own above all."""
+    ended = run(tmp_path, "train", optimizer, str(wide), servers=servers)
+    first, second, *serving = ended.returned
+    assert serving == [None] * servers, "a server went on with the script"
+    assert first == second, "workers end with different parameters"
+    np.testing.assert_allclose(first, server_scripts.alone(optimizer, wide), rtol=2e-4, atol=1e-5)
+
+
+def test_bounded_staleness_is_never_exceeded(tmp_path):
+    """A fast worker would train on, and a user's K would mean nothing."""
+    ended = run(tmp_path, "uneven", "0.05", staleness="2", servers=1, trace=str(tmp_path / "trace"))
+    fast, slow, _ = ended.returned
+    assert np.isfinite([fast["norm"], slow["norm"]]).all()
+    noted = [
+        json.loads(line) for line in artefact.metrics_file(tmp_path / "trace", 2).read_text().splitlines()
+    ]
+    assert max(each["ahead"] for each in noted) == 2
+    assert {each["iteration"] for each in noted if each["worker"] == 0} == set(range(server_scripts.STEPS))
+    catalogue.convert(catalogue.open_trace(tmp_path / "trace"), tmp_path / "dlc", "dlc")
+    assert furthest(tmp_path / "dlc" / "server0.txt") == 2
+
+
+def furthest(path):
+    """How far ahead of the slowest worker one was, by the records of a server, when a value left for it."""
+    pushes, most = {}, 0
+    for batch in dlc.Reader(path, strict=True).batches():
+        columns = [
+            batch.column(name).to_pylist()
+            for name in ("key", "peer", "operation_num", "time_sec", "time_usec")
+        ]
+        rows = sorted(zip(*columns[3:], dlc.codes(batch).tolist(), *columns[:3], strict=True))
+        for _, _, code, key, worker, number in rows:
+            own = pushes.setdefault(key, {0: 0, 1: 0})
+            if code == dlc.RECV | dlc.SERVER and number >= 2:
+                own[worker] += 1
+            if code == dlc.PULL | dlc.SERVER and number >= 2:
+                most = max(most, own[worker] - min(own.values()))
+    return most
+
+
+def test_asynchronous_workers_do_not_wait(tmp_path):
+    """One slow worker would hold up a job that was asked to be asynchronous."""
+    ended = run(tmp_path, "uneven", "0.2", staleness="any", workers=3)
+    first, second, slow, _ = (each and each["ended_s"] for each in ended.returned)
+    half = slow[server_scripts.STEPS // 2]
+    assert first[-1] < half
+    assert second[-1] < half
+
+
+def test_a_worker_with_less_data_leaves_in_order(tmp_path):
+    """The others would wait for it for ever, or average with nothing."""
+    first, second, _ = run(tmp_path, "fewer", "4").returned
+    assert np.allclose(np.subtract(first, second), -0.05 * 2 * (server_scripts.STEPS - 4))
+
+
+def test_accumulation_and_buffers(tmp_path):
+    """`no_sync` would lose gradients, or running means would begin differently; a step of what was not pushed would be lost."""
+    first, second, _ = run(tmp_path, "accumulate").returned
+    assert first == second
+    began, refused, weight = first
+    assert began == [1.0] * 3
+    assert "was not pushed" in refused
+    assert np.allclose(weight, 1 - (1 + 2 / np.sqrt(1 + 1e-5)))
+
+
+@pytest.mark.parametrize(
+    ("who", "how", "named"),
+    [
+        ("worker", "kill", "rank 1 "),
+        ("worker", "raise", "gave up: ValueError: the data is rotten"),
+        ("server", "kill", "rank 2 is parameter server 0"),
+    ],
+)
+def test_who_dies_is_named(tmp_path, who, how, named):
+    """A job would hang when a machine fails, or nobody would know which."""
+    ended = run(tmp_path, "die", who, how, ok=False)
+    assert named in ended.output
+
+
+def test_a_worker_that_stalls_is_named(tmp_path):
+    """The others would blame the server that holds their values back."""
+    ended = run(tmp_path, "die", "nobody", "stall", ok=False, timeout_s=2)
+    assert "rank 1 (" in ended.output
+    assert "did not push" in ended.output
+
+
+def test_what_servers_cannot_do_is_refused(tmp_path):
+    """A model would train otherwise than its script says, silently."""
+    clip, closure, second, changed = run(tmp_path, "limits").returned[0]
+    assert "they were pushed" in clip
+    assert "closure" in closure
+    assert "have one already" in second
+    assert "`nesterov`" in changed
