@@ -18,8 +18,8 @@ use hocket_wire::poll::Poller;
 use hocket_wire::shm::mailbox::Inbox;
 use hocket_wire::tcp::{LinkError, Outcome, Pace, Receiver, Sent, Stream, Transmitter};
 use std::io;
-use std::sync::atomic::Ordering;
 use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// Bytes moved per peer and direction in a turn: a few frames.
