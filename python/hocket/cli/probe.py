@@ -122,7 +122,11 @@ def command(
     if output is not None and not output.parent.is_dir():
         raise UsageError(f"{output} cannot be written: there is no folder {output.parent}")
     notes: list[str] = []
-    with Saved(beside(output), names, asked) if output else nullcontext() as saved:
+    with (
+        Saved(beside(output), names, asked, tool="fping" if by_fping else "agents")
+        if output
+        else nullcontext() as saved
+    ):
         if saved is not None and saved.steps:
             click.echo(f"going on behind {len(saved.steps)} steps of an interrupted probe", err=True)
         if link_bit_per_s is not None:
