@@ -42,14 +42,13 @@ class Engine:
         threads: int = 1,
         trace: str | None = None,
         shape: tuple[str, Sequence[float], Sequence[Sequence[int]]] | None = None,
-        clock_offset_ns: int = 0,
         checksum: bool = False,
         tls: bool = False,
         heartbeat_timeout_s: float = 30.0,
     ) -> None:
         """Listen on each of `bind` (IPs, one for each interface that connections are spread over).
 
-        `trace`: file to write the event records to, with the offset that gives rank 0's clock. `shape`: emulated network as (file
+        `trace`: file to write the event records to. `shape`: emulated network as (file
         of sixteen zero bytes per link shared by all ranks, bit/s of each link, links that a frame crosses by destination rank).
         `checksum`: frames between hosts carry a CRC32C; `tls`: connections between hosts are encrypted; both alike on all ranks.
         `heartbeat_timeout_s`: a peer that is silent for so long while it is waited for fails the job."""

@@ -40,9 +40,10 @@ def assert_read_or_named(directory: Path, name: str) -> None:
 
 def test_fields_and_clock(tmp_path: Path) -> None:
     """Every number of a report would be another field's, or ranks would be drawn at different times."""
-    write_run(tmp_path)
+    write_run(tmp_path, clocks=[0, 1])
+    (tmp_path / "clock-0.jsonl").write_text('{"at_ns": 9, "offset_ns": -400, "error_ns": 7}\n')
     sent = record(SEND, 1000, 3000, ready_ns=500, size_bytes=4096, instance=2, peer=1)
-    write_rank(tmp_path, header(offset_ns=-400) + sent)
+    write_rank(tmp_path, header() + sent)
     (row,) = trace.read(tmp_path).records(0).tolist()
     assert row == (100, 600, 2600, 4096, 7, 2, 3, 1, 5, 0, 1, 0)
 
@@ -117,7 +118,7 @@ def test_a_rank_that_left_no_file(tmp_path: Path) -> None:
     [
         (header(magic=b"\x7fELF\x02\x01\x01\x00"), "is not a Hocket trace"),
         (b"hello", "is not a Hocket trace"),
-        (header(version=2), "has version 2.*newer"),
+        (header(version=3), "has version 3.*newer"),
         (header(version=0), "is damaged"),
         (header(record_bytes=128), "is damaged"),
         (header(rank=1), "is of rank 1 of 2"),
@@ -140,6 +141,8 @@ def test_record_files_that_are_refused(tmp_path: Path, content: bytes, said: str
         ({"hosts": ["a"]}, "names 1 hosts for a world of 2"),
         ({"world": 10**18}, "names 2 hosts"),
         ({"world": 10**30}, "run.json"),
+        ({"clocks": [0]}, "names clocks"),
+        ({"clocks": [0, 2]}, "names clocks"),
         ({"world": -1, "hosts": []}, "names 0 hosts"),
         ({"programs": [{"label": "x"}]}, "program"),
     ],

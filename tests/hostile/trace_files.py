@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-HEADER = struct.Struct("<8sIIIIqQ24x")
+HEADER = struct.Struct("<8sIIIIQ32x")
 RECORD = struct.Struct("<QQQQIIIIHHIQ")
 NO_PEER = 2**32 - 1
 SEND, INSTANCE, STEP = 5, 16, 32
@@ -17,15 +17,14 @@ SEND, INSTANCE, STEP = 5, 16, 32
 def header(
     *,
     magic: bytes = b"HKTRACE1",
-    version: int = 1,
+    version: int = 2,
     record_bytes: int = 64,
     rank: int = 0,
     world: int = 2,
-    offset_ns: int = 0,
     dropped: int = 0,
 ) -> bytes:
     """The first 64 bytes of a record file."""
-    return HEADER.pack(magic, version, record_bytes, rank, world, offset_ns, dropped)
+    return HEADER.pack(magic, version, record_bytes, rank, world, dropped)
 
 
 def record(

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-HEADER = struct.Struct("<8sIIIIqQ24x")
+HEADER = struct.Struct("<8sIIIIQ32x")
 RECORD = struct.Struct("<QQQQIIIIHHIQ")
 NO_PEER = 2**32 - 1
 CAST, REDUCE, SEND, RECV, INSTANCE = 2, 3, 5, 6, 16
@@ -51,8 +51,10 @@ def write_trace(directory: Path, shape: Shape = Shape(), *, comparison: bool = T
     for rank in range(shape.world):
         offset_ns = chance.randint(-40, 40) * MS
         records = _records(shape, rank, steps, offset_ns, chance)
-        header = HEADER.pack(b"HKTRACE1", 1, RECORD.size, rank, shape.world, offset_ns, 0)
+        header = HEADER.pack(b"HKTRACE1", 2, RECORD.size, rank, shape.world, 0)
         (directory / f"rank-{rank}.hktrace").write_bytes(header + b"".join(records))
+        readings = [{"at_ns": at_ns, "offset_ns": offset_ns, "error_ns": 90_000} for at_ns in (0, 10**12)]
+        (directory / f"clock-{rank}.jsonl").write_text("\n".join(map(json.dumps, readings)) + "\n")
         metrics = [_metric(step, rank, steps, chance) for step in range(shape.steps)]
         (directory / f"metrics-{rank}.jsonl").write_text("\n".join(map(json.dumps, metrics)) + "\n")
     if comparison:
@@ -158,6 +160,7 @@ def run_info(shape: Shape) -> dict[str, Any]:
     ]
     cross = [[a, b] for a in range(count) for b in range(count) if shape.racks[a] != shape.racks[b]]
     return {
+        "clocks": list(range(count)),
         "version": 1,
         "world": count,
         "hosts": list(shape.hosts),

@@ -51,14 +51,16 @@ def test_mixed_runs_are_refused(tmp_path: Path) -> None:
         st.tuples(*[st.integers(0, 2**64 - 1)] * 4, *[st.integers(0, 2**32 - 1)] * 4, st.sampled_from(KINDS)),
         max_size=30,
     ),
-    st.integers(-(2**63), 2**63 - 1),
+    st.integers(-(2**62), 2**62),
 )
 def test_senseless_records_do_no_harm(tmp_path: Path, fields: list[tuple[int, ...]], offset_ns: int) -> None:
     """A damaged record, with times that run backwards or unknown programs, would hide the whole run."""
     write_trace(tmp_path, Shape(steps=1, bucket_bytes=(64,)))
     senseless = b"".join(RECORD.pack(*own, 0, 0, 0) for own in fields)
-    header = HEADER.pack(b"HKTRACE1", 1, 64, 0, SMALL.world, offset_ns, 0)
+    header = HEADER.pack(b"HKTRACE1", 2, 64, 0, SMALL.world, 0)
     (tmp_path / "rank-0.hktrace").write_bytes(header + senseless)
+    reading = {"at_ns": offset_ns, "offset_ns": -offset_ns, "error_ns": abs(offset_ns)}
+    (tmp_path / "clock-0.jsonl").write_bytes(msgspec.json.encode(reading))
     assert build(tmp_path).stat().st_size > 10_000
     msgspec.json.encode(numbers(tmp_path))
 
@@ -66,7 +68,7 @@ def test_senseless_records_do_no_harm(tmp_path: Path, fields: list[tuple[int, ..
 def test_dropped_records_are_said(tmp_path: Path) -> None:
     """A reader would take a trace with holes for a whole one."""
     path = write_trace(tmp_path, SMALL) / "rank-0.hktrace"
-    header = HEADER.pack(b"HKTRACE1", 1, 64, 0, SMALL.world, 0, 17)
+    header = HEADER.pack(b"HKTRACE1", 2, 64, 0, SMALL.world, 17)
     path.write_bytes(header + path.read_bytes()[64:])
     assert "17 records" in build(tmp_path).read_text()
 
@@ -94,7 +96,7 @@ def test_newer_version_is_refused(tmp_path: Path, name: str) -> None:
         path.write_text(json.dumps({**json.loads(path.read_text()), "version": 99}))
     else:
         path.write_bytes(b"HKTRACE1" + (99).to_bytes(4, "little") + path.read_bytes()[12:])
-    with pytest.raises(ArtefactError, match="version 99: this Hocket reads up to 1"):
+    with pytest.raises(ArtefactError, match="version 99: this Hocket reads up to"):
         build(tmp_path)
 
 

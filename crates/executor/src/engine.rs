@@ -64,7 +64,7 @@ impl Engine {
         let recorder = options
             .trace
             .as_ref()
-            .map(|path| Recorder::create(path, options.rank.0, options.world as u32, options.clock_offset_ns))
+            .map(|path| Recorder::create(path, options.rank.0, options.world as u32))
             .transpose()?;
         let tls = options.tls.then(Credentials::new).transpose();
         let tls = tls.map_err(|cause| Error::System(format!("cannot set up TLS: {cause}")))?.map(Arc::new);

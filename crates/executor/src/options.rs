@@ -25,8 +25,6 @@ pub struct Options {
     pub trace: Option<PathBuf>,
     /// Emulated network, where the kernel's own cannot be shaped.
     pub shape: Option<Shape>,
-    /// Added to our clock gives rank 0's.
-    pub clock_offset_ns: i64,
     /// Frames between hosts carry checksums; the same on all ranks.
     pub checksum: bool,
     /// Connections between hosts are encrypted; the same on all ranks.

@@ -164,7 +164,7 @@ pub fn wait(py: Python<'_>, executor: &Executor, program: u32, timeout: Duration
 #[pymethods]
 impl Engine {
     #[new]
-    #[pyo3(signature = (*, rank, world, job, secret, host, bind, threads = 1, trace = None, shape = None, clock_offset_ns = 0, checksum = false, tls = false, heartbeat_timeout_s = 30.0))]
+    #[pyo3(signature = (*, rank, world, job, secret, host, bind, threads = 1, trace = None, shape = None, checksum = false, tls = false, heartbeat_timeout_s = 30.0))]
     #[expect(clippy::too_many_arguments, reason = "keyword-only in Python")]
     fn new(
         py: Python<'_>,
@@ -177,7 +177,6 @@ impl Engine {
         threads: usize,
         trace: Option<PathBuf>,
         shape: Option<(PathBuf, Vec<f64>, Vec<Vec<usize>>)>,
-        clock_offset_ns: i64,
         checksum: bool,
         tls: bool,
         heartbeat_timeout_s: f64,
@@ -199,7 +198,6 @@ impl Engine {
             threads,
             trace,
             shape,
-            clock_offset_ns,
             checksum,
             tls,
             silence_max: duration(py, heartbeat_timeout_s)?,

@@ -9,7 +9,7 @@ const BURST: u32 = 10_000;
 
 fn main() -> io::Result<()> {
     let path = std::env::temp_dir().join(format!("hocket-push-{}", std::process::id()));
-    let recorder = Recorder::create(&path, 0, 1, 0)?;
+    let recorder = Recorder::create(&path, 0, 1)?;
     let mut push_ns = Vec::new();
     for _ in 0..20 {
         let start = Instant::now();

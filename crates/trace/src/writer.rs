@@ -46,10 +46,10 @@ struct Shared {
 }
 
 impl Recorder {
-    /// Creates the file. `clock_offset_ns` added to a time gives rank 0's clock.
-    pub fn create(path: &Path, rank: u32, world: u32, clock_offset_ns: i64) -> io::Result<Self> {
+    /// Creates the file.
+    pub fn create(path: &Path, rank: u32, world: u32) -> io::Result<Self> {
         let mut file = File::create(path)?;
-        file.write_all(&header(rank, world, clock_offset_ns))?;
+        file.write_all(&header(rank, world))?;
         let shared = Arc::new(Shared { shards: Default::default(), dropped: AtomicU64::new(0) });
         let (wake, woken) = mpsc::sync_channel(1);
         let theirs = Arc::clone(&shared);
@@ -195,7 +195,7 @@ mod tests {
     }
 
     fn dropped(header: &[u8]) -> u64 {
-        u64::from_le_bytes(header[32..40].try_into().unwrap())
+        u64::from_le_bytes(header[24..32].try_into().unwrap())
     }
 
     fn op(op: u32) -> Record {
@@ -206,7 +206,7 @@ mod tests {
     #[test]
     fn every_push_of_every_thread_is_in_the_file_once() {
         let path = scratch_file("threads");
-        let recorder = Recorder::create(&path, 3, 4, -5).unwrap();
+        let recorder = Recorder::create(&path, 3, 4).unwrap();
         thread::scope(|scope| {
             for each in 0..12 {
                 let recorder = &recorder;
@@ -219,10 +219,9 @@ mod tests {
         ops.sort_unstable();
         assert_eq!(ops, (0..12_000).collect::<Vec<_>>());
         let mut want = b"HKTRACE1".to_vec();
-        for word in [1_u32, 64, 3, 4] {
+        for word in [2_u32, 64, 3, 4] {
             want.extend(word.to_le_bytes());
         }
-        want.extend((-5_i64).to_le_bytes());
         want.resize(HEADER_BYTES, 0);
         assert_eq!(header, want);
     }
@@ -231,7 +230,7 @@ mod tests {
     #[test]
     fn records_reach_the_file_while_the_recorder_lives() {
         let path = scratch_file("flush");
-        let recorder = Recorder::create(&path, 0, 1, 0).unwrap();
+        let recorder = Recorder::create(&path, 0, 1).unwrap();
         recorder.push(&op(1));
         let whole = (HEADER_BYTES + RECORD_BYTES) as u64;
         let mut turns = 0;
@@ -248,7 +247,7 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_counted_in_the_header() {
         let path = scratch_file("full");
-        let recorder = Recorder::create(&path, 0, 1, 0).unwrap();
+        let recorder = Recorder::create(&path, 0, 1).unwrap();
         lock(&recorder.shared.shards[own_number() as usize % SHARDS])
             .resize(SHARD_RECORDS_MAX, op(0).to_bytes(0));
         // The writer may get in between, so that some are written; all are one or the other.
@@ -261,7 +260,7 @@ mod tests {
     /// Broken: a full disk would pass as a whole trace.
     #[test]
     fn a_disk_that_is_full_is_an_error_at_the_end() {
-        let recorder = Recorder::create(Path::new("/dev/full"), 0, 1, 0);
+        let recorder = Recorder::create(Path::new("/dev/full"), 0, 1);
         assert_eq!(recorder.err().map(|error| error.kind()), Some(io::ErrorKind::StorageFull));
         let file = File::options().write(true).open("/dev/full").unwrap();
         let shared = Shared { shards: Default::default(), dropped: AtomicU64::new(0) };

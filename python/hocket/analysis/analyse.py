@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec import Struct
@@ -26,8 +27,19 @@ from hocket.formats import catalogue, dlc
 from hocket.formats.catalogue import Messages
 from hocket.formats.launches import Iteration, iterations, without_messages
 
+if TYPE_CHECKING:
+    from hocket.artefacts.trace import Records
+
 NODES_MAX = 1 << 12
 """Nodes whose times are kept apart."""
+
+
+class ClockQuality(Struct, frozen=True, kw_only=True):
+    """How well a rank's times are on the job's clock. None: too few readings of its clock to tell."""
+
+    node: int
+    drift_ppm: float | None
+    error_us: float | None
 
 
 class Analysis(Struct, frozen=True, kw_only=True):
@@ -35,6 +47,7 @@ class Analysis(Struct, frozen=True, kw_only=True):
 
     files: tuple[str, ...]
     records: int
+    clocks: tuple[ClockQuality, ...]
     sizes: Sizes
     volume: Volume
     arrivals: tuple[Arrivals, ...]
@@ -98,6 +111,7 @@ class _Questions:
         self._servers: dict[int, ServerCount] = {}
         self._names: dict[int, str] = {}
         self._launch_path: LaunchPath | None = None
+        self._clocks: list[ClockQuality] = []
         self._native = False
         self.silent = (0, 0)
         """Launches of programs, and those of them that recorded no message."""
@@ -121,7 +135,7 @@ class _Questions:
         self._names = {each.program: each.label for each in trace.run.programs if each.label}
         ranks: list[list[Iteration]] = []
         for rank in range(trace.run.world):
-            records = trace.records(rank)
+            records = self._records(trace, rank)
             self._count(of_records(rank, records))
             ranks.append(iterations(records))
             launches, silent = without_messages(records)
@@ -131,6 +145,15 @@ class _Questions:
             if progress:
                 progress(self.records)
         self._launch_path = launch_path(ranks, self._names)
+
+    def _records(self, trace: Trace | Recording, rank: int) -> Records:
+        """Times of a recording in memory were aligned by whoever made it, if at all."""
+        if isinstance(trace, Recording):
+            return trace.records(rank)
+        own = trace.rank_records(rank)
+        error_us = None if own.clock_error_ns is None else own.clock_error_ns / 1000
+        self._clocks.append(ClockQuality(node=rank, drift_ppm=own.clock_drift_ppm, error_us=error_us))
+        return own.records
 
     def _count(self, rows: Rows) -> None:
         self.records += len(rows)
@@ -159,6 +182,7 @@ class _Questions:
         return Analysis(
             files=files,
             records=self.records,
+            clocks=tuple(self._clocks),
             sizes=self._sizes.result(self._names),
             volume=self._volume.result(),
             arrivals=self._arrivals.result(),

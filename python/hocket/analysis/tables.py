@@ -30,6 +30,8 @@ def tables(trace: Analysis) -> Iterator[Table]:
         yield _matrix(trace)
     if trace.records:
         yield _distributions(trace)
+    if any(each.error_us != 0 for each in trace.clocks):
+        yield _clocks(trace)
     if trace.phases:
         yield _phases(trace)
     if trace.servers:
@@ -91,6 +93,14 @@ def _distributions(trace: Analysis) -> Table:
     for share in shares:
         found = ([each.value for each in quantiles if each.share == share] for _, quantiles in columns)
         table.add_row(f"{100 * share:g} %", *(f"{values[0]:,}" if values else "" for values in found))
+    return table
+
+
+def _clocks(trace: Analysis) -> Table:
+    table = Table("rank", "drift", "times are right to", title="Clocks, against the job's")
+    for each in trace.clocks[:ROWS_MAX]:
+        drift = UNKNOWN if each.drift_ppm is None else f"{each.drift_ppm:.2f} ppm"
+        table.add_row(str(each.node), drift, UNKNOWN if each.error_us is None else _time(each.error_us))
     return table
 
 

@@ -1,4 +1,4 @@
-"""What a run leaves behind: a directory with `run.json`, `rank-N.hktrace` and `metrics-N.jsonl`.
+"""What a run leaves behind: a directory with `run.json`, `rank-N.hktrace`, `metrics-N.jsonl` and `clock-N.jsonl`.
 
 Record files are written by the executors (`crates/trace`): 64 bytes of header, then 64 bytes a record,
 little-endian. A file that a crash cut off is read as far as it goes. NumPy is loaded when records are read.
@@ -9,14 +9,16 @@ from __future__ import annotations
 import json
 import os
 import struct
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec import Struct
 
+from hocket.artefacts.clock import Alignment, Reading
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.profile import Profile
@@ -28,19 +30,21 @@ if TYPE_CHECKING:
 
     Records = npt.NDArray[np.void]
 
+Row = TypeVar("Row")
+
 RUN_FILE = "run.json"
 RUN_VERSION = 1
 """The newest version of `run.json` that is understood."""
 
-RECORDS_VERSION = 1
+RECORDS_VERSION = 2
 """The newest version of record files that is understood."""
 
 MAGIC = b"HKTRACE1"
 NO_PEER = 0xFFFF_FFFF
 """`peer` of a record that involves no other rank."""
 
-HEADER = struct.Struct("<8sIIIIqQ24x")
-"""Magic, version, bytes of a record, rank, world, nanoseconds to add for rank 0's clock, records dropped."""
+HEADER = struct.Struct("<8sIIIIQ32x")
+"""Magic, version, bytes of a record, rank, world, records dropped."""
 
 FIELDS = (
     ("ready_ns", "<i8"),
@@ -59,6 +63,8 @@ FIELDS = (
 """A record, as NumPy names and types."""
 
 RECORD_BYTES = 64
+
+_clock_decoder = msgspec.json.Decoder(Reading)
 
 
 class Kind(IntEnum):
@@ -102,7 +108,10 @@ class Roles(Struct, frozen=True, kw_only=True):
 
 
 class RunInfo(Struct, frozen=True, kw_only=True):
-    """What was run: `hosts[rank]` is the host of each rank."""
+    """What was run: `hosts[rank]` is the host of each rank, `clocks[rank]` the rank whose `clock-N.jsonl` is of its clock.
+
+    Where all ranks have one clock, or `clocks` is empty, nothing has to be aligned.
+    """
 
     version: int = RUN_VERSION
     world: int
@@ -114,6 +123,7 @@ class RunInfo(Struct, frozen=True, kw_only=True):
     profile: Profile | None = None
     programs: tuple[LoadedProgram, ...] = ()
     roles: Roles | None = None
+    clocks: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -127,6 +137,10 @@ class RankRecords:
     """The file ends within its header or a record; what is whole is in `records`."""
     dropped: int = 0
     """Records that came faster than they could be written, and are not there."""
+    clock_drift_ppm: float | None = 0.0
+    """What the host's clock loses against the job's, in millionths; None: too few readings to tell."""
+    clock_error_ns: float | None = 0.0
+    """No record's time is further off the job's clock; None: its clock was never read."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +151,7 @@ class Trace:
     run: RunInfo
 
     def records(self, rank: int) -> Records:
-        """The rank's records, as they ended: an array of `FIELDS`, times in nanoseconds on rank 0's clock.
+        """The rank's records, as they ended: an array of `FIELDS`, times in nanoseconds on the job's clock.
 
         Raises ArtefactError as `rank_records`.
 
@@ -150,14 +164,18 @@ class Trace:
 
         Raises ArtefactError: the file cannot be read, is none of ours, of a newer version, or of another run.
         """
-        return _read_records(records_file(self.directory, rank), rank, self.run.world)
+        path = records_file(self.directory, rank)
+        if len(set(self.run.clocks)) < 2:
+            return _read_records(path, rank, self.run.world)
+        clock = read_clock(self.directory, self.run.clocks[rank])
+        return _aligned(_read_records(path, rank, self.run.world), clock)
 
     def metrics(self, rank: int) -> tuple[dict[str, Any], ...]:
         """What the rank's script logged, in order; empty when it logged nothing.
 
         A last line that was cut off is left out. Raises ArtefactError when another is no JSON object.
         """
-        return _read_metrics(metrics_file(self.directory, rank))
+        return _read_lines(metrics_file(self.directory, rank), _metrics_row, "a JSON object")
 
 
 @dataclass(frozen=True)
@@ -198,6 +216,8 @@ def read(directory: Path) -> Trace:
         raise ArtefactError(f"{path} is not a run description: {error}") from None
     if run.world < 1 or len(run.hosts) != run.world:
         raise ArtefactError(f"{path} names {len(run.hosts)} hosts for a world of {run.world} ranks")
+    if run.clocks and (len(run.clocks) != run.world or not all(0 <= each < run.world for each in run.clocks)):
+        raise ArtefactError(f"{path} names clocks {list(run.clocks)} for a world of {run.world} ranks")
     return Trace(directory, run)
 
 
@@ -227,7 +247,7 @@ def write(directory: Path, recording: Recording) -> None:
         path = records_file(directory, rank)
         try:
             with path.open("wb") as file:
-                file.write(HEADER.pack(MAGIC, RECORDS_VERSION, RECORD_BYTES, rank, world, 0, 0))
+                file.write(HEADER.pack(MAGIC, RECORDS_VERSION, RECORD_BYTES, rank, world, 0))
                 records.tofile(file)
         except OSError as error:
             raise ArtefactError(f"{path} cannot be written: {error.strerror}") from None
@@ -235,12 +255,20 @@ def write(directory: Path, recording: Recording) -> None:
 
 def append_metrics(directory: Path, rank: int, values: dict[str, Any]) -> None:
     """Add what a rank logged in a step. Raises ArtefactError when it cannot be written."""
-    path = metrics_file(directory, rank)
-    try:
-        with path.open("ab") as file:
-            file.write(msgspec.json.encode(values) + b"\n")
-    except OSError as error:
-        raise ArtefactError(f"{path} cannot be written: {error.strerror}") from None
+    _append(metrics_file(directory, rank), values)
+
+
+def append_clock(directory: Path, rank: int, reading: Reading) -> None:
+    """Add a reading of a rank's clock. Raises ArtefactError when it cannot be written."""
+    _append(clock_file(directory, rank), reading)
+
+
+def read_clock(directory: Path, rank: int) -> tuple[Reading, ...]:
+    """Readings of a rank's clock, as they were made; none when there is no file. A last line that was cut off is left out.
+
+    Raises ArtefactError when another line is no reading.
+    """
+    return _read_lines(clock_file(directory, rank), _clock_decoder.decode, "a reading of a clock")
 
 
 def records_file(directory: Path, rank: int) -> Path:
@@ -251,6 +279,11 @@ def records_file(directory: Path, rank: int) -> Path:
 def metrics_file(directory: Path, rank: int) -> Path:
     """Where a rank's logged values go, one JSON object a line."""
     return directory / f"metrics-{rank}.jsonl"
+
+
+def clock_file(directory: Path, rank: int) -> Path:
+    """Where readings of a rank's clock against the job's go, one JSON object a line."""
+    return directory / f"clock-{rank}.jsonl"
 
 
 def kind_name(kind: int) -> str:
@@ -268,9 +301,9 @@ def _read_records(path: Path, rank: int, world: int) -> RankRecords:
     try:
         with path.open("rb") as file:
             header = file.read(HEADER.size)
-            offset_ns, dropped = 0, 0
+            dropped = 0
             if len(header) == HEADER.size:
-                offset_ns, dropped = _check_header(path, header, rank, world)
+                dropped = _check_header(path, header, rank, world)
             elif not MAGIC.startswith(header[: len(MAGIC)]):
                 raise _not_a_trace(path, header)
             rest_bytes = path.stat().st_size - HEADER.size
@@ -282,14 +315,25 @@ def _read_records(path: Path, rank: int, world: int) -> RankRecords:
         return RankRecords(none, missing=True)
     except OSError as error:
         raise ArtefactError(f"{path} cannot be read: {error.strerror}") from None
-    for field in ("ready_ns", "start_ns", "end_ns"):
-        records[field] += offset_ns
     return RankRecords(records, truncated=part_bytes > 0, dropped=dropped)
 
 
-def _check_header(path: Path, header: bytes, rank: int, world: int) -> tuple[int, int]:
-    """The clock's offset in nanoseconds, and the count of dropped records."""
-    magic, version, record_bytes, own_rank, own_world, offset_ns, dropped = HEADER.unpack(header)
+def _aligned(own: RankRecords, readings: tuple[Reading, ...]) -> RankRecords:
+    """On the job's clock."""
+    clock = Alignment.of(readings)
+    if not readings:
+        return replace(own, clock_drift_ppm=None, clock_error_ns=None)
+    error_ns = 0.0
+    for field in ("ready_ns", "start_ns", "end_ns"):
+        times_ns = own.records[field]
+        error_ns = max(error_ns, float(clock.errors_ns(times_ns).max(initial=0.0)))
+        own.records[field] = times_ns + clock.offsets_ns(times_ns)
+    return replace(own, clock_drift_ppm=clock.drift_ppm, clock_error_ns=error_ns)
+
+
+def _check_header(path: Path, header: bytes, rank: int, world: int) -> int:
+    """The count of dropped records."""
+    magic, version, record_bytes, own_rank, own_world, dropped = HEADER.unpack(header)
     if magic != MAGIC:
         raise _not_a_trace(path, header)
     _check_version(path, version, RECORDS_VERSION)
@@ -303,7 +347,7 @@ def _check_header(path: Path, header: bytes, rank: int, world: int) -> tuple[int
             f"{path} is of rank {own_rank} of {own_world}, where {RUN_FILE} says rank {rank} of {world}\n"
             "hint: the directory mixes two runs; trace into an empty one"
         )
-    return offset_ns, dropped
+    return int(dropped)
 
 
 def _not_a_trace(path: Path, header: bytes) -> ArtefactError:
@@ -318,7 +362,16 @@ def _check_version(path: Path, version: object, newest: int) -> None:
         )
 
 
-def _read_metrics(path: Path) -> tuple[dict[str, Any], ...]:
+def _append(path: Path, line: dict[str, Any] | Reading) -> None:
+    try:
+        with path.open("ab") as file:
+            file.write(msgspec.json.encode(line) + b"\n")
+    except OSError as error:
+        raise ArtefactError(f"{path} cannot be written: {error.strerror}") from None
+
+
+def _read_lines(path: Path, parsed: Callable[[bytes], Row], what: str) -> tuple[Row, ...]:
+    """The lines of a file that grows; none when there is no file. `parsed` raises ValueError; the last line may be cut off."""
     try:
         lines = path.read_bytes().split(b"\n")
     except FileNotFoundError:
@@ -328,15 +381,17 @@ def _read_metrics(path: Path) -> tuple[dict[str, Any], ...]:
     rows = []
     for number, line in enumerate(lines, 1):
         try:
-            row = json.loads(
-                line
-            )  # NaN is what scripts log when training diverges; it is no JSON, but read here
+            rows.append(parsed(line))
         except (ValueError, RecursionError):
-            row = None
-        if isinstance(row, dict):
-            rows.append(row)
-        elif number < len(lines):
-            raise ArtefactError(
-                f"{path}: line {number} is not a JSON object\nhint: remove the line to read the others"
-            )
+            if number < len(lines):
+                raise ArtefactError(
+                    f"{path}: line {number} is not {what}\nhint: remove the line to read the others"
+                ) from None
     return tuple(rows)
+
+
+def _metrics_row(line: bytes) -> dict[str, Any]:
+    row = json.loads(line)  # NaN is what scripts log when training diverges; it is no JSON, but read here
+    if not isinstance(row, dict):
+        raise ValueError  # as for text that is no JSON
+    return row

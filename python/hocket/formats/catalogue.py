@@ -48,9 +48,10 @@ FORMATS = {
             "dlc", "SketchDLC's text, one file per node", (".txt",), "",
             "single messages (a push and a pull per bucket, peer and iteration are left), computation, nanoseconds, names", "",
         ),
-        Format("native", "Hocket's trace directory", (), "", "what scripts logged, counts of dropped records", BY_RECORDS),
+        Format("native", "Hocket's trace directory", (), "",
+               "what scripts logged, counts of dropped records, bounds of clocks' errors", BY_RECORDS),
         Format("parquet", "Parquet, a row per record", (".parquet", ".pq"), "",
-               "what scripts logged, counts of dropped records", ""),
+               "what scripts logged, counts of dropped records, bounds of clocks' errors", ""),
         Format("chrome", "Chrome's JSON for ui.perfetto.dev", (".json",), None,
                "plan, cluster and profile, what scripts logged", BY_RECORDS),
         Format(

@@ -1,7 +1,7 @@
 """Traces as Parquet, which pandas, polars and DuckDB read: a row per record.
 
 A native trace has a column `rank` and those of its records, `peer` null where there is none, `kind_name` for people, times in
-nanoseconds on rank 0's clock; `run.json` is in the file's metadata. A DLC trace has the columns of `hocket.formats.dlc`, its
+nanoseconds on the job's clock; `run.json` is in the file's metadata. A DLC trace has the columns of `hocket.formats.dlc`, its
 header in the metadata. Written and read a batch at a time.
 """
 

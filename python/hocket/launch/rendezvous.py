@@ -23,7 +23,7 @@ from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster
 from hocket.errors import Error, RendezvousError
 from hocket.launch import address as addresses
-from hocket.launch import clock, interfaces, shape
+from hocket.launch import interfaces, shape
 from hocket.launch.environment import Identity, identify
 from hocket.launch.host import Host
 from hocket.launch.server import Server
@@ -68,8 +68,7 @@ class Job:
         store: for values that ranks share while they set up.
         bind: the IP address that this rank's wire binds to.
         addresses: of this host, for the wire: one for each interface that it uses.
-        clock_offset_ns: what to add to this host's monotonic clock to get rank 0's.
-        clock_error_ns: bound of that offset's error.
+        clocks: by rank, the lowest rank whose monotonic clock is the same one.
     """
 
     rank: int
@@ -84,8 +83,7 @@ class Job:
     secret: bytes = field(repr=False)
     store: Store
     addresses: tuple[str, ...]
-    clock_offset_ns: int
-    clock_error_ns: int
+    clocks: tuple[int, ...]
     settings: Settings = field(repr=False)
     server: Server | None = field(default=None, repr=False)
 
@@ -113,7 +111,6 @@ class Job:
             bind=self.addresses,
             threads=threads or self.settings.threads,
             trace=None if directory is None else str(Path(directory) / f"rank-{self.rank}.hktrace"),
-            clock_offset_ns=self.clock_offset_ns,
             checksum=self.settings.checksum,
             tls=self.settings.tls,
             heartbeat_timeout_s=self.settings.heartbeat_timeout_s,
@@ -185,8 +182,8 @@ def join(
         UsageError: variables contradict each other.
 
     >>> with join(environment={}) as job:
-    ...     job.rank, job.world, job.clock_offset_ns
-    (0, 1, 0)
+    ...     job.rank, job.world, job.clocks
+    (0, 1, (0,))
     """
     environment = os.environ if environment is None else environment
     settings = settings or Settings.from_environment(environment)
@@ -212,12 +209,12 @@ def join(
             members = _introduce(me, host, store, deadline_s)
             _agree(members)
             own = _addresses(settings.interface, me.rank, members)
-            offset_ns, error_ns = _offset(me, members, store, deadline_s)
         except Error as error:
             store.leave(str(error).partition("\n")[0])
             raise
         undo.pop_all()
     identities = [f"{member.host} {member.place}" for member in members]
+    clocks = [member.clock for member in members]
     here = [rank for rank, identity in enumerate(identities) if identity == host.identity]
     return Job(
         rank=me.rank,
@@ -232,8 +229,7 @@ def join(
         secret=me.secret,
         store=store,
         addresses=own,
-        clock_offset_ns=offset_ns,
-        clock_error_ns=error_ns,
+        clocks=tuple(clocks.index(each) for each in clocks),
         settings=settings,
         server=server,
     )
@@ -335,15 +331,3 @@ def _bind(rank: int, members: Sequence[Member]) -> str:
         f"rank {rank} on {mine.host} knows no address of its own that other hosts could reach\n"
         "hint: set HOCKET_INTERFACE on that host to the interface or address that leads to the others"
     )
-
-
-def _offset(me: Identity, members: Sequence[Member], store: Store, deadline_s: float) -> tuple[int, int]:
-    """Offset to rank 0's clock and its error bound; exact zeros when there is only one clock."""
-    if all(member.clock == members[0].clock for member in members):
-        return 0, 0
-    mine = clock.offset_to_store(store)
-    left_s = max(0.0, deadline_s - time.monotonic())
-    of_rank_0 = clock.Offset(*store.gather("clock", me.rank, me.world, (mine.ns, mine.error_ns), left_s)[0])
-    if members[me.rank].clock == members[0].clock:
-        return 0, 0
-    return mine.ns - of_rank_0.ns, mine.error_ns + of_rank_0.error_ns

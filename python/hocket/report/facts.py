@@ -27,15 +27,33 @@ def section(material: Material) -> Section:
         "Network measured": _date(run.cluster.measured_at if run.cluster else None),
         "Model": _model(material),
         "Records": f"{sum(map(len, material.records)):,}",
+        "Clocks": _clocks(material),
         "Versions": f"trace format {run.version}, report by Hocket {__version__}",
     }
     items = [tag("div", tag("dt", name), tag("dd", value)) for name, value in entries.items() if value]
-    numbers = {"script": run.script, "started_at": run.started_at, "world": run.world, "hosts": run.hosts}
+    numbers = {
+        "script": run.script,
+        "started_at": run.started_at,
+        "world": run.world,
+        "hosts": run.hosts,
+        "clock_errors_ns": material.clock_errors_ns,
+    }
     return Section("facts", "What exactly was run?", tag("dl", *items, class_="facts"), numbers=numbers)
 
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _clocks(material: Material) -> str:
+    """Between two ranks, errors add up."""
+    known = sorted(error_ns for error_ns in material.clock_errors_ns if error_ns is not None)
+    if len(known) < material.run.world:
+        return "not all are known against the job's: times of different hosts do not compare"
+    apart_ns = sum(known[-2:])
+    return (
+        f"of two ranks agree within {quantity.seconds(apart_ns * 1e-9)}" if apart_ns else "one for all ranks"
+    )
 
 
 def _date(text: str | None) -> str:

@@ -73,11 +73,13 @@ class Comparison(Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Material:
-    """All that sections draw from. `records[rank]` is empty where a rank left no file."""
+    """All that sections draw from. `records[rank]` is empty where a rank left no file; `clock_errors_ns[rank]` bounds how far its
+    times are off the job's clock, None: nobody knows."""
 
     directory: Path
     run: RunInfo
     records: tuple[Records, ...]
+    clock_errors_ns: tuple[float | None, ...]
     metrics: tuple[tuple[dict[str, Any], ...], ...]
     comparison: Comparison | None
     notes: tuple[str, ...]
@@ -135,11 +137,13 @@ def load(directory: Path) -> Material:
         )
     notes: list[str] = []
     records: list[Records] = []
+    clock_errors_ns = []
     missing: list[int] = []
     metrics = []
     for rank in range(run.world):
         own = read.rank_records(rank)
         records.append(own.records)
+        clock_errors_ns.append(own.clock_error_ns)
         if own.missing:
             missing.append(rank)
         notes += _not_whole(records_file(directory, rank).name, own)
@@ -150,6 +154,7 @@ def load(directory: Path) -> Material:
         directory,
         run,
         tuple(records),
+        tuple(clock_errors_ns),
         tuple(metrics),
         _comparison(directory / "comparison.json"),
         tuple(notes),

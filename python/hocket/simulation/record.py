@@ -61,7 +61,7 @@ def write(
         own = np.concatenate([ops, _instances(ops, plan), _spans(rank, ends_s, profile)])
         own = own[np.argsort(own["end_ns"], kind="stable")]
         header = trace.HEADER.pack(
-            trace.MAGIC, trace.RECORDS_VERSION, trace.RECORD_BYTES, rank, plan.world, 0, 0
+            trace.MAGIC, trace.RECORDS_VERSION, trace.RECORD_BYTES, rank, plan.world, 0
         )
         path = trace.records_file(directory, rank)
         try:

@@ -316,5 +316,6 @@ def _run_info(
         started_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         plan=plan,
         cluster=cluster,
+        clocks=job.clocks,
         programs=programs,
     )

@@ -10,10 +10,12 @@ import atexit
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from hocket import _native
+from hocket.launch.clock import ClockLog
 from hocket.launch.rendezvous import Job, join
 from hocket.libraries.service import Service
 from hocket.settings import Settings
@@ -39,7 +41,14 @@ class Process:
         """Connected to all ranks; the first use connects, on every rank."""
         if self._engine is None:
             self._engine = self.job.engine()
+            self._log_clock()
         return self._engine
+
+    def _log_clock(self) -> None:
+        """Where a trace is written and ranks have several clocks, the lowest rank of each reads its clock."""
+        job = self.job
+        if job.settings.trace is not None and len(set(job.clocks)) > 1 and job.clocks[job.rank] == job.rank:
+            self.also_close(ClockLog(job.store, Path(job.settings.trace), job.rank).close)
 
     @property
     def libraries(self) -> Service:

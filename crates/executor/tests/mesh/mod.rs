@@ -28,7 +28,6 @@ pub fn mesh_of(hosts: &[&str], threads: usize, streams: usize) -> Vec<Arc<Engine
                 threads,
                 trace: None,
                 shape: None,
-                clock_offset_ns: 0,
                 checksum: false,
                 tls: false,
                 silence_max: TIMEOUT,
