@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::external::External;
 use crate::io_thread::{Connection, run};
 use crate::loaded::{Loaded, NonFinite};
+use crate::options::Options;
 use crate::peer::Peer;
 use crate::roster::{LOCAL_WORLD_MAX, Roster};
 use hocket_ids::{BufferId, Rank};
@@ -16,13 +17,11 @@ use hocket_wire::clock::now_ns;
 use hocket_wire::memory::{Allocation, Arena, Mapping, Region};
 use hocket_wire::mesh::{Address, Door, Identity, Link};
 use hocket_wire::poll::{Poller, Waker};
-use hocket_wire::shape::{Shape, Shaper};
+use hocket_wire::shape::Shaper;
 use hocket_wire::shm::mailbox::{Inbox, Sleeping, reserved_bytes};
 use hocket_wire::tcp::tls::Credentials;
 use hocket_wire::tcp::{Info, Pace};
 use std::collections::HashMap;
-use std::net::IpAddr;
-use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
@@ -30,33 +29,6 @@ use std::time::{Duration, Instant};
 
 /// Longest sleep between looks at whether a wait was interrupted.
 const WAKE: Duration = Duration::from_millis(100);
-
-/// How a rank's executor is made.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Our rank.
-    pub rank: Rank,
-    /// Number of ranks.
-    pub world: usize,
-    /// Names the job among others on the host.
-    pub job: String,
-    /// Known to the job's ranks alone.
-    pub secret: Vec<u8>,
-    /// Addresses to listen on: one, or one for each interface that connections are spread over.
-    pub bind: Vec<IpAddr>,
-    /// Native threads: one for I/O, the rest for computing.
-    pub threads: usize,
-    /// File to write the event records to.
-    pub trace: Option<PathBuf>,
-    /// Emulated network, where the kernel's own cannot be shaped.
-    pub shape: Option<Shape>,
-    /// Frames between hosts carry checksums; the same on all ranks.
-    pub checksum: bool,
-    /// Connections between hosts are encrypted; the same on all ranks.
-    pub tls: bool,
-    /// How long a peer may be silent while something is waited for from it.
-    pub silence_max: Duration,
-}
 
 /// One rank's executor and wire.
 pub struct Engine {

@@ -47,7 +47,7 @@ class Rack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Cluster(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Hosts in the given order, their racks, and, when measured, host-to-host matrices (row: source).
 
-    `latency_s` is half the round trip; `bandwidth_bit_per_s` one TCP flow alone. Diagonals are zero latency and
+    `latency_s` is half the round trip; `bandwidth_bit_per_s` what one flow alone gets. Diagonals are zero latency and
     the bandwidth within the host. `streams`: how many TCP connections it takes to fill a path that gives each of them less than it
     has; symmetric.
 

@@ -88,6 +88,11 @@ def distribute(
     if policy is not None and (plan is not None or settings.plan is not None):
         raise UsageError("a plan and a policy both say how gradients travel\nhint: give one of them")
     parameter_server = parameter_server or ParameterServer.of(settings)
+    if settings.reorder_interval_s is not None and (policy is not None or parameter_server is not None):
+        raise UsageError(
+            "HOCKET_REORDER_INTERVAL_S is for plans: a policy decides for itself, and parameter servers have no order\n"
+            "hint: leave it unset"
+        )
     if parameter_server is not None:
         _refuse_with_servers(plan, policy, settings)
     process = joined(settings)
