@@ -485,6 +485,18 @@ class SimulatedProgram:
     def all_to_all(world: int, size_bytes: int, network: SimulatedNetwork, costs: Costs) -> SimulatedProgram:
         """All parts of `size_bytes` a rank in flight at once; cannot be recorded."""
 
+    @staticmethod
+    def messages(
+        world: int,
+        messages: Sequence[tuple[int, int, int, Sequence[int], float]],
+        switches: Sequence[int],
+        network: SimulatedNetwork,
+        costs: Costs,
+    ) -> SimulatedProgram:
+        """Traffic without a program: source, destination, bytes, messages that it comes after, seconds since the last of those;
+        messages cost nothing at `switches`. By rank, ops are in the order of messages: a wait and a send at the source, a
+        receive at the destination; a wait alone for one from a rank to itself. UsageError for what makes no sense."""
+
     def __len__(self) -> int:
         """Ops of all ranks."""
 

@@ -226,3 +226,19 @@ def test_the_verb_shows_them():
     assert "send %0[0:4] as f32 to 1 tag 0" in shown.output
     shown = runner.invoke(command, [str(RING / "custom_allreduce.0.et")], catch_exceptions=False)
     assert "ensures all_reduce sum scale 1.0 %0 over 0 1 2 3 4 5 6 7" in shown.output
+
+
+def test_elements_may_be_spelt_over_several_lines(tmp_path):
+    """A custom collective whose program another tool had laid out would end in a traceback."""
+    for path in (VECTORS / "chakra-custom-ring-8").iterdir():
+        trace = chakra.read(path)
+        text = str(trace.metadata["input_file"])
+        for name in ("gpu", "tb", "step"):
+            text = text.replace(f"<{name} ", f"<{name}\n")
+        laid_out = chakra.EtFile(trace.nodes, trace.version, {**trace.metadata, "input_file": text})
+        chakra.write(tmp_path / path.name, laid_out)
+    found, elements = chakra_program.read(tmp_path / "custom_allreduce.0.et")
+    assert (len(found.ranks), elements) == (
+        8,
+        chakra_program.read(VECTORS / "chakra-custom-ring-8/custom_allreduce.0.et")[1],
+    )

@@ -108,3 +108,43 @@ def test_senseless_events_are_passed_over(tmp_path):
     path.write_text(json.dumps({"traceEvents": odd}))
     recording, _ = kineto.read(path)
     assert (recording.records(0)["kind"] == Kind.INSTANCE).sum() == 1
+
+
+def test_every_whole_event_of_a_truncated_file(small, tmp_path):
+    """The profile of a job that was killed could not be read at all."""
+    whole = json.dumps(small).encode()
+    path = tmp_path / "cut.json"
+    path.write_bytes(whole)
+    (all_of_it,), _ = kineto.profiles(path)
+    begin = whole.index(b'"traceEvents"')
+    seen = 0
+    first = whole.index(b"}}", begin) + 2
+    for end in range(first, len(whole), max(1, (len(whole) - begin) // 60)):
+        path.write_bytes(whole[:end])
+        (found,), said = kineto.profiles(path)
+        events = len(found.collectives) + len(found.kernels) + len(found.steps)
+        assert events >= seen
+        assert f"is cut off or damaged after {events} events" in said[0]
+        # Where the clock began stands behind the events.
+        durations = {(number, end - start) for number, start, end in all_of_it.steps}
+        assert {(number, end - start) for number, start, end in found.steps} <= durations
+        seen = events
+    assert seen == len(all_of_it.collectives) + len(all_of_it.kernels) + len(all_of_it.steps)
+    for end in (0, 5, begin):
+        path.write_bytes(whole[:end])
+        with pytest.raises(ArtefactError, match="no JSON, or damaged"):
+            kineto.profiles(path)
+
+
+@pytest.mark.parametrize(
+    "field", [{"ts": 1e305}, {"dur": -1e305}, {"name": f"ProfilerStep#{2**40}"}, {"args": {"stream": 2**70}}]
+)
+def test_numbers_that_no_record_holds(small, tmp_path, field):
+    """A damaged number would end in a traceback."""
+    for event in small["traceEvents"]:
+        event.update(field)
+    small["distributedInfo"] = {"rank": 10**12, "world_size": 10**12}
+    path = tmp_path / "odd.json"
+    path.write_text(json.dumps(small))
+    recording, _ = kineto.read(path)
+    assert recording.run.world == 1

@@ -8,6 +8,7 @@ from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.plan import Bucket, Plan, Synchroniser
 from hocket.artefacts.profile import Profile
 from hocket.errors import UsageError
+from hocket.planners.compile import all_reduce_program
 from hocket.planners.cost import predict
 from hocket.planners.traffic import pair_bytes, traffic
 
@@ -81,3 +82,24 @@ def test_sizes_that_do_not_add_up_are_refused() -> None:
     """Broken: a damaged plan would be scored as if it were sound."""
     with pytest.raises(UsageError, match=r"sizes \[2, 3\].*4 ranks"):
         traffic(Synchroniser(algorithm="two_level", sizes=(2, 3)), (0, 1, 2, 3), 100)
+
+
+@pytest.mark.parametrize("world", range(2, 10))
+@pytest.mark.parametrize("algorithm", ["ring", "direct", "double_binary_tree", "parameter_server"])
+def test_counted_bytes_are_those_of_the_program(world: int, algorithm: str) -> None:
+    """Broken: plans would be scored by other traffic than they make."""
+    sizes = (max(1, world // 2),) if algorithm == "parameter_server" else ()
+    synchroniser = Synchroniser(algorithm=algorithm, sizes=sizes)  # type: ignore[arg-type]
+    elements = 2520 * 2
+    program = all_reduce_program(
+        world=world, elements=elements, dtype="f32", op="sum", scale=1.0, synchroniser=synchroniser
+    )
+    moved: dict[tuple[int, int], float] = {}
+    for rank in range(world):
+        for op in program.ops(rank):
+            if op["op"] == "send":
+                _, start, stop = op["src"]
+                pair = rank, op["peer"]
+                moved[pair] = moved.get(pair, 0) + 4 * (stop - start)
+    counted = pair_bytes(synchroniser, tuple(range(world)), elements, "f32")
+    assert counted == pytest.approx({pair: size for pair, size in moved.items() if size})

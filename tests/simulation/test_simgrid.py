@@ -10,8 +10,8 @@ import pytest
 
 from hocket import _native
 from hocket._native import Program
+from hocket.simulation import simgrid
 
-DEBIAN = "/usr/lib/python3/dist-packages"
 FLOWS = 12
 FREE = (0.0, 0.0, 0.0, 0.0, 0.0, True)
 
@@ -19,14 +19,10 @@ FREE = (0.0, 0.0, 0.0, 0.0, 0.0, True)
 @pytest.fixture(scope="module")
 def interpreter():
     """A Python that has SimGrid: this one, or this one with Debian's packages."""
-    for path in ("", DEBIAN):
-        environment = {"PYTHONPATH": path}
-        tried = subprocess.run(
-            [sys.executable, "-c", "import simgrid"], env=environment, capture_output=True, check=False
-        )
-        if tried.returncode == 0:
-            return environment
-    pytest.skip("SimGrid is not installed: `apt-get install python3-simgrid` or `pip install simgrid`")
+    environment = simgrid.environment()
+    if environment is None:
+        pytest.skip(simgrid.MISSING)
+    return environment
 
 
 def drawn(seed):

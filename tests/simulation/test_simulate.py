@@ -1,17 +1,20 @@
 """A plan in virtual time, from Python and from the command line, to the report."""
 
+import dataclasses
 import json
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
 from hocket.artefacts import files, trace
 from hocket.artefacts.cluster import Cluster, Host, Rack
+from hocket.artefacts.plan import Synchroniser
 from hocket.cli.main import hocket
 from hocket.errors import SimulationError, UsageError
 from hocket.planners import search
 from hocket.report import numbers
-from hocket.simulation import fidelity, flow
+from hocket.simulation import fidelity, flow, simgrid
 from hocket.simulation.conditions import Conditions, LinkChange
 from hocket.simulation.networks import from_cluster
 
@@ -109,3 +112,28 @@ def test_the_verb_refuses_what_does_not_fit(written):
     done = CliRunner().invoke(hocket, ["simulate", *argv, "--slow", "fast"])
     assert done.exit_code == 2
     assert "is not RANK:FACTOR" in done.output
+
+
+def test_without_simgrid_its_level_says_how_to_get_it(cluster, profile, monkeypatch):
+    """The user would see a traceback, or another level's answer."""
+    monkeypatch.setattr(simgrid, "environment", lambda: None)
+    plan = search.plan(cluster, profile, 4)
+    with pytest.raises(UsageError, match="hint: apt-get install python3-simgrid"):
+        fidelity.predict(plan, cluster, profile, fidelity="simgrid")
+
+
+@pytest.mark.skipif(simgrid.environment() is None, reason=simgrid.MISSING)
+@pytest.mark.parametrize("algorithm", ["ring", "two_level", "direct", "double_binary_tree"])
+def test_simgrid_agrees_with_flows_on_whole_programs(cluster, profile, algorithm):
+    """Dependencies, priorities or engine times would be simulated in a way that only this engine believes in."""
+    sizes = (2, 2) if algorithm == "two_level" else ()
+    made = search.plan(cluster, profile, 4)
+    synchroniser = Synchroniser(algorithm=algorithm, sizes=sizes)
+    buckets = tuple(msgspec.structs.replace(each, synchroniser=synchroniser) for each in made.buckets)
+    plan = msgspec.structs.replace(made, buckets=buckets)
+    ideal = dataclasses.replace(from_cluster(cluster, 4), incast=())
+    ours = flow.predict(plan, ideal, profile).outcome
+    theirs = simgrid.predict(plan, ideal, profile)
+    assert theirs.step_s == pytest.approx(ours.step_s, rel=0.02)
+    for own, other in zip(ours.buckets, theirs.buckets, strict=True):
+        assert other.done_s == pytest.approx(own.done_s, rel=0.02)

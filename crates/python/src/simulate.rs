@@ -95,6 +95,27 @@ impl SimulatedProgram {
         made.map(|all| Self(Arc::new(sim::Graph::AllToAll(all)))).map_err(|cause| refuse(py, &cause))
     }
 
+    #[staticmethod]
+    fn messages(
+        py: Python<'_>,
+        world: u32,
+        messages: Vec<(u32, u32, u64, Vec<u32>, f64)>,
+        switches: Vec<u32>,
+        network: &SimulatedNetwork,
+        costs: Costs,
+    ) -> PyResult<Self> {
+        let timed = |(source, destination, bytes, after, gap_s)| sim::Timed {
+            source,
+            destination,
+            bytes,
+            after,
+            gap_s,
+        };
+        let messages: Vec<sim::Timed> = messages.into_iter().map(timed).collect();
+        let made = py.detach(|| sim::timed(world, &messages, &switches, &network.0, &self::costs(costs)));
+        made.map(|graph| Self(Arc::new(graph))).map_err(|cause| refuse(py, &cause))
+    }
+
     /// Ops of all ranks.
     fn __len__(&self) -> usize {
         self.0.ops() as usize

@@ -32,6 +32,8 @@ pub enum Event {
     Clear { instance: u32, op: u32 },
     /// A rank's engine has done an op.
     Done { instance: u32, op: u32 },
+    /// A rank's time has passed.
+    Waited { instance: u32, op: u32 },
     /// A rank starts a launch.
     Start { rank: u32, launch: u32 },
     /// A rank begins its next phase.
@@ -179,6 +181,10 @@ impl<'a> Engine<'a> {
                 self.next_task(step.rank);
                 self.worked(instance, op, &step);
             }
+            Event::Waited { instance, op } => {
+                let step = self.step(instance, op);
+                self.complete(instance, op, &step);
+            }
             Event::Start { rank, launch } => self.start(rank, launch),
             Event::Phase { rank } => {
                 self.ranks[rank as usize].phase += 1;
@@ -254,6 +260,10 @@ impl<'a> Engine<'a> {
                 } else {
                     self.clock.push(self.clock.now() + latency, Event::Clear { instance, op: peer });
                 }
+            }
+            Work::Wait { time } => {
+                let time = self.longer((time as f64 * self.ranks[step.rank as usize].slow) as Picos);
+                self.clock.push(self.clock.now() + time, Event::Waited { instance, op });
             }
             Work::Compute { cost } | Work::Send { cost, .. } | Work::Receive { cost, .. } => {
                 self.occupy(instance, op, &step, cost);
@@ -401,7 +411,7 @@ impl<'a> Engine<'a> {
         let state = &self.instances[instance as usize];
         let (ready, start) = state.times[op as usize];
         let route = match step.work {
-            Work::Compute { .. } => None,
+            Work::Compute { .. } | Work::Wait { .. } => None,
             Work::Send { route, .. } | Work::Receive { route, .. } => {
                 Some(self.network.pairs[route as usize])
             }

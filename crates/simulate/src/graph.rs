@@ -12,6 +12,11 @@ pub enum Work {
         #[expect(missing_docs)]
         cost: Picos,
     },
+    /// Nothing: time passes.
+    Wait {
+        #[expect(missing_docs)]
+        time: Picos,
+    },
     /// The engine, then the route; ends when the last byte has left.
     Send {
         #[expect(missing_docs)]

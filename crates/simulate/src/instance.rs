@@ -48,7 +48,7 @@ impl Instance {
         let count = |op: u32| {
             let waits = graph.waits(op);
             let peer = match graph.step(op).work {
-                Work::Compute { .. } => false,
+                Work::Compute { .. } | Work::Wait { .. } => false,
                 Work::Send { .. } => rendezvous,
                 Work::Receive { .. } => !rendezvous,
             };

@@ -113,7 +113,7 @@ impl<'a> Look<'a> {
                 );
             }
             Work::Send { peer, .. } | Work::Receive { peer, .. } => (step.rank, self.graph.step(peer).rank),
-            Work::Compute { .. } => (step.rank, step.rank),
+            Work::Compute { .. } | Work::Wait { .. } => (step.rank, step.rank),
         };
         let late = if self.waits(op) > 0 { rank } else { peer };
         format!("rank {late} has not started its part")
@@ -123,7 +123,7 @@ impl<'a> Look<'a> {
         let step = self.graph.step(op);
         let what = format!("{:?}", step.kind).to_lowercase();
         let peer = match step.work {
-            Work::Compute { .. } => String::new(),
+            Work::Compute { .. } | Work::Wait { .. } => String::new(),
             Work::Send { peer, .. } => format!(" to rank {}", self.graph.step(peer).rank),
             Work::Receive { peer, .. } => format!(" from rank {}", self.graph.step(peer).rank),
         };

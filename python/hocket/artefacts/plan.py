@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-Algorithm = Literal["ring", "two_level", "direct", "in_place"]
+Algorithm = Literal["ring", "two_level", "direct", "in_place", "double_binary_tree", "parameter_server"]
 Codec = Literal["none", "f16", "bf16"]
 
 CHUNK_BYTES = 262_144
@@ -22,9 +22,9 @@ SHARED_CHUNK_BYTES = 1_048_576
 class Synchroniser(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How one bucket is all-reduced.
 
-    `in_place` is for ranks of one host. `sizes` are the group sizes of `two_level`, over logical ranks in order; empty
-    otherwise. `codec` is used on `codec_links`, ordered pairs of physical ranks (source, destination). `chunk_bytes` is the
-    pipelining unit.
+    `in_place` is for ranks of one host. `sizes` are the group sizes of `two_level`, over logical ranks in order, or how many
+    ranks own the parts of `parameter_server`, the first ones; empty otherwise. `codec` is used on `codec_links`, ordered
+    pairs of physical ranks (source, destination). `chunk_bytes` is the pipelining unit.
     """
 
     algorithm: Algorithm

@@ -93,13 +93,15 @@ def profile() -> Profile:
 
 
 def plans(cluster: Cluster) -> Iterator[Plan]:
-    """Ring, two-level and direct, each with and without f16 between hosts."""
+    """Ring, two-level, direct, tree and parameter servers on half of the ranks, each with and without f16 between hosts."""
     world = len(cluster.hosts)
     graph = link_graph(cluster, world)
     kinds: list[tuple[Algorithm, tuple[int, ...]]] = [
         ("ring", ()),
         ("two_level", (world // 2, world - world // 2)),
         ("direct", ()),
+        ("double_binary_tree", ()),
+        ("parameter_server", (world // 2,)),
     ]
     codecs: tuple[Codec, ...] = ("none", "f16")
     for algorithm, sizes in kinds:

@@ -1,8 +1,9 @@
-"""`hocket simulate`: a plan's step in virtual time, on a cluster or on a network of any shape."""
+"""`hocket simulate`: a plan's step, or a trace again, in virtual time on a cluster."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -15,6 +16,12 @@ from hocket.artefacts.profile import Gradient, Profile
 from hocket.cli.shared.inputs import cluster_option, fidelity_option, profile_option
 from hocket.cli.shared.output import console
 from hocket.errors import UsageError
+
+if TYPE_CHECKING:
+    from hocket.replay.run import Replayed
+    from hocket.simulation.conditions import Conditions
+    from hocket.simulation.fidelity import Fidelity
+    from hocket.simulation.outcome import Outcome
 
 LINKS_SHOWN = 8
 
@@ -45,8 +52,18 @@ def _failures(
     return tuple(failures)
 
 
+def _switch(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[int, int] | None:
+    if text is None:
+        return None
+    slots, _, slot_bytes = text.partition(":")
+    try:
+        return int(slots), int(slot_bytes)
+    except ValueError:
+        raise click.BadParameter(f"`{text}` is not SLOTS:BYTES such as 512:1024") from None
+
+
 @click.command("simulate")
-@click.argument("plan_path", metavar="PLAN", type=click.Path(path_type=Path))
+@click.argument("paths", metavar="PLAN|TRACE...", type=click.Path(path_type=Path), nargs=-1, required=True)
 @cluster_option
 @profile_option
 @fidelity_option
@@ -75,6 +92,18 @@ def _failures(
     help="Links as `hocket testbed` emulates them, with the bursts of its token buckets.",
 )
 @click.option(
+    "--aggregate",
+    callback=_switch,
+    help="SLOTS:BYTES, the switch sums all buckets in slots of so many bytes.",
+)
+@click.option(
+    "--computation",
+    type=click.FloatRange(0),
+    default=1.0,
+    show_default=True,
+    help="Of a trace: what lies between its messages takes so many times as long.",
+)
+@click.option(
     "--trace",
     "trace_path",
     type=click.Path(path_type=Path),
@@ -83,59 +112,58 @@ def _failures(
 @click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
 def command(
     *,
-    plan_path: Path,
+    paths: tuple[Path, ...],
     cluster_path: Path,
     profile_path: Path | None,
-    fidelity: str,
+    fidelity: Fidelity,
     steps: int,
     seed: int,
     jitter: float,
     slow: tuple[tuple[int, float], ...],
     failures: tuple[tuple[str, float], ...],
     shaped: bool,
+    aggregate: tuple[int, int] | None,
+    computation: float,
     trace_path: Path | None,
     as_json: bool,
 ) -> None:
-    """Predict the step time of PLAN on a cluster, bucket by bucket.
+    """Predict the step time of PLAN on a cluster, bucket by bucket; or send the messages of TRACE again there.
+
+    A TRACE is a trace directory, or the files of a DLC trace, one per node: its messages, what they wait for and the gaps between.
 
     A job that cannot end is an error that names the stuck ranks, the chain of waits and the first op that never ended.
 
     Example: hocket simulate plan.json --cluster cluster.toml --profile profile.json --trace simulated
     """
     from hocket.planners.search import neutral_profile  # noqa: PLC0415  # loads what only this verb needs
-    from hocket.simulation import fidelity as levels  # noqa: PLC0415  # as above
-    from hocket.simulation import flow  # noqa: PLC0415  # as above
     from hocket.simulation.conditions import Conditions, LinkChange  # noqa: PLC0415  # as above
-    from hocket.simulation.networks import from_cluster  # noqa: PLC0415  # as above
 
-    plan = files.read(plan_path, Plan)
     cluster = files.read(cluster_path, Cluster)
-    profile = files.read(profile_path, Profile) if profile_path else neutral_profile(_gradients(plan))
     changes = tuple(LinkChange(link=link, at_s=at_s) for link, at_s in failures)
     conditions = Conditions(seed=seed, jitter=jitter, slow=slow, changes=changes)
-    if fidelity == "closed-form":
-        if conditions != Conditions(seed=seed) or steps > 1 or trace_path or shaped:
+    if len(paths) > 1 or paths[0].suffix != ".json":
+        if fidelity != "flow" or profile_path or steps > 1 or trace_path or aggregate:
             raise UsageError(
-                "the closed form knows one ideal step: leave out the other options, or use --fidelity flow"
+                "a trace has its own steps and gaps: leave out --fidelity, --profile, --steps, --trace, --aggregate"
             )
-        outcome = levels.predict(plan, cluster, profile, fidelity="closed-form")
-    else:
-        network = from_cluster(cluster, plan.world, shaped=shaped)
-        run = flow.predict(
-            plan, network, profile, conditions=conditions, steps=steps, recorded=trace_path is not None
-        )
-        outcome = run.outcome
-        if trace_path is not None:
-            from hocket.simulation import record  # noqa: PLC0415  # loads NumPy
-
-            record.write(
-                trace_path,
-                plan=plan,
-                profile=profile,
-                network=network,
-                simulation=run.simulation,
-                cluster=cluster,
-            )
+        again = _replayed(paths, cluster, conditions, computation, shaped=shaped)
+        _show_replayed(again, as_json=as_json)
+        return
+    if computation != 1:
+        raise UsageError("--computation is of a trace; a plan's computation is in its profile")
+    plan = files.read(paths[0], Plan)
+    profile = files.read(profile_path, Profile) if profile_path else neutral_profile(_gradients(plan))
+    outcome = _predicted(
+        plan,
+        cluster,
+        profile,
+        conditions,
+        fidelity=fidelity,
+        steps=steps,
+        shaped=shaped,
+        aggregate=aggregate,
+        trace_path=trace_path,
+    )
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(outcome), indent=2))
         return
@@ -166,6 +194,80 @@ def command(
     shown.print(links)
     if trace_path is not None:
         shown.print(f"Trace written to {trace_path}", highlight=False)
+
+
+def _predicted(
+    plan: Plan,
+    cluster: Cluster,
+    profile: Profile,
+    conditions: Conditions,
+    *,
+    fidelity: Fidelity,
+    steps: int,
+    shaped: bool,
+    aggregate: tuple[int, int] | None,
+    trace_path: Path | None,
+) -> Outcome:
+    from hocket.simulation import fidelity as levels  # noqa: PLC0415  # loads what only this verb needs
+    from hocket.simulation import flow  # noqa: PLC0415  # as above
+    from hocket.simulation.conditions import IDEAL  # noqa: PLC0415  # as above
+    from hocket.simulation.networks import from_cluster  # noqa: PLC0415  # as above
+
+    if aggregate is not None:
+        from hocket.simulation import aggregation  # noqa: PLC0415  # as above
+
+        if fidelity != "flow" or steps > 1 or trace_path or shaped:
+            raise UsageError(
+                "--aggregate is one step by flows: leave out --fidelity, --steps, --trace and --shaped"
+            )
+        switch = aggregation.Switch(slots=aggregate[0], slot_bytes=aggregate[1])
+        network = from_cluster(cluster, plan.world)
+        return aggregation.predict(plan, network, profile, switch, conditions=conditions)
+    if fidelity != "flow":
+        if msgspec.structs.replace(conditions, seed=0) != IDEAL or steps > 1 or trace_path or shaped:
+            knows = "the closed form knows" if fidelity == "closed-form" else "SimGrid is given"
+            raise UsageError(f"{knows} one ideal step: leave out the other options, or use --fidelity flow")
+        return levels.predict(plan, cluster, profile, fidelity=fidelity)
+    network = from_cluster(cluster, plan.world, shaped=shaped)
+    run = flow.predict(
+        plan, network, profile, conditions=conditions, steps=steps, recorded=trace_path is not None
+    )
+    if trace_path is not None:
+        from hocket.simulation import record  # noqa: PLC0415  # loads NumPy
+
+        record.write(
+            trace_path,
+            plan=plan,
+            profile=profile,
+            network=network,
+            simulation=run.simulation,
+            cluster=cluster,
+        )
+    return run.outcome
+
+
+def _replayed(
+    paths: tuple[Path, ...], cluster: Cluster, conditions: Conditions, computation: float, *, shaped: bool
+) -> Replayed:
+    from hocket.replay.run import compared, traffic_of  # noqa: PLC0415  # loads what only traces need
+    from hocket.replay.simulated import predict  # noqa: PLC0415  # as above
+    from hocket.simulation.networks import from_cluster  # noqa: PLC0415  # as above
+
+    traffic = traffic_of(paths)
+    network = from_cluster(cluster, len(traffic.nodes), shaped=shaped)
+    predicted_s = predict(traffic, network, conditions=conditions, computation=computation)
+    return compared(traffic.recorded_s, predicted_s, repeat=1)
+
+
+def _show_replayed(found: Replayed, *, as_json: bool) -> None:
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(found), indent=2))
+        return
+    table = Table("", "median iteration of the slowest worker")
+    table.add_row("recorded", f"{found.recorded_median_s * 1e3:.2f} ms")
+    table.add_row("simulated", f"{found.replayed_median_s * 1e3:.2f} ms")
+    table.add_row("simulated / recorded", f"{found.ratio:.3f}")
+    console().print(table)
 
 
 def _gradients(plan: Plan) -> list[Gradient]:

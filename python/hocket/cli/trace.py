@@ -17,7 +17,7 @@ from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.files import read as read_file
 from hocket.artefacts.trace import Kind, Trace, kind_name
 from hocket.cli.shared.output import console
-from hocket.errors import ArtefactError
+from hocket.errors import ArtefactError, UsageError
 from hocket.formats import catalogue
 
 if TYPE_CHECKING:
@@ -125,27 +125,41 @@ def analyse(*, files: tuple[Path, ...], output: str | None, strict: bool) -> Non
 
 
 @command.command("replay")
-@click.argument("directory", type=click.Path(path_type=Path))
+@click.argument("files", type=click.Path(path_type=Path), nargs=-1, required=True, metavar="FILE...")
 @click.option(
     "--cluster",
     "cluster_path",
     type=click.Path(path_type=Path),
-    help="Another cluster than the one it ran on (TOML).",
+    help="Where to send it (TOML); default: the cluster that is in the trace.",
 )
 @click.option(
     "--repeat", type=click.IntRange(1), default=1, show_default=True, help="All of it so often in a row."
 )
 @JSON
-def replay(*, directory: Path, cluster_path: Path | None, repeat: int, output: str | None) -> None:
-    """Send what the run in DIRECTORY sent, on real sockets of an emulated cluster, with its gaps; needs root.
+def replay(*, files: tuple[Path, ...], cluster_path: Path | None, repeat: int, output: str | None) -> None:
+    """Send what was sent in a trace, on real sockets of an emulated cluster, with its dependencies and gaps; needs root.
+
+    FILES are a trace directory or the files of a DLC trace, one per node: workers are the first nodes, then servers.
 
     Example: hocket trace replay out --repeat 3
     """
     from hocket.replay.run import replay as run  # noqa: PLC0415  # loads only when the verb runs
+    from hocket.replay.run import replay_traffic, traffic_of  # noqa: PLC0415
 
     cluster = None if cluster_path is None else read_file(cluster_path, Cluster)
     with Console(stderr=True).status("replaying"):
-        found = run(artefact.read(directory), cluster, repeat=repeat)
+        trace = (
+            artefact.read(files[0]) if len(files) == 1 and catalogue.recognise(files[0]) == "native" else None
+        )
+        if trace is not None and trace.run.plan is not None:
+            found = run(trace, cluster, repeat=repeat)
+        else:
+            cluster = cluster or (None if trace is None else trace.run.cluster)
+            if cluster is None:
+                raise UsageError(
+                    f"{files[0]} does not say on which cluster it ran\nhint: give one with --cluster"
+                )
+            found = replay_traffic(traffic_of(files), cluster, repeat=repeat)
     if output is not None:
         _write_json(found, output)
         return

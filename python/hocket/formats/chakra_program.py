@@ -24,6 +24,10 @@ ELEMENT_BYTES = 4
 """Of f32, which is what is summed: the nodes say bytes, not types."""
 
 
+GPU, BLOCK, STEP = (re.compile(rf"<{name}\s") for name in ("gpu", "tb", "step"))
+"""Where an element begins."""
+
+
 def read(path: Path) -> tuple[Foreign, int]:
     """The program of all ranks' files, `NAME.RANK.et`, of which `path` is one; and the elements of a chunk.
 
@@ -61,8 +65,12 @@ def read(path: Path) -> tuple[Foreign, int]:
 
 def _places(text: str, rank: int) -> dict[tuple[int, int], int]:
     """Position in the rank's steps by (thread block, step). The text was read before, so that it is well-formed."""
-    gpu = text.split("<gpu ")[1 + rank]
-    counts = [block.count("<step ") for block in gpu.split("<tb ")[1:]]
+    gpus = GPU.split(text)[1:]
+    if rank >= len(gpus):
+        raise ProgramError(
+            f"`input_file` in the metadata spells the steps of {len(gpus)} GPUs in a way that is known: not {rank + 1}"
+        )
+    counts = [len(STEP.findall(block)) for block in BLOCK.split(gpus[rank])[1:]]
     pairs = [(block, step) for block, count in enumerate(counts) for step in range(count)]
     return {pair: position for position, pair in enumerate(pairs)}
 

@@ -8,7 +8,9 @@ the record. That needs every rank's file. Metadata that is missing is reported, 
 from __future__ import annotations
 
 import gzip
+import json
 import re
+import zlib
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -29,6 +31,20 @@ DTYPE_BYTES = {
 }  # fmt: skip
 """PyTorch's names of element types."""
 
+RANKS_MAX = 1 << 16
+"""Of a job: a damaged number must not be taken for its size."""
+
+TIME_NS_MAX = 1 << 61
+"""Of a file's origin, and of what comes after it: their sum fits the record's 64 bits."""
+
+NUMBER_MAX = (1 << 32) - 1
+"""Of steps and streams, as records hold them."""
+
+ELEMENTS_MAX = 1 << 56
+
+EVENTS = re.compile(r',?\s*"traceEvents"\s*:\s*\[\s*')
+
+SEPARATOR = re.compile(r"\s*,?\s*")
 STEP = re.compile(r"ProfilerStep#(\d+)")
 NCCL = re.compile(r"^nccl")
 
@@ -68,6 +84,8 @@ class RankProfile:
     """Number, start and end, nanoseconds."""
     kernels: list[tuple[int, int, int]] = field(default_factory=list)
     """Others than of NCCL: start, end, stream."""
+    damage: str = ""
+    """What of the file is not there; empty when it is whole."""
 
 
 def read(path: Path) -> tuple[Recording, list[str]]:
@@ -117,26 +135,27 @@ def profiles(path: Path) -> tuple[list[RankProfile], list[str]]:
 
 
 def _profile(path: Path) -> RankProfile:
-    tree = _load(path)
+    tree, damage = _load(path)
     events = tree.get("traceEvents")
     if not isinstance(events, list):
         raise ArtefactError(f"{path} is no profiler trace: it has no `traceEvents`")
     about = tree.get("distributedInfo")
     about = about if isinstance(about, dict) else {}
-    profile = RankProfile(path, _whole(about.get("rank")), _whole(about.get("world_size")))
-    base_ns = _whole(tree.get("baseTimeNanoseconds")) or 0
+    rank, world = _whole(about.get("rank"), RANKS_MAX - 1), _whole(about.get("world_size"), RANKS_MAX)
+    profile = RankProfile(path, rank, world, damage=damage)
+    base_ns = _whole(tree.get("baseTimeNanoseconds"), TIME_NS_MAX) or 0
     kernels = []
     for event in events:
         if not isinstance(event, dict) or event.get("ph") != "X":
             continue
         times = event.get("ts"), event.get("dur")
-        if not all(isinstance(each, int | float) for each in times):
+        if not all(isinstance(each, int | float) and abs(each) * 1000 <= TIME_NS_MAX / 2 for each in times):
             continue
         start_ns = base_ns + round(times[0] * 1000)  # type: ignore[operator]  # checked above
         end_ns = start_ns + max(0, round(times[1] * 1000))  # type: ignore[operator]
         name, kind = str(event.get("name", "")), event.get("cat")
         step = STEP.match(name)
-        if step and kind == "user_annotation":
+        if step and kind == "user_annotation" and int(step[1]) <= NUMBER_MAX:
             profile.steps.append((int(step[1]), start_ns, end_ns))
         elif kind == "kernel":
             kernels.append((name, start_ns, end_ns, event))
@@ -144,7 +163,7 @@ def _profile(path: Path) -> RankProfile:
     for name, start_ns, end_ns, event in kernels:
         given = event.get("args")
         args: dict[str, Any] = given if isinstance(given, dict) else {}
-        stream = _whole(args.get("stream")) or 0
+        stream = _whole(args.get("stream"), NUMBER_MAX) or 0
         if NCCL.match(name):
             profile.collectives.append(_collective(name, (start_ns, end_ns), stream, args, profile.steps))
         else:
@@ -153,7 +172,8 @@ def _profile(path: Path) -> RankProfile:
     return profile
 
 
-def _load(path: Path) -> dict[str, Any]:
+def _load(path: Path) -> tuple[dict[str, Any], str]:
+    """The object, and what is not there of it: a file that was cut off, or is damaged, has all events before that."""
     try:
         with path.open("rb") as raw:
             packed = raw.read(2) == b"\x1f\x8b"
@@ -162,13 +182,40 @@ def _load(path: Path) -> dict[str, Any]:
         if len(data) > FILE_BYTES_MAX:
             raise ArtefactError(f"{path} has more than {FILE_BYTES_MAX} bytes")
         tree = msgspec.json.decode(data)
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise ArtefactError(f"{path} cannot be read: {error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ArtefactError(f"{path} is no JSON, or damaged: {error}") from None
+        return _before_damage(path, data, str(error))
     if not isinstance(tree, dict):
         raise ArtefactError(f"{path} is no profiler trace: it is no JSON object")
-    return tree
+    return tree, ""
+
+
+def _before_damage(path: Path, data: bytes, error: str) -> tuple[dict[str, Any], str]:
+    """What stands before the events, and all events that are whole before the first that is not."""
+    text = data.decode(errors="replace")
+    opening = EVENTS.search(text)
+    try:
+        tree = json.loads(text[: opening.start()] + "}") if opening else None
+    except (ValueError, RecursionError):
+        tree = None
+    if opening is None or not isinstance(tree, dict):
+        raise ArtefactError(f"{path} is no JSON, or damaged: {error}")
+    decoder, at, events = json.JSONDecoder(), opening.end(), []
+    while True:
+        try:
+            event, at = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            break
+        events.append(event)
+        at = SEPARATOR.match(text, at).end()  # type: ignore[union-attr]  # it matches nothing, too
+    if not events:
+        raise ArtefactError(f"{path} is no JSON, or damaged: {error}")
+    damage = (
+        f"{path}: is cut off or damaged after {len(events)} events, which are read; what stands behind them, such as the clock's "
+        f"origin, is not: {error}"
+    )
+    return {**tree, "traceEvents": events}, damage
 
 
 def _collective(
@@ -184,7 +231,7 @@ def _collective(
         end_ns=span[1],
         stream=stream,
         step=inside[0] if inside else None,
-        elements=_whole(args.get("In msg nelems")),
+        elements=_whole(args.get("In msg nelems"), ELEMENTS_MAX),
         dtype=dtype if isinstance(dtype, str) else None,
         group=group if isinstance(group, str) else None,
         ranks=tuple(map(int, ranks)) or None,
@@ -193,7 +240,7 @@ def _collective(
 
 def _unknown(profile: RankProfile) -> list[str]:
     """What the file does not say."""
-    path, said = profile.path, []
+    path, said = profile.path, [profile.damage] if profile.damage else []
     if profile.rank is None or profile.world is None:
         said.append(
             f"{path}: no `distributedInfo`: its rank and the world's size are not known, rank 0 is shown"
@@ -268,5 +315,5 @@ def _label(key: tuple[Any, ...]) -> str:
     )
 
 
-def _whole(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+def _whole(value: object, most: int) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most else None

@@ -64,7 +64,7 @@ class Reader:
             self._file = pq.ParquetFile(path)
         except OSError as error:
             raise ArtefactError(f"{path} cannot be read: {error.strerror or error}") from None
-        except pa.ArrowException as error:
+        except (pa.ArrowException, UnicodeDecodeError) as error:
             raise ArtefactError(f"{path} is no Parquet file, or a damaged one: {error}") from None
         schema = self._file.schema_arrow
         self.dlc_header = dlc.header_of(schema)
@@ -85,7 +85,7 @@ class Reader:
                 columns = [batch.column(field.name).cast(field.type) for field in self._schema]
                 self._check(columns)
                 yield pa.RecordBatch.from_arrays(columns, schema=self._schema)
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise ArtefactError(f"{self.path} is damaged: {error}") from None
 
     def _check(self, columns: list[Any]) -> None:

@@ -60,7 +60,7 @@ class Traffic:
 def traffic(synchroniser: Synchroniser, order: tuple[int, ...], elements: int) -> Traffic:
     """What every rank sends whom when `elements` are all-reduced over `order`.
 
-    Raises UsageError when the sizes of a two-level plan do not add up to the ranks.
+    Raises UsageError when the sizes of a two-level plan do not add up to the ranks, or there are no servers.
 
     >>> ring = traffic(Synchroniser(algorithm="ring"), (0, 2, 1, 3), 100)
     >>> [(s.source, s.destination, s.elements) for s in ring.cycle]
@@ -69,7 +69,13 @@ def traffic(synchroniser: Synchroniser, order: tuple[int, ...], elements: int) -
     if synchroniser.algorithm == "ring":
         return Traffic(head=(), cycle=_ring(order, elements), tail=())
     if synchroniser.algorithm in ("direct", "in_place"):
-        return Traffic(head=(), cycle=_direct(order, elements), tail=())
+        return Traffic(head=(), cycle=_owned(order, order, elements), tail=())
+    if synchroniser.algorithm == "parameter_server":
+        if len(synchroniser.sizes) != 1 or not 1 <= synchroniser.sizes[0] <= len(order):
+            raise UsageError(f"plan: {list(synchroniser.sizes)} servers of {len(order)} ranks")
+        return Traffic(head=(), cycle=_owned(order, order[: synchroniser.sizes[0]], elements), tail=())
+    if synchroniser.algorithm == "double_binary_tree":
+        return Traffic(head=(), cycle=_trees(order, elements), tail=())
     blocks = _blocks(order, synchroniser.sizes)
     up = tuple(_chain(block[::-1], elements, reduced=True) for block in blocks)
     down = tuple(_chain(block, elements, reduced=False) for block in blocks)
@@ -106,14 +112,43 @@ def _ring(members: tuple[int, ...], elements: int) -> tuple[Stream, ...]:
     )
 
 
-def _direct(members: tuple[int, ...], elements: int) -> tuple[Stream, ...]:
-    share = elements / len(members)
+def _owned(members: tuple[int, ...], owners: tuple[int, ...], elements: int) -> tuple[Stream, ...]:
+    """Each owner's part from all, then its sum to all."""
+    share = elements / len(owners)
+    sums = {(member, owner): (share, share) for owner in owners for member in members if member != owner}
+    for owner in owners:
+        for member in members:
+            if member != owner:
+                moved, reduced = sums.get((owner, member), (0.0, 0.0))
+                sums[owner, member] = moved + share, reduced
     return tuple(
-        Stream(source, destination, elements=2 * share, pieces=2, reduced=share)
-        for source in members
-        for destination in members
-        if source != destination
+        Stream(source, destination, elements=moved, pieces=2, reduced=reduced)
+        for (source, destination), (moved, reduced) in sums.items()
     )
+
+
+def _trees(members: tuple[int, ...], elements: int) -> tuple[Stream, ...]:
+    """Half of the elements up and down each of two trees (Sanders, Speck and Traff 2009), numbered in order: a node is as high as
+    it has zeros at its end, and node 0 is on top."""
+    n, share = len(members), elements / 2
+    streams = []
+    for half in range(2):
+        for node in range(1, n):
+            bit = node & -node
+            above = (node ^ bit) | bit << 1
+            child, parent = (_place(each, n, half) for each in (node, above if above < n else node ^ bit))
+            streams += [
+                Stream(members[child], members[parent], elements=share, pieces=1, reduced=share),
+                Stream(members[parent], members[child], elements=share, pieces=1, reduced=0),
+            ]
+    return tuple(streams)
+
+
+def _place(node: int, n: int, half: int) -> int:
+    """The member at a node; the second tree is mirrored when n is even, moved by one when it is odd."""
+    if half == 0:
+        return node
+    return n - 1 - node if n % 2 == 0 else (node + 1) % n
 
 
 def _chain(members: tuple[int, ...], elements: int, *, reduced: bool) -> tuple[Stream, ...]:

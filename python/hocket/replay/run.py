@@ -16,8 +16,13 @@ from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.trace import Trace
 from hocket.demo.bed import open_bed, ranks, run_ranks
 from hocket.errors import TestbedError, UsageError
+from hocket.formats import catalogue
+from hocket.formats.catalogue import Messages
 from hocket.planners.order import placement
-from hocket.replay.schedule import Schedule, schedule
+from hocket.replay.of_dlc import of_dlc_files
+from hocket.replay.of_records import of_records
+from hocket.replay.schedule import schedule
+from hocket.replay.traffic import Traffic
 from hocket.settings import Settings
 
 WARM_UP_STEPS = 2
@@ -35,7 +40,7 @@ class Replayed(Struct, frozen=True, kw_only=True):
 
 
 def replay(trace: Trace, cluster: Cluster | None = None, *, repeat: int = 1) -> Replayed:
-    """The traffic of `trace`, `repeat` times in a row, on its own cluster or on another with enough slots.
+    """The programs of a plan's run, launched as in `trace`, `repeat` times in a row, on its cluster or another with enough slots.
 
     Raises ArtefactError when the trace cannot be replayed, UsageError when there is no cluster for it, TestbedError where there
     are no network namespaces, PeerError when a rank fails.
@@ -50,7 +55,47 @@ def replay(trace: Trace, cluster: Cluster | None = None, *, repeat: int = 1) -> 
         )
     places = placement(cluster, len(recorded.hosts))
     slots = [cluster.hosts[at].name for at in places]
-    return compared(recorded.slowest_s(), _run(recorded, cluster, slots, repeat), repeat=repeat)
+    content = msgspec.json.encode(recorded)
+    longest_s = max(recorded.slowest_s())
+    steps = _run(
+        "hocket.replay.rank",
+        "schedule.json",
+        content,
+        cluster=cluster,
+        slots=slots,
+        repeat=repeat,
+        longest_s=longest_s,
+    )
+    return compared(recorded.slowest_s(), steps, repeat=repeat)
+
+
+def replay_traffic(traffic: Traffic, cluster: Cluster, *, repeat: int = 1) -> Replayed:
+    """Messages, what they wait for and their gaps, a process for each node, `repeat` times in a row on a cluster with enough slots.
+
+    Raises UsageError when it has too few, TestbedError where there are no network namespaces, PeerError when a node fails.
+    """
+    slots = [cluster.hosts[at].name for at in placement(cluster, len(traffic.nodes))]
+    content = msgspec.json.encode(traffic)
+    longest_s = max(traffic.recorded_s)
+    steps = _run(
+        "hocket.replay.node",
+        "traffic.json",
+        content,
+        cluster=cluster,
+        slots=slots,
+        repeat=repeat,
+        longest_s=longest_s,
+    )
+    return compared(traffic.recorded_s, steps, repeat=repeat)
+
+
+def traffic_of(paths: Sequence[Path]) -> Traffic:
+    """What a trace directory or the files of a DLC trace say was sent. Raises ArtefactError as `of_records` and `of_dlc_files`."""
+    if len(paths) == 1 and catalogue.recognise(paths[0]) != "dlc":
+        content = catalogue.open_trace(paths[0]).content
+        if not isinstance(content, Messages):
+            return of_records(content)
+    return of_dlc_files(paths)
 
 
 def compared(recorded_s: Sequence[float], replayed_s: Sequence[float], *, repeat: int) -> Replayed:
@@ -73,15 +118,23 @@ def compared(recorded_s: Sequence[float], replayed_s: Sequence[float], *, repeat
     )
 
 
-def _run(recorded: Schedule, cluster: Cluster, slots: Sequence[str], repeat: int) -> list[float]:
-    longest_s = max(recorded.slowest_s())
+def _run(
+    module: str,
+    name: str,
+    content: bytes,
+    *,
+    cluster: Cluster,
+    slots: Sequence[str],
+    repeat: int,
+    longest_s: float,
+) -> list[float]:
     settings = Settings(timeout_s=max(60.0, 20 * longest_s))
     with tempfile.TemporaryDirectory(prefix="hocket-replay-") as folder, open_bed(cluster) as bed:
         if not bed.carries_any_program:
             raise TestbedError(f"a replay needs network namespaces: {bed.remarks[0]}")
         directory = Path(folder)
-        (directory / "schedule.json").write_bytes(msgspec.json.encode(recorded))
-        argv = [sys.executable, "-m", "hocket.replay.rank", str(directory), str(repeat)]
+        (directory / name).write_bytes(content)
+        argv = [sys.executable, "-m", module, str(directory), str(repeat)]
         run_ranks(bed, slots[0], ranks(bed, slots, argv), settings)
         steps: list[float] = json.loads((directory / "steps.json").read_text())
     return steps

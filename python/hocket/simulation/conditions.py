@@ -54,3 +54,7 @@ class Conditions(Struct, frozen=True, kw_only=True):
     jitter: float = 0.0
     slow: tuple[tuple[int, float], ...] = ()
     changes: tuple[LinkChange, ...] = ()
+
+
+IDEAL = Conditions()
+"""Nothing differs."""

@@ -1,7 +1,7 @@
-"""One question, two answers: how long a plan's step takes, by closed form or by flows.
+"""One question, three answers: how long a plan's step takes, by closed form, by flows, or by SimGrid's flows.
 
-Closed form is exact in bytes and approximate in time, and costs microseconds whatever the world; flows run every message. A test
-holds the flow engine to SimGrid, an independent one, where that is installed.
+Closed form is exact in bytes and approximate in time, and costs microseconds whatever the world; flows run every message. SimGrid
+is an independent engine, for ideal links, where it is installed.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from typing import Literal
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.profile import Profile
+from hocket.errors import UsageError
 from hocket.planners import cost
-from hocket.simulation import flow
+from hocket.simulation import flow, simgrid
 from hocket.simulation.conditions import Conditions
 from hocket.simulation.networks import from_cluster
 from hocket.simulation.outcome import LinkLoad, Outcome
 
-Fidelity = Literal["closed-form", "flow"]
+Fidelity = Literal["closed-form", "flow", "simgrid"]
 
 
 def predict(
@@ -29,10 +30,16 @@ def predict(
     conditions: Conditions | None = None,
     shaped: bool = False,
 ) -> Outcome:
-    """One step of the plan on the cluster; `shaped`: as the testbed emulates it. Raises as `flow.predict` and `cost.predict` do."""
+    """One step of the plan on the cluster; `shaped`: as the testbed emulates it. Raises as the level's `predict` does."""
     if fidelity == "closed-form":
         return _closed_form(plan, cluster, profile)
     network = from_cluster(cluster, plan.world, shaped=shaped)
+    if fidelity == "simgrid":
+        if shaped or conditions is not None:
+            raise UsageError(
+                "SimGrid runs one step over ideal links: leave conditions and `shaped` to the flow engine"
+            )
+        return simgrid.predict(plan, network, profile)
     return flow.predict(plan, network, profile, conditions=conditions).outcome
 
 

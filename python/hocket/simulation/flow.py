@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -68,7 +69,7 @@ def predict(
     slow = dict(conditions.slow)
     pace = [slow.get(rank, 1.0) for rank in range(plan.world)] if slow else [1.0]
     launches = [
-        (place[index], bucket.priority, [BUCKET_S + _ready_s(bucket, profile) * each for each in pace])
+        (place[index], bucket.priority, [BUCKET_S + ready_s(bucket, profile) * each for each in pace])
         for index, bucket in enumerate(plan.buckets)
     ]
     busy_s = [(profile.forward_s + profile.backward_s) * each for each in pace]
@@ -82,7 +83,7 @@ def predict(
         seed=conditions.seed,
         jitter=conditions.jitter,
         slow=list(conditions.slow),
-        changes=_changes(conditions, network),
+        changes=changes(conditions, network),
         recorded=recorded,
     )
     return Run(_outcome(plan, network, profile, steps, simulation), simulation)
@@ -113,25 +114,39 @@ def _with_messages(bucket: Bucket) -> Bucket:
     return msgspec.structs.replace(bucket, synchroniser=direct)
 
 
-def _ready_s(bucket: Bucket, profile: Profile) -> float:
-    ready_s = {gradient.name: gradient.ready_s for gradient in profile.gradients}
-    missing = [name for name in bucket.gradients if name not in ready_s]
+def ready_s(bucket: Bucket, profile: Profile) -> float:
+    """When the last of the bucket's gradients is there, seconds after the step began. UsageError: the profile lacks one."""
+    known = {gradient.name: gradient.ready_s for gradient in profile.gradients}
+    missing = [name for name in bucket.gradients if name not in known]
     if missing:
         raise UsageError(
             f"plan: gradient {missing[0]} is not in the profile\nhint: make the plan from this profile"
         )
-    return max((ready_s[name] for name in bucket.gradients), default=0.0)
+    return max((known[name] for name in bucket.gradients), default=0.0)
 
 
-def _changes(conditions: Conditions, network: Network) -> list[tuple[float, int, float]]:
+def changes(conditions: Conditions, network: Network) -> list[tuple[float, int, float]]:
+    """As the flow engine takes them: seconds, link, bytes per second. UsageError for a link that is not there."""
     numbers = {link.name: at for at, link in enumerate(network.links)}
-    changes = []
+    found = []
     for change in conditions.changes:
         if change.link not in numbers:
             some = ", ".join(f"`{name}`" for name in list(numbers)[:8])
             raise UsageError(f"there is no link `{change.link}`\nhint: links are {some}, …")
-        changes.append((change.at_s, numbers[change.link], change.bit_per_s / BITS))
-    return changes
+        found.append((change.at_s, numbers[change.link], change.bit_per_s / BITS))
+    return found
+
+
+def loads(network: Network, link_bytes: Sequence[float], end_s: float) -> tuple[LinkLoad, ...]:
+    """What links carried until the end, busiest first."""
+    found = (
+        LinkLoad(
+            link=link.name, bit_per_s=link.bit_per_s, bytes=count, busy=count * BITS / link.bit_per_s / end_s
+        )
+        for link, count in zip(network.links, link_bytes, strict=True)
+        if count > 0 and end_s > 0
+    )
+    return tuple(sorted(found, key=lambda load: -load.busy)[:LOADS_MAX])
 
 
 def _outcome(
@@ -140,19 +155,6 @@ def _outcome(
     end_s = simulation.end_s
     step_s = end_s / steps
     spans = simulation.launches_s[: len(plan.buckets)]
-    loads = sorted(
-        (
-            LinkLoad(
-                link=link.name,
-                bit_per_s=link.bit_per_s,
-                bytes=count,
-                busy=count * BITS / link.bit_per_s / end_s,
-            )
-            for link, count in zip(network.links, simulation.link_bytes, strict=True)
-            if count > 0 and end_s > 0
-        ),
-        key=lambda load: -load.busy,
-    )
     return Outcome(
         fidelity="flow",
         network=network.title,
@@ -164,7 +166,7 @@ def _outcome(
             BucketSpan(bucket=index, elements=bucket.elements, launched_s=span[0], done_s=span[1])
             for index, (bucket, span) in enumerate(zip(plan.buckets, spans, strict=True))
         ),
-        loads=tuple(loads[:LOADS_MAX]),
+        loads=loads(network, simulation.link_bytes, end_s),
         messages=simulation.messages,
         events=simulation.events,
     )

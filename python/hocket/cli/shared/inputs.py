@@ -38,10 +38,10 @@ profile_option = click.option(
 
 fidelity_option = click.option(
     "--fidelity",
-    type=click.Choice(["flow", "closed-form"]),
+    type=click.Choice(["flow", "closed-form", "simgrid"]),
     default="flow",
     show_default=True,
-    help="Every message, or a formula.",
+    help="Every message, a formula, or every message in SimGrid, which must be installed.",
 )
 
 tuning_option = click.option(

@@ -1,0 +1,82 @@
+"""Messages that wait for each other, with gaps between: what is left of a trace when its programs are unknown.
+
+Plain data between those who read traces (`of_dlc`, `of_records`) and those who send it again (`node`, `simulated`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from hocket.errors import ArtefactError
+
+MESSAGES_MAX = 2_000_000
+"""Of one replay: each node keeps its own and those that come to it in memory."""
+
+
+class Message(Struct, frozen=True, array_like=True):
+    """It leaves `gap_s` after the last of the messages `after`: after their arrival where they come to its source, after their
+    departure where they leave it; with none, after the replay's start. From a node to itself it is a moment and moves nothing.
+    """
+
+    source: int
+    destination: int
+    bytes: int
+    after: tuple[int, ...]
+    gap_s: float
+    iteration: int
+
+    @property
+    def is_moment(self) -> bool:
+        """Whether it only stands for what several others wait for."""
+        return self.source == self.destination
+
+
+class Traffic(Struct, frozen=True, kw_only=True):
+    """`messages` in about the order of the record; the first `workers` of `nodes` have iterations; `recorded_s` by iteration."""
+
+    nodes: tuple[str, ...]
+    workers: int
+    messages: tuple[Message, ...]
+    recorded_s: tuple[float, ...]
+
+
+def traffic(
+    nodes: Sequence[str], workers: int, messages: Sequence[Message], arrivals_s: Sequence[float]
+) -> Traffic:
+    """With the iterations that the recorded arrivals show.
+
+    Raises ArtefactError: there is nothing to replay, or more than MESSAGES_MAX messages.
+    """
+    if len(messages) > MESSAGES_MAX:
+        raise ArtefactError(
+            f"the trace has {len(messages):,} messages, a replay at most {MESSAGES_MAX:,}\nhint: record fewer iterations"
+        )
+    recorded_s = steps_s(messages, arrivals_s, workers)
+    if not recorded_s:
+        raise ArtefactError(
+            "the trace has no two iterations of training in which messages arrive: nothing to replay and compare"
+        )
+    return Traffic(
+        nodes=tuple(nodes), workers=workers, messages=tuple(messages), recorded_s=tuple(recorded_s)
+    )
+
+
+def steps_s(messages: Sequence[Message], arrivals_s: Sequence[float], workers: int) -> list[float]:
+    """By iteration but the first: from a worker's last arrival of the one before to its last of this one, of the slowest worker.
+
+    Each worker's times are on its own clock.
+    """
+    ends: dict[int, dict[int, float]] = {}
+    for message, arrived_s in zip(messages, arrivals_s, strict=True):
+        if message.iteration >= 0 and message.destination < workers and not message.is_moment:
+            own = ends.setdefault(message.iteration, {})
+            own[message.destination] = max(own.get(message.destination, arrived_s), arrived_s)
+    found = []
+    for number, own in sorted(ends.items()):
+        before = ends.get(number - 1, {})
+        shared = [end_s - before[worker] for worker, end_s in own.items() if worker in before]
+        if shared:
+            found.append(max(shared))
+    return found
