@@ -9,11 +9,13 @@ import pytest
 from click.testing import CliRunner
 
 from hocket.artefacts import files
-from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.cluster import Cluster, Host
 from hocket.cli.probe import command
 from hocket.errors import Error, PeerError, UsageError
+from hocket.launch.output import LINE_BYTES_MAX, Channel
 from hocket.launch.processes import ProcessSpec
-from hocket.measure.hosts import AGENT, probe_hosts
+from hocket.measure.agent import Event, lines_of
+from hocket.measure.hosts import AGENT, _Events, probe_hosts
 
 
 def test_this_machine_is_written_with_its_slots(tmp_path: Path) -> None:
@@ -60,3 +62,39 @@ def test_a_job_too_large_for_its_hosts_is_refused(tmp_path: Path) -> None:
     result = CliRunner().invoke(command, ["--hosts", str(tmp_path / "hosts"), "-n", "3"])
     assert isinstance(result.exception, Error)
     assert "3 ranks" in str(result.exception)
+
+
+def test_hosts_that_are_down_are_left_out_on_request(tmp_path: Path) -> None:
+    """Broken: one machine that is down would keep the others from being measured."""
+    script = tmp_path / "ssh"
+    script.write_text('#!/bin/sh\n[ "$1" = localhost ] || exit 255\nshift\nexec sh -c "$*"\n')
+    script.chmod(0o755)
+    (tmp_path / "hosts").write_text("gone\nlocalhost slots=2\naway\n")
+    call = ["--hosts", str(tmp_path / "hosts"), "--ssh", str(script), "--json", "--store", "127.0.0.1"]
+    assert isinstance(CliRunner().invoke(command, call).exception, PeerError)
+    result = CliRunner().invoke(command, [*call, "--skip-unreachable"])
+    assert result.exit_code == 0, (result.output, result.exception)
+    assert "left out, since they are not reached: gone, away" in result.stderr
+    cluster = msgspec.json.decode(result.stdout, type=Cluster)
+    assert [(host.name, host.slots) for host in cluster.hosts] == [("localhost", 2)]
+    (tmp_path / "hosts").write_text("gone\naway\n")
+    refused = CliRunner().invoke(command, [*call, "--skip-unreachable"])
+    assert isinstance(refused.exception, UsageError)
+    assert "none of the hosts" in str(refused.exception)
+
+
+def test_results_of_many_hosts_come_back_whole() -> None:
+    """Broken: from some fifty hosts on, a cluster would be longer than the line that brings it."""
+    hosts = 90
+    cluster = Cluster(
+        hosts=tuple(Host(name=f"host{at}", bandwidth_bit_per_s=1e9) for at in range(hosts)),
+        latency_s=tuple(tuple(1.2345e-5 * (a + b) for b in range(hosts)) for a in range(hosts)),
+    )
+    lines = lines_of(Event(done=1, total=1, what="done", cluster=cluster))
+    assert max(map(len, lines.splitlines())) < LINE_BYTES_MAX
+    events = _Events(None, None, None)
+    channel = Channel(events, b"")
+    for at in range(0, len(lines), 1000):
+        channel.feed(b"noise\n" * (at == 0) + lines[at : at + 1000])
+    channel.end()
+    assert events.cluster == cluster

@@ -15,7 +15,7 @@ from hocket.launch.processes import ProcessSpec
 from hocket.measure.asked import Asked
 from hocket.measure.hosts import AGENT, probe_hosts
 from hocket.measure.network import probe
-from hocket.measure.saved import Saved, beside
+from hocket.measure.saved import Saved, Tool, beside
 from hocket.measure.steps import Durations, Step
 
 BRIEF = Durations(pings_s=0.01, window_s=0.01, transfer_s=0.05, crowded_s=0.05)
@@ -92,6 +92,15 @@ def test_steps_of_another_probe_are_refused(
     with pytest.raises(UsageError, match=said) as refused:
         Saved(path, hosts, asked)
     assert "hint: remove" in str(refused.value)
+
+
+@pytest.mark.parametrize("tools", [("agents", "fping"), ("fping", "agents")])
+def test_steps_of_another_tool_are_refused(tmp_path: Path, tools: tuple[Tool, Tool]) -> None:
+    """Broken: pings would be read as trains."""
+    with Saved(tmp_path / "x", HOSTS, ASKED, tool=tools[0]) as saved:
+        saved.add(STEP)
+    with pytest.raises(UsageError, match="other options"):
+        Saved(tmp_path / "x", HOSTS, ASKED, tool=tools[1])
 
 
 @pytest.mark.parametrize("text", ["hello\n", "{}\n", '{"version":1}\n', "[1]\n", "\0\xff\n"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -156,3 +157,46 @@ def test_the_same_seed_gives_the_same_order(tmp_path: Path) -> None:
         for _ in range(2)
     ]
     assert said[0] == said[1]
+
+
+def test_sizes_get_an_order_and_an_algorithm_each(matrix: Path, tmp_path: Path) -> None:
+    """Broken: small and large messages would share an order that is best for neither."""
+    rates = tmp_path / "rates.csv"
+    # What is near is slow, and what is far is fast.
+    rows = [[0 if a == b else 1e8 if a % 2 == b % 2 else 1e10 for b in range(8)] for a in range(8)]
+    rates.write_text("\n".join(",".join(map(str, row)) for row in rows))
+    ask = [
+        "--matrix",
+        matrix,
+        "--unit",
+        "us",
+        "--bandwidth",
+        rates,
+        "--algorithm",
+        "auto",
+        "--sizes",
+        "1e8,16",
+    ]
+    result = call(*ask, "--json", "-")
+    assert result.exit_code == 0, result.output
+    small, large = json.loads(result.stdout)
+    assert (small["size_bytes"], large["size_bytes"]) == (16, 1e8)
+    assert small["algorithm"] != large["algorithm"]
+    ring = {each["algorithm"]: each["order"] for each in large["considered"]}["ring"]
+    assert all(a % 2 != b % 2 for a, b in pairwise(ring))
+    ring = {each["algorithm"]: each["order"] for each in small["considered"]}["ring"]
+    assert sum(a % 2 != b % 2 for a, b in pairwise(ring)) <= 1
+    assert "1e+08" in call(*ask).output
+
+
+@pytest.mark.parametrize(
+    "options", [["--sizes", "0"], ["--sizes", "x"], ["--sizes", "1,2", "--format", "hosts"]]
+)
+def test_sizes_that_make_no_sense_are_refused(matrix: Path, options: list[str]) -> None:
+    """Broken: a table would be written where a launcher expects hosts."""
+    assert call("--matrix", matrix, *options).exit_code == 2
+
+
+def test_sizes_need_bandwidth(matrix: Path) -> None:
+    """Broken: all sizes would get the same order as if that had been found out."""
+    assert isinstance(call("--matrix", matrix, "--sizes", "1,2").exception, Error)

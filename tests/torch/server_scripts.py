@@ -139,22 +139,6 @@ def hk_errors():
     return Error
 
 
-def refusals():
-    """What cannot be asked of a model on servers, and what is said."""
-    model = nn.Linear(6, 3)
-    said = []
-    for make in (
-        lambda: torch.optim.LBFGS(model.parameters()),
-        lambda: torch.optim.SGD([model.weight], lr=0.1),
-    ):
-        try:
-            hk.distribute(model, make(), settings=None)
-        except hk_errors() as error:
-            said.append(str(error))
-            break
-    return said
-
-
 def limits():
     """What a worker that trains may not do."""
     model = nn.Linear(6, 3)

@@ -1,6 +1,10 @@
 """Training with parameter servers as real processes: what it learns, how far workers drift, and what happens when ranks fail."""
 
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -108,7 +112,7 @@ def test_who_dies_is_named(tmp_path, who, how, named):
 
 def test_a_worker_that_stalls_is_named(tmp_path):
     """The others would blame the server that holds their values back."""
-    ended = run(tmp_path, "die", "nobody", "stall", ok=False, timeout_s=2)
+    ended = run(tmp_path, "die", "nobody", "stall", ok=False, timeout_s=4)
     assert "rank 1 (" in ended.output
     assert "did not push" in ended.output
 
@@ -120,3 +124,50 @@ def test_what_servers_cannot_do_is_refused(tmp_path):
     assert "closure" in closure
     assert "have one already" in second
     assert "`nesterov`" in changed
+
+
+SCRIPT = """
+import hocket.torch as hk
+import torch
+
+model = torch.nn.Linear(3, 1)
+model, optimizer = hk.distribute(model, torch.optim.SGD(model.parameters(), lr=0.1))
+for _ in range(3):
+    optimizer.zero_grad()
+    model(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+print(f"worker {hk.rank(model)} of {hk.world(model)} ended")
+"""
+
+
+def hocket_run(tmp_path, *options):
+    (tmp_path / "train.py").write_text(SCRIPT)
+    command = [str(Path(sys.executable).with_name("hocket")), "run", *options, str(tmp_path / "train.py")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.run(command, check=False, capture_output=True, text=True, env=environment, timeout=120)
+
+
+def test_hocket_run_starts_servers_beside_workers(tmp_path):
+    """A user would have to start servers by hand, or a server would run the script and train."""
+    done = hocket_run(tmp_path, "-n", "2", "--servers", "2", "--staleness", "1")
+    assert done.returncode == 0, done.stderr
+    assert sorted(line.split("] ")[1] for line in done.stdout.splitlines()) == [
+        "worker 0 of 2 ended",
+        "worker 1 of 2 ended",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--staleness", "4"], "a staleness of 4 needs parameter servers"),
+        (["--servers", "1", "--staleness", "soon"], "staleness `soon`: a whole number of iterations"),
+        (["--servers", "1", "--policy", "top_k"], "a policy and parameter servers"),
+    ],
+)
+def test_wrong_options_are_refused_before_anything_trains(tmp_path, options, said):
+    """A user would train in another way than asked, or wait for ranks that cannot meet."""
+    done = hocket_run(tmp_path, "-n", "2", *options)
+    assert done.returncode != 0
+    assert said in done.stderr
+    assert "ended" not in done.stdout

@@ -97,3 +97,15 @@ def test_intervals_that_are_none_are_refused(interval: float) -> None:
 
     with pytest.raises(UsageError, match="HOCKET_REORDER_INTERVAL_S"):
         Reorder(None, None, None, None, interval_s=interval)  # type: ignore[arg-type]
+
+
+def test_policies_and_orders_that_are_kept_fit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Broken: a variable that is set would do nothing, and nobody would know."""
+    import hocket.torch as hk
+    import torch
+    from hocket.policies import TwoLevelRing
+
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(UsageError, match="a policy decides for itself"):
+        hk.distribute(model, optimizer, policy=TwoLevelRing(), settings=Settings(reorder_interval_s=1.0))

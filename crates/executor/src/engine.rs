@@ -6,7 +6,9 @@ use crate::error::Error;
 use crate::external::External;
 use crate::io_thread::{Connection, run};
 use crate::loaded::{Loaded, NonFinite};
+use crate::options::Options;
 use crate::peer::Peer;
+use crate::roster::{LOCAL_WORLD_MAX, Roster};
 use hocket_ids::{BufferId, Rank};
 use hocket_kernels::Function;
 use hocket_program::{BufferKind, Program};
@@ -15,13 +17,11 @@ use hocket_wire::clock::now_ns;
 use hocket_wire::memory::{Allocation, Arena, Mapping, Region};
 use hocket_wire::mesh::{Address, Door, Identity, Link};
 use hocket_wire::poll::{Poller, Waker};
-use hocket_wire::shape::{Shape, Shaper};
+use hocket_wire::shape::Shaper;
 use hocket_wire::shm::mailbox::{Inbox, Sleeping, reserved_bytes};
 use hocket_wire::tcp::tls::Credentials;
 use hocket_wire::tcp::{Info, Pace};
 use std::collections::HashMap;
-use std::net::IpAddr;
-use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
@@ -29,37 +29,6 @@ use std::time::{Duration, Instant};
 
 /// Longest sleep between looks at whether a wait was interrupted.
 const WAKE: Duration = Duration::from_millis(100);
-/// Connections per pair of interfaces: more only cost memory and turns.
-const STREAMS_MAX: usize = 64;
-/// Ranks of one host that mailboxes are laid out for.
-const LOCAL_WORLD_MAX: usize = 64;
-
-/// How a rank's executor is made.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Our rank.
-    pub rank: Rank,
-    /// Number of ranks.
-    pub world: usize,
-    /// Names the job among others on the host.
-    pub job: String,
-    /// Known to the job's ranks alone.
-    pub secret: Vec<u8>,
-    /// Addresses to listen on: one, or one for each interface that connections are spread over.
-    pub bind: Vec<IpAddr>,
-    /// Native threads: one for I/O, the rest for computing.
-    pub threads: usize,
-    /// File to write the event records to.
-    pub trace: Option<PathBuf>,
-    /// Emulated network, where the kernel's own cannot be shaped.
-    pub shape: Option<Shape>,
-    /// Frames between hosts carry checksums; the same on all ranks.
-    pub checksum: bool,
-    /// Connections between hosts are encrypted; the same on all ranks.
-    pub tls: bool,
-    /// How long a peer may be silent while something is waited for from it.
-    pub silence_max: Duration,
-}
 
 /// One rank's executor and wire.
 pub struct Engine {
@@ -135,34 +104,22 @@ impl Engine {
 
     /// Joins the mesh of all ranks and starts the threads.
     pub fn connect(&self, peers: &[Address], timeout: Duration) -> Result<(), Error> {
-        if peers.len() != self.world {
-            return Err(Error::Usage(format!("{} addresses for a world of {}", peers.len(), self.world)));
-        }
-        if let Some(peer) = peers.iter().find(|peer| peer.tcp.is_empty() || peer.streams > STREAMS_MAX) {
-            let (doors, streams) = (peer.tcp.len(), peer.streams);
-            let what =
-                format!("host {}: {doors} addresses, {streams} streams (1 to {STREAMS_MAX})", peer.host);
-            return Err(Error::Usage(what));
-        }
         let own = self.identity.rank;
-        let host = &peers[own.index()].host;
-        let local = |rank: usize| peers[..rank].iter().filter(|peer| peer.host == *host).count();
-        if local(self.world) > LOCAL_WORLD_MAX {
-            return Err(Error::Usage(format!("more than {LOCAL_WORLD_MAX} ranks on host {host}")));
-        }
+        let roster = Roster::new(peers, own, self.world)?;
         let door = lock(&self.door).take().ok_or_else(|| Error::Usage("connected already".into()))?;
         let links = door.connect(&self.identity, peers, &self.arena, &self.core.waker, timeout)?;
         let poller = Poller::new(&self.core.waker)?;
         let mut connections = Vec::new();
         let mut known = Vec::new();
-        let name = format!("rank {own} (host {host})");
+        let name = roster.name();
         for (at, link) in links.into_iter().enumerate() {
             known.push(match link {
                 None => None,
                 Some(Link { rank, streams, neighbour }) => {
-                    let mut inbox = neighbour.is_some().then(|| Inbox::new(self.arena.mapping(), local(at)));
+                    let mut inbox =
+                        neighbour.is_some().then(|| Inbox::new(self.arena.mapping(), roster.position(at)));
                     let checksums = self.checksum && neighbour.is_none();
-                    let (host, position) = (peers[at].host.clone(), local(own.index()));
+                    let (host, position) = (peers[at].host.clone(), roster.position(own.index()));
                     let peer = Peer::new(rank, host, neighbour, position, checksums, streams.len());
                     for (lane, stream) in streams.into_iter().enumerate() {
                         poller.add(&stream, connections.len() as u32)?;

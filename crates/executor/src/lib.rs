@@ -20,10 +20,12 @@ mod io_thread;
 mod loaded;
 mod meeting;
 mod messages;
+mod options;
 mod peer;
+mod roster;
 mod sync;
 
-pub use engine::{Engine, Options};
+pub use engine::Engine;
 pub use error::Error;
 pub use external::External;
 pub use hocket_kernels::{Foreign, Function};
@@ -33,3 +35,4 @@ pub use hocket_wire::memory::Region;
 pub use hocket_wire::mesh::Address;
 pub use hocket_wire::shape::Shape;
 pub use loaded::NonFinite;
+pub use options::Options;

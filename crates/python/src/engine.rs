@@ -35,6 +35,9 @@ pub fn duration(py: Python<'_>, seconds: f64) -> PyResult<Duration> {
         .map_err(|cause| error(py, "UsageError", &format!("a time-out of {seconds} s: {cause}")))
 }
 
+/// Round trip, the least (µs); delivery (byte/s); acknowledged bytes; busy (µs); segments sent again.
+type Connection = (u32, u32, u64, u64, u64, u32);
+
 /// Registered memory; see `_native.pyi`.
 #[pyclass(module = "hocket._native", frozen)]
 pub struct Memory {
@@ -356,7 +359,7 @@ impl Engine {
         self.executor.bytes_sent()
     }
 
-    fn connections(&self) -> Vec<Option<(u32, u32, u64, u64, u64, u32)>> {
+    fn connections(&self) -> Vec<Option<Connection>> {
         let seen = self.executor.connections().into_iter();
         let numbers = |info: Info| {
             let Info { round_trip_us, round_trip_us_min, delivery_byte_per_s, .. } = info;

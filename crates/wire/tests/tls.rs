@@ -93,7 +93,10 @@ fn open_and_pass_on(caller: TcpStream, door: TcpStream) {
 #[test]
 fn ranks_meet_through_a_carrier() {
     let [zero, one] = meet([true; 2], |door| relay(door, carry));
-    let mut ends = [zero.unwrap().remove(1).unwrap().streams.remove(0), one.unwrap().remove(0).unwrap().streams.remove(0)];
+    let mut ends = [
+        zero.unwrap().remove(1).unwrap().streams.remove(0),
+        one.unwrap().remove(0).unwrap().streams.remove(0),
+    ];
     assert!(ends.iter().all(|end| matches!(end, Stream::Tls(_))));
     let said: Vec<u8> = (0..1_000_000u32).map(|at| (at % 251) as u8).collect();
     let [ours, theirs] = &mut ends;

@@ -130,7 +130,14 @@ class _Questions:
         self.late += whole.late
 
     def read_records(self, trace: Trace | Recording, progress: Callable[[int], None] | None) -> None:
-        """A trace of Hocket's, a rank at a time."""
+        """A trace of Hocket's, a rank at a time; of parameter servers, as the messages that DLC knows."""
+        if trace.run.roles is not None:
+            from hocket.formats import dlc_server  # noqa: PLC0415  # needs pyarrow
+
+            self._names = dlc_server.names(trace.run)
+            for _, header, batches in dlc_server.to_dlc(trace, trace.run.roles):
+                self.read_messages(Messages(header, batches), progress)
+            return
         self._native = True
         self._names = {each.program: each.label for each in trace.run.programs if each.label}
         ranks: list[list[Iteration]] = []

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeVar
 
 import click
 import msgspec
@@ -23,12 +25,14 @@ from hocket.ordering import execute, matrix, topology
 from hocket.ordering.handover import FORMATS
 from hocket.ordering.handover.layout import layout_of
 from hocket.ordering.matrix import Matrix
-from hocket.ordering.solve import ALGORITHMS, Algorithm, Ordering, Request, solve
+from hocket.ordering.solve import ALGORITHMS, Algorithm, Ordering, Request, solve, solve_sizes
 from hocket.ordering.solve import Progress as Told
 from hocket.simulation.order import solve_program
 
 PATH = click.Path(path_type=Path, dir_okay=False)
 HOSTS_SHOWN_MAX = 32
+
+Found = TypeVar("Found")
 
 
 def _word(_context: click.Context, _option: click.Parameter, text: str) -> str:
@@ -46,6 +50,18 @@ def _groups(_context: click.Context, _option: click.Parameter, text: str | None)
     if not all(part.isascii() and part.isdigit() and 0 < int(part) < 1 << 31 for part in parts):
         raise click.BadParameter(f"`{text}` is not a list of sizes such as 4,4")
     return tuple(int(part) for part in parts)
+
+
+def _sizes(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[float, ...]:
+    if text is None:
+        return ()
+    try:
+        sizes = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise click.BadParameter(f"`{text}` is not a list of bytes such as 4e3,1e6") from None
+    if not all(0 < size < math.inf for size in sizes):
+        raise click.BadParameter(f"`{text}`: a buffer has more than 0 bytes")
+    return sizes
 
 
 @click.command("order", context_settings={"allow_interspersed_args": True})
@@ -69,6 +85,12 @@ def _groups(_context: click.Context, _option: click.Parameter, text: str | None)
 )
 @click.option(
     "--bytes", "size_bytes", type=float, default=0.0, help="Of each rank's buffer; default: latency alone."
+)
+@click.option(
+    "--sizes",
+    "sizes_bytes",
+    callback=_sizes,
+    help="Several buffers, such as 4e3,1e6,1e8: an order for each, and with `auto` an algorithm.",
 )
 @click.option("--base", type=click.IntRange(2, 1 << 16), default=4, show_default=True, help="Of bcube.")
 @click.option("--groups", callback=_groups, help="Sizes of two-level's groups, such as 4,4; default: found.")
@@ -123,6 +145,7 @@ def command(
     skip_unreachable: bool,
     algorithm: Algorithm,
     size_bytes: float,
+    sizes_bytes: tuple[float, ...],
     base: int,
     groups: tuple[int, ...],
     plan_path: Path | None,
@@ -149,6 +172,8 @@ def command(
         )
     if output is not None and form is None:
         raise click.UsageError("-o is for what --format says; --json FILE writes all")
+    if plan_path is not None and skip_unreachable:
+        raise click.UsageError("--skip-unreachable is not for --program, whose plan needs all ranks")
     given = _given(
         matrix_path=matrix_path,
         bandwidth_path=bandwidth_path,
@@ -169,26 +194,35 @@ def command(
         effort=effort,
         time_limit_s=time_limit_s,
     )
+    if sizes_bytes:
+        if executes or form is not None or plan_path is not None or size_bytes:
+            raise click.UsageError("--sizes is a table of orders: it goes with --json alone")
+        _sizes_table(given, request, sizes_bytes, json_path)
+        return
     by_program = _by_program(plan_path, profile_path, cluster_path, evaluations, seed)
     found = _watched(given, by_program or (lambda progress: solve(given, request, progress)))
-    encoded = _json(found)
-    quiet = form is not None or executes or json_path == Path("-")
-    if json_path is not None and json_path != Path("-"):
-        _write(json_path, encoded)
+    _hand_over(found, form, output, json_path)
+    if form is None and not executes and json_path != Path("-"):
+        _print(found, list(given.hosts))
+    else:
+        for note in found.notes:
+            click.echo(f"note: {note}", err=True)
+    if executes:
+        sys.exit(execute.run(layout_of(found), argv))
+
+
+def _hand_over(found: Ordering, form: str | None, output: Path | None, json_path: Path | None) -> None:
+    """The files, or on standard output what was asked for there."""
     if json_path == Path("-"):
-        click.echo(encoded, nl=False)
+        click.echo(_json(found), nl=False)
+    elif json_path is not None:
+        _write(json_path, _json(found))
     if form is not None:
         text = FORMATS[form](layout_of(found))
         if output is not None:
             _write(output, text)
         else:
             click.echo(text, nl=False)
-    if not quiet:
-        _print(found, list(given.hosts))
-    for note in found.notes if quiet else ():
-        click.echo(f"note: {note}", err=True)
-    if executes:
-        sys.exit(execute.run(layout_of(found), argv))
 
 
 def _given(
@@ -210,7 +244,7 @@ def _given(
     if cluster_path is not None:
         if listed:
             raise click.UsageError("--hosts is for --matrix and --topology; a cluster has its own hosts")
-        return matrix.of_cluster(files.read(cluster_path, Cluster))
+        return matrix.of_cluster(files.read(cluster_path, Cluster), skip_unreachable=skip)
     if topology_path is not None:
         found = topology.read(topology_path, names)
     elif matrix_path is not None:
@@ -226,6 +260,28 @@ def _given(
         left_out=found.left_out,
         notes=found.notes,
     )
+
+
+def _sizes_table(
+    given: Matrix, request: Request, sizes_bytes: tuple[float, ...], json_path: Path | None
+) -> None:
+    """Prints an order by size, or writes all as a list."""
+    found = _watched(given, lambda progress: solve_sizes(given, request, sizes_bytes, progress))
+    if json_path is not None:
+        encoded = msgspec.json.format(msgspec.json.encode([_tree(each) for each in found]), indent=2).decode()
+        if json_path == Path("-"):
+            click.echo(encoded)
+            return
+        _write(json_path, encoded + "\n")
+    table = Table("bytes", "algorithm", "given order", "this order", "hosts")
+    for each in found:
+        names = " ".join(each.hosts[:HOSTS_SHOWN_MAX])
+        title = each.algorithm.replace("_", "-")
+        title += f" of {', '.join(map(str, each.groups))}" if each.groups else ""
+        table.add_row(f"{each.size_bytes:g}", title, _seconds(each.given_s), _seconds(each.cost_s), names)
+    console().print(table)
+    for note in found[0].notes:
+        console().print(f"note: {note}", highlight=False, soft_wrap=True)
 
 
 def _by_program(
@@ -245,7 +301,7 @@ def _by_program(
     )
 
 
-def _watched(given: Matrix, search: Callable[[Told], Ordering]) -> Ordering:
+def _watched(given: Matrix, search: Callable[[Told], Found]) -> Found:
     """With a progress bar on standard error, which goes away."""
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     beside = Console(stderr=True)
@@ -259,9 +315,14 @@ def _watched(given: Matrix, search: Callable[[Told], Ordering]) -> Ordering:
         return search(progress)
 
 
-def _json(found: Ordering) -> str:
-    tree = msgspec.to_builtins(found)
+def _tree(found: Ordering) -> dict[str, Any]:
+    tree: dict[str, Any] = msgspec.to_builtins(found)
     tree["gap"] = found.gap if found.bound_s > 0 else None
+    return tree
+
+
+def _json(found: Ordering) -> str:
+    tree = _tree(found)
     return msgspec.json.format(msgspec.json.encode(tree), indent=2).decode() + "\n"
 
 

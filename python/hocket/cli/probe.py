@@ -20,7 +20,7 @@ from hocket.cli.shared.output import console
 from hocket.errors import UsageError
 from hocket.launch import hosts as hosts_file
 from hocket.launch.processes import ProcessSpec
-from hocket.launch.remote import SSH, processes_over, store_for
+from hocket.launch.remote import SSH, processes_over, reachable, store_for
 from hocket.measure import fping
 from hocket.measure.asked import LIMIT_BIT_PER_S, Asked, Rates
 from hocket.measure.hosts import AGENT, probe_hosts
@@ -66,6 +66,7 @@ HOSTS_SHOWN_MAX = 16
     metavar="N",
     help="Many hosts: measure to N landmarks, complete the rest, and say how wrong that is.",
 )
+@click.option("--skip-unreachable", is_flag=True, help="Leave out hosts of --hosts that ssh does not reach.")
 @click.option(
     "--fping", "by_fping", is_flag=True, help="No agents: latencies by fping over ssh; needs --link."
 )
@@ -92,6 +93,7 @@ def command(
     rates: Rates,
     limit_bit_per_s: float,
     sample: int | None,
+    skip_unreachable: bool,
     by_fping: bool,
     link_bit_per_s: float | None,
     output: Path | None,
@@ -115,11 +117,16 @@ def command(
         listed = hosts_file.read(hosts)
         names = list(dict.fromkeys(hosts_file.place(listed, world)))
         slots = {host.name: host.slots for host in listed}
+        names = _reached(ssh, names) if skip_unreachable else names
     asked.check(len(names))
     if output is not None and not output.parent.is_dir():
         raise UsageError(f"{output} cannot be written: there is no folder {output.parent}")
     notes: list[str] = []
-    with Saved(beside(output), names, asked) if output else nullcontext() as saved:
+    with (
+        Saved(beside(output), names, asked, tool="fping" if by_fping else "agents")
+        if output
+        else nullcontext() as saved
+    ):
         if saved is not None and saved.steps:
             click.echo(f"going on behind {len(saved.steps)} steps of an interrupted probe", err=True)
         if link_bit_per_s is not None:
@@ -167,6 +174,17 @@ def command(
     _print(cluster)
     if output:
         console().print(f"Cluster written to {output}", highlight=False)
+
+
+def _reached(ssh: str, names: Sequence[str]) -> list[str]:
+    """Those that are; who is not is said."""
+    there = reachable(ssh, names)
+    gone = [name for name, is_there in zip(names, there, strict=True) if not is_there]
+    if len(gone) == len(names):
+        raise UsageError(f"probe: none of the hosts is reached by `{ssh}`: {', '.join(gone)}")
+    if gone:
+        click.echo(f"note: left out, since they are not reached: {', '.join(gone)}", err=True)
+    return [name for name in names if name not in gone]
 
 
 def _shown(count: int, estimated_s: float, measure: Callable[[Told], Cluster]) -> Cluster:

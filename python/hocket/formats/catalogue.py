@@ -159,6 +159,8 @@ def losses(source: Opened, to: str) -> list[str]:
     """What is lost on the way to another format: a phrase each."""
     reading = FORMATS[source.form].reading
     writing = FORMATS[to].from_dlc if isinstance(source.content, Messages) else FORMATS[to].from_records
+    if to == "dlc" and not isinstance(source.content, Messages) and source.content.run.roles is not None:
+        writing = "computation, nanoseconds, names"
     if source.form == to and isinstance(source.content, Messages):
         writing = ""
     return [each for each in (reading, writing, _messages_missing(source, to)) if each]
@@ -233,7 +235,7 @@ def _from_native(trace: Trace | Recording, output: Path, to: str) -> int:
 
         return parquet.write_native(output, trace)
     if to == "dlc":
-        from hocket.formats import dlc, dlc_native  # noqa: PLC0415  # need pyarrow
+        from hocket.formats import dlc, dlc_native, dlc_server  # noqa: PLC0415  # need pyarrow
 
         try:
             output.mkdir(parents=True, exist_ok=True)
@@ -241,6 +243,9 @@ def _from_native(trace: Trace | Recording, output: Path, to: str) -> int:
             raise ArtefactError(
                 f"{output} cannot be made: {error.strerror}\nhint: a run of all ranks is a directory"
             ) from None
+        if trace.run.roles is not None:
+            served = dlc_server.to_dlc(trace, trace.run.roles)
+            return sum(dlc.write(output / f"{node}.txt", header, batches) for node, header, batches in served)
         files = dlc_native.to_dlc(trace)
         return sum(
             dlc.write(output / f"worker{rank}.txt", header, batches) for rank, header, batches in files

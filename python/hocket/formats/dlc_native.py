@@ -31,13 +31,13 @@ PUSH_ON_PULL, PULL_ON_PUSH = 4, 2
 
 def to_dlc(trace: Trace | Recording) -> Iterator[tuple[int, dlc.Header, list[pa.RecordBatch]]]:
     """Each rank's file: its number, header and records. Raises ArtefactError when the trace cannot be read."""
-    world, origin_us = trace.run.world, _origin_us(trace.run)
+    world, start_us = trace.run.world, origin_us(trace.run)
     everyone = [trace.records(rank) for rank in range(world)]
     first_ns = min((int(records["start_ns"].min()) for records in everyone if len(records)), default=0)
     for rank, records in enumerate(everyone):
         header = dlc.Header.of(world, world, trace.run.hosts[rank])
-        rows = _rows(rank, world, records, lambda ns: origin_us + (ns - first_ns) // 1000)
-        yield rank, header, _batches(rows, dlc.table_schema(header))
+        rows = _rows(rank, world, records, lambda ns: start_us + (ns - first_ns) // 1000)
+        yield rank, header, batches_of(rows, dlc.table_schema(header))
 
 
 def to_native(header: dlc.Header, batches: Iterable[pa.RecordBatch]) -> Recording:
@@ -105,7 +105,7 @@ def _with_instances(parts: list[Records]) -> Records:
     return whole[np.argsort(whole["end_ns"], kind="stable")]
 
 
-def _origin_us(run: RunInfo) -> int:
+def origin_us(run: RunInfo) -> int:
     """Microseconds since 1970 at the run's start; 0 where it is not known."""
     try:
         return round(datetime.fromisoformat(run.started_at).timestamp() * 1e6)
@@ -186,7 +186,8 @@ def _with_dependencies(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return rows
 
 
-def _batches(rows: list[dict[str, Any]], schema: pa.Schema) -> list[pa.RecordBatch]:
+def batches_of(rows: list[dict[str, Any]], schema: pa.Schema) -> list[pa.RecordBatch]:
+    """Rows as a batch, of the columns of `dlc.table_schema`."""
     pa = arrow()
     columns = []
     for field in schema:

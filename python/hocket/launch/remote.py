@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import shlex
 import socket
+import subprocess
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from hocket.errors import UsageError
 from hocket.launch import address as addresses
@@ -13,6 +15,11 @@ from hocket.launch.processes import ProcessSpec
 
 SSH = "ssh -o BatchMode=yes -o ConnectTimeout=10"
 """The command that reaches a host; the host's name is appended."""
+
+REACH_TIMEOUT_S = 15.0
+"""More than `SSH` gives a connection."""
+
+ASKED_AT_ONCE = 64
 
 
 def processes_over(ssh: str, names: Sequence[str], argv: Sequence[str]) -> list[ProcessSpec]:
@@ -23,6 +30,27 @@ def processes_over(ssh: str, names: Sequence[str], argv: Sequence[str]) -> list[
         ProcessSpec(argv=argv, host=name, prefix=[*reach, name], remote=True, environment=threads)
         for name in names
     ]
+
+
+def reachable(ssh: str, names: Sequence[str], timeout_s: float = REACH_TIMEOUT_S) -> list[bool]:
+    """By host: whether `ssh` runs a command there in time; all are asked at once."""
+
+    def answers(name: str) -> bool:
+        try:
+            ran = subprocess.run(
+                [*shlex.split(ssh), name, "true"],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                timeout=timeout_s,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return False
+        return ran.returncode == 0
+
+    with ThreadPoolExecutor(min(len(names), ASKED_AT_ONCE)) as pool:
+        return list(pool.map(answers, names))
 
 
 def store_for(names: Sequence[str], given: str | None) -> str:

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Literal
 
 import msgspec
 
 from hocket.errors import UsageError
 from hocket.measure.asked import Asked
 from hocket.measure.steps import Step
+
+Tool = Literal["agents", "fping"]
+"""What measures: steps of one tool say nothing to another."""
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,6 +25,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     version: int = 1
     hosts: tuple[str, ...]
     asked: Asked
+    tool: Tool
 
 
 def beside(output: Path) -> Path:
@@ -36,13 +40,13 @@ def beside(output: Path) -> Path:
 class Saved:
     """The file, open for more; `steps` are those that were there. A context; `finished` removes it."""
 
-    def __init__(self, path: Path, hosts: Sequence[str], asked: Asked) -> None:
+    def __init__(self, path: Path, hosts: Sequence[str], asked: Asked, *, tool: Tool = "agents") -> None:
         """Read what is there, or begin it.
 
         Raises UsageError when it is of other hosts or options, or cannot be written. A last line that was cut off is left out.
         """
         self._path = path
-        head = Head(hosts=tuple(hosts), asked=asked)
+        head = Head(hosts=tuple(hosts), asked=asked, tool=tool)
         self.steps, whole = _read(path, head) if path.exists() else ([], 0)
         try:
             self._file: BinaryIO = path.open("r+b" if whole else "wb")
@@ -96,7 +100,7 @@ def _read(path: Path, head: Head) -> tuple[list[Step], int]:
         raise UsageError(
             f"{path} is of a probe of other hosts: {_difference(found.hosts, head.hosts)}\n{again}"
         )
-    if found.asked != head.asked:
+    if (found.asked, found.tool) != (head.asked, head.tool):
         raise UsageError(f"{path} is of a probe with other options\n{again}")
     if [step.number for step in steps] != list(range(len(steps))):
         raise UsageError(f"{path} is damaged: its steps are not in a row\n{again}")

@@ -85,8 +85,8 @@ def read_csv(
     )
 
 
-def of_cluster(cluster: Cluster) -> Matrix:
-    """The measured matrices of a cluster.
+def of_cluster(cluster: Cluster, *, skip_unreachable: bool = False) -> Matrix:
+    """The measured matrices of a cluster; `skip_unreachable` as for `read_csv`.
 
     Raises ArtefactError when it was not measured, or its matrices do not fit its hosts.
 
@@ -111,6 +111,7 @@ def of_cluster(cluster: Cluster) -> Matrix:
         rates,
         what=("cluster: `latency_s`", "cluster: `bandwidth_bit_per_s`"),
         slots=[host.slots for host in cluster.hosts],
+        skip_unreachable=skip_unreachable,
     )
 
 
@@ -198,9 +199,10 @@ def _symmetric(matrix: Numbers, names: Sequence[str], title: str, notes: list[st
         most = int(np.argmax(larger / np.where(smaller > 0, smaller, np.inf)))
         row, column = divmod(most, len(names))
         part = larger[row, column] / smaller[row, column]
+        count = int(apart.sum()) // 2
         notes.append(
-            f"{title}: {int(apart.sum()) // 2} pairs differ by direction, most {names[row]} and {names[column]} "
-            f"by {part:.2f}); the slower one counts"
+            f"{title}: {count} pair{'s differ' if count > 1 else ' differs'} by direction, most {names[row]} and "
+            f"{names[column]} ({part:.2f} times); the slower one counts"
         )
     return np.ascontiguousarray(larger)
 
@@ -231,7 +233,7 @@ def _table(path: Path) -> tuple[list[str] | None, Numbers]:
     if not rows:
         raise ArtefactError(f"{path} has no rows")
     names = None
-    if any(not _is_number(cell) for cell in rows[0][1:]) or (len(rows) > 1 and len(rows) == len(rows[0]) + 1):
+    if _is_names(rows[0]) or (len(rows) > 1 and len(rows) == len(rows[0]) + 1):
         first = rows.pop(0)
         named_rows = len(first) == len(rows) + 1
         names = first[1:] if named_rows else first
@@ -251,6 +253,12 @@ def _table(path: Path) -> tuple[list[str] | None, Numbers]:
         [[_number(path, i, j, cell) for j, cell in enumerate(row)] for i, row in enumerate(rows)]
     )
     return names, numbers
+
+
+def _is_names(row: Sequence[str]) -> bool:
+    """Whether a first row names columns: one that begins with a number and has others is of numbers, one of which is wrong."""
+    numbers = [_is_number(cell) for cell in row[1:]]
+    return not all(numbers) and not (any(numbers) and bool(row[0]) and _is_number(row[0]))
 
 
 def _is_number(cell: str) -> bool:

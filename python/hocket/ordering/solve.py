@@ -52,11 +52,12 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Considered(msgspec.Struct, frozen=True, kw_only=True):
-    """One algorithm with its best order's cost."""
+    """One algorithm with its best order and that order's cost."""
 
     algorithm: str
     groups: tuple[int, ...]
     cost_s: float
+    order: tuple[int, ...]
 
 
 class Ordering(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,10 +112,25 @@ def solve(matrix: Matrix, request: Request, progress: Progress | None = None) ->
     if len(found) == 1:
         return best
     considered = [
-        Considered(algorithm=each.algorithm, groups=each.groups, cost_s=each.cost_s)
+        Considered(algorithm=each.algorithm, groups=each.groups, cost_s=each.cost_s, order=each.order)
         for each in sorted(found, key=lambda each: each.cost_s)
     ]
     return msgspec.structs.replace(best, considered=tuple(considered))
+
+
+def solve_sizes(
+    matrix: Matrix, request: Request, sizes_bytes: Sequence[float], progress: Progress | None = None
+) -> tuple[Ordering, ...]:
+    """An order for each size of a message, smallest first; with `auto` also the algorithm for each.
+
+    Raises UsageError as `solve` does, and when bytes cannot count because bandwidth is not known.
+    """
+    if matrix.s_per_byte is None:
+        raise UsageError("order: the network's bandwidth is not known, so that all sizes are alike")
+    return tuple(
+        solve(matrix, msgspec.structs.replace(request, size_bytes=size), progress)
+        for size in sorted(set(sizes_bytes))
+    )
 
 
 def cost_s(matrix: Matrix, request: Request, order: Sequence[int]) -> float:

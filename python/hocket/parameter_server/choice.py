@@ -95,4 +95,6 @@ def with_roles(message: str, workers: int) -> str:
     ranks = sorted({int(each) for each in re.findall(r"\brank (\d{1,9})\b", message)})
     served = [f"rank {rank} is parameter server {rank - workers}" for rank in ranks if rank >= workers]
     head, line, rest = message.partition("\n")
-    return f"{head} ({', '.join(served)}){line}{rest}" if served else message
+    # The reason that another rank gave may say so already.
+    said = "is parameter server" in head
+    return f"{head} ({', '.join(served)}){line}{rest}" if served and not said else message

@@ -58,7 +58,7 @@ def solve_program(
     for name, order in _candidates(plan, cluster, seed):
         if order not in found:
             found[order] = search.cost_s(order)
-        considered.append(Considered(algorithm=name, groups=(), cost_s=found[order]))
+        considered.append(Considered(algorithm=name, groups=(), cost_s=found[order], order=order))
     start = min(found, key=lambda order: found[order])
     order, cost_s = search.anneal(start, found[start], seed)
     matrix = of_cluster(cluster)

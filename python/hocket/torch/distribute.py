@@ -36,6 +36,7 @@ from hocket.torch.session import Session
 from hocket.torch.spans import Spans
 from hocket.tracing.policy import Policy, Value
 from hocket.tracing.topology import Topology
+from hocket.tracing.trace import Scene
 
 Model = TypeVar("Model", bound=torch.nn.Module)
 Optimizer = TypeVar("Optimizer", bound=torch.optim.Optimizer)
@@ -87,6 +88,11 @@ def distribute(
     if policy is not None and (plan is not None or settings.plan is not None):
         raise UsageError("a plan and a policy both say how gradients travel\nhint: give one of them")
     parameter_server = parameter_server or ParameterServer.of(settings)
+    if settings.reorder_interval_s is not None and (policy is not None or parameter_server is not None):
+        raise UsageError(
+            "HOCKET_REORDER_INTERVAL_S is for plans: a policy decides for itself, and parameter servers have no order\n"
+            "hint: leave it unset"
+        )
     if parameter_server is not None:
         _refuse_with_servers(plan, policy, settings)
     process = joined(settings)
@@ -148,6 +154,7 @@ def _refuse_with_servers(plan: Plan | None, policy: Policy | None, settings: Set
         ("a plan", plan or settings.plan),
         ("a policy", policy or settings.policy),
         ("a profile of the script", settings.profile_out),
+        ("a change of rank order", settings.reorder_interval_s),
     ):
         if given is not None:
             raise UsageError(
@@ -180,7 +187,8 @@ def _session_of(
             reorder = Reorder(plan, job, process.engine, cluster, interval_s=settings.reorder_interval_s)
         course = of_plan(plan, parameters, reorder)
     else:
-        course = of_policy(policy, parameters, job, Topology.of(job.hosts, cluster), process.abort)
+        scene = Scene.of(policy, Topology.of(job.hosts, cluster), tuning=process.tuning)
+        course = of_policy(policy, parameters, job, scene, process.abort)
     replicate(model, optimizer, job, process.engine)
     spans = _spans(model, optimizer, process, settings)
     session: Session | ParameterSession

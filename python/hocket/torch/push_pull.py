@@ -120,7 +120,8 @@ class PushPullSession:
         for number in begins.values():
             self._engine.launch(number)
         for key, number in begins.items():
-            self._wait(number)
+            # The others may still be starting.
+            self._wait(number, self.job.settings.start_timeout_s)
             with torch.no_grad():
                 self.buckets[key].parameters[0].copy_(self._pulled[key])
         if self.job.rank != 0:
@@ -221,8 +222,8 @@ class PushPullSession:
     def _zero_bucket(self, key: int) -> None:
         self.buckets[key].zero()
 
-    def _wait(self, number: int) -> None:
+    def _wait(self, number: int, timeout_s: float | None = None) -> None:
         try:
-            self._engine.wait(number, self.job.settings.timeout_s + PATIENCE_S)
+            self._engine.wait(number, (timeout_s or self.job.settings.timeout_s) + PATIENCE_S)
         except PeerError as error:
             raise PeerError(with_roles(str(error), self._description.workers)) from None

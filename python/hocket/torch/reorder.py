@@ -6,6 +6,7 @@ the same from the same looks, so they agree on an order without another word; it
 
 from __future__ import annotations
 
+import itertools
 import threading
 
 import numpy as np
@@ -32,6 +33,9 @@ ORDER = "order"
 NEIGHBOUR_S, NEIGHBOUR_S_PER_BYTE = 1e-6, 1e-10
 """Between ranks of a host."""
 
+_numbers = itertools.count()
+"""Of those of this process: the same on all ranks, which distribute their models in one order."""
+
 
 class Reorder:
     """Runs until `stop`."""
@@ -50,6 +54,7 @@ class Reorder:
         self._before: list[tuple[int, int]] = [(0, 0)] * job.world
         self._stopped = threading.Event()
         self._store: Store | None = None
+        self._number = next(_numbers)
         self._thread = threading.Thread(target=self._run, name="hocket-reorder", daemon=True)
 
     def start(self) -> None:
@@ -90,7 +95,7 @@ class Reorder:
         }
         job = self._job
         assert self._store is not None  # noqa: S101  # `start` made it
-        everyone = self._store.gather("reorder", job.rank, job.world, mine, PATIENCE_S)
+        everyone = self._store.gather(f"reorder/{self._number}", job.rank, job.world, mine, PATIENCE_S)
         # Ranks begin an epoch at one iteration but not at one look: what they saw meanwhile is of two orders.
         if any(not each["settled"] or each["epoch"] != everyone[0]["epoch"] for each in everyone):
             return

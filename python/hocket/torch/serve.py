@@ -154,6 +154,7 @@ class Server:
         for key, other in list(self._loaded.first):
             if other == worker:
                 part = self._loaded.first.pop((key, other))
+                self._engine.wait(part.number, self._job.settings.timeout_s)
                 self._engine.unload(part.number)
 
     def _set_numbers(self, group: int, numbers: list[float]) -> None:

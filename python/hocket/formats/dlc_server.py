@@ -1,0 +1,191 @@
+"""A run with parameter servers in DLC's fields, which are made for such runs: one file per node, one record per message.
+
+A message of a key's program is told by its op: a worker has four for each server that has a part of the key (push, acknowledgement,
+pull, answer), a server has these and two of its own between them. What depends on what is what the programs say: an acknowledgement
+waits for the pushes that are in the update, an answer for its pull, a push for all answers of the iteration before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hocket.artefacts.trace import Kind, Recording, Roles, RunInfo, Trace
+from hocket.formats import dlc
+from hocket.formats.dlc_native import batches_of, origin_us
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from hocket.artefacts.trace import Records
+
+PUSH, ACKNOWLEDGEMENT, PULL, ANSWER = range(4)
+"""Place of a message among the four of a key in an iteration."""
+
+WORKER_OPS = (PUSH, ACKNOWLEDGEMENT, PULL, ANSWER)
+"""By op, again for each server."""
+
+SERVER_OPS = {0: PUSH, 2: ACKNOWLEDGEMENT, 3: PULL, 5: ANSWER}
+
+FIRST_WORKER_OPS = (PULL, ANSWER)
+FIRST_SERVER_OPS = {0: PULL, 2: ANSWER}
+"""Of the program of a first pull."""
+
+INDEPENDENT, PUSH_ON_PUSH, PULL_ON_PUSH, PULL_ON_PULL, PUSH_ON_PULL = range(5)
+INITIALISATION = -15
+
+OPERATIONS = (
+    ("Push_Send_Worker", "Push_Recv_Worker", "Pull_Send_Worker", "Pull_Recv_Worker"),
+    ("Push_Recv_Server", "Push_Send_Server", "Pull_Recv_Server", "Pull_Send_Server"),
+)
+"""By whether a server recorded it, then by place."""
+
+Row = dict[str, Any]
+
+
+def to_dlc(trace: Trace | Recording, roles: Roles) -> Iterator[tuple[str, dlc.Header, list[pa.RecordBatch]]]:
+    """Each node's file: its name, header and records. Raises ArtefactError when the trace cannot be read."""
+    start_us = origin_us(trace.run)
+    world = roles.workers + roles.servers
+    everyone = [trace.records(rank) for rank in range(world)]
+    first_ns = min((int(records["start_ns"].min()) for records in everyone if len(records)), default=0)
+    for rank, records in enumerate(everyone):
+        node = _Node(trace.run, roles, rank)
+        rows = node.rows(records, first_ns, start_us)
+        header = dlc.Header.of(roles.workers, roles.servers, trace.run.hosts[rank])
+        yield node.name, header, [batches_of(rows, dlc.table_schema(header))[0]] if rows else []
+
+
+def names(run: RunInfo) -> dict[int, str]:
+    """By key: its parameter."""
+    return {
+        each.bucket: each.label.rpartition(", worker")[0]
+        for each in run.programs
+        if each.bucket is not None and each.worker is not None
+    }
+
+
+class _Node:
+    """One worker or server."""
+
+    def __init__(self, run: RunInfo, roles: Roles, rank: int) -> None:
+        self._roles, self._rank = roles, rank
+        self._serves = rank >= roles.workers
+        self.name = f"server{rank - roles.workers}" if self._serves else f"worker{rank}"
+        self._keys = len(names(run))
+        self._programs: dict[int, tuple[int, int, bool]] = {}
+        """By program: key, worker, and whether it is of a first pull, which is loaded after the key's own."""
+        known: set[tuple[int, int]] = set()
+        for each in sorted(run.programs, key=lambda each: each.program):
+            if each.bucket is None or each.worker is None:
+                continue
+            pair = each.bucket, each.worker
+            self._programs[each.program] = (*pair, pair in known)
+            known.add(pair)
+
+    def rows(self, records: Records, first_ns: int, start_us: int) -> list[Row]:
+        """The messages, in order of time."""
+        chosen = np.isin(records["kind"], (Kind.SEND, Kind.RECV))
+        chosen &= np.isin(records["program"], list(self._programs))
+        messages = records[chosen]
+        sent = messages["kind"] == Kind.SEND
+        time_ns = np.where(sent, messages["start_ns"], messages["end_ns"])
+        order = np.argsort(time_ns, kind="stable")
+        times_us = (start_us + (time_ns - first_ns) // 1000)[order].tolist()
+        columns = (messages[name][order].tolist() for name in ("program", "instance", "op", "peer", "bytes"))
+        rows = [
+            self._row(*fields, time_us=time_us) for *fields, time_us in zip(*columns, times_us, strict=True)
+        ]
+        self._depend(rows)
+        for number, row in enumerate(rows):
+            row["id"] = number
+            row["time_sec"], row["time_usec"] = divmod(row.pop("time_us"), 1_000_000)
+        return rows
+
+    def _row(self, program: int, instance: int, op: int, peer: int, size: int, *, time_us: int) -> Row:
+        """What a message says by itself."""
+        key, worker, first = self._programs[program]
+        place = self._place(op, first)
+        if self._serves:
+            number = (4 * instance - 2 if worker == 0 else 4 * instance + 2) + place
+        else:
+            number = (4 * instance if worker == 0 else 4 * instance + 2) + place
+        # Without a push before it, a first pull is the first of its key.
+        number -= 4 if first else 0
+        towards_server = place in (PUSH, PULL)
+        other = peer if not self._serves else worker
+        ends = (self._rank, other) if towards_server != self._serves else (other, self._rank)
+        iteration = instance - 1 if worker == 0 else instance
+        return {
+            "src": ends[0],
+            "dst": ends[1],
+            "length": size,
+            "num_pp": self._dispatch(key, -1 if first else iteration, place),
+            "operation": f"OP:= {OPERATIONS[self._serves][place]}",
+            "key": key,
+            "operation_num": number,
+            "peer": worker if self._serves else peer - self._roles.workers,
+            "time_us": time_us,
+            "place": place,
+        }
+
+    def _place(self, op: int, first: bool) -> int:
+        if self._serves:
+            return (FIRST_SERVER_OPS if first else SERVER_OPS)[op]
+        ops = FIRST_WORKER_OPS if first else WORKER_OPS
+        return ops[op % len(ops)]
+
+    def _dispatch(self, key: int, iteration: int, place: int) -> int:
+        """Pushes and pulls are dispatched in the order of keys, the first pulls of all first."""
+        if iteration < 0:
+            return INITIALISATION if place in (PUSH, ACKNOWLEDGEMENT) else key + 1
+        pull = place in (PULL, ANSWER)
+        return self._keys + 1 + 2 * (iteration * self._keys + key) + pull
+
+    def _depend(self, rows: list[Row]) -> None:
+        """What each waits for, and since when that was there."""
+        at: dict[tuple[int, int, int], int] = {}
+        last: dict[tuple[int, int], int] = {}
+        peers: dict[int, set[int]] = {}
+        """By operation number of an answer: whose there are."""
+        for row in rows:
+            at[row["key"], row["operation_num"], row["peer"]] = row["time_us"]
+            if row["place"] == ANSWER:
+                group = row["operation_num"], row["peer"] if self._serves else -1
+                last[group] = max(last.get(group, 0), row["time_us"])
+                peers.setdefault(row["operation_num"], set()).add(row["peer"])
+        for row in rows:
+            kind, waits, since_us, dep = self._dependency(row, at, last, peers)
+            row |= {"dep_type": kind, "id_dep": waits, "dep_key": dep[0], "dep_num": dep[1]}
+            row["d_time"] = 0 if since_us is None else row["time_us"] - since_us
+            del row["place"]
+
+    def _dependency(
+        self,
+        row: Row,
+        at: dict[tuple[int, int, int], int],
+        last: dict[tuple[int, int], int],
+        peers: dict[int, set[int]],
+    ) -> tuple[int, str, int | None, tuple[int, int]]:
+        """`dep_type`, `id_dep`, the moment of what it names, and its key and number."""
+        key, number, peer, place = row["key"], row["operation_num"], row["peer"], row["place"]
+        before = number - 1
+        role = dlc.ROLE[self._serves]
+        one = (key, before, peer)
+        if place == PUSH:
+            group = before, peer if self._serves else -1
+            if group not in last:
+                return INDEPENDENT, "-1", None, (-1, -1)
+            whose = [peer] if self._serves else sorted(peers[before])
+            waits = "".join(f"{before}-{role}{each}." for each in whose)
+            return PUSH_ON_PULL, f"({waits})", last[group], (-1, before)
+        if one not in at:
+            return INDEPENDENT, "-1", None, (-1, -1)
+        if place == ACKNOWLEDGEMENT and self._serves and self._roles.staleness == 0 and number >= 0:
+            workers = [each for each in range(self._roles.workers) if (key, before, each) in at]
+            waits = "".join(f"{key}-{before}-w{each}." for each in workers)
+            return PUSH_ON_PUSH, f"({waits})", max(at[key, before, each] for each in workers), (-1, before)
+        kind = {ACKNOWLEDGEMENT: PUSH_ON_PUSH, PULL: PULL_ON_PUSH, ANSWER: PULL_ON_PULL}[place]
+        return kind, f"{key}-{before}-{role}{peer}", at[one], (key, before)
