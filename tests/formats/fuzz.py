@@ -4,11 +4,13 @@ Each input must be read or be refused with one of Hocket's errors, within HANG_S
 lines of DLC are `cargo test --release -p hocket-dlc million -- --ignored`; `test_fuzz.py` runs a few of these.
 """
 
+import atexit
 import gzip
 import json
 import multiprocessing
 import os
 import random
+import shutil
 import signal
 import sys
 import tempfile
@@ -32,6 +34,8 @@ BATCH = 2000
 FOLDER = Path(
     tempfile.mkdtemp(prefix="hocket-fuzz-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
 )
+
+atexit.register(shutil.rmtree, FOLDER, ignore_errors=True)
 
 
 def read_msccl(data):
