@@ -154,9 +154,21 @@ class HostGroup:
     AREA_BYTES: ClassVar[int]
 
     def __init__(
-        self, engine: Engine, area: Memory, *, members: Sequence[tuple[int, int]], timeout_s: float
+        self,
+        engine: Engine,
+        area: Memory,
+        *,
+        members: Sequence[tuple[int, int]],
+        timeout_s: float,
+        flat_bytes: tuple[int, int],
     ) -> None:
-        """`area`: AREA_BYTES of our own; `members`: every member's rank and its area's `arena_offset`, in its order."""
+        """`area`: AREA_BYTES of our own; `members`: every member's rank and its area's `arena_offset`, in its order.
+
+        `flat_bytes`: up to how many bytes every member reduces all by itself, in registered memory and in other: the same on all.
+        """
+
+    def other_memory(self) -> str | None:
+        """How reductions take memory that is not registered; None before one mattered."""
 
     def set_timeout(self, timeout_s: float) -> None:
         """Bounds each wait from now on."""

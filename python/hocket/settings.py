@@ -92,6 +92,9 @@ class Settings:
     cluster: str | None = _variable(
         "HOCKET_CLUSTER", None, str, "Cluster file that the default plan is made for."
     )
+    tuning: str | None = _variable(
+        "HOCKET_TUNING", None, str, "Tuning file that algorithms are chosen by; rank 0's counts."
+    )
     profile_out: str | None = _variable(
         "HOCKET_PROFILE_OUT", None, str, "Profile the script, write here, and stop."
     )

@@ -1,21 +1,27 @@
-"""Cluster, profile and plan files that are missing, cut off, newer or of another kind: a sentence, never a traceback."""
+"""Cluster, profile, plan and tuning files that are missing, cut off, newer or of another kind: a sentence, never a traceback."""
 
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hocket.artefacts import files
+from hocket.artefacts import files, shipped
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.profile import Profile
+from hocket.artefacts.tuning import Tuning
 from hocket.errors import ArtefactError
 from hocket.launch.testbed import example_cluster
 from hocket.planners import search
 
 CLUSTER = example_cluster("two-racks")
 PROFILE = search.neutral_profile()
-GOOD = {Cluster: CLUSTER, Profile: PROFILE, Plan: search.plan(CLUSTER, PROFILE, 4)}
+GOOD = {
+    Cluster: CLUSTER,
+    Profile: PROFILE,
+    Plan: search.plan(CLUSTER, PROFILE, 4),
+    Tuning: msgspec.structs.replace(shipped.tuning(), ladders=shipped.tuning().ladders[:1]),
+}
 KINDS = pytest.mark.parametrize("kind", GOOD, ids=lambda kind: kind.__name__)
 
 

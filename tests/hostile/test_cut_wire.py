@@ -29,7 +29,7 @@ def test_a_reset_in_the_middle_of_a_frame_is_named(at, tls):
 
 
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "TLS"])
-def test_a_connection_that_goes_silent_is_named(tls):
+def test_a_half_open_connection_is_named(tls):
     """A host that loses its power or its cable closes nothing: the others would wait for ever."""
     outcomes, _ = exchange(mute_at=MIDDLE, tls=tls, heartbeat_timeout_s=1.0)
     texts = [str(outcome) for outcome in outcomes]

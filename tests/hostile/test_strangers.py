@@ -4,9 +4,12 @@ import contextlib
 import os
 import socket
 import struct
+import subprocess
+import sys
 import threading
 import time
 import uuid
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -183,3 +186,74 @@ def test_a_job_goes_on_while_strangers_hammer_at_its_door(tls, capfd):
     assert len(calls) >= 2000
     lines = [line for line in capfd.readouterr().err.splitlines() if "turned away" in line]
     assert 0 < len(lines) < len(calls) / 4
+
+
+FLOOD = """
+import socket, struct, sys, time
+
+host, port, wanted = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+reset, made = struct.pack("ii", 1, 0), 0
+began_s = time.monotonic()
+while made < wanted:
+    stranger = socket.socket()
+    stranger.setblocking(False)
+    stranger.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
+    stranger.connect_ex((host, port))
+    stranger.close()
+    made += 1
+print(made, made / (time.monotonic() - began_s), flush=True)
+"""
+CONNECTS = 10_000
+
+
+def open_descriptors():
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_ten_thousand_connects_a_second_do_not_disturb():
+    """One machine that is broken or means ill would end everybody's training, without even knowing how to speak to a rank."""
+    made, errors = engines()
+    assert not errors
+    program = all_reduce_program(
+        world=2,
+        elements=50_000,
+        dtype="f32",
+        op="sum",
+        scale=1.0,
+        synchroniser=Synchroniser(algorithm="ring"),
+    )
+    host, _, port = made[0].addresses[0].rpartition(":")
+    # As fast as a process of its own can, again and again, until the job has seen enough.
+    stranger = subprocess.Popen(
+        [sys.executable, "-c", FLOOD, host, port, str(CONNECTS)], stdout=subprocess.PIPE, text=True
+    )
+
+    def train(engine, rank):
+        memory = engine.allocate(200_000)
+        values = np.frombuffer(memory, np.float32)
+        number = engine.load(program, {0: (memory, 0)}, priority=0, label="x")
+        for step in range(100_000):
+            values[:] = rank + step % 100
+            engine.launch(number)
+            engine.wait(number, TIMEOUT_S)
+            assert (values == 1 + 2 * (step % 100)).all()
+            # Both ranks leave together.
+            values[:] = float(stranger.poll() is not None)
+            engine.launch(number)
+            engine.wait(number, TIMEOUT_S)
+            if values[0] > 0:
+                return
+        raise AssertionError("the stranger does not end")
+
+    descriptors = open_descriptors()
+    try:
+        assert on_each(made, train, 3 * TIMEOUT_S) == []
+        attempts, per_s = stranger.communicate(timeout=TIMEOUT_S)[0].split()
+    finally:
+        stranger.kill()
+        stranger.wait()
+        on_each(made, lambda engine, _: engine.close())
+    assert int(attempts) == CONNECTS
+    # Shown with -s: what this machine was asked for.
+    sys.stderr.write(f"{float(per_s):,.0f} connects a second\n")
+    assert open_descriptors() <= descriptors, "strangers' connections are kept"

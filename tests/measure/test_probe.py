@@ -72,9 +72,9 @@ def test_a_host_that_cannot_be_reached_is_named() -> None:
     station = Station("127.0.0.1", bytes(TOKEN_BYTES))
     station.meet([Peer("here", "127.0.0.1", station.port), Peer("gone", "127.0.0.9", port)], 0)
     with pytest.raises(PeerError, match=r"host here cannot reach host gone at 127.0.0.9"):
-        station.open([1], [], 0)
+        station.open({1: 1}, {}, 0)
     with pytest.raises(PeerError, match=r"no connection from gone came to host here"):
-        station.open([], [1], 0)
+        station.open({}, {1: 1}, 0)
     station.close()
 
 
@@ -88,7 +88,7 @@ def test_a_stranger_on_the_port_is_ignored() -> None:
         garbage.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.2\r\nAccept: */*\r\n\r\n")
         caller = threading.Thread(target=ping, args=(a,))
         caller.start()
-        with b.open([], [0], 0) as links:
+        with b.open({}, {0: 1}, 0) as links:
             links.round_trips(0.01)
         caller.join()
     a.close()
@@ -96,7 +96,7 @@ def test_a_stranger_on_the_port_is_ignored() -> None:
 
 
 def ping(station: Station) -> None:
-    with station.open([1], [], 0) as links:
+    with station.open({1: 1}, {}, 0) as links:
         links.round_trips(0.01)
 
 
@@ -106,9 +106,9 @@ def test_a_peer_that_stops_in_the_middle_is_named() -> None:
     peers = [Peer("a", "127.0.0.1", a.port), Peer("b", "127.0.0.2", b.port)]
     a.meet(peers, 0)
     b.meet(peers, 1)
-    sender = threading.Thread(target=lambda: a.open([1], [], 0).close())
+    sender = threading.Thread(target=lambda: a.open({1: 1}, {}, 0).close())
     sender.start()
-    with b.open([], [0], 0) as links, pytest.raises(PeerError, match="with host a failed"):
+    with b.open({}, {0: 1}, 0) as links, pytest.raises(PeerError, match="with host a failed"):
         links.receive_bit_per_s(0.05, window_s=None)
     sender.join()
     a.close()

@@ -160,13 +160,12 @@ def test_barrier_orders_what_memory_does_not():
 def test_auto_looks_at_the_network():
     """Slow trunks would carry every rank's bytes."""
 
-    def algorithm_of(topology, elements=100_000):
+    def algorithm_of(topology, elements):
         program = testing.policies.stages_of(Policy(), topology, elements)["trace"]
         return str(program).partition(" by ")[2].partition(" after")[0]
 
-    assert algorithm_of(Topology.even(world=4, hosts_per_rack=1)) == "in_place"
-    assert algorithm_of(Topology.even(world=4)) == "ring"
-    assert algorithm_of(Topology.even(world=4), elements=100) == "halving_doubling"
-    assert algorithm_of(Topology.even(world=6, racks=2, hosts_per_rack=1)) == "two_level 3 3"
-    assert algorithm_of(Topology.even(world=6, racks=2, trunk_bit_per_s=1e8)) == "two_level 3 3"
-    assert algorithm_of(Topology.even(world=6, racks=2)) == "ring"
+    assert algorithm_of(Topology.even(world=4, hosts_per_rack=1), 1_000_000) == "in_place"
+    slow = {"link_bit_per_s": 2e8, "trunk_bit_per_s": 2e8}
+    assert algorithm_of(Topology.even(world=4, **slow), 1_000_000) == "ring"
+    trunk = {"link_bit_per_s": 1e9, "trunk_bit_per_s": 1e8}
+    assert algorithm_of(Topology.even(world=8, racks=2, **trunk), 1_000_000) == "two_level 4 4"

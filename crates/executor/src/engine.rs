@@ -8,6 +8,7 @@ use crate::io_thread::{Connection, run};
 use crate::loaded::{Loaded, NonFinite};
 use crate::options::Options;
 use crate::peer::Peer;
+use crate::roster::{LOCAL_WORLD_MAX, Roster};
 use hocket_ids::{BufferId, Rank};
 use hocket_kernels::Function;
 use hocket_program::{BufferKind, Program};
@@ -28,10 +29,6 @@ use std::time::{Duration, Instant};
 
 /// Longest sleep between looks at whether a wait was interrupted.
 const WAKE: Duration = Duration::from_millis(100);
-/// Connections per pair of interfaces: more only cost memory and turns.
-const STREAMS_MAX: usize = 64;
-/// Ranks of one host that mailboxes are laid out for.
-const LOCAL_WORLD_MAX: usize = 64;
 
 /// One rank's executor and wire.
 pub struct Engine {
@@ -107,34 +104,22 @@ impl Engine {
 
     /// Joins the mesh of all ranks and starts the threads.
     pub fn connect(&self, peers: &[Address], timeout: Duration) -> Result<(), Error> {
-        if peers.len() != self.world {
-            return Err(Error::Usage(format!("{} addresses for a world of {}", peers.len(), self.world)));
-        }
-        if let Some(peer) = peers.iter().find(|peer| peer.tcp.is_empty() || peer.streams > STREAMS_MAX) {
-            let (doors, streams) = (peer.tcp.len(), peer.streams);
-            let what =
-                format!("host {}: {doors} addresses, {streams} streams (1 to {STREAMS_MAX})", peer.host);
-            return Err(Error::Usage(what));
-        }
         let own = self.identity.rank;
-        let host = &peers[own.index()].host;
-        let local = |rank: usize| peers[..rank].iter().filter(|peer| peer.host == *host).count();
-        if local(self.world) > LOCAL_WORLD_MAX {
-            return Err(Error::Usage(format!("more than {LOCAL_WORLD_MAX} ranks on host {host}")));
-        }
+        let roster = Roster::new(peers, own, self.world)?;
         let door = lock(&self.door).take().ok_or_else(|| Error::Usage("connected already".into()))?;
         let links = door.connect(&self.identity, peers, &self.arena, &self.core.waker, timeout)?;
         let poller = Poller::new(&self.core.waker)?;
         let mut connections = Vec::new();
         let mut known = Vec::new();
-        let name = format!("rank {own} (host {host})");
+        let name = roster.name();
         for (at, link) in links.into_iter().enumerate() {
             known.push(match link {
                 None => None,
                 Some(Link { rank, streams, neighbour }) => {
-                    let mut inbox = neighbour.is_some().then(|| Inbox::new(self.arena.mapping(), local(at)));
+                    let mut inbox =
+                        neighbour.is_some().then(|| Inbox::new(self.arena.mapping(), roster.position(at)));
                     let checksums = self.checksum && neighbour.is_none();
-                    let (host, position) = (peers[at].host.clone(), local(own.index()));
+                    let (host, position) = (peers[at].host.clone(), roster.position(own.index()));
                     let peer = Peer::new(rank, host, neighbour, position, checksums, streams.len());
                     for (lane, stream) in streams.into_iter().enumerate() {
                         poller.add(&stream, connections.len() as u32)?;

@@ -10,6 +10,7 @@ use crate::messages::NO_PROGRAM;
 use crate::peer::Peer;
 use hocket_ids::Rank;
 use hocket_protocol::checksum::Damage;
+use hocket_protocol::congestion::{LOOK_EVERY, Look, Losses};
 use hocket_protocol::frame::{Data, Frame};
 use hocket_protocol::liveness::{Action, Liveness};
 use hocket_wire::clock::now_ns;
@@ -62,6 +63,8 @@ pub struct Connection {
     held_until_ns: Option<u64>,
     phase: Phase,
     liveness: Liveness,
+    losses: Losses,
+    looked_at: Duration,
     /// Received when we last looked.
     heard_bytes: u64,
 }
@@ -92,6 +95,8 @@ impl Connection {
             held_until_ns: None,
             phase: Phase::Open,
             liveness: Liveness::new(silence_max, now()),
+            losses: Losses::default(),
+            looked_at: now(),
             heard_bytes: 0,
         }
     }
@@ -243,6 +248,26 @@ impl Connection {
         }
     }
 
+    /// Bears losses that no queue of ours explains.
+    fn watch_losses(&mut self, now: Duration) {
+        if now.saturating_sub(self.looked_at) < LOOK_EVERY || self.has_ended() {
+            return;
+        }
+        self.looked_at = now;
+        let Some(info) = self.stream.info() else { return };
+        let micros = |count: u32| Duration::from_micros(u64::from(count));
+        let by_chance = self.losses.handle_look(Look {
+            sent: u64::from(info.sent),
+            again: u64::from(info.sent_again),
+            round_trip: micros(info.round_trip_us),
+            shortest: micros(info.round_trip_us_min),
+        });
+        if by_chance {
+            // Where the kernel has no other control, all stays as slow as it was.
+            self.stream.bear_losses();
+        }
+    }
+
     /// What a user needs to find the faulty part: both ends, and which bytes of what.
     fn damaged(&self, core: &Core, frame: &Frame, damage: Damage) -> String {
         let what = match *frame {
@@ -294,6 +319,7 @@ fn turns(core: &Core, poller: &Poller, connections: &mut [Connection]) -> io::Re
             busy |= posts;
             busy |= connection.receive(core);
             connection.listen(core, now, posts);
+            connection.watch_losses(now);
             busy |= connection.transmit(core);
             if let Some(shared) = &core.peer(connection.rank).shared {
                 mailbox_full |= shared.flush()?;

@@ -22,6 +22,7 @@ mod meeting;
 mod messages;
 mod options;
 mod peer;
+mod roster;
 mod sync;
 
 pub use engine::Engine;

@@ -5,6 +5,7 @@
 //! after it has passed *b* + 1, never meets a reader.
 
 use hocket_wire::memory::Region;
+use hocket_wire::shm::reach::CARD_WORDS;
 use rustix::thread::futex;
 use std::io;
 use std::ops::Range;
@@ -15,7 +16,7 @@ use std::time::Duration;
 /// barrier costs a turn of the scheduler, there are few.
 pub const SLOT_BYTES: usize = 1024 * 1024;
 /// Words of a call, as published.
-pub const CALL_WORDS: usize = 4;
+pub const CALL_WORDS: usize = 5;
 
 /// On a line of its own: others spin on it.
 const ARRIVED_AT: usize = 0;
@@ -23,6 +24,8 @@ const ARRIVED_AT: usize = 0;
 const SLEEPERS_AT: usize = 64;
 const CALLS_AT: usize = 128;
 const CALL_BYTES: usize = 64;
+/// Words that say once who the owner is.
+const CARD_AT: usize = 256;
 const SLOTS_AT: usize = 4096;
 const RESULTS_AT: usize = SLOTS_AT + 2 * SLOT_BYTES;
 /// Bytes of an area, allocated in its owner's arena; only touched pages exist.
@@ -83,6 +86,18 @@ impl Area {
     /// The call published with `barrier`.
     pub fn call(&self, barrier: u32) -> [u64; CALL_WORDS] {
         std::array::from_fn(|at| self.call_word(barrier, at).load(Ordering::Relaxed))
+    }
+
+    /// Says who the owner is, before it arrives at any barrier.
+    pub fn publish_card(&self, words: [u64; CARD_WORDS]) {
+        for (at, word) in words.into_iter().enumerate() {
+            self.0.atomic_u64(CARD_AT + at * 8).store(word, Ordering::Relaxed);
+        }
+    }
+
+    /// As published; read after a barrier.
+    pub fn card(&self) -> [u64; CARD_WORDS] {
+        std::array::from_fn(|at| self.0.atomic_u64(CARD_AT + at * 8).load(Ordering::Relaxed))
     }
 
     /// Bytes published with `barrier`.

@@ -59,6 +59,8 @@ pub struct Call {
     pub bytes: usize,
     /// Where they lie in its arena, if they do.
     pub offset: Option<u64>,
+    /// Where they lie in its process, if others may read and write them there.
+    pub address: u64,
 }
 
 /// In place of what is not there.
@@ -73,6 +75,7 @@ impl Call {
             self.root.map_or(NONE, |root| root as u64),
             self.bytes as u64,
             self.offset.unwrap_or(NONE),
+            self.address,
         ]
     }
 

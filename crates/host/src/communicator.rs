@@ -1,8 +1,9 @@
 //! A group of ranks of one host and the steps that all its collectives are made of: publish, meet, agree.
 
-use crate::area::Area;
+use crate::area::{Area, SLOT_BYTES};
 use crate::call::{Call, What, describe};
 use crate::error::Error;
+use crate::reach::Reach;
 use crate::waiting::{Patience, has_come};
 use hocket_ids::Rank;
 use hocket_wire::memory::{Mapping, Region};
@@ -21,6 +22,27 @@ pub struct Member {
     pub arena: Arc<Mapping>,
 }
 
+/// Up to how many bytes every member of a reduction reads what all put and reduces it for itself, as measured. It depends on the way
+/// that larger ones would go: in place if all members' memory is registered, else through the slots.
+#[derive(Clone, Copy, Debug)]
+pub struct Flat {
+    /// Where all have registered memory.
+    pub registered_bytes: usize,
+    /// Where none has.
+    pub other_bytes: usize,
+}
+
+impl Flat {
+    /// The limit when so many of `members` have registered memory. Where some have, only what is below both was put by all.
+    pub(crate) fn limit(self, registered: usize, members: usize) -> usize {
+        match registered {
+            0 => self.other_bytes,
+            all if all == members => self.registered_bytes,
+            _ => self.other_bytes.min(self.registered_bytes),
+        }
+    }
+}
+
 /// Ends waits early: asked every 50 ms.
 pub type Watch<'a> = &'a mut dyn FnMut() -> Option<String>;
 
@@ -34,14 +56,16 @@ pub struct Communicator {
     pub(crate) own: usize,
     /// The last barrier that we arrived at.
     pub(crate) barrier: u32,
+    pub(crate) flat: Flat,
+    pub(crate) reach: Reach,
     patience: Patience,
     timeout: Duration,
     broken: Option<String>,
 }
 
 impl Communicator {
-    /// `own` is our position among `members`; `timeout` bounds each wait of a collective.
-    pub fn new(members: Vec<Member>, own: usize, timeout: Duration) -> Result<Self, Error> {
+    /// `own` is our position among `members`; `timeout` bounds each wait of a collective; `flat` must be the same on all.
+    pub fn new(members: Vec<Member>, own: usize, timeout: Duration, flat: Flat) -> Result<Self, Error> {
         if own >= members.len() {
             return Err(Error::Usage(format!("position {own} in a group of {}", members.len())));
         }
@@ -53,7 +77,24 @@ impl Communicator {
             areas.push(Area::new(area).ok_or_else(too_small)?);
             memory.push(arena);
         }
-        Ok(Self { ranks, areas, arenas: memory, own, barrier: 0, patience, timeout, broken: None })
+        let reach = Reach::new().map_err(|error| Error::Usage(format!("no random numbers: {error}")))?;
+        areas[own].publish_card(reach.card());
+        let flat = Flat {
+            registered_bytes: flat.registered_bytes.min(SLOT_BYTES),
+            other_bytes: flat.other_bytes.min(SLOT_BYTES),
+        };
+        Ok(Self {
+            ranks,
+            areas,
+            arenas: memory,
+            own,
+            barrier: 0,
+            flat,
+            reach,
+            patience,
+            timeout,
+            broken: None,
+        })
     }
 
     /// Ranks of the group.
@@ -66,6 +107,11 @@ impl Communicator {
         self.ranks.is_empty()
     }
 
+    /// How memory that is not registered is reduced: a sentence, once that is known.
+    pub fn other_memory(&self) -> Option<String> {
+        self.reach.told()
+    }
+
     /// How long a wait may take from now on.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.timeout = timeout;
@@ -73,7 +119,8 @@ impl Communicator {
 
     /// Returns after every member has called.
     pub fn barrier(&mut self, watch: Watch<'_>) -> Result<(), Error> {
-        let call = Call { what: What::Barrier, reduction: None, root: None, bytes: 0, offset: None };
+        let call =
+            Call { what: What::Barrier, reduction: None, root: None, bytes: 0, offset: None, address: 0 };
         self.run(call, watch, |group, watch| group.open(&call, watch).map(drop))
     }
 
@@ -111,7 +158,7 @@ impl Communicator {
     pub(crate) fn open(&mut self, call: &Call, step: &mut Step<'_>) -> Result<Calls, Error> {
         self.area().publish_call(self.next(), call.encode());
         self.meet(step)?;
-        let mut calls = Calls { most_bytes: 0, all_registered: true };
+        let mut calls = Calls { most_bytes: 0, registered: 0 };
         for (at, area) in self.areas.iter().enumerate() {
             let words = area.call(self.barrier);
             if !call.agrees_with(&words) {
@@ -123,7 +170,7 @@ impl Communicator {
                 });
             }
             calls.most_bytes = calls.most_bytes.max(words[2] as usize);
-            calls.all_registered &= words[3] != u64::MAX;
+            calls.registered += usize::from(words[3] != u64::MAX);
         }
         Ok(calls)
     }
@@ -179,10 +226,22 @@ pub(crate) struct Step<'a> {
     watch: Watch<'a>,
 }
 
+impl Step<'_> {
+    /// Why to give up, if there is a reason.
+    pub fn watch(&mut self) -> Option<String> {
+        (self.watch)()
+    }
+
+    /// What is called.
+    pub fn what(&self) -> String {
+        self.call.to_string()
+    }
+}
+
 /// What all members' calls say together.
 pub(crate) struct Calls {
     /// The most that one brings.
     pub most_bytes: usize,
-    /// Whether each has it in its arena.
-    pub all_registered: bool,
+    /// How many have it in their arena.
+    pub registered: usize,
 }

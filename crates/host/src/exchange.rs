@@ -184,7 +184,7 @@ fn of_all<'a>(outputs: &'a mut [&mut [u8]]) -> Vec<Option<&'a mut [u8]>> {
 }
 
 fn moving(what: What, root: Option<usize>, bytes: usize) -> Call {
-    Call { what, reduction: None, root, bytes, offset: None }
+    Call { what, reduction: None, root, bytes, offset: None, address: 0 }
 }
 
 fn longest(pieces: &[&[u8]]) -> usize {

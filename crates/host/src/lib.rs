@@ -11,6 +11,7 @@ mod call;
 mod communicator;
 mod error;
 mod exchange;
+mod reach;
 mod reduction;
 #[cfg(test)]
 mod tests;
@@ -18,6 +19,6 @@ mod waiting;
 
 pub use area::AREA_BYTES;
 pub use call::{OPS, What};
-pub use communicator::{Communicator, Member};
+pub use communicator::{Communicator, Flat, Member};
 pub use error::Error;
 pub use waiting::Patience;

@@ -1,8 +1,9 @@
 //! Collectives that reduce. All sources are taken in the order of the group, whoever reduces: every member gets the same bits.
 //!
-//! - Small: each member reads what all put and reduces it all: one barrier.
+//! - Up to a limit (`Flat`): each member reads what all put and reduces it all: one barrier. Beyond, more barriers cost less.
 //! - Registered: each member reduces its part straight out of all buckets, and writes it to all of them while it is in the
 //!   cache: memory is read once and written once, the least there is.
+//! - Else, where the kernel copies between processes: `reach`.
 //! - Else: slot by slot. While a slot is put, the one before is reduced, and of the one before that, what all have reduced is taken:
 //!   one barrier a slot.
 
@@ -11,11 +12,10 @@ use crate::call::{Call, Reduction, What};
 use crate::communicator::{Communicator, Step, Watch};
 use crate::error::Error;
 use hocket_kernels::{Source, reduce_many};
+use hocket_wire::shm::reach::address;
 use hocket_wire::shm::reduce::{part, reduce_in_place};
 use std::ops::Range;
 
-/// Up to here each member reduces all, `bytes · members` of it; beyond, two more barriers cost less.
-const FLAT_BYTES: usize = 128 * 1024;
 /// Parts start at cache lines.
 const LINE_BYTES: usize = 64;
 
@@ -55,8 +55,14 @@ impl Communicator {
             return Err(Error::Usage(format!("{what}: {} equal pieces are needed", self.len())));
         }
         let bytes = output.len();
-        let call =
-            Call { what: What::ReduceScatter, reduction: Some(reduction), root: None, bytes, offset: None };
+        let call = Call {
+            what: What::ReduceScatter,
+            reduction: Some(reduction),
+            root: None,
+            bytes,
+            offset: None,
+            address: 0,
+        };
         self.run(call, watch, |group, step| {
             let room = SLOT_BYTES / group.len() / LINE_BYTES * LINE_BYTES;
             let mut at = 0;
@@ -93,12 +99,17 @@ impl Communicator {
         watch: Watch<'_>,
     ) -> Result<(), Error> {
         let offset = self.offset(bytes).filter(|_| what == What::AllReduce);
-        let call = Call { what, reduction: Some(reduction), root, bytes: bytes.len(), offset };
+        let at = address(bytes.as_mut_ptr());
+        let call = Call { what, reduction: Some(reduction), root, bytes: bytes.len(), offset, address: at };
         let takes = root.is_none_or(|root| root == self.own);
         self.run(call, watch, |group, step| {
-            if bytes.len() * group.len() <= FLAT_BYTES {
+            let limits = &group.flat;
+            let own_limit = if offset.is_some() { limits.registered_bytes } else { limits.other_bytes };
+            if bytes.len() <= own_limit {
                 group.area().slot_mut(group.next(), 0..bytes.len()).copy_from_slice(bytes);
-                group.open(&call, step)?;
+            }
+            let calls = group.open(&call, step)?;
+            if bytes.len() <= group.flat.limit(calls.registered, group.len()) {
                 if takes {
                     let mut sources = group.slots(0..bytes.len());
                     sources[group.own] = Source::Dst;
@@ -107,9 +118,12 @@ impl Communicator {
                 }
                 return Ok(());
             }
-            if group.open(&call, step)?.all_registered {
+            if calls.registered == group.len() {
                 group.reduce_in_place(reduction)?;
                 return group.meet(step);
+            }
+            if let Some(places) = group.places(step)? {
+                return group.reduce_by_reach(bytes, reduction, root, &places, step);
             }
             group.reduce_by_slots(bytes, reduction, takes, step)
         })

@@ -1,6 +1,6 @@
 //! Members as threads, each with an arena of its own, as processes have.
 
-use crate::communicator::{Communicator, Member};
+use crate::communicator::{Communicator, Flat, Member};
 use crate::error::Error;
 use crate::{AREA_BYTES, call};
 use hocket_ids::Rank;
@@ -14,6 +14,14 @@ const SUM: call::Reduction = (ReduceOp::Sum, DType::F32);
 
 /// Runs `act` as each of `members` ranks, with memory of its arena to register; gives what each returns.
 fn ranks<T: Send>(members: usize, act: impl Fn(usize, &mut Communicator, &Arc<Arena>) -> T + Sync) -> Vec<T> {
+    ranks_with(Flat { registered_bytes: 20_000, other_bytes: 200_000 }, members, act)
+}
+
+fn ranks_with<T: Send>(
+    flat: Flat,
+    members: usize,
+    act: impl Fn(usize, &mut Communicator, &Arc<Arena>) -> T + Sync,
+) -> Vec<T> {
     let arenas: Vec<Arc<Arena>> = (0..members).map(|_| Arena::new(0).unwrap()).collect();
     let places: Vec<Allocation> = arenas.iter().map(|arena| arena.allocate(AREA_BYTES).unwrap()).collect();
     let (arenas, places, act) = (&arenas, &places, &act);
@@ -32,7 +40,7 @@ fn ranks<T: Send>(members: usize, act: impl Fn(usize, &mut Communicator, &Arc<Ar
                         Member { rank: Rank::from_index(at), area, arena: memory }
                     };
                     let members = (0..members).map(member).collect();
-                    let mut group = Communicator::new(members, own, Duration::from_secs(20)).unwrap();
+                    let mut group = Communicator::new(members, own, Duration::from_secs(20), flat).unwrap();
                     act(own, &mut group, &arenas[own])
                 })
             })
@@ -78,6 +86,33 @@ fn all_reduce_of_any_length() {
                 group.reduce(&mut bytes, SUM, root, &mut || None).unwrap();
                 let expected = if own == root { total(members, elements) } else { input(own, elements) };
                 assert!(bytes == expected, "{members} ranks, {elements} elements to {root}");
+            }
+        });
+    }
+}
+
+/// The tuning may say any limits, and members bring memory of both kinds: who put what, and who reduces what, would not fit together.
+#[test]
+fn the_limits_of_flat_reductions_change_no_result() {
+    for (registered_bytes, other_bytes) in
+        [(0, 0), (usize::MAX, usize::MAX), (0, 200_000), (200_000, 0), (20_000, 200_000)]
+    {
+        ranks_with(Flat { registered_bytes, other_bytes }, 3, |own, group, arena| {
+            for elements in LENGTHS {
+                // Nobody's memory is registered, then rank 0's is, then two ranks', then all ranks'.
+                for registered in 0..=3 {
+                    let mut plain = input(own, elements);
+                    let place = arena.allocate((elements * 4).max(1)).unwrap();
+                    let bytes = if own < registered {
+                        let bucket = &mut place.region().as_bytes_mut()[..elements * 4];
+                        bucket.copy_from_slice(&plain);
+                        bucket
+                    } else {
+                        &mut plain[..]
+                    };
+                    group.all_reduce(bytes, SUM, &mut || None).unwrap();
+                    assert!(bytes == total(3, elements), "{elements} elements, {registered} registered");
+                }
             }
         });
     }

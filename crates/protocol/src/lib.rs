@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod checksum;
+pub mod congestion;
 pub mod extents;
 pub mod frame;
 pub mod handshake;

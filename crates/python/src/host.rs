@@ -7,7 +7,7 @@ use crate::engine::{Engine, Memory, duration, raised_signal};
 use crate::exceptions::error;
 use crate::kernels::{slice, slice_mut};
 use hocket_executor::Engine as Executor;
-use hocket_host::{AREA_BYTES, Communicator, Error, Member, OPS};
+use hocket_host::{AREA_BYTES, Communicator, Error, Flat, Member, OPS};
 use hocket_ids::Rank;
 use hocket_kernels::{DType, ReduceOp, reduce};
 use hocket_wire::memory::Region;
@@ -95,13 +95,14 @@ impl HostGroup {
     const AREA_BYTES: usize = AREA_BYTES;
 
     #[new]
-    #[pyo3(signature = (engine, area, *, members, timeout_s))]
+    #[pyo3(signature = (engine, area, *, members, timeout_s, flat_bytes))]
     fn new(
         py: Python<'_>,
         engine: &Engine,
         area: Py<Memory>,
         members: Vec<(u32, u64)>,
         timeout_s: f64,
+        flat_bytes: (usize, usize),
     ) -> PyResult<Self> {
         let executor = engine.executor();
         let mut known = Vec::with_capacity(members.len());
@@ -118,9 +119,14 @@ impl HostGroup {
             known.push(Member { rank, area: place, arena: memory });
         }
         let own = own.ok_or_else(|| error(py, "UsageError", "this rank is not a member"))?;
-        let group = Communicator::new(known, own, duration(py, timeout_s)?)
+        let flat = Flat { registered_bytes: flat_bytes.0, other_bytes: flat_bytes.1 };
+        let group = Communicator::new(known, own, duration(py, timeout_s)?, flat)
             .map_err(|cause| error(py, "UsageError", &cause.to_string()))?;
         Ok(Self { group: Mutex::new(group), executor: Arc::clone(executor), _area: area })
+    }
+
+    fn other_memory(&self) -> Option<String> {
+        self.group.lock().unwrap_or_else(PoisonError::into_inner).other_memory()
     }
 
     fn set_timeout(&self, py: Python<'_>, timeout_s: f64) -> PyResult<()> {

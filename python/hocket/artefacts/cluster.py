@@ -12,7 +12,8 @@ class Host(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One machine. `bandwidth_bit_per_s` is its own link, each direction; ranks fill `slots` in host order.
 
     `cards_bit_per_s`: of each of its network cards, where it has several: a testbed gives each a network of its own. Their sum
-    is `bandwidth_bit_per_s`.
+    is `bandwidth_bit_per_s`. `flow_bit_per_s`: the most that a testbed gives each TCP connection of what leaves the host, as
+    clouds do, and bundles of links: connections are spread over 64 lanes by the last bits of their ports.
 
     For a testbed, what its link does to each packet: `latency_s`; `jitter_s`, the mean of an exponentially distributed delay on top
     of it; `loss`, the share of packets that is lost.
@@ -23,6 +24,7 @@ class Host(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     slots: int = 1
     bandwidth_bit_per_s: float
     cards_bit_per_s: tuple[float, ...] = ()
+    flow_bit_per_s: float | None = None
     address: str | None = None
     latency_s: Directions | None = None
     jitter_s: Directions | None = None

@@ -1,4 +1,4 @@
-"""Artefacts as files: a cluster in TOML, since people write it too, profiles and plans in JSON.
+"""Artefacts as files: a cluster in TOML, since people write it too; profiles, plans and tunings in JSON.
 
 Reading checks the version and the schema; every error names the file. Writing replaces the file at once, so
 that nobody reads half of one.
@@ -17,12 +17,13 @@ import tomli_w
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.profile import Profile
+from hocket.artefacts.tuning import Tuning
 from hocket.errors import ArtefactError
 
-VERSIONS: dict[type, int] = {Cluster: 1, Profile: 1, Plan: 1}
+VERSIONS: dict[type, int] = {Cluster: 1, Profile: 1, Plan: 1, Tuning: 1}
 """The newest version of each that is understood."""
 
-Artefact = TypeVar("Artefact", Cluster, Profile, Plan)
+Artefact = TypeVar("Artefact", Cluster, Profile, Plan, Tuning)
 
 
 def read(path: Path, kind: type[Artefact]) -> Artefact:
@@ -45,7 +46,7 @@ def read(path: Path, kind: type[Artefact]) -> Artefact:
         raise ArtefactError(f"{what} file {path} is not a {what}: {error}") from None
 
 
-def write(path: Path, artefact: Cluster | Profile | Plan) -> None:
+def write(path: Path, artefact: Cluster | Profile | Plan | Tuning) -> None:
     """Write the artefact's file, replacing what was there; ArtefactError says why not."""
     data = encode(artefact)
     partial = path.with_name(f".{path.name}.{os.getpid()}")
@@ -57,11 +58,16 @@ def write(path: Path, artefact: Cluster | Profile | Plan) -> None:
         raise ArtefactError(f"{path} cannot be written: {error.strerror}") from None
 
 
-def encode(artefact: Cluster | Profile | Plan) -> bytes:
+def encode(artefact: Cluster | Profile | Plan | Tuning) -> bytes:
     """The bytes of the artefact's file: the same for equal artefacts."""
     if isinstance(artefact, Cluster):
         return tomli_w.dumps(_without_none(msgspec.to_builtins(artefact))).encode()
-    return msgspec.json.format(msgspec.json.encode(artefact), indent=2) + b"\n"
+    return json_of(artefact)
+
+
+def json_of(value: Any) -> bytes:
+    """Anything of plain data, for people and programs to read."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
 
 
 def _check_version(what: str, path: Path, tree: Any, newest: int) -> None:

@@ -12,11 +12,10 @@ import msgspec
 
 import torch
 from hocket import _native
-from hocket.artefacts.plan import Synchroniser
+from hocket.artefacts.plan import SHARED_CHUNK_BYTES, Synchroniser
 from hocket.bench.alternate import Spread, alternate
 from hocket.launch.rendezvous import join
 from hocket.planners.compile import all_reduce_program
-from hocket.planners.default import SHARED_CHUNK_BYTES
 from hocket.settings import Settings
 
 BUCKETS = 3

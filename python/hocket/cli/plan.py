@@ -11,7 +11,8 @@ from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.profile import Profile
-from hocket.cli.shared.inputs import cluster_option, profile_option
+from hocket.artefacts.tuning import Tuning
+from hocket.cli.shared.inputs import cluster_option, profile_option, tuning_option
 from hocket.cli.shared.output import console
 from hocket.planners import search
 
@@ -27,6 +28,7 @@ from hocket.planners import search
     show_default=True,
     help="f16 on the wire: where a link is slow, if that is faster; never; always.",
 )
+@tuning_option
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the plan here (JSON).")
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON instead of a table.")
 def command(
@@ -35,6 +37,7 @@ def command(
     profile_path: Path | None,
     world: int | None,
     codec: search.CodecPolicy,
+    tuning_path: Path | None,
     output: Path | None,
     as_json: bool,
 ) -> None:
@@ -45,7 +48,13 @@ def command(
     cluster = files.read(cluster_path, Cluster)
     profile = files.read(profile_path, Profile) if profile_path else None
     slots = sum(host.slots for host in cluster.hosts)
-    chosen = search.plan(cluster, profile, world or (profile.world if profile else slots), codec=codec)
+    chosen = search.plan(
+        cluster,
+        profile,
+        world or (profile.world if profile else slots),
+        codec=codec,
+        tuning=None if tuning_path is None else files.read(tuning_path, Tuning),
+    )
     if output:
         files.write(output, chosen)
     if as_json:

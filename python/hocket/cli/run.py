@@ -49,6 +49,7 @@ PATH = click.Path(path_type=Path)
     help="Iterations that workers of parameter servers may be apart: 0 (synchronous), K, or `any`.",
 )
 @click.option("--cluster", type=PATH, help="Cluster file that the default plan is made for.")
+@click.option("--tuning", type=PATH, help="Tuning file that a policy's algorithms are chosen by.")
 @click.option("--trace", type=PATH, help="Directory to write a trace to.")
 @click.option("--threads", type=click.IntRange(1), help="Native threads of each rank.")
 @click.option("--timeout", "timeout_s", type=float, help="Longest wait for other ranks in a step, seconds.")
@@ -68,6 +69,7 @@ def command(
     servers: int | None,
     staleness: str | None,
     cluster: Path | None,
+    tuning: Path | None,
     trace: Path | None,
     threads: int | None,
     timeout_s: float | None,
@@ -88,6 +90,7 @@ def command(
         "servers": servers,
         "staleness": staleness,
         "cluster": _absolute(cluster, must_exist=True),
+        "tuning": _absolute(tuning, must_exist=True),
         "trace": _absolute(trace, must_exist=False),
         "threads": threads,
         "timeout_s": timeout_s,

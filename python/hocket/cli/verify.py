@@ -13,6 +13,7 @@ from rich.table import Table
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.profile import Profile
+from hocket.artefacts.tuning import Tuning
 from hocket.cli.shared.output import console
 from hocket.errors import UsageError
 from hocket.policies.load import load
@@ -32,6 +33,9 @@ PATH = click.Path(path_type=Path)
 @click.option("--hosts", type=click.IntRange(1), help="Hosts per rack; default: one per rank.")
 @click.option("--trunk-mbit", type=float, help="Rate between racks, Mbit/s; default: as within (10 Gbit/s).")
 @click.option("--cluster", type=PATH, help="Cluster file instead; ranks fill its slots in order.")
+@click.option(
+    "--tuning", type=PATH, help="Tuning file that `auto` goes by; default: the one that comes with Hocket."
+)
 @click.option("--profile", type=PATH, help="Model: a profile's gradients; default: some of all sizes.")
 @click.option("--show", type=PATH, help="Write an SVG of the first bucket's dataflow graph.")
 @click.option(
@@ -46,6 +50,7 @@ def command(
     hosts: int | None,
     trunk_mbit: float | None,
     cluster: Path | None,
+    tuning: Path | None,
     profile: Path | None,
     show: Path | None,
     stage: str | None,
@@ -58,7 +63,11 @@ def command(
     Example: hocket verify policy.py --world 16 --racks 4
     """
     made = load(policy)
-    scene = Scene.of(made, _topology(cluster, world, racks, hosts, trunk_mbit))
+    scene = Scene.of(
+        made,
+        _topology(cluster, world, racks, hosts, trunk_mbit),
+        tuning=None if tuning is None else files.read(tuning, Tuning),
+    )
     began_s = time.perf_counter()
     buckets = layout(made, _tensors(profile), scene)
     if not buckets:

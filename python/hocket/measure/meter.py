@@ -6,6 +6,7 @@ start overran a queue, stalls after which all that came out of order is delivere
 
 from __future__ import annotations
 
+import threading
 from statistics import median
 
 DISCARDED_PART = 0.4
@@ -16,7 +17,7 @@ AGREEMENT = 0.03
 
 
 class Meter:
-    """The rate of one transfer, found when `bit_per_s` is not None.
+    """The rate of one transfer, found when `bit_per_s` is not None; several threads may add to it.
 
     With a `window_s`, as soon as two windows one after the other agree, the first not counted, or after
     `duration_s` since the first byte the median of them; without, the mean of the later part of `duration_s`.
@@ -38,9 +39,14 @@ class Meter:
         self._counted_from: tuple[float, int] | None = None
         self._window_from = (0.0, 0)
         self._windows: list[float] = []
+        self._lock = threading.Lock()
 
     def add(self, now_s: float, count: int) -> None:
         """`count` bytes have come."""
+        with self._lock:
+            self._add(now_s, count)
+
+    def _add(self, now_s: float, count: int) -> None:
         self._received += count
         if self._start_s is None:
             self._start_s = now_s

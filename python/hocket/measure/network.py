@@ -21,7 +21,7 @@ import msgspec
 
 from hocket.artefacts.cluster import Cluster, Host, Rack
 from hocket.errors import UsageError
-from hocket.measure import trains
+from hocket.measure import streams, trains
 from hocket.measure.asked import Asked
 from hocket.measure.datagrams import TOKEN_BYTES, Trips
 from hocket.measure.rounds import crossing, tournament, within
@@ -125,8 +125,9 @@ def estimate_s(
 
 
 def _steps(hosts: int, racks: int, asked: Asked) -> int:
-    """Three a round of the tournament, and those between racks."""
-    return 3 * len(tournament(hosts)) + _steps_between(racks, asked)
+    """Three a round of the tournament, by TCP two that ask whether several connections gain, and those between racks."""
+    asking = min(2, len(tournament(hosts))) if asked.rates == "tcp" else 0
+    return 3 * len(tournament(hosts)) + asking + _steps_between(racks, asked)
 
 
 def _steps_between(racks: int, asked: Asked) -> int:
@@ -165,14 +166,33 @@ class _Everybody:
                 for (source, destination), rate in self._steps.rates(flows).items():
                     rates[source][destination] = rate
         racks = find_racks(rates, latency_s)
+        several = self._streams(racks, rates) if self._asked.rates == "tcp" and count > 1 else {}
         if len(racks) == 1:
             self._measure_again(rates)
         self._steps_in_all = self._steps.done + _steps_between(len(racks), self._asked)
         trunks, settled, duplex = self._trunks(racks, rates)
         links = host_rates(settled, duplex) if count > 1 else [self._hosts[0].copy_bit_per_s]
         return _cluster(
-            self._hosts, racks=racks, trunks=trunks, links=links, latency_s=latency_s, rates=settled
+            self._hosts,
+            racks=racks,
+            trunks=trunks,
+            links=links,
+            latency_s=latency_s,
+            rates=settled,
+            several=tuple(
+                tuple(several.get((a, b), 1) for b in range(count)) for a in range(count) if several
+            ),
         )
+
+    def _streams(self, racks: tuple[tuple[int, ...], ...], rates: list[list[float]]) -> dict[Flow, int]:
+        """Connections of pairs that gain by several, and their rates with these put into `rates`."""
+        found = streams.find(self._steps, rates, racks, self._tell)
+        for pairs in tournament(len(rates)) if found else ():
+            self._tell("pairs with their connections")
+            for flows in (pairs, [(b, a) for a, b in pairs]):
+                for (source, destination), rate in self._steps.rates(flows).items():
+                    rates[source][destination] = max(rates[source][destination], rate)
+        return found
 
     def _trunks(
         self, racks: tuple[tuple[int, ...], ...], rates: list[list[float]]
@@ -253,8 +273,9 @@ def _cluster(
     links: Sequence[float],
     latency_s: Sequence[Sequence[float]],
     rates: list[list[float]] | None,
+    several: tuple[tuple[int, ...], ...] = (),
 ) -> Cluster:
-    """`rates`: None where pairs' rates are not known."""
+    """`rates`: None where pairs' rates are not known; `several`: the cluster's `streams`."""
     place = {host: index for index, rack in enumerate(racks) for host in rack}
     for index, host in enumerate(hosts if rates is not None else ()):
         rates[index][index] = host.copy_bit_per_s  # type: ignore[index]  # there are none of None
@@ -275,6 +296,7 @@ def _cluster(
         ),
         latency_s=tuple(tuple(round(each, 7) for each in row) for row in latency_s),
         bandwidth_bit_per_s=tuple(tuple(float(round(each)) for each in row) for row in rates or ()),
+        streams=several,
         measured_at=hosts[0].time,
     )
 

@@ -67,9 +67,15 @@ class Durations:
 
 DURATIONS = Durations()
 
+FAR_S = 2e-3
+"""As `crates/protocol/src/congestion.rs`: of farther hosts the wire's connections bear losses, if there are any."""
+
 
 class Steps:
-    """The steps of one probe, as one host takes them. `done` counts them; `trips` are those of all pairs that were asked."""
+    """The steps of one probe, as one host takes them. `done` counts them; `trips` are those of all pairs that were asked.
+
+    `streams`: TCP connections that carry the flows of a pair; 1 where it says nothing.
+    """
 
     def __init__(
         self,
@@ -86,6 +92,7 @@ class Steps:
         self._saved, self._keep = saved, keep
         self.done = 0
         self.trips: dict[Flow, Trips] = {}
+        self.streams: Mapping[Flow, int] = {}
 
     def latencies(self, pairs: Sequence[Flow]) -> dict[Flow, float]:
         """Round trips of these pairs at once, seconds; who is named first asks."""
@@ -149,10 +156,16 @@ class Steps:
         return _first(self._step("transfers", measure))
 
     def _open(self, flows: Sequence[Flow]) -> Links:
-        me = self._ranks.rank
-        return self._station.open(
-            [b for a, b in flows if a == me], [a for a, b in flows if b == me], self.done
-        )
+        me, streams = self._ranks.rank, self.streams
+        out = {b: streams.get((a, b), 1) for a, b in flows if a == me}
+        into = {a: streams.get((a, b), 1) for a, b in flows if b == me}
+        far = {b for b in out if self._is_far(me, b)}
+        return self._station.open(out, into, self.done, far)
+
+    def _is_far(self, a: int, b: int) -> bool:
+        """Whether chance losses could starve a connection between them that takes each for congestion."""
+        trips = self.trips.get((a, b)) or self.trips.get((b, a))
+        return trips is not None and trips.round_trip_s >= FAR_S
 
     def _meet(self) -> None:
         self._ranks.gather(f"begin {self.done}", None)

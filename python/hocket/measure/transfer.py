@@ -13,7 +13,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ PINGS_MIN = 10
 PORTS_TRIED = 20
 """A port must be free for TCP and for UDP."""
 
-_GREETING = struct.Struct(f"!8s{TOKEN_BYTES}sII")
+_GREETING = struct.Struct(f"!8s{TOKEN_BYTES}sIII")
 _MAGIC = b"hktprobe"
 _PIECE_BYTES = 1 << 18
 _PING_BYTES = 8
@@ -78,16 +78,36 @@ class Station:
         self._peers = peers
         self._me = me
 
-    def open(self, destinations: Sequence[int], sources: Sequence[int], step: int) -> Links:
-        """Connections to and from these hosts for one step of the probe, all of them up.
+    def open(
+        self,
+        destinations: Mapping[int, int],
+        sources: Mapping[int, int],
+        step: int,
+        far: Collection[int] = (),
+    ) -> Links:
+        """Connections to and from these hosts, so many each, for one step of the probe, all of them up.
+
+        Those to `far` hosts bear losses, as the wire's own would.
 
         Raises PeerError naming the host that cannot be reached or does not come.
         """
         links = Links(self._peers, self._me, self._datagrams, token=self._token, step=step, pace=self._pace)
         try:
-            for destination in destinations:
-                links.out[destination] = self._connect(destination, step)
-            self._accept(links.into, set(sources), step)
+            for destination, count in destinations.items():
+                links.out[destination], *more = (
+                    self._connect(destination, step, lane) for lane in range(count)
+                )
+                links.more_out += [(destination, link) for link in more]
+            for destination, link in (*links.out.items(), *links.more_out):
+                _tune(link, far=destination in far)
+            came = self._accept(
+                {(source, lane) for source, count in sources.items() for lane in range(count)}, step
+            )
+            for (source, lane), link in came.items():
+                if lane == 0:
+                    links.into[source] = link
+                else:
+                    links.more_in.append((source, link))
         except PeerError:
             links.close()
             raise
@@ -132,13 +152,12 @@ class Station:
         self._listener.close()
         self._datagrams.close()
 
-    def _connect(self, destination: int, step: int) -> socket.socket:
+    def _connect(self, destination: int, step: int, lane: int) -> socket.socket:
         peer = self._peers[destination]
         here = self._peers[self._me].name
         try:
             link = socket.create_connection((peer.address, peer.port), timeout=SILENCE_S)
-            _tune(link)
-            link.sendall(_GREETING.pack(_MAGIC, self._token, self._me, step))
+            link.sendall(_GREETING.pack(_MAGIC, self._token, self._me, step, lane))
         except OSError as error:
             raise PeerError(
                 f"probe: host {here} cannot reach host {peer.name} at {peer.address}:{peer.port}: {error}\n"
@@ -146,34 +165,43 @@ class Station:
             ) from None
         return link
 
-    def _accept(self, links: dict[int, socket.socket], sources: set[int], step: int) -> None:
+    def _accept(self, wanted: set[tuple[int, int]], step: int) -> dict[tuple[int, int], socket.socket]:
+        """The connections that `wanted` names by host and number."""
+        came: dict[tuple[int, int], socket.socket] = {}
         deadline = time.monotonic() + SILENCE_S
-        while sources - links.keys():
-            self._listener.settimeout(max(0.001, deadline - time.monotonic()))
-            try:
-                link, _ = self._listener.accept()
-            except TimeoutError:
-                names = ", ".join(self._peers[source].name for source in sorted(sources - links.keys()))
-                here = self._peers[self._me].name
-                raise PeerError(
-                    f"probe: no connection from {names} came to host {here} in {SILENCE_S:.0f} s\n"
-                    "hint: is a firewall between them?"
-                ) from None
-            source = self._greeted(link, step)
-            if source is None or source not in sources or source in links:
+        try:
+            while wanted - came.keys():
+                self._listener.settimeout(max(0.001, deadline - time.monotonic()))
+                try:
+                    link, _ = self._listener.accept()
+                except TimeoutError:
+                    missing = sorted({source for source, _ in wanted - came.keys()})
+                    names = ", ".join(self._peers[source].name for source in missing)
+                    here = self._peers[self._me].name
+                    raise PeerError(
+                        f"probe: no connection from {names} came to host {here} in {SILENCE_S:.0f} s\n"
+                        "hint: is a firewall between them?"
+                    ) from None
+                caller = self._greeted(link, step)
+                if caller is None or caller not in wanted or caller in came:
+                    link.close()
+                else:
+                    came[caller] = link
+        except PeerError:
+            for link in came.values():
                 link.close()
-            else:
-                links[source] = link
+            raise
+        return came
 
-    def _greeted(self, link: socket.socket, step: int) -> int | None:
-        """Who is calling; None for a stranger or a call of another step."""
+    def _greeted(self, link: socket.socket, step: int) -> tuple[int, int] | None:
+        """Who is calling, and which of its connections it is; None for a stranger or a call of another step."""
         try:
             link.settimeout(1.0)
             _tune(link)
-            magic, token, source, called = _GREETING.unpack(_exactly(link, _GREETING.size))
+            magic, token, source, called, lane = _GREETING.unpack(_exactly(link, _GREETING.size))
         except (OSError, EOFError):
             return None
-        return int(source) if (magic, token, called) == (_MAGIC, self._token, step) else None
+        return (int(source), int(lane)) if (magic, token, called) == (_MAGIC, self._token, step) else None
 
 
 class Links:
@@ -190,6 +218,8 @@ class Links:
         self._step = step
         self.out: dict[int, socket.socket] = {}
         self.into: dict[int, socket.socket] = {}
+        self.more_out: list[tuple[int, socket.socket]] = []
+        self.more_in: list[tuple[int, socket.socket]] = []
         self._peers = peers
 
     def __enter__(self) -> Links:
@@ -202,7 +232,8 @@ class Links:
 
     def close(self) -> None:
         """Close all connections; idempotent."""
-        for link in (*self.out.values(), *self.into.values()):
+        more = (link for _, link in (*self.more_out, *self.more_in))
+        for link in (*self.out.values(), *self.into.values(), *more):
             link.close()
 
     def round_trips(self, duration_s: float) -> dict[int, Trips]:
@@ -295,16 +326,15 @@ class Links:
     def receive_bit_per_s(self, duration_s: float, *, window_s: float | None) -> dict[int, float]:
         """Send to those connected to and receive from the others, at once; rate from each of the latter, as
         `Meter` finds it."""
-        with ThreadPoolExecutor(max(1, len(self.into) + len(self.out))) as pool:
-            receivers = {
-                source: pool.submit(self._receive, source, Meter(duration_s, window_s))
-                for source in self.into
-            }
-            senders = [pool.submit(self._send, destination, duration_s) for destination in self.out]
-            found = {source: receiver.result() for source, receiver in receivers.items()}
-            for sender in senders:
-                sender.result()
-        return found
+        out = [*self.out.items(), *self.more_out]
+        into = [*self.into.items(), *self.more_in]
+        meters = {source: Meter(duration_s, window_s) for source in self.into}
+        with ThreadPoolExecutor(max(1, len(into) + len(out))) as pool:
+            receivers = [pool.submit(self._receive, source, link, meters[source]) for source, link in into]
+            senders = [pool.submit(self._send, destination, link, duration_s) for destination, link in out]
+            for each in (*receivers, *senders):
+                each.result()
+        return {source: meter.bit_per_s or 0.0 for source, meter in meters.items()}
 
     def _ping(self, destination: int, duration_s: float) -> Trips:
         link = self.out[destination]
@@ -330,9 +360,8 @@ class Links:
         except OSError as error:
             raise self._silent(source, error) from None
 
-    def _send(self, destination: int, duration_s: float) -> None:
+    def _send(self, destination: int, link: socket.socket, duration_s: float) -> None:
         """Until the receiver closes, which is how a transfer ends."""
-        link = self.out[destination]
         link.settimeout(duration_s + SILENCE_S)
         piece = bytes(_PIECE_BYTES)
         try:
@@ -343,8 +372,7 @@ class Links:
         except OSError:
             return
 
-    def _receive(self, source: int, meter: Meter) -> float:
-        link = self.into[source]
+    def _receive(self, source: int, link: socket.socket, meter: Meter) -> None:
         link.settimeout(SILENCE_S)
         room = bytearray(_PIECE_BYTES)
         try:
@@ -357,7 +385,6 @@ class Links:
             raise self._silent(source, error) from None
         finally:
             link.close()
-        return meter.bit_per_s
 
     def _silent(self, peer: int, error: Exception) -> PeerError:
         reason = f"nothing for {SILENCE_S:.0f} s" if isinstance(error, TimeoutError) else str(error)
@@ -378,11 +405,12 @@ def _both(family: int, address: str) -> tuple[socket.socket, socket.socket]:
     raise PeerError(f"probe: no port of {address} is free for both TCP and UDP")
 
 
-def _tune(link: socket.socket) -> None:
-    """As the wire's own connections: CUBIC where the kernel has it. Two BBR flows share a trunk at random."""
+def _tune(link: socket.socket, *, far: bool = False) -> None:
+    """As the wire's own connections: CUBIC where the kernel has it, since two BBR flows share a trunk at random, and BBR on
+    long ways, which may lose by chance."""
     link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     with suppress(OSError):
-        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"cubic")
+        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"bbr" if far else b"cubic")
 
 
 def _exactly(link: socket.socket, count: int) -> bytes:

@@ -17,6 +17,7 @@ trunk 3 %.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from hocket.artefacts.cluster import Cluster
@@ -41,6 +42,9 @@ MESSAGE_S = 20e-6
 
 BUCKET_S = 100e-6
 """From the last gradient's hook to the first byte sent."""
+
+Factor = Callable[[Bucket], float]
+"""Measured time over the model's, of a bucket alone."""
 
 
 @dataclass(frozen=True)
@@ -78,10 +82,22 @@ def predict(plan: Plan, cluster: Cluster, profile: Profile) -> Prediction:
     return predict_on(plan.buckets, plan.order, link_graph(cluster, plan.world), profile)
 
 
+def alone_s(bucket: Bucket, order: tuple[int, ...], graph: LinkGraph) -> float:
+    """Time of one bucket's all-reduce with the network to itself."""
+    return _alone(bucket, order, graph).total_s
+
+
 def predict_on(
-    buckets: tuple[Bucket, ...], order: tuple[int, ...], graph: LinkGraph, profile: Profile
+    buckets: tuple[Bucket, ...],
+    order: tuple[int, ...],
+    graph: LinkGraph,
+    profile: Profile,
+    factor: Factor = lambda _: 1.0,
 ) -> Prediction:
-    """The same on a link graph that the caller keeps: what a search calls thousands of times."""
+    """The same on a link graph that the caller keeps: what a search calls thousands of times.
+
+    `factor`: what a bucket's time alone is multiplied with, where measurements say that the model is off.
+    """
     ready_s = {gradient.name: gradient.ready_s for gradient in profile.gradients}
     backward_end_s = profile.forward_s + profile.backward_s
     free_s = [0.0] * (len(graph.links) + len(order))
@@ -89,13 +105,9 @@ def predict_on(
     done_s = 0.0
     for bucket in sorted(buckets, key=lambda bucket: bucket.priority):
         start_s = BUCKET_S + _ready(bucket, ready_s)
-        moves = traffic(bucket.synchroniser, order, bucket.elements)
-        delays = _delays(moves, bucket, graph)
-        work = _work(moves.cycle, bucket, graph)
-        cycle_s = delays.stall_s + max(delays.cycle_s, *work.busy_s(graph))
-        work.add(_work(moves.chains, bucket, graph))
-        alone_s = max(cycle_s, *work.busy_s(graph))
-        done_s = max(done_s, start_s + delays.head_s + alone_s + delays.tail_s)
+        alone = _alone(bucket, order, graph)
+        work, delays = alone.work, alone.delays
+        done_s = max(done_s, start_s + alone.total_s * factor(bucket))
         for resource, busy_s in enumerate(work.busy_s(graph)):
             if busy_s > 0:
                 free_s[resource] = max(free_s[resource], start_s + delays.head_s) + busy_s
@@ -133,6 +145,25 @@ class _Work:
         links = zip(graph.links, self.bytes, strict=True)
         loads = [Load(link.name, link.bit_per_s, count, count * 8 / link.bit_per_s) for link, count in links]
         return tuple(sorted((load for load in loads if load.bytes), key=lambda load: -load.busy_s))
+
+
+@dataclass(frozen=True)
+class _Alone:
+    """One bucket with the network to itself."""
+
+    work: _Work
+    delays: _Delays
+    total_s: float
+
+
+def _alone(bucket: Bucket, order: tuple[int, ...], graph: LinkGraph) -> _Alone:
+    moves = traffic(bucket.synchroniser, order, bucket.elements)
+    delays = _delays(moves, bucket, graph)
+    work = _work(moves.cycle, bucket, graph)
+    cycle_s = delays.stall_s + max(delays.cycle_s, *work.busy_s(graph))
+    work.add(_work(moves.chains, bucket, graph))
+    moving_s = max(cycle_s, *work.busy_s(graph))
+    return _Alone(work, delays, delays.head_s + moving_s + delays.tail_s)
 
 
 def _work(streams: tuple[Stream, ...], bucket: Bucket, graph: LinkGraph) -> _Work:

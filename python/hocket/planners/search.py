@@ -10,18 +10,20 @@ and candidates come simplest first.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Literal
 
 import msgspec
 
 from hocket.artefacts.cluster import Cluster
-from hocket.artefacts.plan import Algorithm, Candidate, Codec, Plan, Synchroniser
+from hocket.artefacts.plan import SHARED_CHUNK_BYTES, Algorithm, Candidate, Codec, Plan, Synchroniser
 from hocket.artefacts.profile import Gradient, Profile
+from hocket.artefacts.tuning import Tuning
 from hocket.errors import UsageError
 from hocket.planners.buckets import buckets, bundles
-from hocket.planners.cost import Load, Prediction, predict_on
-from hocket.planners.default import SHARED_CHUNK_BYTES
+from hocket.planners.cost import Factor, Load, Prediction, predict_on
 from hocket.planners.links import LinkGraph, link_graph
+from hocket.planners.measured import factor
 from hocket.planners.order import contiguous_order, given_order, host_blocks, rack_blocks
 from hocket.planners.solved import solved_order
 from hocket.planners.traffic import traffic
@@ -37,10 +39,18 @@ BUCKETS_MAX = 1024
 """A size that would make more buckets than this is not tried."""
 
 
-def plan(cluster: Cluster, profile: Profile | None, world: int, *, codec: CodecPolicy = "auto") -> Plan:
+def plan(
+    cluster: Cluster,
+    profile: Profile | None,
+    world: int,
+    *,
+    codec: CodecPolicy = "auto",
+    tuning: Tuning | None = None,
+) -> Plan:
     """The candidate with the smallest predicted step time; all candidates are named in it.
 
-    Without a profile a neutral one stands in, good for comparing networks only: its gradients are no model's.
+    Without a profile a neutral one stands in, good for comparing networks only: its gradients are no model's. A tuning that was
+    measured on such a network corrects the cost model.
     Raises UsageError for a world that does not fit, ArtefactError for a cluster that contradicts itself.
 
     >>> from hocket.artefacts.cluster import Cluster, Host
@@ -50,12 +60,13 @@ def plan(cluster: Cluster, profile: Profile | None, world: int, *, codec: CodecP
     """
     profile = profile or neutral_profile()
     graph = link_graph(cluster, world)
-    scored = _candidates(cluster, profile, graph, codec)
+    correction = None if tuning is None else factor(tuning, cluster, world, graph)
+    scored = _candidates(cluster, profile, graph, codec, correction)
     best, prediction = min(scored, key=lambda entry: round(entry[1].step_s, 6))
     worst, refused = max(scored, key=lambda entry: entry[1].step_s)
     return msgspec.structs.replace(
         best,
-        reason=_reason(best, prediction, worst, refused),
+        reason=_reason(best, prediction, worst, refused) + _by(tuning, correction),
         candidates=tuple(
             Candidate(label=each.label, predicted_step_s=each.predicted_step_s) for each, _ in scored
         ),
@@ -66,7 +77,7 @@ def candidates(
     cluster: Cluster, profile: Profile | None, world: int, *, codec: CodecPolicy = "auto"
 ) -> list[Plan]:
     """Every plan that is considered, with its prediction, simplest first."""
-    scored = _candidates(cluster, profile or neutral_profile(), link_graph(cluster, world), codec)
+    scored = _candidates(cluster, profile or neutral_profile(), link_graph(cluster, world), codec, None)
     return [each for each, _ in scored]
 
 
@@ -92,11 +103,12 @@ def neutral_profile(gradients: Iterable[Gradient] = ()) -> Profile:
 
 
 def _candidates(
-    cluster: Cluster, profile: Profile, graph: LinkGraph, codec: CodecPolicy
+    cluster: Cluster, profile: Profile, graph: LinkGraph, codec: CodecPolicy, correction: Factor | None
 ) -> list[tuple[Plan, Prediction]]:
     if not profile.gradients:
         raise UsageError("profile: it has no gradients\nhint: has the model parameters that need them?")
     plans = []
+    score = predict_on if correction is None else partial(predict_on, factor=correction)
     orders = {
         name: list(_orders(cluster, graph, name, sizes)) for _, name, sizes in _algorithms(cluster, graph)
     }
@@ -114,7 +126,7 @@ def _candidates(
                     titles = (order_title, algorithm_title, codec_title, size_title)
                     label = " ".join(title for title in titles if title)
                     each = _unscored(label, order, bundled, synchroniser)
-                    plans.append((each, predict_on(each.buckets, order, graph, profile)))
+                    plans.append((each, score(each.buckets, order, graph, profile)))
     return [
         (msgspec.structs.replace(each, predicted_step_s=prediction.step_s), prediction)
         for each, prediction in plans
@@ -205,6 +217,14 @@ def _reason(best: Plan, chosen: Prediction, worst: Plan, refused: Prediction) ->
     if refused.step_s > chosen.step_s and other is not None:
         said += f" The slowest candidate, {worst.label}, takes {_seconds(refused.step_s)}: {_carries(other)}."
     return said
+
+
+def _by(tuning: Tuning | None, correction: Factor | None) -> str:
+    if tuning is None:
+        return ""
+    if correction is None:
+        return " The tuning has no network like this one: it corrects nothing."
+    return f" All-reduces were measured on a network like this one ({tuning.measured_at})."
 
 
 def _carries(load: Load) -> str:

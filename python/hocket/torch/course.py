@@ -19,7 +19,6 @@ from hocket.torch.timer import Timer
 from hocket.tracing.epoch import Epoch, Epochs
 from hocket.tracing.observed import Guard
 from hocket.tracing.policy import Policy
-from hocket.tracing.topology import Topology
 from hocket.tracing.trace import Scene
 
 
@@ -85,22 +84,25 @@ def of_policy(
     policy: Policy,
     parameters: Mapping[str, torch.nn.Parameter],
     job: Job,
-    topology: Topology,
+    scene: Scene,
     fail: Callable[[str], None],
 ) -> Course:
-    """Traced on every rank for all ranks; PolicyError when what comes out is not the same everywhere."""
+    """Traced on every rank for all ranks, from what `scene` says of the first epoch.
+
+    PolicyError when what comes out is not the same everywhere.
+    """
 
     def make(epoch: Epoch) -> list[Spec]:
-        scene = Scene.of(policy, topology, epoch.agreed, epoch.snapshot)
-        specs, traced = buckets.of_policy(policy, parameters, scene)
+        now = Scene.of(policy, scene.topology, epoch.agreed, epoch.snapshot, scene.tuning)
+        specs, traced = buckets.of_policy(policy, parameters, now)
         course.guards = [guard for each in traced for guard in each.guards]
         _agree(policy, specs, job)
         return specs
 
-    first = Epoch(0, Scene.of(policy, topology).agreed)
+    first = Epoch(0, scene.agreed)
     course = Course(Epochs(first), make, policy)
     course.timer = Timer(
-        policy, job, topology=topology, epochs=course.epochs, guards=lambda: course.guards, fail=fail
+        policy, job, topology=scene.topology, epochs=course.epochs, guards=lambda: course.guards, fail=fail
     )
     return course
 

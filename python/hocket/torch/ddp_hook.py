@@ -58,7 +58,7 @@ class _Buckets:
                 f"DDP has {dist.get_world_size()} ranks, the job {process.job.world}: a hook is for all ranks of a job"
             )
         self._policy, self._process = policy, process
-        self._scene = Scene.of(policy, Topology.of(process.job.hosts))
+        self._scene = Scene.of(policy, Topology.of(process.job.hosts), tuning=process.tuning)
         self._timeout_s = process.job.settings.timeout_s
         self._works = Works("ddp-hook")
         self._made: dict[int, tuple[tuple[torch.Size, ...], Bucket]] = {}

@@ -36,6 +36,7 @@ from hocket.torch.session import Session
 from hocket.torch.spans import Spans
 from hocket.tracing.policy import Policy, Value
 from hocket.tracing.topology import Topology
+from hocket.tracing.trace import Scene
 
 Model = TypeVar("Model", bound=torch.nn.Module)
 Optimizer = TypeVar("Optimizer", bound=torch.optim.Optimizer)
@@ -185,7 +186,8 @@ def _session_of(
             reorder = Reorder(plan, job, process.engine, cluster, interval_s=settings.reorder_interval_s)
         course = of_plan(plan, parameters, reorder)
     else:
-        course = of_policy(policy, parameters, job, Topology.of(job.hosts, cluster), process.abort)
+        scene = Scene.of(policy, Topology.of(job.hosts, cluster), tuning=process.tuning)
+        course = of_policy(policy, parameters, job, scene, process.abort)
     replicate(model, optimizer, job, process.engine)
     spans = _spans(model, optimizer, process, settings)
     session: Session | ParameterSession

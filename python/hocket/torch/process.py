@@ -15,6 +15,8 @@ from types import TracebackType
 from typing import Any
 
 from hocket import _native
+from hocket.artefacts.tuning import Tuning
+from hocket.launch import tuning
 from hocket.launch.clock import ClockLog
 from hocket.launch.rendezvous import Job, join
 from hocket.libraries.service import Service
@@ -29,6 +31,7 @@ class Process:
         """Join; every rank must."""
         self.job: Job = join(settings, publish=publish)
         self._engine: _native.Engine | None = None
+        self._tuning: Tuning | None = None
         self._libraries: Service | None = None
         self._owner = os.getpid()
         self._closers: list[Callable[[], None]] = []
@@ -49,6 +52,13 @@ class Process:
         job = self.job
         if job.settings.trace is not None and len(set(job.clocks)) > 1 and job.clocks[job.rank] == job.rank:
             self.also_close(ClockLog(job.store, Path(job.settings.trace), job.rank).close)
+
+    @property
+    def tuning(self) -> Tuning:
+        """What algorithms are chosen by; the first use asks rank 0, on every rank."""
+        if self._tuning is None:
+            self._tuning = tuning.agreed(self.job)
+        return self._tuning
 
     @property
     def libraries(self) -> Service:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hocket.artefacts import shipped
+from hocket.artefacts.tuning import Tuning
 from hocket.errors import PolicyError
 from hocket.tracing import sources
+from hocket.tracing.selection import fastest, nearest, shape_of
 from hocket.tracing.topology import Topology
-
-SMALL_BYTES = 65_536
-"""Below, rounds count and not bytes."""
-
-FASTER = 2.0
-"""A rack is a group of its own when links within are so many times as fast as those between."""
 
 KNOWN = (
     "ring",
@@ -26,26 +23,73 @@ KNOWN = (
 )
 
 
+NAMES = (
+    "in_place",
+    "ring",
+    "direct",
+    "two_level.host",
+    "two_level.rack",
+    "halving_doubling",
+    "double_binary_tree",
+    "bcube",
+)
+"""Those that tunings know, simplest first; `two_level` over the blocks of hosts, or of racks."""
+
+BCUBE_BASE = 4
+"""Of one that was not asked for by name."""
+
+
+Fitting = dict[str, tuple[str, tuple[int, ...]]]
+"""Algorithm and its numbers, by the name that tunings have for both."""
+
+
 def choose(
-    what: str, group: Sequence[int], size_bytes: int, topology: Topology
+    what: str, group: Sequence[int], size_bytes: int, topology: Topology, tuning: Tuning
 ) -> tuple[str, tuple[int, ...]]:
-    """Algorithm and its numbers (the group sizes of `two_level`)."""
-    one_host = len({topology.hosts[rank] for rank in group}) == 1
-    small = size_bytes <= SMALL_BYTES
+    """Algorithm and its numbers (the group sizes of `two_level`): of those that fit the group, the fastest when measured.
+
+    A tuning that says nothing of such a collective leaves it to the one that comes with Hocket.
+    """
+    known = fitting(what, group, topology)
+    if len(known) == 1 or len(group) == 1:
+        return next(iter(known.values()))
+    shape = shape_of(group, topology)
+    for each in (tuning, shipped.tuning()):
+        ladder = nearest(each, what, shape)
+        name = None if ladder is None else fastest(ladder, size_bytes, tuple(known))
+        if name is not None:
+            return known[name]
+    raise PolicyError(
+        f"{sources.where()}: nothing was measured of {what} over {len(group)} ranks\nhint: `hocket tune`, or name an algorithm"
+    )
+
+
+def fitting(what: str, group: Sequence[int], topology: Topology) -> Fitting:
+    """What can do a collective of a group, by the name that tunings have for it, simplest first; with its numbers.
+
+    Ranks of a host or of a rack must be next to one another in the group for `two_level`.
+    """
+    n = len(group)
+    named: Fitting = {"ring": ("ring", ()), "direct": ("direct", ())}
+    halves: Fitting = {"halving_doubling": ("halving_doubling", ())}
+    trees: Fitting = {"double_binary_tree": ("double_binary_tree", ())}
+    # With so few, all are neighbours: `direct`.
+    cubes: Fitting = {"bcube": ("bcube", (BCUBE_BASE,))} if n > BCUBE_BASE else {}
     match what:
         case "gather" | "scatter" | "all_to_all":
-            return "direct", ()
+            return {"direct": ("direct", ())}
         case "broadcast" | "reduce":
-            return ("halving_doubling" if small or one_host else "ring"), ()
+            return named | halves | trees
         case "reduce_scatter" | "all_gather":
-            return ("direct" if one_host or small else "ring"), ()
-    if one_host:
-        return "in_place", ()
-    for names in (topology.hosts, topology.racks):
+            return named | (halves if n.bit_count() == 1 else {}) | cubes
+    levels: Fitting = {}
+    for name, names in (("two_level.host", topology.hosts), ("two_level.rack", topology.racks)):
         sizes = blocks(group, names)
-        if sizes is not None and 1 < len(sizes) < len(group) and _slower_between(group, names, topology):
-            return "two_level", sizes
-    return ("halving_doubling" if small else "ring"), ()
+        if sizes is not None and 1 < len(sizes) < n:
+            levels[name] = ("two_level", sizes)
+    one_host = len({topology.hosts[rank] for rank in group}) == 1
+    here: Fitting = {"in_place": ("in_place", ())} if one_host else {}
+    return here | named | levels | halves | trees | cubes
 
 
 def numbers(
@@ -91,10 +135,3 @@ def blocks(group: Sequence[int], names: Sequence[str]) -> tuple[int, ...] | None
     if len({name for name, _ in runs}) != len(runs):
         return None
     return tuple(count for _, count in runs)
-
-
-def _slower_between(group: Sequence[int], names: Sequence[str], topology: Topology) -> bool:
-    pairs = [(a, b) for a in group for b in group if a != b]
-    within = [topology.link(a, b).bandwidth for a, b in pairs if names[a] == names[b]]
-    between = [topology.link(a, b).bandwidth for a, b in pairs if names[a] != names[b]]
-    return bool(within and between) and min(within) >= FASTER * min(between)

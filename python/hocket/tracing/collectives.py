@@ -206,7 +206,7 @@ class CollectiveOps(DataOps, MessageOps):
         if library is not None:
             name, numbers = f"library:{library}", ()
         elif algorithm == "auto":
-            name, numbers = algorithms.choose(what, members, buffer.bytes, weave.topology)
+            name, numbers = weave.choose(what, members, buffer.bytes)
         elif algorithm in algorithms.KNOWN:
             name = algorithm
             numbers = algorithms.numbers(

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from hocket._native import Builder
+from hocket.artefacts.tuning import Tuning
 from hocket.errors import PolicyError
-from hocket.tracing import sources
+from hocket.tracing import algorithms, sources
 from hocket.tracing.handles import Buffer
 from hocket.tracing.kernels import Kernel
 from hocket.tracing.observed import Guard, Snapshot
@@ -30,15 +31,19 @@ class Weave:
         topology: Topology,
         agreed: Mapping[str, Value],
         snapshot: Snapshot,
+        *,
         negotiated: Sequence[float],
+        tuning: Tuning,
     ) -> None:
-        """`negotiated`: results of earlier attempts, in the order of the calls."""
+        """`negotiated`: results of earlier attempts, in the order of the calls. `tuning`: what `auto` goes by."""
         self.builder = Builder(name, topology.world)
         self.topology = topology
         self.agreed = agreed
         self.snapshot = snapshot
         self.guards: list[Guard] = []
         self.negotiated = negotiated
+        self._tuning = tuning
+        self._chosen: dict[object, tuple[str, tuple[int, ...]]] = {}
         self.asked: dict[int, tuple[object, str, str]] = {}
         """By rank: value, way and place of the first negotiation without a result."""
         self.kernels: dict[str, Kernel] = {}
@@ -47,6 +52,13 @@ class Weave:
         """State that starts as a slice of the bucket, by name: start, stop."""
         self._sends: dict[tuple[int, int], int] = {}
         self._receives: dict[tuple[int, int], int] = {}
+
+    def choose(self, what: str, group: Sequence[int], size_bytes: int) -> tuple[str, tuple[int, ...]]:
+        """The algorithm of a collective that is left to us, and its numbers: decided once for all ranks."""
+        key = (what, tuple(group), size_bytes)
+        if key not in self._chosen:
+            self._chosen[key] = algorithms.choose(what, group, size_bytes, self.topology, self._tuning)
+        return self._chosen[key]
 
     def next_send(self, source: int, destination: int) -> int:
         """Tag of the next message from one rank to another, at the sender."""

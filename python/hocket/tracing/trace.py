@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hocket._native import Program
+from hocket.artefacts import shipped
+from hocket.artefacts.tuning import Tuning
 from hocket.errors import Error, PolicyError, ProgramError
 from hocket.tracing.context import Context, settle
 from hocket.tracing.handles import ITEM_BYTES, Gradient
@@ -68,6 +70,8 @@ class Scene:
     topology: Topology
     agreed: Mapping[str, Value] = field(default_factory=dict)
     snapshot: Snapshot = ()
+    tuning: Tuning = field(default_factory=shipped.tuning)
+    """What `auto` goes by."""
 
     @classmethod
     def of(
@@ -76,10 +80,13 @@ class Scene:
         topology: Topology,
         agreed: Mapping[str, Value] | None = None,
         snapshot: Snapshot = (),
+        tuning: Tuning | None = None,
     ) -> Scene:
-        """With the policy's parameters where nothing else is agreed."""
+        """With the policy's parameters where nothing else is agreed, and the tuning that comes with Hocket where none is given."""
         values = {**DEFAULTS, **policy.parameters, **(agreed or {})}
-        return cls(topology, values, snapshot or [{} for _ in range(topology.world)])
+        return cls(
+            topology, values, snapshot or [{} for _ in range(topology.world)], tuning or shipped.tuning()
+        )
 
     def number(self, name: str) -> int:
         """An agreed whole number."""
@@ -220,7 +227,9 @@ def _negotiated(
     """Run a handler for some ranks, again from the start after each negotiation, until none is open."""
     results: list[float] = []
     while True:
-        weave = Weave(name, scene.topology, scene.agreed, scene.snapshot, results)
+        weave = Weave(
+            name, scene.topology, scene.agreed, scene.snapshot, negotiated=results, tuning=scene.tuning
+        )
         for rank in ranks:
             try:
                 run_rank(weave, rank)

@@ -3,5 +3,6 @@
 pub mod mailbox;
 pub mod pass_fd;
 pub mod ping_pong;
+pub mod reach;
 pub mod reduce;
 pub mod take;

@@ -16,6 +16,8 @@ pub struct Info {
     pub acknowledged_bytes: u64,
     /// Time in which something was on its way, microseconds; counted in the kernel's ticks of some milliseconds.
     pub busy_us: u64,
+    /// Segments with data that were sent, those again included.
+    pub sent: u32,
     /// Segments that were sent again.
     pub sent_again: u32,
 }
@@ -25,6 +27,7 @@ const ROUND_TRIP: usize = 68;
 const SENT_AGAIN: usize = 100;
 const ACKNOWLEDGED: usize = 120;
 const ROUND_TRIP_MIN: usize = 148;
+const SENT: usize = 156;
 const DELIVERY: usize = 160;
 const BUSY: usize = 168;
 const KNOWN_BYTES: usize = 256;
@@ -58,6 +61,7 @@ impl Info {
             delivery_byte_per_s: long(bytes, DELIVERY),
             acknowledged_bytes: long(bytes, ACKNOWLEDGED),
             busy_us: long(bytes, BUSY),
+            sent: word(bytes, SENT),
             sent_again: word(bytes, SENT_AGAIN),
         }
     }
@@ -103,6 +107,7 @@ mod tests {
         assert!(info.delivery_byte_per_s > 100_000, "{info:?}");
         // A probe of the closed window may be sent again; what lies beside it in the structure is far larger.
         assert!(info.sent_again < 100, "{info:?}");
+        assert!(info.sent >= (32 << 20) / 65_536 && info.sent < 100_000, "{info:?}");
         Ok(())
     }
 

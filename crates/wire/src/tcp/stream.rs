@@ -67,6 +67,15 @@ impl Stream {
         tcp.set_nonblocking(true)
     }
 
+    /// Changes to a control that bears losses by chance; whether the kernel has one and lets us.
+    pub fn bear_losses(&self) -> bool {
+        match self {
+            Self::Tcp(s) => set_tcp_congestion(s, "bbr").is_ok(),
+            Self::Tls(s) => set_tcp_congestion(s.socket(), "bbr").is_ok(),
+            Self::Unix(_) => false,
+        }
+    }
+
     /// What the kernel knows of the connection; nothing of one within a host.
     pub fn info(&self) -> Option<Info> {
         match self {

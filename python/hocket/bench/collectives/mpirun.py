@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from hocket.errors import UsageError
@@ -19,36 +21,74 @@ OURS = ("HOCKET_RANK", "HOCKET_WORLD", "HOCKET_LOCAL_RANK", "HOCKET_LOCAL_WORLD"
 """What the launcher says about `mpirun` itself, which is not true of its ranks."""
 
 YIELD = "OMPI_MCA_mpi_yield_when_idle"
-"""1: a rank that waits inside MPI lets others have the core."""
+"""1: a rank that waits inside Open MPI lets others have the core."""
+
+LIBRARY = "MPI4PY_LIBMPI"
+"""Tells mpi4py's wheel which library to load: that of the `mpirun` that was asked for."""
+
+OPEN_MPI, MPICH = "Open MPI", "MPICH"
 
 
-def find() -> str:
-    """The `mpirun` beside this Python, else that of the PATH; UsageError when there is none."""
-    found = shutil.which("mpirun", path=f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}")
-    if found is None:
+@dataclass(frozen=True)
+class Mpirun:
+    """An `mpirun`. `mpi`: whose it is, by what its --version says."""
+
+    path: str
+    mpi: str
+
+
+def find(asked: str | None = None, *, only: str | None = None) -> Mpirun:
+    """The one that was asked for, else the `mpirun` beside this Python, else that of the PATH.
+
+    Raises:
+        UsageError: there is none; or it is of an MPI that we do not know, or not of `only`.
+    """
+    path = asked or shutil.which("mpirun", path=f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}")
+    if path is None or not Path(path).is_file():
+        which = "" if asked is None else f" at {asked}"
         raise UsageError(
-            "contender `mpi` needs mpirun, which is not here\nhint: install Open MPI and pip install 'hocket[mpi]'"
+            f"contender `mpi` needs mpirun, which is not here{which}\n"
+            "hint: install Open MPI or MPICH, and pip install 'hocket[mpi]'"
         )
-    return found
+    said = subprocess.run([path, "--version"], check=False, capture_output=True, text=True).stdout
+    mpi = OPEN_MPI if "Open MPI" in said else MPICH if "HYDRA" in said else None
+    if mpi is None or (only is not None and mpi != only):
+        raise UsageError(f"{path} is not of {only or f'{OPEN_MPI} or {MPICH}'}\nhint: it says {said[:60]!r}")
+    return Mpirun(path, mpi)
 
 
-def process(argv: Sequence[str], *, world: int, tcp: bool, scratch: str) -> ProcessSpec:
-    """`world` ranks of a command. Flags and variables are Open MPI's.
+def process(
+    argv: Sequence[str], *, world: int, tcp: bool, scratch: str, asked: str | None = None
+) -> ProcessSpec:
+    """`world` ranks of a command.
 
     Ranks are bound to no core: threads of the other contenders would be, too. `scratch`: a folder for its files and shared memory.
+    `asked`: the `mpirun`, whose library mpi4py's wheel then loads.
     """
+    mpirun = find(asked)
+    crowded = world > len(os.sched_getaffinity(0))
+    placed, environment = (
+        _open_mpi(crowded=crowded, tcp=tcp, scratch=scratch)
+        if mpirun.mpi == OPEN_MPI
+        else _mpich(crowded=crowded, tcp=tcp)
+    )
+    if asked is not None:
+        environment |= _library(Path(asked))
     without_ours = [part for name in OURS for part in ("-u", name)]
-    placed = ["--map-by", ":oversubscribe", "--bind-to", "none"]
     return ProcessSpec(
-        argv=["env", *without_ours, find(), "-n", str(world), *placed, *argv],
-        environment=_environment(crowded=world > len(os.sched_getaffinity(0)), tcp=tcp, scratch=scratch),
+        argv=["env", *without_ours, mpirun.path, "-n", str(world), *placed, *argv],
+        environment={"OMP_NUM_THREADS": "1", "TMPDIR": scratch, **environment},
     )
 
 
-def _environment(*, crowded: bool, tcp: bool, scratch: str) -> dict[str, str]:
+def _library(mpirun: Path) -> dict[str, str]:
+    found = sorted((mpirun.resolve().parent.parent / "lib").glob("libmpi.so*"))
+    return {LIBRARY: str(found[-1])} if found else {}
+
+
+def _open_mpi(*, crowded: bool, tcp: bool, scratch: str) -> tuple[list[str], dict[str, str]]:
+    """Flags and variables."""
     environment = {
-        "OMP_NUM_THREADS": "1",
-        "TMPDIR": scratch,
         "OMPI_MCA_btl_sm_backing_directory": scratch,
         # It refuses root, who owns most containers, unless told twice.
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
@@ -64,4 +104,19 @@ def _environment(*, crowded: bool, tcp: bool, scratch: str) -> dict[str, str]:
             # Collectives of their own shared memory, whatever moves the messages.
             "OMPI_MCA_coll": "^sm",
         }
-    return environment
+    return ["--map-by", ":oversubscribe", "--bind-to", "none"], environment
+
+
+def _mpich(*, crowded: bool, tcp: bool) -> tuple[list[str], dict[str, str]]:
+    """Flags and variables."""
+    # Looks before a rank that waits lets others have the core: MPICH's own number, or each time.
+    environment = {"MPIR_CVAR_POLLS_BEFORE_YIELD": "1"} if crowded else {}
+    if tcp:
+        # All ranks as if on hosts of their own, and sockets between them.
+        environment |= {
+            "MPIR_CVAR_NOLOCAL": "1",
+            "MPIR_CVAR_CH4_NETMOD": "ofi",
+            "FI_PROVIDER": "tcp",
+            "FI_TCP_IFACE": "lo",
+        }
+    return ["-bind-to", "none"], environment

@@ -5,13 +5,15 @@ from __future__ import annotations
 import msgspec
 
 from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.tuning import Tuning
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """Sizes are bytes of a rank's buffer; `algorithm` and `chunk_bytes` (None: a plan's) are for the engine.
 
     `tcp`: ranks pretend to be on hosts of their own, which takes shared memory from all contenders. `cluster`: the emulated one
-    that the ranks run on.
+    that the ranks run on. `tuning`: what the algorithm `auto` and the calling threads go by (None: that which comes with Hocket).
+    `mpirun`: whose MPI is the contender (None: the one that is found).
     """
 
     what: str
@@ -23,3 +25,5 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     chunk_bytes: int | None
     tcp: bool
     cluster: Cluster | None = None
+    tuning: Tuning | None = None
+    mpirun: str | None = None

@@ -36,7 +36,7 @@ def measure(request: Request, *, world: int) -> Result:
         raise UsageError(f"contenders {', '.join(request.contenders)}: each can be there only once")
     entries = [catalogue.find(name) for name in request.contenders]
     for entry in entries:
-        entry.check(world)
+        entry.check(request, world)
     memory = str(SHARED_MEMORY) if SHARED_MEMORY.is_dir() else None
     with tempfile.TemporaryDirectory(prefix="hocket-bench-", dir=memory) as directory:
         asked, written = Path(directory) / "request.json", Path(directory) / "result.json"
@@ -53,7 +53,11 @@ def measure(request: Request, *, world: int) -> Result:
         else:
             processes = [ProcessSpec(argv=argv)] * world
             if by_mpirun:
-                processes = [mpirun.process(argv, world=world, tcp=request.tcp, scratch=directory)]
+                processes = [
+                    mpirun.process(
+                        argv, world=world, tcp=request.tcp, scratch=directory, asked=request.mpirun
+                    )
+                ]
             outcome = launch(processes, quiet_others=True, out=sys.stderr.buffer, err=sys.stderr.buffer)
         if outcome.failures:
             first = outcome.failures[0]

@@ -42,7 +42,7 @@ def all_reduce_s(
         "mpi_yield_when_idle": "1",
     }
     argv = [
-        mpirun.find(),
+        mpirun.find(only=mpirun.OPEN_MPI).path,
         "-n",
         str(len(hosts)),
         "--host",

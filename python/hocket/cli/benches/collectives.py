@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import click
@@ -10,27 +9,15 @@ import msgspec
 
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.tuning import Tuning
 from hocket.cli.benches.options import json_option, place
+from hocket.cli.shared.inputs import sizes_given, tuning_option
 from hocket.cli.shared.output import console
 from hocket.errors import Error
+from hocket.tracing.algorithms import NAMES
 
 DEFAULT_SIZES_BYTES = (4_000, 64_000, 1_000_000, 25_000_000)
 DEFAULT_FACTOR = 4.0
-UNITS = {"": 1, "B": 1, **{f"{k}{b}": 1000**n for n, k in enumerate("KMG", 1) for b in ("", "B")}}
-UNITS |= {f"{k}IB": 1024**n for n, k in enumerate("KMG", 1)}
-SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Z]*)\s*", re.ASCII)
-
-
-def _size(text: str) -> int:
-    found = SIZE.fullmatch(text.upper())
-    size_bytes = int(float(found[1]) * UNITS[found[2]]) if found and found[2] in UNITS else 0
-    if size_bytes == 0:
-        raise click.BadParameter(f"`{text}` is not a size such as 4KB, 1.5MiB or 25MB")
-    return size_bytes
-
-
-def _sizes(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[int, ...]:
-    return tuple(_size(each) for each in text.split(",")) if text is not None else ()
 
 
 def _names(_context: click.Context, _option: click.Parameter, text: str) -> tuple[str, ...]:
@@ -44,9 +31,11 @@ def _collective(what: str, doc: str) -> click.Command:
     @click.option(
         "-n", "--world", type=click.IntRange(2), default=4, show_default=True, help="Ranks on this machine."
     )
-    @click.option("--sizes", callback=_sizes, help="Bytes of a rank's buffer.  [default: 4KB,64KB,1MB,25MB]")
-    @click.option("--from", "first", callback=_sizes, help="Instead of --sizes: the smallest,")
-    @click.option("--to", "last", callback=_sizes, help="the largest,")
+    @click.option(
+        "--sizes", callback=sizes_given, help="Bytes of a rank's buffer.  [default: 4KB,64KB,1MB,25MB]"
+    )
+    @click.option("--from", "first", callback=sizes_given, help="Instead of --sizes: the smallest,")
+    @click.option("--to", "last", callback=sizes_given, help="the largest,")
     @click.option(
         "--factor", type=click.FloatRange(1, min_open=True), help="from one to the next.  [default: 4]"
     )
@@ -66,15 +55,21 @@ def _collective(what: str, doc: str) -> click.Command:
     )
     @click.option(
         "--algorithm",
-        type=click.Choice(["auto", "in_place", "direct", "ring", "halving_doubling"]),
+        type=click.Choice(["auto", *NAMES]),
         default="auto",
         show_default=True,
-        help="The engine's.",
+        help="The engine's; auto: by the tuning.",
     )
+    @tuning_option
     @click.option(
         "--chunk-bytes",
         type=click.IntRange(64),
         help="The engine's pipelining unit; a plan's by default.",
+    )
+    @click.option(
+        "--mpirun",
+        type=click.Path(path_type=Path, dir_okay=False),
+        help="That of the MPI to compare with, Open MPI's or MPICH's; default: beside this Python, or in the PATH.",
     )
     @click.option(
         "--tcp", is_flag=True, help="Loopback TCP between the ranks, no shared memory, for all contenders."
@@ -104,7 +99,9 @@ def _collective(what: str, doc: str) -> click.Command:
         ours: tuple[str, ...],
         against: tuple[str, ...],
         algorithm: str,
+        tuning_path: Path | None,
         chunk_bytes: int | None,
+        mpirun: Path | None,
         tcp: bool,
         cluster_path: Path | None,
         plot: Path | None,
@@ -127,6 +124,8 @@ def _collective(what: str, doc: str) -> click.Command:
             chunk_bytes=chunk_bytes,
             tcp=tcp,
             cluster=None if cluster_path is None else files.read(cluster_path, Cluster),
+            tuning=None if tuning_path is None else files.read(tuning_path, Tuning),
+            mpirun=None if mpirun is None else str(mpirun.absolute()),
         )
         result = measure(request, world=world)
         click.echo(table.head(result))

@@ -44,9 +44,12 @@ class Testbed:
         self._index = {host.name: index for index, host in enumerate(cluster.hosts)}
         if len(self._index) != len(cluster.hosts):
             raise UsageError("two hosts of the cluster have the same name")
-        if self._ways is not None and any(host.cards_bit_per_s for host in cluster.hosts):
+        if self._ways is not None and any(
+            host.cards_bit_per_s or host.flow_bit_per_s for host in cluster.hosts
+        ):
             raise UsageError(
-                "a testbed with latency, jitter or loss has one card a host\nhint: leave out `cards_bit_per_s`"
+                "a testbed with latency, jitter or loss has one card a host and no limits of connections\n"
+                "hint: leave out `cards_bit_per_s` and `flow_bit_per_s`"
             )
 
     def __enter__(self) -> Testbed:

@@ -23,6 +23,9 @@ QUEUE_MS = 50
 BURST_BYTES_MIN = 128 * 1024
 """Two of the largest segments that the stack hands down at once."""
 
+LANE_BITS = 3
+"""Of each end's port: 64 lanes."""
+
 BURST_S = 1e-3
 """At high rates the bucket must hold what passes between two ticks of the timer."""
 
@@ -79,7 +82,9 @@ def wire(cluster: Cluster, pids: list[int]) -> Wiring:
         ]
         switch_tc.append(shape(f"host{index}", rate))
         own_ip = [f"addr add {address(index)}/16 dev eth0", "link set eth0 up", "link set lo up"]
-        own_tc = [shape("eth0", rate)]
+        own_tc = (
+            [shape("eth0", rate)] if host.flow_bit_per_s is None else lanes("eth0", rate, host.flow_bit_per_s)
+        )
         for card, rate in enumerate(more, 1):
             switch_ip += [
                 f"link add host{index}card{card} type veth peer name eth{card} netns {pids[index]}",
@@ -116,6 +121,27 @@ def shape(interface: str, bit_per_s: float) -> str:
     """The line that limits what leaves an interface."""
     burst = burst_bytes(bit_per_s)
     return f"qdisc add dev {interface} root tbf rate {int(bit_per_s)}bit burst {burst} latency {QUEUE_MS}ms"
+
+
+def lanes(interface: str, bit_per_s: float, flow_bit_per_s: float) -> list[str]:
+    """The lines that limit what leaves an interface, and what each connection may take of it."""
+    burst, flow = burst_bytes(bit_per_s), int(min(flow_bit_per_s, bit_per_s))
+    lines = [
+        f"qdisc add dev {interface} root handle 1: htb default 100 r2q 1000",
+        f"class add dev {interface} parent 1: classid 1:1 htb rate {int(bit_per_s)}bit burst {burst} cburst {burst}",
+    ]
+    ports = range(1 << LANE_BITS)
+    mask = (len(ports) - 1) << 1  # the lowest bit of the system's own choice is the same for most
+    for lane, (source, destination) in enumerate((a, b) for a in ports for b in ports):
+        minor = f"{0x100 + lane:x}"
+        lines += [
+            f"class add dev {interface} parent 1:1 classid 1:{minor} htb rate {flow // len(ports) ** 2}bit ceil {flow}bit "
+            f"burst {BURST_BYTES_MIN} cburst {BURST_BYTES_MIN}",
+            f"qdisc add dev {interface} parent 1:{minor} bfifo limit {max(int(flow / 8 * QUEUE_MS / 1000), BURST_BYTES_MIN)}",
+            f"filter add dev {interface} parent 1: protocol ip u32 match ip sport {source << 1} {mask:#x} "
+            f"match ip dport {destination << 1} {mask:#x} flowid 1:{minor}",
+        ]
+    return lines
 
 
 def burst_bytes(bit_per_s: float) -> int:

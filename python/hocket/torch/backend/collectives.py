@@ -9,6 +9,7 @@ from hocket import _native
 from hocket.torch.backend.hosts import Hosts
 from hocket.torch.backend.messages import TAG_BITS
 from hocket.torch.backend.node import Node
+from hocket.tracing.selection import flat_bytes
 
 Collectives = _native.HostGroup | Hosts
 """With the same methods; roots are positions in the group."""
@@ -26,7 +27,13 @@ def collectives_of(
     store.set(f"hocket/area/{own}", str(area.arena_offset))
     here = hosts[node.job.identities[own]]
     members = [(rank, int(store.get(f"hocket/area/{rank}"))) for rank in here]
-    local = _native.HostGroup(node.engine, area, members=members, timeout_s=timeout_s)
+    local = _native.HostGroup(
+        node.engine,
+        area,
+        members=members,
+        timeout_s=timeout_s,
+        flat_bytes=flat_bytes(node.tuning, len(here)),
+    )
     if len(hosts) == 1:
         return local
     return Hosts(

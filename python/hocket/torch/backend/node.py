@@ -14,7 +14,9 @@ from datetime import timedelta
 from typing import Any
 
 from hocket import _native
+from hocket.artefacts.tuning import Tuning
 from hocket.errors import PeerError, RendezvousError
+from hocket.launch import tuning
 from hocket.launch.rendezvous import SECRET_BYTES, Job, join
 from hocket.settings import Settings
 from hocket.torch.backend.messages import Messages
@@ -51,6 +53,7 @@ class Node:
             Settings.from_environment(environment), environment=environment, publish=self._publish
         )
         try:
+            self.tuning: Tuning = tuning.agreed(self.job)
             self.engine: _native.Engine = self.job.engine()
         except BaseException:
             self.job.close()

@@ -15,10 +15,11 @@ from hocket.launch.rendezvous import Job
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """`make`: on every rank, once it has joined the job. `check(world)`: before that; UsageError says what this machine lacks."""
+    """`make`: on every rank, once it has joined the job. `check`, of the request and the number of ranks, before that: UsageError
+    says what this machine lacks."""
 
     make: Callable[[Job, Request], Contender]
-    check: Callable[[int], None] = lambda _: None
+    check: Callable[[Request, int], None] = lambda _request, _world: None
     by_mpirun: bool = False
     """Whether ranks must be started by `mpirun`."""
 
@@ -59,15 +60,15 @@ def _mpi(job: Job, request: Request) -> Contender:
     return Mpi(job, request)
 
 
-def _needs_torch(_world: int) -> None:
+def _needs_torch(_request: Request, _world: int) -> None:
     if importlib.util.find_spec("torch") is None:
         raise UsageError(
             "contender `gloo` is PyTorch's, which is not here\nhint: pip install 'hocket[torch]'"
         )
 
 
-def _needs_gpus(world: int) -> None:
-    _needs_torch(world)
+def _needs_gpus(request: Request, world: int) -> None:
+    _needs_torch(request, world)
     import torch.distributed as dist  # noqa: PLC0415  # as above
 
     import torch  # noqa: PLC0415  # takes seconds
@@ -81,8 +82,8 @@ def _needs_gpus(world: int) -> None:
         )
 
 
-def _needs_mpi(_world: int) -> None:
-    mpirun.find()
+def _needs_mpi(request: Request, _world: int) -> None:
+    mpirun.find(request.mpirun)
     for module, extra in (("mpi4py", "mpi"), ("numba", "kernels")):
         if importlib.util.find_spec(module) is None:
             raise UsageError(

@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from hocket import _native
-from hocket.artefacts.plan import CHUNK_BYTES
-from hocket.bench.collectives.definitions import DTYPES, ROOT, Elements
+from hocket.artefacts import shipped
+from hocket.artefacts.plan import CHUNK_BYTES, SHARED_CHUNK_BYTES
+from hocket.bench.collectives.definitions import DTYPES, Elements
 from hocket.bench.collectives.request import Request
+from hocket.errors import UsageError
 from hocket.launch.rendezvous import Job
-from hocket.planners.default import SHARED_CHUNK_BYTES
-from hocket.tracing import algorithms
+from hocket.tracing import algorithms, single
 from hocket.tracing.topology import Topology
 
 
@@ -25,7 +26,7 @@ class Engine:
             if request.cluster is None
             else Topology.of(job.hosts, request.cluster)
         )
-        self._algorithm = request.algorithm
+        self._algorithm, self._tuning = request.algorithm, request.tuning or shipped.tuning()
         one_host = len(set(self._topology.hosts)) == 1
         self._chunk_bytes = request.chunk_bytes or (SHARED_CHUNK_BYTES if one_host else CHUNK_BYTES)
         self._engine = job.engine()
@@ -85,28 +86,22 @@ class Engine:
         group = list(range(self._world))
         if what == "all_reduce":
             # Who is in a rack comes one after the other, whatever order the ranks were given in.
-            group.sort(key=lambda rank: (self._topology.racks[rank], self._topology.hosts[rank]))
-        chosen = algorithms.choose(what, group, size_bytes, self._topology)
-        algorithm, numbers = chosen if self._algorithm == "auto" else (self._algorithm, ())
-        builder = _native.Builder(what, self._world)
-        for rank in range(self._world):
-            names = ("from", "to") if what == "all_to_all" else ("bucket",)
-            places = [(builder.buffer(rank, name, dtype, elements, "bound"), 0, elements) for name in names]
-            builder.collective(
-                rank,
-                what,
-                places[0],
-                members=group,
-                op="sum",
-                scale=1.0,
-                algorithm=algorithm,
-                numbers=numbers,
-                root=ROOT if what in ("broadcast", "reduce") else None,
-                dst=places[1] if what == "all_to_all" else None,
-                source=None,
+            group = single.by_place(self._topology.hosts, self._topology.racks)
+        known = algorithms.fitting(what, group, self._topology)
+        if self._algorithm == "auto":
+            algorithm, numbers = algorithms.choose(what, group, size_bytes, self._topology, self._tuning)
+        elif self._algorithm in known:
+            algorithm, numbers = known[self._algorithm]
+        else:
+            raise UsageError(
+                f"{what} of these {self._world} ranks has no algorithm `{self._algorithm}`\nhint: {', '.join(known)}"
             )
-        if what == "all_reduce":
-            builder.ensure_all_reduce(0, list(range(self._world)), "sum", 1.0)
-        program = builder.finish().lower().fuse().chunk(self._chunk_bytes)
-        program.verify()
-        return program
+        return single.collective_program(
+            what,
+            group,
+            elements=elements,
+            dtype=dtype,
+            algorithm=algorithm,
+            numbers=numbers,
+            chunk_bytes=self._chunk_bytes,
+        )

@@ -42,10 +42,11 @@ class Mpi:
                 f"MPI calls this process rank {world.rank} of {world.size}, the job rank {job.rank} of {job.world}\n"
                 "hint: see whether mpi4py and mpirun are of the same MPI"
             )
-        library = MPI.Get_library_version().partition(",")[0].strip("\0\n ")
+        library = " ".join(MPI.Get_library_version().splitlines()[0].partition(",")[0].strip("\0").split())
         wire = "loopback TCP" if request.tcp else "shared memory"
-        yields = os.environ.get(mpirun.YIELD) == "1"
-        self.about = f"{library}, {wire}, {'yields' if yields else 'spins'} when idle, not bound to cores"
+        # MPICH yields unless told otherwise.
+        waits = "spins" if os.environ.get(mpirun.YIELD) == "0" else "yields"
+        self.about = f"{library}, {wire}, {waits} when idle, not bound to cores"
         # Symbols of the library are looked up through what was linked to it.
         self._library = ctypes.CDLL(MPI.__file__)
         self._alone = np.zeros(1, np.float32)

@@ -7,10 +7,12 @@ from collections.abc import Callable
 import numpy as np
 
 from hocket import _native
+from hocket.artefacts import shipped
 from hocket.bench.collectives.definitions import DTYPES, ROOT, Elements
 from hocket.bench.collectives.request import Request
 from hocket.errors import UsageError
 from hocket.launch.rendezvous import Job
+from hocket.tracing.selection import flat_bytes
 
 
 class Native:
@@ -28,10 +30,18 @@ class Native:
         areas = [self._engine.allocate(_native.HostGroup.AREA_BYTES) for _ in range(2)]
         offsets = job.store.gather("bench/native", job.rank, job.world, areas[0].arena_offset, timeout_s)
         self._group = _native.HostGroup(
-            self._engine, areas[0], members=list(enumerate(offsets)), timeout_s=timeout_s
+            self._engine,
+            areas[0],
+            members=list(enumerate(offsets)),
+            timeout_s=timeout_s,
+            flat_bytes=flat_bytes(request.tuning or shipped.tuning(), job.world),
         )
         self._alone = _native.HostGroup(
-            self._engine, areas[1], members=[(job.rank, areas[1].arena_offset)], timeout_s=timeout_s
+            self._engine,
+            areas[1],
+            members=[(job.rank, areas[1].arena_offset)],
+            timeout_s=timeout_s,
+            flat_bytes=(0, 0),
         )
         self._nothing = self._engine.allocate(4)
 

@@ -1,0 +1,176 @@
+//! Reductions of memory that is not registered, where the kernel lets members read and write each other's: every member reads its part of
+//! all, block by block, and writes the sum to all while it is in the caches. One copy in, one out, and two barriers whatever the size.
+//!
+//! Whether the kernel does is found out by all together when it first matters; where one member may not, all go through the slots.
+
+use crate::area::CALL_WORDS;
+use crate::call::Reduction;
+use crate::communicator::{Communicator, Step};
+use crate::error::Error;
+use hocket_ids::Rank;
+use hocket_kernels::{Source, reduce_many};
+use hocket_wire::shm::reach::{CARD_WORDS, Card, Neighbour};
+use hocket_wire::shm::reduce::part;
+use std::io::{self, Write};
+use std::time::{Duration, Instant};
+
+/// Of each member's part at a time: together they stay in a cache of the second level.
+const BLOCK_BYTES: usize = 64 * 1024;
+/// A neighbour that is gone is named by the job, whose threads may need so long to notice.
+const BLAME: Duration = Duration::from_secs(2);
+const BLAME_LOOK: Duration = Duration::from_millis(10);
+
+/// Whom we reach.
+#[derive(Debug)]
+pub(crate) struct Reach {
+    card: Card,
+    found: Found,
+}
+
+#[derive(Debug)]
+enum Found {
+    /// Nobody has looked.
+    Open,
+    /// By position; none for our own.
+    All(Vec<Option<Neighbour>>),
+    /// Why not.
+    Refused(String),
+}
+
+/// Where a member's bytes lie; none for our own.
+pub(crate) type Place = Option<(Neighbour, u64)>;
+
+impl Reach {
+    pub fn new() -> io::Result<Self> {
+        Ok(Self { card: Card::new()?, found: Found::Open })
+    }
+
+    /// For the others.
+    pub fn card(&self) -> [u64; CARD_WORDS] {
+        self.card.words()
+    }
+
+    pub fn told(&self) -> Option<String> {
+        match &self.found {
+            Found::Open => None,
+            Found::All(_) => Some("read and written where it lies".to_owned()),
+            Found::Refused(why) => Some(format!("copied through shared slots: {why}")),
+        }
+    }
+}
+
+impl Communicator {
+    /// Where the bytes lie that all published with the last barrier, if every member reaches every other. All members ask at the
+    /// same call.
+    pub(crate) fn places(&mut self, step: &mut Step<'_>) -> Result<Option<Vec<Place>>, Error> {
+        let addresses: Vec<u64> = self.areas.iter().map(|area| area.call(self.barrier)[4]).collect();
+        if matches!(self.reach.found, Found::Open) {
+            self.reach.found = self.look(step)?;
+        }
+        let Found::All(neighbours) = &self.reach.found else { return Ok(None) };
+        let place = |(who, at): (&Option<Neighbour>, u64)| who.map(|who| (who, at));
+        Ok(Some(neighbours.iter().zip(addresses).map(place).collect()))
+    }
+
+    /// Every member tries, and says whether it may.
+    fn look(&mut self, step: &mut Step<'_>) -> Result<Found, Error> {
+        let try_all = || {
+            let mut found = Vec::with_capacity(self.len());
+            for (at, area) in self.areas.iter().enumerate() {
+                let named = |error| {
+                    let (own, other) = (self.ranks[self.own], self.ranks[at]);
+                    format!("rank {own} may not use the memory of rank {other}: {error}")
+                };
+                let own = at == self.own;
+                found.push(if own { None } else { Some(Neighbour::find(area.card()).map_err(named)?) });
+            }
+            Ok(found)
+        };
+        let found: Result<_, String> = try_all();
+        let mut words = [0; CALL_WORDS];
+        words[0] = u64::from(found.is_ok());
+        self.area().publish_call(self.next(), words);
+        self.meet(step)?;
+        if let Err(why) = &found {
+            // Standard error is the log of last resort; failing to write there must not stop the job.
+            drop(writeln!(io::stderr(), "hocket: {why}; tensors are copied through shared slots instead"));
+        }
+        let other = self.areas.iter().position(|area| area.call(self.barrier)[0] == 0);
+        Ok(match (found, other) {
+            (Err(why), _) => Found::Refused(why),
+            (Ok(_), Some(at)) => {
+                Found::Refused(format!("rank {} may not use the memory of others", self.ranks[at]))
+            }
+            (Ok(found), None) => Found::All(found),
+        })
+    }
+
+    /// Every member's `bytes` become the reduction, or those of the member at `root` alone.
+    pub(crate) fn reduce_by_reach(
+        &mut self,
+        bytes: &mut [u8],
+        reduction: Reduction,
+        root: Option<usize>,
+        places: &[Place],
+        step: &mut Step<'_>,
+    ) -> Result<(), Error> {
+        if let Err((at, error)) = reduce_part(bytes, self.own, reduction, root, places) {
+            // We do not arrive: nobody takes what is not there.
+            return Err(blame(self.ranks[at], &error, step));
+        }
+        self.meet(step)
+    }
+}
+
+/// Why a neighbour's memory is gone: the job knows if it died.
+fn blame(rank: Rank, error: &io::Error, step: &mut Step<'_>) -> Error {
+    let began = Instant::now();
+    while began.elapsed() < BLAME {
+        if let Some(why) = step.watch() {
+            return Error::GivenUp { what: step.what(), why };
+        }
+        std::thread::sleep(BLAME_LOOK);
+    }
+    Error::System { what: step.what(), why: format!("memory of rank {rank}: {error}") }
+}
+
+/// Our part of everyone's bytes; an error says whose memory it was.
+fn reduce_part(
+    bytes: &mut [u8],
+    own: usize,
+    (op, dtype): Reduction,
+    root: Option<usize>,
+    places: &[Place],
+) -> Result<(), (usize, io::Error)> {
+    let all = part(bytes.len(), places.len(), own);
+    let pitch = BLOCK_BYTES.min(all.len());
+    let mut blocks = vec![0; pitch * places.len()];
+    // Ours stay as they are when they are another's to take.
+    let mut aside = vec![0; if root.is_none_or(|root| root == own) { 0 } else { pitch }];
+    for start in all.clone().step_by(BLOCK_BYTES) {
+        let len = BLOCK_BYTES.min(all.end - start);
+        for (at, place) in places.iter().enumerate() {
+            let Some((neighbour, address)) = place else { continue };
+            let block = &mut blocks[at * pitch..at * pitch + len];
+            neighbour.read(address + start as u64, block).map_err(|error| (at, error))?;
+        }
+        let mine = &mut bytes[start..start + len];
+        let mut sources: Vec<Source<'_>> =
+            (0..places.len()).map(|at| Source::Bytes(&blocks[at * pitch..at * pitch + len])).collect();
+        let sum: &mut [u8] = if aside.is_empty() {
+            sources[own] = Source::Dst;
+            mine
+        } else {
+            sources[own] = Source::Bytes(mine);
+            &mut aside[..len]
+        };
+        reduce_many(op, dtype, sum, &sources, len);
+        for (at, place) in places.iter().enumerate() {
+            let Some((neighbour, address)) = place else { continue };
+            if root.is_none_or(|root| root == at) {
+                neighbour.write(address + start as u64, sum).map_err(|error| (at, error))?;
+            }
+        }
+    }
+    Ok(())
+}

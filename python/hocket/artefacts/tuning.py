@@ -1,0 +1,67 @@
+"""How fast each algorithm was, by collective, network and size: measured on ranks, read by what chooses algorithms."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+Seconds = Annotated[float, Meta(gt=0)]
+Count = Annotated[int, Meta(ge=1)]
+
+Runner = Literal["engine", "thread", "thread_registered"]
+"""Who does it: the engine, as a program; or the thread that calls, for the ranks of one host alone (`crates/host`), in any
+memory or in registered memory."""
+
+
+class Shape(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the speed of an algorithm depends on, of a group of ranks.
+
+    `bit_per_s` and `latency_s` (one way) are those of the slowest pair of hosts; None when there is one host. `rack_slowdown`:
+    the rate of the slowest pair within a rack, over that of the slowest pair of two racks; 1 where racks make no difference.
+    """
+
+    ranks: Count
+    hosts: Count = 1
+    racks: Count = 1
+    bit_per_s: Annotated[float, Meta(gt=0)] | None = None
+    latency_s: Annotated[float, Meta(ge=0)] | None = None
+    rack_slowdown: Annotated[float, Meta(ge=1)] = 1.0
+
+
+class Timing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One algorithm at one size: seconds of a call, the slowest rank's; median and spread over `rounds`.
+
+    `algorithm` is named as in `hocket.tracing.algorithms`. One that was far behind has fewer rounds than the others.
+    """
+
+    algorithm: str
+    median_s: Seconds
+    p10_s: Seconds
+    p90_s: Seconds
+    rounds: Count
+
+
+class Point(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """All algorithms at one size of a rank's buffer."""
+
+    size_bytes: Count
+    timings: Annotated[tuple[Timing, ...], Meta(min_length=1)]
+
+
+class Ladder(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One collective of one group, size by size, ascending."""
+
+    collective: str
+    runner: Runner = "engine"
+    shape: Shape
+    points: Annotated[tuple[Point, ...], Meta(min_length=1)]
+
+
+class Tuning(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything that was measured. `machine` is for people: what it was measured on, and how."""
+
+    version: int = 1
+    measured_at: str
+    machine: str
+    ladders: tuple[Ladder, ...] = ()

@@ -1,0 +1,94 @@
+"""How many TCP connections it takes to fill each path: clouds and long, lossy paths give one less than there is.
+
+All pairs of a round are measured with 2, 4 and 8 connections each, while it still gains; two rounds first, and if none of their
+pairs gains anything, no other is asked: most networks need one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from hocket.measure.rounds import tournament
+from hocket.measure.steps import Flow, Steps
+from hocket.measure.topology import Matrix, Racks
+
+LADDER = (2, 4, 8)
+
+GAIN_MIN = 1.25
+"""Of the best over one connection: less is noise, or what a neighbour loses."""
+
+ENOUGH = 0.9
+"""The fewest connections that reach this part of the best."""
+
+
+def find(steps: Steps, rates: Matrix, racks: Racks, tell: Callable[[str], None]) -> dict[Flow, int]:
+    """Connections for both directions of each pair that gains by more than one; `steps` measures with them from then on.
+
+    `rates`: with one connection each, bit/s, measured in the rounds of a tournament.
+    """
+    found: dict[Flow, int] = {}
+    first, rest = _order(tournament(len(rates)), racks)
+    for rounds in (first, rest):
+        for pairs in rounds:
+            found |= _of_round(steps, pairs, rates, tell)
+        if not found:
+            break
+    steps.streams = found
+    return found
+
+
+def choose(rates: Mapping[int, float]) -> int:
+    """The number of connections, from rates by number.
+
+    >>> choose({1: 10.0, 2: 19.0, 4: 20.0})
+    2
+    >>> choose({1: 10.0, 2: 11.0})
+    1
+    """
+    best = max(rates.values())
+    if best < GAIN_MIN * rates[1]:
+        return 1
+    return min(count for count, rate in rates.items() if rate >= ENOUGH * best)
+
+
+def _of_round(
+    steps: Steps, pairs: Sequence[Flow], rates: Matrix, tell: Callable[[str], None]
+) -> dict[Flow, int]:
+    seen = {(a, b): {1: rates[a][b]} for a, b in pairs}
+    rising = list(pairs)
+    for count in LADDER:
+        if not rising:
+            break
+        tell(f"{count} connections a pair")
+        steps.streams = dict.fromkeys(rising, count)
+        now = steps.rates(pairs)
+        for flow in rising:
+            seen[flow][count] = now[flow]
+        rising = [flow for flow in rising if now[flow] >= GAIN_MIN * max(_without(seen[flow], count))]
+    gaining = [flow for flow in pairs if choose(seen[flow]) > 1]
+    if gaining:
+        tell("one connection again")
+        steps.streams = {}
+        again = steps.rates(pairs)
+        for flow in gaining:
+            seen[flow][1] = max(seen[flow][1], again[flow])
+    chosen = {flow: choose(seen[flow]) for flow in gaining}
+    return {way: count for (a, b), count in chosen.items() if count > 1 for way in ((a, b), (b, a))}
+
+
+def _without(rates: Mapping[int, float], count: int) -> list[float]:
+    return [rate for each, rate in rates.items() if each != count]
+
+
+def _order(
+    rounds: Sequence[Sequence[Flow]], racks: Racks
+) -> tuple[list[Sequence[Flow]], list[Sequence[Flow]]]:
+    """The rounds with the most pairs within racks and the most between them, and the others."""
+    place = {host: index for index, rack in enumerate(racks) for host in rack}
+
+    def crossing(index: int) -> int:
+        return sum(place[a] != place[b] for a, b in rounds[index])
+
+    order = sorted(range(len(rounds)), key=crossing)
+    ends = set(order[:1] + order[-1:])
+    return [rounds[at] for at in sorted(ends)], [rounds[at] for at in range(len(rounds)) if at not in ends]

@@ -1,0 +1,204 @@
+"""Measure all algorithms of collectives on the ranks of a job, from outside: what is there already is not measured again."""
+
+from __future__ import annotations
+
+import io
+import os
+import platform
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+import msgspec
+
+from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.tuning import Ladder, Point, Runner, Shape, Tuning
+from hocket.errors import PeerError
+from hocket.launch import run
+from hocket.launch.processes import ProcessSpec
+from hocket.measure.algorithm_times import FLAT_BYTES_MAX, Event, Request, Task
+from hocket.tracing.selection import shape_of
+from hocket.tracing.topology import Topology
+
+COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce")
+"""Those that have several algorithms."""
+SIZES_BYTES = (4_096, 16_384, 65_536, 262_144, 1_048_576, 4_194_304, 25_000_000)
+THREADS: tuple[Runner, ...] = ("thread", "thread_registered")
+AGENT = (sys.executable, "-m", "hocket.measure.algorithm_times")
+"""The command of a rank, where the same Python is installed."""
+
+Progress = Callable[[int, int, str], None]
+"""Called with points done, points in all and what comes next."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What is to be measured, of a group of all ranks with that shape."""
+
+    shape: Shape
+    collectives: Sequence[str] = COLLECTIVES
+    sizes_bytes: Sequence[int] = SIZES_BYTES
+
+    @classmethod
+    def of(
+        cls, hosts: Sequence[str], cluster: Cluster | None, collectives: Sequence[str], sizes: Sequence[int]
+    ) -> Wanted:
+        """`hosts`: of each rank. UsageError when the cluster lacks one."""
+        shape = shape_of(range(len(hosts)), Topology.of(hosts, cluster))
+        return cls(shape=shape, collectives=collectives, sizes_bytes=sorted(sizes))
+
+    def tasks(self, known: Tuning) -> tuple[Task, ...]:
+        """What `known` lacks."""
+        there = {
+            (ladder.collective, ladder.runner, point.size_bytes)
+            for ladder in known.ladders
+            if ladder.shape == self.shape
+            for point in ladder.points
+        }
+        return tuple(
+            task for task in self._all() if (task.collective, task.runner, task.size_bytes) not in there
+        )
+
+    def measured_in(self, tuning: Tuning) -> tuple[Ladder, ...]:
+        """What is wanted, as far as it was measured."""
+        return self._split(tuning, wanted=True)
+
+    def removed_from(self, tuning: Tuning) -> Tuning:
+        """The tuning without what is wanted: to be measured again."""
+        return msgspec.structs.replace(tuning, ladders=self._split(tuning, wanted=False))
+
+    def _split(self, tuning: Tuning, *, wanted: bool) -> tuple[Ladder, ...]:
+        asked = {(task.collective, task.runner, task.size_bytes) for task in self._all()}
+        ladders = []
+        for ladder in tuning.ladders:
+            points = tuple(
+                point
+                for point in ladder.points
+                if wanted
+                == (
+                    ladder.shape == self.shape
+                    and (ladder.collective, ladder.runner, point.size_bytes) in asked
+                )
+            )
+            if points:
+                ladders.append(msgspec.structs.replace(ladder, points=points))
+        return tuple(ladders)
+
+    def _all(self) -> list[Task]:
+        asked = [
+            Task(collective=collective, runner="engine", size_bytes=size)
+            for collective in self.collectives
+            for size in self.sizes_bytes
+        ]
+        if self.shape.hosts == 1 and "all_reduce" in self.collectives:
+            asked += [
+                Task(collective="all_reduce", runner=runner, size_bytes=size)
+                for runner in THREADS
+                for size in self.sizes_bytes
+                if size <= FLAT_BYTES_MAX
+            ]
+        return asked
+
+
+def empty() -> Tuning:
+    """Nothing measured yet, on this machine."""
+    cores = len(os.sched_getaffinity(0))
+    machine = f"{cores} cores, {platform.machine()}, {platform.system()} {platform.release()}"
+    return Tuning(measured_at=datetime.now(UTC).isoformat(timespec="seconds"), machine=machine)
+
+
+def tune(
+    processes: Sequence[ProcessSpec],
+    wanted: Wanted,
+    *,
+    known: Tuning,
+    rounds: int,
+    cluster: Cluster | None = None,
+    store: str | None = None,
+    serve: bool = True,
+    progress: Progress | None = None,
+    keep: Callable[[Tuning], None] = lambda _: None,
+) -> Tuning:
+    """`known`, and what it lacks of `wanted`.
+
+    Args:
+        processes: the ranks, as for `hocket.launch.run.launch`; each runs `AGENT`.
+        wanted: what is to be measured.
+        known: what was measured before, and stays.
+        rounds: of each algorithm at each size.
+        cluster: what is known of the network between the hosts.
+        store, serve: as for `launch`.
+        progress: called before each point.
+        keep: called with all that is known after each point, so that nothing is lost when a later one fails.
+
+    Raises:
+        PeerError: a rank failed; the message has its words.
+    """
+    tasks = wanted.tasks(known)
+    if not tasks:
+        return known
+    request = Request(tasks=tasks, rounds=rounds, cluster=cluster)
+    asked = msgspec.json.encode(request).decode()
+    events = _Events(tasks, wanted.shape, known, progress, keep)
+    outcome = run.launch(
+        [replace(spec, argv=[*spec.argv, asked]) for spec in processes],
+        store=store,
+        serve=serve,
+        quiet_others=True,
+        out=events,
+        err=io.BytesIO(),
+    )
+    if outcome.failures:
+        raise PeerError(f"the measurement failed: {outcome.failures[0]}")
+    return events.tuning
+
+
+class _Events(io.BytesIO):
+    """Takes the lines that rank 0 prints; those that are no events, such as its interpreter's warnings, are left out."""
+
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        shape: Shape,
+        known: Tuning,
+        progress: Progress | None,
+        keep: Callable[[Tuning], None],
+    ) -> None:
+        super().__init__()
+        self.tuning = known
+        self._tasks, self._shape = tasks, shape
+        self._progress, self._keep = progress, keep
+
+    def write(self, lines: bytes) -> int:  # type: ignore[override]  # the launcher writes bytes
+        for line in lines.splitlines():
+            with suppress(msgspec.DecodeError):
+                self._take(msgspec.json.decode(line, type=Event))
+        return len(lines)
+
+    def _take(self, event: Event) -> None:
+        if event.point is not None:
+            self.tuning = with_point(self.tuning, self._tasks[event.done - 1], self._shape, event.point)
+            self._keep(self.tuning)
+        elif self._progress is not None:
+            task = self._tasks[event.done]
+            by = "" if task.runner == "engine" else " by the calling threads"
+            self._progress(
+                event.done, len(self._tasks), f"{task.collective} of {task.size_bytes:,} bytes{by}"
+            )
+
+
+def with_point(tuning: Tuning, task: Task, shape: Shape, point: Point) -> Tuning:
+    """The tuning with one more point, in its ladder; one of that size that was there is replaced."""
+    key = (task.collective, task.runner, shape)
+    ladders = {(each.collective, each.runner, each.shape): each for each in tuning.ladders}
+    there = ladders[key].points if key in ladders else ()
+    points = [each for each in there if each.size_bytes != point.size_bytes] + [point]
+    ladders[key] = Ladder(
+        collective=task.collective,
+        runner=task.runner,
+        shape=shape,
+        points=tuple(sorted(points, key=lambda each: each.size_bytes)),
+    )
+    return msgspec.structs.replace(tuning, ladders=tuple(ladders.values()))

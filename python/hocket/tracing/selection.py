@@ -1,0 +1,117 @@
+"""Which algorithm a tuning says is fastest, for a group of ranks and a size: a pure function of what was measured.
+
+The ladder whose shape is nearest to the group's decides; between two sizes times are interpolated, since the time of a collective
+is latency and bytes: nearly linear between two sizes that are near.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from math import log2
+
+from hocket.artefacts.tuning import Ladder, Point, Runner, Shape, Tuning
+from hocket.tracing.topology import Topology
+
+LATENCY_S_MIN = 2e-5
+"""Less is that of the processors on the way, not of the network."""
+
+TIE = 0.02
+"""Times that differ by less say nothing: two runs of one algorithm do, too. The one that is named first is taken."""
+
+
+def fastest(ladder: Ladder, size_bytes: int, among: Sequence[str]) -> str | None:
+    """The algorithm with the smallest time of those `among`, the first of them when times are equal; None: none was measured.
+
+    >>> from hocket.artefacts.tuning import Point, Timing
+    >>> timing = lambda name, time_s: Timing(algorithm=name, median_s=time_s, p10_s=time_s, p90_s=time_s, rounds=1)
+    >>> points = (Point(size_bytes=8, timings=(timing("ring", 3.0), timing("direct", 1.0))),)
+    >>> fastest(Ladder(collective="all_reduce", shape=Shape(ranks=4), points=points), 8, ["ring", "direct"])
+    'direct'
+    """
+    times_s = seconds(ladder, size_bytes)
+    known = [name for name in among if name in times_s]
+    if not known:
+        return None
+    limit_s = min(times_s[name] for name in known) * (1 + TIE)
+    return next(name for name in known if times_s[name] <= limit_s)
+
+
+def seconds(ladder: Ladder, size_bytes: int) -> dict[str, float]:
+    """Time of each algorithm at that size, by name: linear between the sizes around it. Below the smallest the smallest's, above
+    the largest in proportion to the size."""
+    points = sorted(ladder.points, key=lambda point: point.size_bytes)
+    first, last = points[0], points[-1]
+    if size_bytes <= first.size_bytes:
+        return _medians(first)
+    if size_bytes >= last.size_bytes:
+        return {name: time_s * size_bytes / last.size_bytes for name, time_s in _medians(last).items()}
+    below, above = next(pair for pair in pairwise(points) if size_bytes <= pair[1].size_bytes)
+    share = (size_bytes - below.size_bytes) / (above.size_bytes - below.size_bytes)
+    low_s, high_s = _medians(below), _medians(above)
+    return {name: low_s[name] + share * (high_s[name] - low_s[name]) for name in low_s if name in high_s}
+
+
+def nearest(tuning: Tuning, collective: str, shape: Shape, runner: Runner = "engine") -> Ladder | None:
+    """The ladder of the most similar group; the first of several; None when none is of that kind: one host, or several."""
+    fitting = [
+        ladder
+        for ladder in tuning.ladders
+        if (ladder.collective, ladder.runner) == (collective, runner)
+        and (ladder.shape.hosts == 1) == (shape.hosts == 1)
+    ]
+    return min(fitting, key=lambda ladder: distance(ladder.shape, shape), default=None)
+
+
+def shape_of(group: Sequence[int], topology: Topology) -> Shape:
+    """What a group's speed depends on."""
+    hosts = {topology.hosts[rank]: rank for rank in group}
+    racks = {topology.racks[rank] for rank in group}
+    if len(hosts) == 1:
+        return Shape(ranks=len(group))
+    pairs = [(a, b) for a in hosts.values() for b in hosts.values() if a != b]
+    links = {pair: topology.link(*pair) for pair in pairs}
+    within = [links[a, b].bandwidth for a, b in pairs if topology.racks[a] == topology.racks[b]]
+    between = [links[a, b].bandwidth for a, b in pairs if topology.racks[a] != topology.racks[b]]
+    return Shape(
+        ranks=len(group),
+        hosts=len(hosts),
+        racks=len(racks),
+        bit_per_s=min(link.bandwidth for link in links.values()),
+        latency_s=max(link.latency for link in links.values()),
+        rack_slowdown=max(1.0, min(within) / min(between)) if within and between else 1.0,
+    )
+
+
+def flat_bytes(tuning: Tuning, ranks: int) -> tuple[int, int]:
+    """Up to how many bytes an all-reduce by the calling threads of one host is faster flat, in registered memory and in other: the
+    largest size that was measured so, and all smaller ones, too. 0: none."""
+    shape = Shape(ranks=ranks)
+    return _flat_bytes(nearest(tuning, "all_reduce", shape, "thread_registered")), _flat_bytes(
+        nearest(tuning, "all_reduce", shape, "thread")
+    )
+
+
+def _flat_bytes(ladder: Ladder | None) -> int:
+    limit = 0
+    for point in sorted(ladder.points, key=lambda point: point.size_bytes) if ladder else ():
+        times_s = _medians(point)
+        if times_s.get("flat", float("inf")) > times_s.get("parts", float("inf")):
+            break
+        limit = point.size_bytes
+    return limit
+
+
+def _medians(point: Point) -> dict[str, float]:
+    return {timing.algorithm: timing.median_s for timing in point.timings}
+
+
+def distance(a: Shape, b: Shape) -> float:
+    """How different two shapes are: the factors between them, in powers of two."""
+    pairs = [(a.ranks / a.hosts, b.ranks / b.hosts), (a.hosts, b.hosts), (a.racks, b.racks)]
+    pairs.append((a.rack_slowdown, b.rack_slowdown))
+    if a.bit_per_s is not None and b.bit_per_s is not None:
+        pairs.append((a.bit_per_s, b.bit_per_s))
+    if a.latency_s is not None and b.latency_s is not None:
+        pairs.append((max(a.latency_s, LATENCY_S_MIN), max(b.latency_s, LATENCY_S_MIN)))
+    return sum(abs(log2(x / y)) for x, y in pairs)

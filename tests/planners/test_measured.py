@@ -1,0 +1,69 @@
+"""Plans that go by measured all-reduces."""
+
+from __future__ import annotations
+
+import pytest
+from planner_inputs import alternating, model
+
+from hocket.artefacts.tuning import Ladder, Point, Shape, Timing, Tuning
+from hocket.planners import search
+from hocket.planners.cost import alone_s
+from hocket.planners.links import link_graph
+from hocket.planners.measured import factor
+
+SHAPE = Shape(ranks=4, hosts=4, racks=2, bit_per_s=1e8, latency_s=5e-5, rack_slowdown=10.0)
+SIZES = (100_000, 10_000_000)
+
+
+def tuning(shape: Shape = SHAPE, **slower: float) -> Tuning:
+    """Measured as the model says for the contiguous order, but for those that were so many times as slow."""
+    graph = link_graph(alternating(), 4)
+    plans = search.candidates(alternating(), model(elements=1_000_000), 4, codec="none")
+    shapes = {
+        "two_level.rack" if plan.buckets[0].synchroniser.algorithm == "two_level" else "ring": plan.buckets[0]
+        for plan in plans
+    }
+    points = []
+    for size in SIZES:
+        timings = []
+        for name, bucket in shapes.items():
+            sized = type(bucket)(
+                gradients=bucket.gradients,
+                elements=size // 4,
+                dtype="f32",
+                priority=0,
+                synchroniser=bucket.synchroniser,
+            )
+            time_s = alone_s(sized, (0, 2, 1, 3), graph) * slower.get(name.partition(".")[0], 1.0)
+            timings.append(Timing(algorithm=name, median_s=time_s, p10_s=time_s, p90_s=time_s, rounds=3))
+        points.append(Point(size_bytes=size, timings=tuple(timings)))
+    ladder = Ladder(collective="all_reduce", shape=shape, points=tuple(points))
+    return Tuning(measured_at="2026-01-01", machine="test", ladders=(ladder,))
+
+
+def test_the_plan_follows_what_was_measured() -> None:
+    """Broken: a plan would keep to the model where the machine is known to do otherwise."""
+    cluster, profile = alternating(), model()
+    by_model = search.plan(cluster, profile, 4)
+    assert by_model.buckets[0].synchroniser.algorithm == "two_level"
+    slow = search.plan(cluster, profile, 4, tuning=tuning(two_level=20.0))
+    assert slow.buckets[0].synchroniser.algorithm == "ring"
+    assert "measured on a network like this one (2026-01-01)" in slow.reason
+
+
+def test_times_as_the_model_says_change_nothing() -> None:
+    """Broken: what agrees with the model would correct it."""
+    cluster, profile = alternating(), model(elements=625_000)
+    without, given = search.plan(cluster, profile, 4), search.plan(cluster, profile, 4, tuning=tuning())
+    assert given.label == without.label
+    assert given.predicted_step_s == pytest.approx(without.predicted_step_s, rel=0.05)
+
+
+def test_another_network_corrects_nothing() -> None:
+    """Broken: times of a slow network would be taken for those of a fast one."""
+    cluster, profile = alternating(), model()
+    other = tuning(Shape(ranks=4, hosts=4, bit_per_s=2e8), two_level=20.0)
+    assert factor(other, cluster, 4, link_graph(cluster, 4)) is None
+    plan = search.plan(cluster, profile, 4, tuning=other)
+    assert plan.buckets == search.plan(cluster, profile, 4).buckets
+    assert "no network like this one" in plan.reason
