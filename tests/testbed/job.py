@@ -42,10 +42,10 @@ with join() as job:
 """
 
 
-def ranks(bed, interfaces, **settings):
+def ranks(bed, interfaces, *, store=None, **settings):
     """By rank: the addresses of its wire, bytes sent by interface, what the kernel says of its connections."""
     secret = secrets.token_hex(32)
-    store = f"{bed.address('a')}:29400"
+    store = store or f"{bed.address('a')}:29400"
     made = [
         bed.popen(
             host,

@@ -1,5 +1,7 @@
 """Hosts with several network cards, and jobs that spread their connections over them."""
 
+import subprocess
+
 import pytest
 from job import ranks
 
@@ -43,6 +45,18 @@ def test_one_interface_and_several_streams():
         found = ranks(bed, ["eth1", "eth1"], HOCKET_STREAMS=3)
     for addresses, sent, _ in found:
         assert len(addresses) == 1
+        assert sent["eth0"] < 0.02 * sent["eth1"]
+
+
+def test_the_wire_runs_over_ipv6():
+    """Clusters whose hosts have no IPv4 could not train."""
+    with Testbed(two()) as bed:
+        for number, host in enumerate("ab", 1):
+            address = ["ip", "addr", "add", f"fd77::{number}/64", "dev", "eth1", "nodad"]
+            subprocess.run([*bed.command(host), *address], check=True)
+        found = ranks(bed, ["fd77::/64", "fd77::2"], store="[fd77::1]:29400")
+    assert [addresses for addresses, _, _ in found] == [["fd77::1"], ["fd77::2"]]
+    for _, sent, _ in found:
         assert sent["eth0"] < 0.02 * sent["eth1"]
 
 
