@@ -112,7 +112,8 @@ impl SimulatedProgram {
             gap_s,
         };
         let messages: Vec<sim::Timed> = messages.into_iter().map(timed).collect();
-        let made = py.detach(|| sim::timed(world, &messages, &switches, &network.0, &self::costs(costs)));
+        let network = &network.0;
+        let made = py.detach(move || sim::timed(world, &messages, &switches, network, &self::costs(costs)));
         made.map(|graph| Self(Arc::new(graph))).map_err(|cause| refuse(py, &cause))
     }
 
