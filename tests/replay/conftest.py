@@ -1,9 +1,9 @@
-"""A run to replay."""
+"""Runs to replay."""
 
 import msgspec
 import pytest
 from click.testing import CliRunner
-from replay_inputs import STEPS
+from replay_inputs import ITERATIONS, STEPS, ParameterServer
 
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster, Host
@@ -39,3 +39,19 @@ def trace(tmp_path):
         result = CliRunner().invoke(command, arguments, catch_exceptions=False)
         assert result.exit_code == 0, result.output
     return tmp_path / "out"
+
+
+@pytest.fixture
+def nodes(tmp_path):
+    job = ParameterServer()
+    end_us = 0
+    for at in range(ITERATIONS):
+        end_us = job.iteration(at, end_us)
+    return job.write(tmp_path)
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    made = Cluster(hosts=tuple(Host(name=name, bandwidth_bit_per_s=1e8) for name in "abc"))
+    files.write(tmp_path / "cluster.toml", made)
+    return made

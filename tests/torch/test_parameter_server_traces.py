@@ -10,7 +10,11 @@ from server_scripts import STEPS
 
 from hocket.analysis.analyse import analyse
 from hocket.formats import catalogue, dlc
+from hocket.replay.run import traffic_of
+from hocket.replay.simulated import predict
+from hocket.replay.workers import with_workers
 from hocket.settings import Settings
+from hocket.simulation.networks import star
 
 WORKERS, SERVERS = 2, 2
 KEYS = 6
@@ -158,6 +162,27 @@ def test_it_comes_back_from_parquet_byte_for_byte(run, tmp_path):
         catalogue.convert(catalogue.open_trace(path, strict=True), tmp_path / "t.parquet", "parquet")
         catalogue.convert(catalogue.open_trace(tmp_path / "t.parquet"), tmp_path / "back.txt", "dlc")
         assert filecmp.cmp(path, tmp_path / "back.txt", shallow=False)
+
+
+def test_a_run_is_the_same_traffic_as_its_files_and_takes_other_workers(run):
+    """What if there were more workers could be asked of files alone, or servers would not wait for all of them."""
+    found = traffic_of([run[1] / "trace"])
+    assert found == traffic_of([run[1] / "dlc" / f"{name}.txt" for name in files(run)])
+    assert with_workers(found, WORKERS) == found
+    more = with_workers(found, 4)
+    moved = [message for message in more.messages if not message.is_moment]
+    assert len(moved) == 2 * sum(not message.is_moment for message in found.messages)
+    for message in moved:
+        if message.iteration < 0 or message.source < 4:
+            continue
+        waited = [more.messages[at] for at in message.after]
+        waited = [more.messages[at] for each in waited if each.is_moment for at in each.after] or waited
+        sources = sorted(each.source for each in waited)
+        assert sources in ([0, 1, 2, 3], [message.destination])
+        # Only an update waits for others.
+        assert len(sources) == 1 or run[0] == "0"
+    # Every worker pulls half of the large parameter from a server: a link carries four of them.
+    assert min(predict(more, star(4 + SERVERS, bit_per_s=1e8))) > 4 * (4 * 1024 * 1024 / 2) * 8 / 1e8
 
 
 def test_every_question_is_answered(run):

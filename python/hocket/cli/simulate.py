@@ -104,6 +104,11 @@ def _switch(_context: click.Context, _option: click.Parameter, text: str | None)
     help="Of a trace: what lies between its messages takes so many times as long.",
 )
 @click.option(
+    "--workers",
+    type=click.IntRange(1),
+    help="Of a trace: so many in place of those recorded, each computing as one of them.",
+)
+@click.option(
     "--trace",
     "trace_path",
     type=click.Path(path_type=Path),
@@ -124,16 +129,20 @@ def command(
     shaped: bool,
     aggregate: tuple[int, int] | None,
     computation: float,
+    workers: int | None,
     trace_path: Path | None,
     as_json: bool,
 ) -> None:
     """Predict the step time of PLAN on a cluster, bucket by bucket; or send the messages of TRACE again there.
 
     A TRACE is a trace directory, or the files of a DLC trace, one per node: its messages, what they wait for and the gaps between.
+    With --workers, of so many: a plan's programs for them, or parameter servers with copies of the recorded workers.
 
     A job that cannot end is an error that names the stuck ranks, the chain of waits and the first op that never ended.
 
+    \b
     Example: hocket simulate plan.json --cluster cluster.toml --profile profile.json --trace simulated
+    Example: hocket simulate worker*.txt server0.txt --cluster cluster.toml --workers 8
     """
     from hocket.planners.search import neutral_profile  # noqa: PLC0415  # loads what only this verb needs
     from hocket.simulation.conditions import Conditions, LinkChange  # noqa: PLC0415  # as above
@@ -146,11 +155,19 @@ def command(
             raise UsageError(
                 "a trace has its own steps and gaps: leave out --fidelity, --profile, --steps, --trace, --aggregate"
             )
-        again = _replayed(paths, cluster, conditions, computation, shaped=shaped)
-        _show_replayed(again, as_json=as_json)
+        from hocket.replay.predicted import predicted  # noqa: PLC0415  # loads what only traces need
+
+        again = predicted(
+            paths, cluster, workers=workers, computation=computation, conditions=conditions, shaped=shaped
+        )
+        _show_replayed(again, workers, as_json=as_json)
         return
     if computation != 1:
         raise UsageError("--computation is of a trace; a plan's computation is in its profile")
+    if workers is not None:
+        raise UsageError(
+            "--workers is of a trace; a plan is for its own ranks\nhint: `hocket plan` makes one for others"
+        )
     plan = files.read(paths[0], Plan)
     profile = files.read(profile_path, Profile) if profile_path else neutral_profile(_gradients(plan))
     outcome = _predicted(
@@ -246,26 +263,14 @@ def _predicted(
     return run.outcome
 
 
-def _replayed(
-    paths: tuple[Path, ...], cluster: Cluster, conditions: Conditions, computation: float, *, shaped: bool
-) -> Replayed:
-    from hocket.replay.run import compared, traffic_of  # noqa: PLC0415  # loads what only traces need
-    from hocket.replay.simulated import predict  # noqa: PLC0415  # as above
-    from hocket.simulation.networks import from_cluster  # noqa: PLC0415  # as above
-
-    traffic = traffic_of(paths)
-    network = from_cluster(cluster, len(traffic.nodes), shaped=shaped)
-    predicted_s = predict(traffic, network, conditions=conditions, computation=computation)
-    return compared(traffic.recorded_s, predicted_s, repeat=1)
-
-
-def _show_replayed(found: Replayed, *, as_json: bool) -> None:
+def _show_replayed(found: Replayed, workers: int | None, *, as_json: bool) -> None:
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(found), indent=2))
         return
     table = Table("", "median iteration of the slowest worker")
     table.add_row("recorded", f"{found.recorded_median_s * 1e3:.2f} ms")
-    table.add_row("simulated", f"{found.replayed_median_s * 1e3:.2f} ms")
+    simulated = "simulated" if workers is None else f"simulated, workers: {workers}"
+    table.add_row(simulated, f"{found.replayed_median_s * 1e3:.2f} ms")
     table.add_row("simulated / recorded", f"{found.ratio:.3f}")
     console().print(table)
 

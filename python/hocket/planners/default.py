@@ -34,7 +34,7 @@ def default_plan(gradients: Sequence[Shape], hosts: Sequence[str]) -> Plan:
     'in_place'
     """
     world = len(hosts)
-    blocks = _blocks(hosts)
+    blocks = host_runs(hosts)
     if len(blocks) == 1:
         synchroniser = Synchroniser(algorithm="in_place", chunk_bytes=SHARED_CHUNK_BYTES)
         why = "all ranks are on one host"
@@ -56,7 +56,7 @@ def default_plan(gradients: Sequence[Shape], hosts: Sequence[str]) -> Plan:
     )
 
 
-def _blocks(hosts: Sequence[str]) -> list[int]:
+def host_runs(hosts: Sequence[str]) -> list[int]:
     """Lengths of the runs of equal hosts."""
     blocks: list[int] = []
     for rank, host in enumerate(hosts):

@@ -67,6 +67,20 @@ def rack_blocks(cluster: Cluster, world: int) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(block) for block in blocks.values())
 
 
+def level_sizes(cluster: Cluster, world: int) -> tuple[int, ...]:
+    """Group sizes of two levels in the contiguous order: racks or, with one rack, hosts; empty where these are no two levels.
+
+    >>> from hocket.artefacts.cluster import Cluster, Host
+    >>> host = lambda name: Host(name=name, slots=2, bandwidth_bit_per_s=1e9)
+    >>> level_sizes(Cluster(hosts=(host("a"), host("b"))), 3)
+    (2, 1)
+    """
+    blocks = rack_blocks(cluster, world)
+    if len(blocks) == 1:
+        blocks = host_blocks(cluster, world)
+    return tuple(len(block) for block in blocks) if 1 < len(blocks) < world else ()
+
+
 def host_blocks(cluster: Cluster, world: int) -> tuple[tuple[int, ...], ...]:
     """Ranks of each host, in the given order.
 

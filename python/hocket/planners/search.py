@@ -24,7 +24,7 @@ from hocket.planners.buckets import buckets, bundles
 from hocket.planners.cost import Factor, Load, Prediction, predict_on
 from hocket.planners.links import LinkGraph, link_graph
 from hocket.planners.measured import factor
-from hocket.planners.order import contiguous_order, given_order, host_blocks, rack_blocks
+from hocket.planners.order import contiguous_order, given_order, level_sizes
 from hocket.planners.solved import solved_order
 from hocket.planners.traffic import traffic
 
@@ -102,6 +102,15 @@ def neutral_profile(gradients: Iterable[Gradient] = ()) -> Profile:
     )
 
 
+def with_codec(
+    synchroniser: Synchroniser, codec: Codec, slow: tuple[tuple[int, int], ...], order: tuple[int, ...]
+) -> Synchroniser:
+    """The codec on those slow pairs that the algorithm uses."""
+    used = {(stream.source, stream.destination) for stream in traffic(synchroniser, order, 1).streams}
+    links = tuple(pair for pair in slow if pair in used)
+    return msgspec.structs.replace(synchroniser, codec=codec, codec_links=links)
+
+
 def _candidates(
     cluster: Cluster, profile: Profile, graph: LinkGraph, codec: CodecPolicy, correction: Factor | None
 ) -> list[tuple[Plan, Prediction]]:
@@ -119,7 +128,7 @@ def _candidates(
                 if algorithm == "in_place":
                     synchroniser = msgspec.structs.replace(synchroniser, chunk_bytes=SHARED_CHUNK_BYTES)
                 if codec_name != "none":
-                    synchroniser = _with_codec(synchroniser, codec_name, slow, order)
+                    synchroniser = with_codec(synchroniser, codec_name, slow, order)
                     if not synchroniser.codec_links:
                         continue
                 for size_title, bundled in _bucketings(profile):
@@ -148,16 +157,13 @@ def _orders(
 
 
 def _algorithms(cluster: Cluster, graph: LinkGraph) -> Iterator[tuple[str, Algorithm, tuple[int, ...]]]:
-    """Two-level blocks are the racks, or with one rack the hosts, as they lie in the contiguous order."""
     world = len(graph.hosts)
     if len(set(graph.hosts)) == 1:
         yield "in place", "in_place", ()
     yield "ring", "ring", ()
-    blocks = rack_blocks(cluster, world)
-    if len(blocks) == 1:
-        blocks = host_blocks(cluster, world)
-    if 1 < len(blocks) < world:
-        yield "two-level", "two_level", tuple(len(block) for block in blocks)
+    sizes = level_sizes(cluster, world)
+    if sizes:
+        yield "two-level", "two_level", sizes
 
 
 def _codecs(
@@ -170,15 +176,6 @@ def _codecs(
         yield "", "none", ()
     if policy != "none" and slow:
         yield "f16", "f16", slow
-
-
-def _with_codec(
-    synchroniser: Synchroniser, codec: Codec, slow: tuple[tuple[int, int], ...], order: tuple[int, ...]
-) -> Synchroniser:
-    """The codec on those slow pairs that the algorithm uses."""
-    used = {(stream.source, stream.destination) for stream in traffic(synchroniser, order, 1).streams}
-    links = tuple(pair for pair in slow if pair in used)
-    return msgspec.structs.replace(synchroniser, codec=codec, codec_links=links)
 
 
 def _bucketings(profile: Profile) -> Iterator[tuple[str, list[list[Gradient]]]]:

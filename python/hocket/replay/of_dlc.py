@@ -3,14 +3,14 @@
 A gap is from the last record that a message waited for to its own, both of one file and so of one clock; that is `d_time` where
 one record is waited for, and holds for several, too. A send in the source's file and a receive in the destination's are one
 message: the n-th of a key, a direction and a pair. Of all-reduce runs (`formats/dlc_native.py`) every worker is a server as well,
-and a push is the pull of the other side.
+and a push is the pull of the other side. A run of ours with parameter servers is read as the files that it would be written as.
 """
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 
 from hocket.analysis.messages import of_dlc
+from hocket.artefacts.trace import Recording, Roles, Trace
 from hocket.errors import ArtefactError
-from hocket.formats import catalogue, dlc
+from hocket.formats import catalogue, dlc, dlc_server
 from hocket.formats.catalogue import Messages
 from hocket.replay.traffic import Message, Traffic, traffic
 
@@ -64,14 +65,31 @@ def of_dlc_files(paths: Sequence[Path]) -> Traffic:
 
     Raises ArtefactError: a file is no DLC trace or says not how many nodes there are, or a node that sent messages has no file.
     """
+    return _of_nodes((str(path), _messages(path)) for path in paths)
+
+
+def of_servers(trace: Trace | Recording, roles: Roles) -> Traffic:
+    """The traffic of Hocket's own records of a run with parameter servers, whose programs say what waits for what.
+
+    Raises ArtefactError when a rank's records cannot be read, or are missing.
+    """
+    served = dlc_server.to_dlc(trace, roles)
+    return _of_nodes((name, Messages(header, batches)) for name, header, batches in served)
+
+
+def _messages(path: Path) -> Messages:
+    content = catalogue.open_trace(path).content
+    if not isinstance(content, Messages):
+        raise ArtefactError(
+            f"{path} is no DLC trace\nhint: give the files of all nodes of one, or one trace directory"
+        )
+    return content
+
+
+def _of_nodes(contents: Iterable[tuple[str, Messages]]) -> Traffic:
     nodes: dict[int, _Node] = {}
     shape: tuple[int, int] | None = None
-    for path in paths:
-        content = catalogue.open_trace(path).content
-        if not isinstance(content, Messages):
-            raise ArtefactError(
-                f"{path} is no DLC trace\nhint: give the files of all nodes of one, or one trace directory"
-            )
+    for path, content in contents:
         header = content.header
         if header.workers is None or header.servers is None:
             raise ArtefactError(
@@ -91,7 +109,7 @@ def of_dlc_files(paths: Sequence[Path]) -> Traffic:
     return _traffic(nodes, *shape)
 
 
-def _read(path: Path, content: Messages) -> tuple[int, _Node]:
+def _read(path: str, content: Messages) -> tuple[int, _Node]:
     rows: list[dict[str, Any]] = []
     waits: list[str] = []
     for batch in content.batches:

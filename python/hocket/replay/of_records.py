@@ -1,4 +1,4 @@
-"""Hocket's own records as traffic, for runs whose programs are not in the trace (a policy's), and for other networks.
+"""Hocket's own records as traffic, for runs whose programs are not in the trace (a policy's).
 
 Records hold times, not dependencies. A message waits for the one of the same launch that arrived at its source last before it was
 ready, or, with none, for the launch; a launch for the one before it in its iteration, the first for all messages that had arrived.

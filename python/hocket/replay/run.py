@@ -13,13 +13,13 @@ import msgspec
 from msgspec import Struct
 
 from hocket.artefacts.cluster import Cluster
-from hocket.artefacts.trace import Trace
+from hocket.artefacts.trace import Recording, Trace
 from hocket.demo.bed import open_bed, ranks, run_ranks
 from hocket.errors import TestbedError, UsageError
 from hocket.formats import catalogue
 from hocket.formats.catalogue import Messages
 from hocket.planners.order import placement
-from hocket.replay.of_dlc import of_dlc_files
+from hocket.replay.of_dlc import of_dlc_files, of_servers
 from hocket.replay.of_records import of_records
 from hocket.replay.schedule import schedule
 from hocket.replay.traffic import Traffic
@@ -89,13 +89,25 @@ def replay_traffic(traffic: Traffic, cluster: Cluster, *, repeat: int = 1) -> Re
     return compared(traffic.recorded_s, steps, repeat=repeat)
 
 
-def traffic_of(paths: Sequence[Path]) -> Traffic:
-    """What a trace directory or the files of a DLC trace say was sent. Raises ArtefactError as `of_records` and `of_dlc_files`."""
+def recording_of(paths: Sequence[Path]) -> Trace | Recording | None:
+    """Hocket's own records, if the paths are no files of a DLC trace. Raises ArtefactError: no trace is read from them."""
     if len(paths) == 1 and catalogue.recognise(paths[0]) != "dlc":
         content = catalogue.open_trace(paths[0]).content
         if not isinstance(content, Messages):
-            return of_records(content)
-    return of_dlc_files(paths)
+            return content
+    return None
+
+
+def traffic_of(paths: Sequence[Path]) -> Traffic:
+    """What a trace directory or the files of a DLC trace say was sent. Raises ArtefactError as `of_records` and `of_dlc_files`."""
+    recording = recording_of(paths)
+    return of_dlc_files(paths) if recording is None else traffic_in(recording)
+
+
+def traffic_in(recording: Trace | Recording) -> Traffic:
+    """What Hocket's own records say was sent. Raises ArtefactError as `of_records` and `of_servers`."""
+    roles = recording.run.roles
+    return of_records(recording) if roles is None else of_servers(recording, roles)
 
 
 def compared(recorded_s: Sequence[float], replayed_s: Sequence[float], *, repeat: int) -> Replayed:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from hocket.artefacts.plan import Plan
-from hocket.artefacts.trace import Trace
+from hocket.artefacts.trace import Recording, Trace
 from hocket.errors import ArtefactError
 from hocket.formats.launches import Iteration, iterations
 
@@ -35,7 +35,7 @@ class Schedule(Struct, frozen=True, kw_only=True):
         return [max(step.step_s for step in steps) for steps in zip(*self.ranks, strict=True)]
 
 
-def schedule(trace: Trace) -> Schedule:
+def schedule(trace: Trace | Recording) -> Schedule:
     """Of a run of one plan.
 
     Raises ArtefactError: the run had no plan, a rank's records are missing, or ranks have no step in common.
@@ -43,7 +43,7 @@ def schedule(trace: Trace) -> Schedule:
     run = trace.run
     if run.plan is None:
         raise ArtefactError(
-            f"{trace.directory} is not of a plan: a policy's programs are not in it\nhint: replay a run of `--plan`"
+            "the trace is not of a plan: a policy's programs are not in it\nhint: replay a run of `--plan`"
         )
     buckets = {each.program: each.bucket for each in run.programs if each.bucket is not None}
     by_rank = [{each.number: each for each in iterations(trace.records(rank))} for rank in range(run.world)]
@@ -54,7 +54,7 @@ def schedule(trace: Trace) -> Schedule:
         if all(len(_launches(own[number], buckets)) == len(run.plan.buckets) for own in by_rank)
     ]
     if not whole:
-        raise ArtefactError(f"{trace.directory} has no step that all {run.world} ranks recorded whole")
+        raise ArtefactError(f"the trace has no step that all {run.world} ranks recorded whole")
     ranks = tuple(tuple(_step(own[number], buckets) for number in whole) for own in by_rank)
     return Schedule(plan=run.plan, hosts=run.hosts, ranks=ranks)
 

@@ -1,0 +1,150 @@
+"""A plan for another number of workers: the same buckets and algorithms, with the planner's own rules asked again.
+
+Order, groups and codec links are of single ranks. Each is told as the outcome of a rule on the cluster that the plan was made for
+(ranks as listed, or rack by rack; groups by racks or by hosts; a codec on slow links, or on all between hosts), and the rule is
+asked again for the new cluster. What is no rule's outcome, such as an order that was solved for measured latencies, is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.plan import Plan, Synchroniser
+from hocket.errors import UsageError
+from hocket.planners.default import host_runs
+from hocket.planners.links import link_graph
+from hocket.planners.order import contiguous_order, given_order, level_sizes, placement
+from hocket.planners.search import with_codec
+
+HINT = "hint: make a plan for that many with `hocket plan`, and simulate it"
+
+
+@dataclass(frozen=True)
+class _Place:
+    """What rules are asked of: `hosts[rank]`; the cluster where it is known."""
+
+    hosts: Sequence[str]
+    cluster: Cluster | None
+
+    @property
+    def world(self) -> int:
+        return len(self.hosts)
+
+    def contiguous(self) -> tuple[int, ...] | None:
+        return None if self.cluster is None else contiguous_order(self.cluster, self.world)
+
+    def levels(self) -> tuple[int, ...]:
+        return () if self.cluster is None else level_sizes(self.cluster, self.world)
+
+    def host_levels(self) -> tuple[int, ...]:
+        runs = tuple(host_runs(self.hosts))
+        return runs if 1 < len(runs) < self.world else ()
+
+
+def rescaled(
+    plan: Plan, workers: int, cluster: Cluster, *, made_for: Cluster | None, hosts: Sequence[str]
+) -> Plan:
+    """The plan for the first `workers` slots of `cluster`. `made_for` is its own cluster, `hosts[rank]` where its ranks were.
+
+    Raises UsageError: the cluster has too few slots, or something of the plan is of its ranks alone.
+
+    >>> from hocket.artefacts.cluster import Cluster, Host
+    >>> wide = Cluster(hosts=tuple(Host(name=name, bandwidth_bit_per_s=1e9) for name in "abcd"))
+    >>> ring = Plan(world=2, order=(0, 1), buckets=(), label="ring", reason="", predicted_step_s=0.0)
+    >>> rescaled(ring, 4, wide, made_for=None, hosts=["a", "b"]).order
+    (0, 1, 2, 3)
+    """
+    fits = made_for is not None and sum(host.slots for host in made_for.hosts) >= plan.world
+    old = _Place(hosts, made_for if fits else None)
+    new = _Place([cluster.hosts[at].name for at in placement(cluster, workers)], cluster)
+    order = _order(plan.order, old, new)
+    carried = {
+        each: _with_links(each, _with_sizes(each, old, new), (plan.order, old), (order, new))
+        for each in {bucket.synchroniser for bucket in plan.buckets}
+    }
+    return msgspec.structs.replace(
+        plan,
+        world=workers,
+        order=order,
+        buckets=tuple(
+            msgspec.structs.replace(bucket, synchroniser=carried[bucket.synchroniser])
+            for bucket in plan.buckets
+        ),
+        reason=f"The choices of a plan for {plan.world} ranks.",
+        predicted_step_s=0.0,
+        candidates=(),
+    )
+
+
+def _order(order: tuple[int, ...], old: _Place, new: _Place) -> tuple[int, ...]:
+    # Ranks that were listed rack by rack stay next to those of their rack on a cluster that lists them otherwise.
+    contiguous = new.contiguous()
+    if contiguous is not None and order == old.contiguous():
+        return contiguous
+    if order == given_order(old.world):
+        return given_order(new.world)
+    raise UsageError(
+        f"the plan's order {list(order)} is neither as hosts are listed nor rack by rack: nobody knows that of {new.world}\n{HINT}"
+    )
+
+
+def _with_sizes(synchroniser: Synchroniser, old: _Place, new: _Place) -> Synchroniser:
+    sizes = synchroniser.sizes
+    if synchroniser.algorithm == "parameter_server" and sizes[0] > new.world:
+        raise UsageError(
+            f"in the plan {sizes[0]} ranks own the parts of a bucket: there are {new.world}\n{HINT}"
+        )
+    if synchroniser.algorithm != "two_level":
+        return synchroniser
+    if sizes == old.levels():
+        found = new.levels()
+    elif sizes == old.host_levels():
+        found = new.host_levels()
+    else:
+        raise UsageError(
+            f"the plan's groups of {', '.join(map(str, sizes))} ranks are neither the racks nor the hosts that it was made for: "
+            f"nobody knows those of {new.world}\n{HINT}"
+        )
+    if not found:
+        raise UsageError(
+            f"the plan reduces on two levels: {new.world} ranks of the cluster are not in several racks or hosts of several\n{HINT}"
+        )
+    return msgspec.structs.replace(synchroniser, sizes=found)
+
+
+def _with_links(
+    synchroniser: Synchroniser,
+    resized: Synchroniser,
+    before: tuple[tuple[int, ...], _Place],
+    now: tuple[tuple[int, ...], _Place],
+) -> Synchroniser:
+    """`resized` with the codec of `synchroniser`; orders and places as they were and are."""
+    codec = synchroniser.codec
+    (old_order, old), (order, new) = before, now
+    if codec == "none":
+        return resized
+    if old.cluster is None or new.cluster is None:
+        raise UsageError(
+            f"the plan has {codec} on some links, and the cluster that it was made for is not known\n{HINT}"
+        )
+    was, graph = link_graph(old.cluster, old.world), link_graph(new.cluster, new.world)
+    for title, chosen, pairs in (
+        ("slow links", was.slow_pairs(), graph.slow_pairs()),
+        ("links between hosts", was.remote_pairs(), graph.remote_pairs()),
+    ):
+        known = with_codec(synchroniser, codec, chosen, old_order).codec_links
+        if set(known) != set(synchroniser.codec_links):
+            continue
+        found = with_codec(resized, codec, pairs, order)
+        if not found.codec_links:
+            raise UsageError(
+                f"the plan has {codec} on {title}: {new.world} ranks of the cluster use none\n{HINT}"
+            )
+        return found
+    raise UsageError(
+        f"the plan's links with {codec} are neither the slow ones of its cluster nor all between hosts\n{HINT}"
+    )

@@ -1,0 +1,128 @@
+"""A trace in virtual time: of a run of a plan its programs, launched when they were; else its messages. Also with other workers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+
+from hocket import _native
+from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.plan import Plan
+from hocket.artefacts.trace import Recording, Trace
+from hocket.errors import UsageError
+from hocket.planners.rescaled import rescaled
+from hocket.replay import simulated
+from hocket.replay.of_dlc import of_dlc_files
+from hocket.replay.run import Replayed, compared, recording_of, traffic_in
+from hocket.replay.schedule import Schedule, schedule
+from hocket.replay.workers import with_workers
+from hocket.simulation.conditions import Conditions, Costs
+from hocket.simulation.flow import Prepared, changes
+from hocket.simulation.networks import Network, from_cluster
+
+
+def predicted(
+    paths: Sequence[Path],
+    cluster: Cluster,
+    *,
+    workers: int | None = None,
+    computation: float = 1.0,
+    conditions: Conditions | None = None,
+    shaped: bool = False,
+) -> Replayed:
+    """What the slowest worker's steps take on `cluster`: of a trace directory, or of the files of a DLC trace.
+
+    With `workers`, of so many; each computes as a recorded one does. Every gap takes `computation` times as long as it did.
+
+    Raises ArtefactError when the trace cannot be replayed, UsageError when it says too little for that many workers, or the cluster
+    has too few slots, SimulationError when nothing moves any more.
+    """
+    recording = recording_of(paths)
+    if recording is not None and recording.run.plan is not None:
+        recorded = schedule(recording)
+        plan = _plan(recording, recorded.plan, workers, cluster)
+        network = from_cluster(cluster, plan.world, shaped=shaped)
+        steps_s = predict(recorded, plan, network, conditions=conditions, computation=computation)
+        return compared(recorded.slowest_s(), steps_s, repeat=1)
+    traffic = of_dlc_files(paths) if recording is None else traffic_in(recording)
+    if workers not in (None, traffic.workers):
+        if recording is not None and recording.run.roles is None:
+            raise UsageError(
+                f"the trace is not of a plan: what others than its {recording.run.world} workers would send is not in it\n"
+                "hint: record a run of `--plan`"
+            )
+        traffic = with_workers(traffic, workers)
+    network = from_cluster(cluster, len(traffic.nodes), shaped=shaped)
+    steps_s = simulated.predict(traffic, network, conditions=conditions, computation=computation)
+    return compared(traffic.recorded_s, steps_s, repeat=1)
+
+
+def predict(
+    recorded: Schedule,
+    plan: Plan,
+    network: Network,
+    *,
+    costs: Costs | None = None,
+    conditions: Conditions | None = None,
+    computation: float = 1.0,
+) -> tuple[float, ...]:
+    """Seconds of each step of the slowest rank. Of `W` recorded ranks, rank `r` of `plan` launches and rests as rank `r mod W` did.
+
+    Raises UsageError when plan and network do not fit, SimulationError when nothing moves any more.
+    """
+    costs = costs or Costs()
+    conditions = conditions or Conditions()
+    _check_places(plan, network)
+    prepared = Prepared.of(plan)
+    native = network.native(sorted({pair for program in prepared.programs for pair in program.pairs()}))
+    compiled = [
+        _native.SimulatedProgram.compile(program, native, costs.native()) for program in prepared.programs
+    ]
+    slow = dict(conditions.slow)
+    pace = [computation * slow.get(rank, 1.0) for rank in range(plan.world)]
+    count = len(recorded.ranks)
+    phases: list[tuple[list[tuple[int, int, list[float]]], list[float], list[float]]] = []
+    for steps in zip(*recorded.ranks, strict=True):
+        after_s = [dict(step.launches) for step in steps]
+        launches = [
+            (
+                prepared.place[index],
+                bucket.priority,
+                [after_s[rank % count][index] * pace[rank] for rank in range(plan.world)],
+            )
+            for index, bucket in enumerate(plan.buckets)
+        ]
+        phases.append((launches, [], [steps[rank % count].tail_s * pace[rank] for rank in range(plan.world)]))
+    simulation = _native.simulate(
+        native,
+        compiled,
+        phases,
+        world=plan.world,
+        rendezvous=costs.rendezvous,
+        seed=conditions.seed,
+        jitter=conditions.jitter,
+        slow=list(conditions.slow),
+        changes=changes(conditions, network),
+        recorded=False,
+    )
+    ends_s = [[0.0] * plan.world, *simulation.phase_ends_s]
+    return tuple(
+        max(end_s - begun_s for begun_s, end_s in zip(*step, strict=True)) for step in pairwise(ends_s)
+    )
+
+
+def _plan(recording: Trace | Recording, plan: Plan, workers: int | None, cluster: Cluster) -> Plan:
+    if workers in (None, plan.world):
+        return plan
+    run = recording.run
+    return rescaled(plan, workers, cluster, made_for=run.cluster, hosts=run.hosts)
+
+
+def _check_places(plan: Plan, network: Network) -> None:
+    hosts = len(set(network.hosts))
+    if hosts > 1 and any(bucket.synchroniser.algorithm == "in_place" for bucket in plan.buckets):
+        raise UsageError(
+            f"the trace's plan reduces in memory that all ranks share: {plan.world} ranks are on {hosts} hosts of the cluster\n"
+            "hint: make a plan for this cluster with `hocket plan`, and simulate it"
+        )
