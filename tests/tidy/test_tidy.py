@@ -14,7 +14,6 @@ LINES_MAX = 500
 
 LONG = {
     "crates/executor/src/core.rs": "all that threads share, and how a completion releases the next op",
-    "crates/wire/src/mesh.rs": "door and calls are two sides of one handshake",
     "crates/kernels/src/tests.rs": "one oracle for all kernels",
 }
 UNSAFE = ("crates/wire/", "crates/kernels/", "crates/python/")
