@@ -90,7 +90,10 @@ class Settings:
         "Seconds between looks at whether another rank order has become better for the plan; else it stays.",
     )
     cluster: str | None = _variable(
-        "HOCKET_CLUSTER", None, str, "Cluster file that the default plan is made for."
+        "HOCKET_CLUSTER",
+        None,
+        str,
+        "Cluster file: the default plan is made for it, and connections are as many as it says paths need.",
     )
     tuning: str | None = _variable(
         "HOCKET_TUNING", None, str, "Tuning file that algorithms are chosen by; rank 0's counts."

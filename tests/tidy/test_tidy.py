@@ -10,13 +10,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 LINES_MAX = 500
-"""More is several concepts in one file. Listed files have a reason; the list may only shrink."""
+"""More is several concepts in one file."""
 
-LONG = {
-    "crates/executor/src/core.rs": "all that threads share, and how a completion releases the next op",
-    "crates/wire/src/mesh.rs": "door and calls are two sides of one handshake",
-    "crates/kernels/src/tests.rs": "one oracle for all kernels",
-}
 UNSAFE = ("crates/wire/", "crates/kernels/", "crates/python/")
 
 
@@ -33,7 +28,7 @@ def text(name):
 def test_files_are_of_one_concept(name):
     """A reader would have to hold several things in mind to change one."""
     lines = len(text(name).splitlines())
-    assert lines <= LINES_MAX or name in LONG, f"{name} has {lines} lines"
+    assert lines <= LINES_MAX, f"{name} has {lines} lines"
 
 
 def test_files_say_what_they_are_for():

@@ -216,6 +216,11 @@ def _print(cluster: Cluster) -> None:
         if rates:
             shown.print(_matrix("one flow, from row to column", names, rates))
         shown.print(_matrix("one way, half the round trip", names, delays))
+        if cluster.streams:
+            counts = [[str(count) for count in row] for row in cluster.streams]
+            shown.print(
+                _matrix("TCP connections that fill the way: `hocket run --cluster` opens them", names, counts)
+            )
 
 
 def _matrix(title: str, names: Sequence[str], cells: Sequence[Sequence[str]]) -> Table:

@@ -48,7 +48,11 @@ PATH = click.Path(path_type=Path)
     "--staleness",
     help="Iterations that workers of parameter servers may be apart: 0 (synchronous), K, or `any`.",
 )
-@click.option("--cluster", type=PATH, help="Cluster file that the default plan is made for.")
+@click.option(
+    "--cluster",
+    type=PATH,
+    help="Cluster file: the default plan is made for it, and connections are as many as it says paths need.",
+)
 @click.option("--tuning", type=PATH, help="Tuning file that a policy's algorithms are chosen by.")
 @click.option("--trace", type=PATH, help="Directory to write a trace to.")
 @click.option("--threads", type=click.IntRange(1), help="Native threads of each rank.")
