@@ -128,7 +128,7 @@ class Engine:
         """Payload bytes sent over TCP to each rank since the start."""
 
     def connections(self) -> list[tuple[int, int, int, int, int, int] | None]:
-        """What the kernel said of the TCP connection to each rank when it was last looked at, which this asks for anew: smoothed
+        """What the kernel said of the TCP connections to each rank, as one, when last looked at, which this asks for anew: smoothed
         and least round trip (microseconds), rate of delivery (byte/s), bytes acknowledged, time with something on its way
         (microseconds), segments sent again. None within a host, and the first time."""
 

@@ -384,14 +384,14 @@ impl Engine {
         peers.map(|peer| peer.as_ref().map_or(0, |peer| peer.sent_bytes.load(Ordering::Relaxed))).collect()
     }
 
-    /// What the I/O thread saw of the connection to each rank when it last looked; it looks again now. Nothing of ourselves, of
+    /// What the I/O thread saw of the connections to each rank when it last looked; it looks again now. Nothing of ourselves, of
     /// neighbours, and before it first looked.
     pub fn connections(&self) -> Vec<Option<Info>> {
         let peers = self.core.peers.get().into_iter().flatten();
         let seen = peers.map(|peer| {
             let peer = peer.as_ref()?;
-            peer.look.store(true, Ordering::Relaxed);
-            *lock(&peer.seen)
+            peer.looks.fetch_add(1, Ordering::Relaxed);
+            peer.seen()
         });
         let seen = seen.collect();
         self.core.wake();

@@ -65,6 +65,8 @@ pub struct Connection {
     liveness: Liveness,
     losses: Losses,
     looked_at: Duration,
+    /// Of the peer's, those that we have answered.
+    looks: usize,
     /// Received when we last looked.
     heard_bytes: u64,
 }
@@ -97,6 +99,7 @@ impl Connection {
             liveness: Liveness::new(silence_max, now()),
             losses: Losses::default(),
             looked_at: now(),
+            looks: 0,
             heard_bytes: 0,
         }
     }
@@ -218,8 +221,8 @@ impl Connection {
             self.heard_bytes = received_bytes;
             self.liveness.handle_arrival(now);
         }
-        // The lanes of a peer cross the same network: the first stands for them.
-        if self.lane == 0 && peer.look.swap(false, Ordering::Relaxed) {
+        let looks = peer.looks.load(Ordering::Relaxed);
+        if std::mem::replace(&mut self.looks, looks) != looks {
             self.look(peer);
         }
         let open = !self.has_ended() && !self.incoming.has_left() && core.failure().is_none();
@@ -242,9 +245,9 @@ impl Connection {
 
     /// Takes note of the connection, and asks for a sign of life, whose way there and back is the next round trip to be seen.
     fn look(&self, peer: &Peer) {
-        *lock(&peer.seen) = self.stream.info();
+        lock(&peer.seen)[self.lane] = self.stream.info();
         if !self.has_ended() && !peer.has_left() {
-            lock(&peer.outgoing).control(Frame::Ask, &[]);
+            lock(&peer.outgoing).control_on(self.lane, Frame::Ask, &[]);
         }
     }
 

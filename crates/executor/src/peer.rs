@@ -8,7 +8,7 @@ use hocket_wire::shm::mailbox::{Outbox, Post, Sleeping};
 use hocket_wire::tcp::{Info, Outgoing};
 use std::collections::VecDeque;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Another rank, as all threads see it.
@@ -25,10 +25,10 @@ pub struct Peer {
     pub shared: Option<Shared>,
     /// Payload bytes sent over its connections.
     pub sent_bytes: AtomicU64,
-    /// Somebody wants to know how its connection does: the I/O thread looks.
-    pub look: AtomicBool,
-    /// What it saw when it last looked.
-    pub seen: Mutex<Option<Info>>,
+    /// How often somebody wanted to know how its connections do: the I/O thread looks.
+    pub looks: AtomicUsize,
+    /// What it saw when it last looked, by lane.
+    pub seen: Mutex<Vec<Option<Info>>>,
 }
 
 /// A neighbour's memory and mailbox.
@@ -72,14 +72,20 @@ impl Peer {
             lanes_open: AtomicUsize::new(lanes),
             shared,
             sent_bytes: AtomicU64::new(0),
-            look: AtomicBool::new(false),
-            seen: Mutex::new(None),
+            looks: AtomicUsize::new(0),
+            seen: Mutex::new(vec![None; lanes]),
         }
     }
 
     /// `rank 2 (host b0)`, as messages call it.
     pub fn name(&self) -> String {
         format!("rank {} (host {})", self.rank, self.host)
+    }
+
+    /// What the last look saw of its connections, as one.
+    pub fn seen(&self) -> Option<Info> {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.iter().flatten().copied().reduce(Info::beside)
     }
 
     /// It said goodbye over one of its connections, once each; whether that was the last.

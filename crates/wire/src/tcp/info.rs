@@ -54,6 +54,20 @@ impl Info {
         Ok(Self::parse(&bytes))
     }
 
+    /// Of two connections between the same hosts, as if they were one.
+    #[must_use]
+    pub fn beside(self, other: Self) -> Self {
+        Self {
+            round_trip_us: self.round_trip_us.min(other.round_trip_us),
+            round_trip_us_min: self.round_trip_us_min.min(other.round_trip_us_min),
+            delivery_byte_per_s: self.delivery_byte_per_s.saturating_add(other.delivery_byte_per_s),
+            acknowledged_bytes: self.acknowledged_bytes.saturating_add(other.acknowledged_bytes),
+            busy_us: self.busy_us.max(other.busy_us),
+            sent: self.sent.saturating_add(other.sent),
+            sent_again: self.sent_again.saturating_add(other.sent_again),
+        }
+    }
+
     fn parse(bytes: &[u8; KNOWN_BYTES]) -> Self {
         Self {
             round_trip_us: word(bytes, ROUND_TRIP),
