@@ -1,7 +1,7 @@
 """How many TCP connections it takes to fill each path: clouds and long, lossy paths give one less than there is.
 
-All pairs of a round are measured with 2, 4 and 8 connections each, while it still gains; two rounds first, and if none of their
-pairs gains anything, no other is asked: most networks need one.
+All pairs of a round are measured with four connections each, and those that gain with eight and with two; two rounds first, and if
+none of their pairs gains anything, no other is asked: most networks need one. Four, since two may share the lane of a bundle.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from hocket.measure.rounds import tournament
 from hocket.measure.steps import Flow, Steps
 from hocket.measure.topology import Matrix, Racks
 
-LADDER = (2, 4, 8)
+FIRST = 4
+FURTHER = (8, 2)
 
 GAIN_MIN = 1.25
 """Of the best over one connection: less is noise, or what a neighbour loses."""
@@ -55,29 +56,20 @@ def _of_round(
     steps: Steps, pairs: Sequence[Flow], rates: Matrix, tell: Callable[[str], None]
 ) -> dict[Flow, int]:
     seen = {(a, b): {1: rates[a][b]} for a, b in pairs}
-    rising = list(pairs)
-    for count in LADDER:
-        if not rising:
-            break
+
+    def measure(flows: Sequence[Flow], count: int) -> None:
         tell(f"{count} connections a pair")
-        steps.streams = dict.fromkeys(rising, count)
+        steps.streams = dict.fromkeys(flows, count)
         now = steps.rates(pairs)
-        for flow in rising:
-            seen[flow][count] = now[flow]
-        rising = [flow for flow in rising if now[flow] >= GAIN_MIN * max(_without(seen[flow], count))]
+        for flow in flows:
+            seen[flow][count] = max(now[flow], seen[flow].get(count, 0.0))
+
+    measure(pairs, FIRST)
     gaining = [flow for flow in pairs if choose(seen[flow]) > 1]
-    if gaining:
-        tell("one connection again")
-        steps.streams = {}
-        again = steps.rates(pairs)
-        for flow in gaining:
-            seen[flow][1] = max(seen[flow][1], again[flow])
+    for count in (*FURTHER, 1) if gaining else ():
+        measure(gaining, count)
     chosen = {flow: choose(seen[flow]) for flow in gaining}
     return {way: count for (a, b), count in chosen.items() if count > 1 for way in ((a, b), (b, a))}
-
-
-def _without(rates: Mapping[int, float], count: int) -> list[float]:
-    return [rate for each, rate in rates.items() if each != count]
 
 
 def _order(
