@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from trace_files import INSTANCE, RECORD, SEND, STEP, header, record, write_rank, write_run, write_trace
 
+from hocket.artefacts.trace import Kind
 from hocket.cli.trace import command
 from hocket.errors import ArtefactError
 
@@ -90,6 +91,16 @@ def test_concurrent_slices_get_tracks_of_their_own(tmp_path: Path) -> None:
     }  # fmt: skip
     names = {e["args"]["name"] for e in events if e["name"] == "process_name"}
     assert names == {"rank 0 on host0", "rank 1 on host1"}
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_every_kind_has_a_slice(tmp_path: Path, kind: Kind) -> None:
+    """What a new kind of record is about would be missing from the picture, and nobody would notice."""
+    write_trace(tmp_path, [record(kind, 0, 1000, peer=1)])
+    events = export(tmp_path)
+    check_tracks(events)
+    assert sum(event["ph"] == "X" for event in events) == 1
+    assert "other" not in {event["args"]["name"] for event in events if event["name"] == "thread_name"}
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -28,10 +28,14 @@ LANES = (
     ("parts of the step", (Kind.FORWARD, Kind.BACKWARD, Kind.WAIT, Kind.OPTIMIZER)),
     ("programs", (Kind.INSTANCE,)),
     ("compute", (Kind.COPY, Kind.CAST, Kind.REDUCE, Kind.APPLY, Kind.RECORD)),
+    ("libraries", (Kind.LIBRARY,)),
 )
 """What lies together, in the order in which it is shown; messages follow, a lane per peer and direction."""
 
 MESSAGES = (("send to", Kind.SEND), ("receive from", Kind.RECV))
+
+PLACED = [*(kind for _, kinds in LANES for kind in kinds), *(kind for _, kind in MESSAGES)]
+"""Kinds that have a lane; all others share one."""
 
 
 def write(trace: Trace | Recording, path: Path) -> int:
@@ -81,7 +85,7 @@ def _lanes(records: Records) -> Iterator[tuple[str, Records]]:
         for members in np.split(messages, np.flatnonzero(np.diff(messages["peer"])) + 1):
             if len(members):
                 yield f"{name} rank {members['peer'][0]}", members
-    yield "other", records[~np.isin(records["kind"], list(Kind))]
+    yield "other", records[~np.isin(records["kind"], PLACED)]
 
 
 def _spread(records: Records) -> Iterator[tuple[Row, int]]:
