@@ -101,21 +101,46 @@ def small_table():
     return path.read_bytes()
 
 
-def ring_of_two():
-    """A custom collective of Chakra's between two ranks: the first rank's file, damaged, beside the whole other."""
-    return (VECTORS / "chakra-custom-ring-8/custom_allreduce.0.et").read_bytes()
+def pair_file(rank):
+    """One of two ranks' files of `small_gather` as a custom collective of Chakra's."""
+    peer = {"comm_size": 64, "comm_tag": 0}
+    nodes = (
+        chakra.Node(
+            id=0,
+            name="COMM_SEND_NODE_tb0_step0",
+            type=chakra.NodeType.SEND,
+            attributes={**peer, "comm_dst": 1 - rank},
+        ),
+        chakra.Node(
+            id=1,
+            name="COMM_RECV_NODE_tb0_step1",
+            type=chakra.NodeType.RECEIVE,
+            data_deps=(0,),
+            attributes={**peer, "comm_src": 1 - rank},
+        ),
+    )
+    return chakra.encode(chakra.EtFile(nodes, chakra.VERSION, {"input_file": small_gather().decode()}))
 
 
-def read_chakra_program(data):
-    """The programs of all ranks of a collective, the first rank's file damaged."""
-    folder = FOLDER / f"{os.getpid()}.ring"
-    if not folder.exists():
-        folder.mkdir()
-        for path in (VECTORS / "chakra-custom-ring-8").iterdir():
-            (folder / path.name).write_bytes(path.read_bytes())
-    path = folder / "custom_allreduce.0.et"
-    path.write_bytes(data)
-    return chakra_program.read(path)
+PAIR = {f"pair.{rank}.et": pair_file(rank) for rank in range(2)}
+EIGHT = {each.name: each.read_bytes() for each in (VECTORS / "chakra-custom-ring-8").iterdir()}
+"""All ranks' files by name."""
+
+
+def reads_collective(files):
+    """What reads the programs of all ranks of a collective, the first rank's file damaged."""
+
+    def read(data):
+        folder = FOLDER / f"{os.getpid()}.{len(files)}"
+        first = folder / min(files)
+        if not folder.exists():
+            folder.mkdir()
+            for name, content in files.items():
+                (folder / name).write_bytes(content)
+        first.write_bytes(data)
+        return chakra_program.read(first)
+
+    return read
 
 
 RING = chakra.read(VECTORS / "chakra-custom-ring-8/custom_allreduce.0.et")
@@ -127,7 +152,8 @@ SUBJECTS = {
         chakra.decode,
     ),
     "chakra, short": ((VECTORS / "chakra-all-reduce-4/all_reduce.1.et").read_bytes(), chakra.decode),
-    "chakra program": (ring_of_two(), read_chakra_program),
+    "chakra program": (EIGHT["custom_allreduce.0.et"], reads_collective(EIGHT)),
+    "chakra program, short": (PAIR["pair.0.et"], reads_collective(PAIR)),
     "kineto": (small_profile(), read_kineto),
     "parquet": (small_table(), read_parquet),
 }

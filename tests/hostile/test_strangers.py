@@ -136,13 +136,8 @@ def hammer(address, recorded, stop, calls):
         stranger.close()
 
 
-@pytest.mark.parametrize("tls", [False, True])
-def test_a_job_goes_on_while_strangers_hammer_at_its_door(tls, capfd):
-    """Anybody who reaches a port could stall a job, end it, take part in it or fill the disk with its log."""
-    outcomes, recorded = exchange(None, tls=tls)
-    assert all((sums == 3).all() for sums in outcomes)
-    made, errors = engines(tls=tls)
-    assert not errors
+def training(enough, steps):
+    """What a rank does until one of them has seen `enough`: all-reduces whose sums it checks, at most so many steps."""
     program = all_reduce_program(
         world=2,
         elements=50_000,
@@ -151,6 +146,34 @@ def test_a_job_goes_on_while_strangers_hammer_at_its_door(tls, capfd):
         scale=1.0,
         synchroniser=Synchroniser(algorithm="ring"),
     )
+
+    def train(engine, rank):
+        memory = engine.allocate(200_000)
+        values = np.frombuffer(memory, np.float32)
+        number = engine.load(program, {0: (memory, 0)}, priority=0, label="x")
+        for step in range(steps):
+            values[:] = rank + step % 100
+            engine.launch(number)
+            engine.wait(number, TIMEOUT_S)
+            assert (values == 1 + 2 * (step % 100)).all()
+            # Both ranks leave together: the sum says whether either has seen enough.
+            values[:] = float(enough())
+            engine.launch(number)
+            engine.wait(number, TIMEOUT_S)
+            if values[0] > 0:
+                return
+        raise AssertionError(f"not enough after {steps} steps")
+
+    return train
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_a_job_goes_on_while_strangers_hammer_at_its_door(tls, capfd):
+    """Anybody who reaches a port could stall a job, end it, take part in it or fill the disk with its log."""
+    outcomes, recorded = exchange(None, tls=tls)
+    assert all((sums == 3).all() for sums in outcomes)
+    made, errors = engines(tls=tls)
+    assert not errors
     stop, calls = threading.Event(), []
     strangers = [
         threading.Thread(target=hammer, args=(engine.addresses[0], recorded[:400], stop, calls))
@@ -159,25 +182,8 @@ def test_a_job_goes_on_while_strangers_hammer_at_its_door(tls, capfd):
     for stranger in strangers:
         stranger.start()
 
-    def train(engine, rank):
-        memory = engine.allocate(200_000)
-        values = np.frombuffer(memory, np.float32)
-        number = engine.load(program, {0: (memory, 0)}, priority=0, label="x")
-        for step in range(10_000):
-            values[:] = rank + step % 100
-            engine.launch(number)
-            engine.wait(number, TIMEOUT_S)
-            assert (values == 1 + 2 * (step % 100)).all()
-            # Both ranks leave together: the sum says whether either has seen enough calls.
-            values[:] = float(len(calls) >= 2000)
-            engine.launch(number)
-            engine.wait(number, TIMEOUT_S)
-            if values[0] > 0:
-                return
-        raise AssertionError(f"only {len(calls)} calls")
-
     try:
-        assert on_each(made, train, 3 * TIMEOUT_S) == []
+        assert on_each(made, training(lambda: len(calls) >= 2000, 10_000), 3 * TIMEOUT_S) == []
     finally:
         stop.set()
         for stranger in strangers:
@@ -214,40 +220,15 @@ def test_ten_thousand_connects_a_second_do_not_disturb():
     """One machine that is broken or means ill would end everybody's training, without even knowing how to speak to a rank."""
     made, errors = engines()
     assert not errors
-    program = all_reduce_program(
-        world=2,
-        elements=50_000,
-        dtype="f32",
-        op="sum",
-        scale=1.0,
-        synchroniser=Synchroniser(algorithm="ring"),
-    )
     host, _, port = made[0].addresses[0].rpartition(":")
     # As fast as a process of its own can, again and again, until the job has seen enough.
     stranger = subprocess.Popen(
         [sys.executable, "-c", FLOOD, host, port, str(CONNECTS)], stdout=subprocess.PIPE, text=True
     )
 
-    def train(engine, rank):
-        memory = engine.allocate(200_000)
-        values = np.frombuffer(memory, np.float32)
-        number = engine.load(program, {0: (memory, 0)}, priority=0, label="x")
-        for step in range(100_000):
-            values[:] = rank + step % 100
-            engine.launch(number)
-            engine.wait(number, TIMEOUT_S)
-            assert (values == 1 + 2 * (step % 100)).all()
-            # Both ranks leave together.
-            values[:] = float(stranger.poll() is not None)
-            engine.launch(number)
-            engine.wait(number, TIMEOUT_S)
-            if values[0] > 0:
-                return
-        raise AssertionError("the stranger does not end")
-
     descriptors = open_descriptors()
     try:
-        assert on_each(made, train, 3 * TIMEOUT_S) == []
+        assert on_each(made, training(lambda: stranger.poll() is not None, 100_000), 3 * TIMEOUT_S) == []
         attempts, per_s = stranger.communicate(timeout=TIMEOUT_S)[0].split()
     finally:
         stranger.kill()

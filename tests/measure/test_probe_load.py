@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import pytest
 
 from hocket.artefacts.cluster import Cluster, Host, Rack
-from hocket.errors import TestbedError
 from hocket.launch.processes import ProcessSpec
 from hocket.launch.testbed import Testbed
 from hocket.measure.asked import LIMIT_BIT_PER_S, Asked, Rates
@@ -25,16 +24,7 @@ PORT = 29_431
 TEN_GIGABIT = 10e9
 
 
-@contextmanager
-def bed_of(cluster: Cluster) -> Iterator[Testbed]:
-    with ExitStack() as stack:
-        try:
-            bed = stack.enter_context(Testbed(cluster))
-        except TestbedError as error:
-            if "not allowed" in str(error) or "not found" in str(error):
-                pytest.skip(str(error))
-            raise
-        yield bed
+Emulated = Callable[[Cluster], AbstractContextManager[Testbed]]
 
 
 def agents(bed: Testbed, cluster: Cluster) -> list[ProcessSpec]:
@@ -63,10 +53,10 @@ def of_rates(*rates: float, trunk: float | None = None) -> Cluster:
 
 
 @pytest.mark.parametrize("limit", [LIMIT_BIT_PER_S, 30e6])
-def test_a_probe_keeps_to_its_limit(limit: float) -> None:
+def test_a_probe_keeps_to_its_limit(emulated: Emulated, limit: float) -> None:
     """Broken: probing would disturb the jobs of others: more than 1 % of a link of 10 Gbit/s, or than was allowed."""
     cluster = of_rates(TEN_GIGABIT, TEN_GIGABIT, TEN_GIGABIT)
-    with bed_of(cluster) as bed:
+    with emulated(cluster) as bed:
         ends: list[float] = []
 
         def keep(_step: Step) -> None:
@@ -87,11 +77,11 @@ def test_a_probe_keeps_to_its_limit(limit: float) -> None:
 
 
 @pytest.mark.parametrize("rates", ["trains", "tcp"])
-def test_links_of_known_rates_are_found(rates: Rates) -> None:
+def test_links_of_known_rates_are_found(emulated: Emulated, rates: Rates) -> None:
     """Broken: plans and orders would be made for a network that is not there."""
     told = (1e9, 5e8, 2e8, 5e7)
     cluster = of_rates(*told)
-    with bed_of(cluster) as bed:
+    with emulated(cluster) as bed:
         store = f"{bed.address('h0')}:{PORT}"
         found = probe_hosts(agents(bed, cluster), store=store, serve=False, asked=Asked(rates=rates))
     for a, one in enumerate(told):
@@ -100,10 +90,10 @@ def test_links_of_known_rates_are_found(rates: Rates) -> None:
                 assert found.bandwidth_bit_per_s[a][b] == pytest.approx(min(one, other) * GOODPUT, rel=0.12)
 
 
-def test_trains_find_a_narrow_trunk_and_its_racks() -> None:
+def test_trains_find_a_narrow_trunk_and_its_racks(emulated: Emulated) -> None:
     """Broken: without TCP transfers the planner would believe that all pairs are equal."""
     cluster = of_rates(4e8, 4e8, 4e8, 4e8, trunk=1e8)
-    with bed_of(cluster) as bed:
+    with emulated(cluster) as bed:
         store = f"{bed.address('h0')}:{PORT}"
         found = probe_hosts(agents(bed, cluster), store=store, serve=False, asked=Asked(rates="trains"))
     assert [host.rack for host in found.hosts] == ["rack0", "rack1", "rack0", "rack1"]

@@ -1,12 +1,9 @@
 """How many connections a path needs: found by measuring, asked for only where it may matter."""
 
-from collections.abc import Sequence
-from contextlib import ExitStack
-
-import pytest
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 
 from hocket.artefacts.cluster import Cluster, Host
-from hocket.errors import TestbedError
 from hocket.launch.processes import ProcessSpec
 from hocket.launch.testbed import Testbed
 from hocket.measure import streams
@@ -15,6 +12,7 @@ from hocket.measure.hosts import AGENT, probe_hosts
 from hocket.measure.rounds import tournament
 from hocket.measure.steps import Flow
 
+Emulated = Callable[[Cluster], AbstractContextManager[Testbed]]
 PORT = 29_431
 
 
@@ -56,27 +54,27 @@ def test_paths_that_limit_connections_get_as_many_as_fill_them() -> None:
     assert paths.asked <= 5 * len(tournament(hosts))
 
 
-def probed(*hosts: Host) -> Cluster:
+def probed(emulated: Emulated, *hosts: Host) -> Cluster:
     cluster = Cluster(hosts=hosts)
-    with ExitStack() as stack:
-        try:
-            bed = stack.enter_context(Testbed(cluster))
-        except TestbedError as error:
-            pytest.skip(str(error))
+    with emulated(cluster) as bed:
         agents = [ProcessSpec(argv=AGENT, host=host.name, prefix=bed.command(host.name)) for host in hosts]
         store = f"{bed.address(hosts[0].name)}:{PORT}"
         return probe_hosts(agents, store=store, serve=False, asked=Asked(rates="tcp"))
 
 
-def test_connections_that_are_limited_are_found_on_a_real_network() -> None:
+def test_connections_that_are_limited_are_found_on_a_real_network(emulated: Emulated) -> None:
     """Probes of clouds would show what one connection gets, and jobs would get no more."""
-    found = probed(*(Host(name=name, bandwidth_bit_per_s=200e6, flow_bit_per_s=40e6) for name in "ab"))
+    found = probed(
+        emulated, *(Host(name=name, bandwidth_bit_per_s=200e6, flow_bit_per_s=40e6) for name in "ab")
+    )
     assert found.streams[0][1] == found.streams[1][0] > 1, found
     assert found.streams[0][0] == 1
     assert found.bandwidth_bit_per_s[0][1] > 55e6
 
 
-def test_a_lossy_path_is_measured_as_the_wire_would_use_it() -> None:
+def test_a_lossy_path_is_measured_as_the_wire_would_use_it(emulated: Emulated) -> None:
     """Between sites, one connection that takes chance for congestion would be measured, at a hundredth of the link."""
-    found = probed(*(Host(name=name, bandwidth_bit_per_s=200e6, latency_s=5e-3, loss=1e-2) for name in "ab"))
+    found = probed(
+        emulated, *(Host(name=name, bandwidth_bit_per_s=200e6, latency_s=5e-3, loss=1e-2) for name in "ab")
+    )
     assert found.bandwidth_bit_per_s[0][1] > 50e6

@@ -17,18 +17,9 @@ def two(cards=(100e6, 50e6)):
     return Cluster(hosts=tuple(hosts))
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _allowed():
-    try:
-        with Testbed(two()):
-            pass
-    except TestbedError as error:
-        pytest.skip(f"no namespaces here: {error}")
-
-
-def test_connections_are_spread_over_the_cards_by_their_rates():
+def test_connections_are_spread_over_the_cards_by_their_rates(emulated):
     """The second card would idle, or the slower one would be given as much as the faster and hold every bucket up."""
-    with Testbed(two()) as bed:
+    with emulated(two()) as bed:
         found = ranks(bed, ["all", "10.77.0.0/16,eth1"])
     assert [addresses for addresses, _, _ in found] == [
         ["10.77.0.1", "10.78.0.1"],
@@ -39,18 +30,18 @@ def test_connections_are_spread_over_the_cards_by_their_rates():
         assert 0.2 < share < 0.45, sent
 
 
-def test_one_interface_and_several_streams():
+def test_one_interface_and_several_streams(emulated):
     """HOCKET_STREAMS would not be heeded, or traffic would go where the user did not say."""
-    with Testbed(two()) as bed:
+    with emulated(two()) as bed:
         found = ranks(bed, ["eth1", "eth1"], HOCKET_STREAMS=3)
     for addresses, sent, _ in found:
         assert len(addresses) == 1
         assert sent["eth0"] < 0.02 * sent["eth1"]
 
 
-def test_the_wire_runs_over_ipv6():
+def test_the_wire_runs_over_ipv6(emulated):
     """Clusters whose hosts have no IPv4 could not train."""
-    with Testbed(two()) as bed:
+    with emulated(two()) as bed:
         for number, host in enumerate("ab", 1):
             address = ["ip", "addr", "add", f"fd77::{number}/64", "dev", "eth1", "nodad"]
             subprocess.run([*bed.command(host), *address], check=True)

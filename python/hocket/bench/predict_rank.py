@@ -8,11 +8,11 @@ import time
 from pathlib import Path
 
 from hocket.artefacts import files
+from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.profile import Profile
 from hocket.launch.rendezvous import join
 from hocket.planners.compile import programs, votes_program
-from hocket.planners.traffic import ITEM_BYTES
 from hocket.settings import Settings
 
 WARM_UP_STEPS = 2

@@ -10,15 +10,13 @@ from typing import Any, TypeVar
 
 import click
 import msgspec
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.profile import Profile
-from hocket.cli.shared.output import console
+from hocket.cli.shared.output import bars, console
 from hocket.errors import UsageError
 from hocket.launch import hosts as hosts_file
 from hocket.ordering import execute, matrix, topology
@@ -303,9 +301,7 @@ def _by_program(
 
 def _watched(given: Matrix, search: Callable[[Told], Found]) -> Found:
     """With a progress bar on standard error, which goes away."""
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    beside = Console(stderr=True)
-    with Progress(*columns, console=beside, transient=True, disable=not beside.is_terminal) as bar:
+    with bars(transient=True) as bar:
         task = bar.add_task(f"{len(given.hosts)} hosts", total=None)
 
         def progress(done: int, total: int, what: str) -> None:

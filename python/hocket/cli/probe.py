@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import socket
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
 import click
 import msgspec
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster
-from hocket.cli.shared.output import console
+from hocket.cli.shared.inputs import python_option, ssh_option, store_option
+from hocket.cli.shared.output import bars, console
 from hocket.errors import UsageError
 from hocket.launch import hosts as hosts_file
 from hocket.launch.processes import ProcessSpec
-from hocket.launch.remote import SSH, processes_over, reachable, store_for
+from hocket.launch.remote import processes_over, reachable, store_for
 from hocket.measure import fping
 from hocket.measure.asked import LIMIT_BIT_PER_S, Asked, Rates
 from hocket.measure.hosts import AGENT, probe_hosts
@@ -40,11 +38,9 @@ HOSTS_SHOWN_MAX = 16
 @click.option(
     "-n", "--world", type=click.IntRange(1), help="Ranks that the job will have; default: all slots."
 )
-@click.option("--ssh", default=SSH, show_default=True, help="Command that reaches a host.")
-@click.option(
-    "--python", "interpreter", default=sys.executable, help="Python of the hosts; default: this one."
-)
-@click.option("--store", help="ADDRESS[:PORT] of this machine that all hosts reach; default: found out.")
+@ssh_option
+@python_option
+@store_option
 @click.option(
     "--rates",
     type=click.Choice(["trains", "tcp"]),
@@ -189,8 +185,7 @@ def _reached(ssh: str, names: Sequence[str]) -> list[str]:
 
 def _shown(count: int, estimated_s: float, measure: Callable[[Told], Cluster]) -> Cluster:
     """With a progress bar on standard error."""
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True)) as bar:
+    with bars() as bar:
         about = f"{count} host{'s' if count > 1 else ''}, about {estimated_s:.0f} s"
         task = bar.add_task(about, total=None)
 

@@ -11,11 +11,12 @@ from rich.table import Table
 
 from hocket.artefacts import files
 from hocket.artefacts.profile import Profile
+from hocket.cli.shared.inputs import ssh_option, store_option
 from hocket.cli.shared.output import console
 from hocket.errors import Error, UsageError
 from hocket.launch import hosts as hosts_file
 from hocket.launch.processes import ProcessSpec
-from hocket.launch.remote import SSH, processes_over, store_for
+from hocket.launch.remote import processes_over, store_for
 from hocket.launch.run import launch
 from hocket.settings import Settings
 
@@ -32,8 +33,8 @@ GRADIENTS_SHOWN = 10
 @click.option(
     "--hosts", type=click.Path(path_type=Path), help="Hosts file: `NAME [slots=N]` a line, over ssh."
 )
-@click.option("--ssh", default=SSH, show_default=True, help="Command that reaches a host.")
-@click.option("--store", help="ADDRESS[:PORT] of this machine that all hosts reach; default: found out.")
+@ssh_option
+@store_option
 @click.option("-o", "--output", type=click.Path(path_type=Path), default="profile.json", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print the profile as JSON instead of a table.")
 @click.option("-m", "as_module", is_flag=True, help="SCRIPT is a module's name.")

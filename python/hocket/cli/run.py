@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from hocket.cli.shared.inputs import store_option
 from hocket.errors import UsageError
 from hocket.launch import hosts as hosts_file
 from hocket.launch.processes import SIGNALLED, ProcessSpec
@@ -36,7 +37,7 @@ PATH = click.Path(path_type=Path)
 @click.option(
     "--python", "interpreter", default=sys.executable, help="Python of the ranks; default: this one."
 )
-@click.option("--store", help="ADDRESS[:PORT] of this machine that all hosts reach; default: found out.")
+@store_option
 @click.option("--plan", type=PATH, help="Plan file to run.")
 @click.option("--policy", help="Policy to run: a ready-made one's name, or FILE.py[:CLASS].")
 @click.option(

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from hocket.artefacts import files, shipped
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.tuning import Ladder, Tuning
-from hocket.cli.shared.inputs import sizes_given, tuning_option
-from hocket.cli.shared.output import console
+from hocket.cli.shared.inputs import python_option, sizes_given, ssh_option, store_option, tuning_option
+from hocket.cli.shared.output import bars, console
 from hocket.errors import UsageError
 from hocket.launch import address as addresses
 from hocket.launch import hosts as hosts_file
 from hocket.launch.processes import ProcessSpec
-from hocket.launch.remote import SSH, processes_over, store_for
+from hocket.launch.remote import processes_over, store_for
 from hocket.measure.regret import Regret, regrets
 from hocket.measure.tune import AGENT, COLLECTIVES, SIZES_BYTES, Wanted, empty, tune
 from hocket.report import quantity
@@ -39,11 +36,9 @@ PATH = click.Path(path_type=Path, dir_okay=False)
 @click.command("tune")
 @click.option("-n", "--world", type=click.IntRange(2), help="Ranks; default 2, or all slots.")
 @click.option("--hosts", type=PATH, help="Hosts file: `NAME [slots=N]` a line, over ssh; else this machine.")
-@click.option("--ssh", default=SSH, show_default=True, help="Command that reaches a host.")
-@click.option(
-    "--python", "interpreter", default=sys.executable, help="Python of the hosts; default: this one."
-)
-@click.option("--store", help="ADDRESS[:PORT] of this machine that all hosts reach; default: found out.")
+@ssh_option
+@python_option
+@store_option
 @click.option("--cluster", "cluster_path", type=PATH, help="What a probe found of the hosts.")
 @click.option("--emulate", is_flag=True, help="On this machine, emulate the cluster's network; needs root.")
 @click.option(
@@ -109,14 +104,7 @@ def command(  # one argument an option
         wanted = Wanted.of(ranks.hosts, cluster, collectives or COLLECTIVES, sizes or SIZES_BYTES)
         if again:
             known = wanted.removed_from(known)
-        bar = stack.enter_context(
-            Progress(
-                TextColumn("{task.description}"),
-                BarColumn(),
-                TimeElapsedColumn(),
-                console=Console(stderr=True),
-            )
-        )
+        bar = stack.enter_context(bars())
         task = bar.add_task(f"{len(ranks.hosts)} ranks", total=None)
         tuning = tune(
             ranks.processes,

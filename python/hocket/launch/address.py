@@ -57,6 +57,11 @@ def is_loopback(host: str) -> bool:
     return is_literal(host) and ipaddress.ip_address(host.partition("%")[0]).is_loopback
 
 
+def family(host: str) -> socket.AddressFamily:
+    """Of sockets for an IP address."""
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
 def resolve(host: str, port: int) -> list[tuple[int, tuple[str, int]]]:
     """(family, socket address) candidates in the resolver's order; UnknownNameError when there are none."""
     try:

@@ -259,8 +259,8 @@ def _meet_by_publishing(
         )
     if me.rank != 0:
         return None, publish(None, settings.start_timeout_s)
-    named = settings.interface not in (None, interfaces.ALL)
-    interface = interfaces.chosen(settings.interface or "")[0] if named else None
+    asked = settings.interface
+    interface = interfaces.chosen(asked)[0] if asked and asked != interfaces.ALL else None
     server = Server(interface, 0, me.secret)
     try:
         publish(

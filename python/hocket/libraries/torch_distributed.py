@@ -17,6 +17,7 @@ from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined
 
 import torch
 from hocket.errors import PeerError, UsageError
+from hocket.launch import address as addresses
 from hocket.launch.rendezvous import Job
 from hocket.libraries.call import Call, Elements, place
 from hocket.libraries.presence import Presence
@@ -100,8 +101,7 @@ class TorchDistributed:
             host, port = job.store.get(key, job.settings.start_timeout_s)
             return TCPStore(host, port, is_master=False, timeout=self._timeout)
         # Left to itself, torch listens at all interfaces.
-        family = socket.AF_INET6 if ":" in job.bind else socket.AF_INET
-        with socket.socket(family, socket.SOCK_STREAM) as listener:
+        with socket.socket(addresses.family(job.bind), socket.SOCK_STREAM) as listener:
             listener.bind((job.bind, 0))
             listener.listen(BACKLOG)
             port = listener.getsockname()[1]

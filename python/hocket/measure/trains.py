@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from statistics import median
 
+from hocket.launch import address as addresses
 from hocket.measure.pace import Pace, on_the_wire
 
 SEGMENT_BYTES = 1400
@@ -86,8 +87,7 @@ def send(own: tuple[str, int], to: tuple[str, int], token: bytes, turn: int, pac
     `own`: this host's address, and its number among the hosts.
     """
     address, me = own
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    with socket.socket(family, socket.SOCK_DGRAM) as link:
+    with socket.socket(addresses.family(address), socket.SOCK_DGRAM) as link:
         link.bind((address, 0))
         link.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, ROOM_BYTES)
         cuts = _set(link, socket.IPPROTO_UDP, _UDP_SEGMENT, SEGMENT_BYTES)

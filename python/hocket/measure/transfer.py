@@ -19,6 +19,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from hocket.errors import PeerError
+from hocket.launch import address as addresses
 from hocket.measure import datagrams, trains
 from hocket.measure.asked import LIMIT_BIT_PER_S
 from hocket.measure.datagrams import TOKEN_BYTES, Trips
@@ -60,7 +61,7 @@ class Station:
     def __init__(self, address: str, token: bytes, *, limit_bit_per_s: float = LIMIT_BIT_PER_S) -> None:
         """Bind to a free port of `address` (an IP of this host). `token`: TOKEN_BYTES that all share. `limit_bit_per_s`: of what
         datagrams take of this host's link."""
-        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        family = addresses.family(address)
         self._listener, self._datagrams = _both(family, address)
         self._listener.listen(128)
         self._token = token

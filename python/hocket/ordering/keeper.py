@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.plan import Plan
 from hocket.ordering.current import Current, Look
 from hocket.ordering.hysteresis import Caution, Hysteresis
@@ -14,8 +15,6 @@ from hocket.ordering.solve import Algorithm, Request, cost_s, solve
 
 EFFORT, RESTARTS = 0.2, 2
 """Within a second for some hundred ranks, beside training."""
-
-ITEM_BYTES = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2}
 
 ALGORITHMS: dict[str, Algorithm] = {"ring": "ring", "two_level": "two_level"}
 """Of plans, as orders know them. Of the others the order does not matter."""
@@ -87,13 +86,13 @@ def _request(plan: Plan) -> Request | None:
     """By the largest bucket; None when the order does not matter to it."""
     if not plan.buckets:
         return None
-    largest = max(plan.buckets, key=lambda bucket: bucket.elements * ITEM_BYTES.get(bucket.dtype, 4))
+    largest = max(plan.buckets, key=lambda bucket: bucket.elements * ITEM_BYTES[bucket.dtype])
     algorithm = ALGORITHMS.get(largest.synchroniser.algorithm)
     if algorithm is None:
         return None
     return Request(
         algorithm=algorithm,
-        size_bytes=float(largest.elements * ITEM_BYTES.get(largest.dtype, 4)),
+        size_bytes=float(largest.elements * ITEM_BYTES[largest.dtype]),
         groups=largest.synchroniser.sizes,
         effort=EFFORT,
         restarts=RESTARTS,

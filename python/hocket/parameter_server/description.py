@@ -6,10 +6,9 @@ from functools import cached_property
 
 from msgspec import Struct
 
+from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.errors import UsageError
 from hocket.parameter_server.keys import Piece, place
-
-ELEMENT_BYTES = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2}
 
 
 class Key(Struct, frozen=True, kw_only=True):
@@ -23,7 +22,7 @@ class Key(Struct, frozen=True, kw_only=True):
     @property
     def element_bytes(self) -> int:
         """Bytes of one element."""
-        return ELEMENT_BYTES[self.dtype]
+        return ITEM_BYTES[self.dtype]
 
 
 class Group(Struct, frozen=True, kw_only=True):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol, TypeVar
 
+from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.plan import Bucket, Synchroniser
 from hocket.errors import UsageError
-from hocket.planners.traffic import ITEM_BYTES
 
 
 class Sized(Protocol):

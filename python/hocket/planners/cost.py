@@ -21,11 +21,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.plan import Bucket, Plan
 from hocket.artefacts.profile import Profile
 from hocket.errors import UsageError
 from hocket.planners.links import LinkGraph, link_graph
-from hocket.planners.traffic import ITEM_BYTES, Stream, Traffic, traffic, wire_bytes
+from hocket.planners.traffic import Stream, Traffic, traffic, wire_bytes
 
 TCP_S_PER_BYTE = 0.35e-9
 """Engine time per byte sent, and again per byte received, over a socket: half of the CPU time of a bulk

@@ -7,12 +7,12 @@ without a codec, on a network of some shape. Their ratio there corrects the mode
 from __future__ import annotations
 
 from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.plan import Bucket, Synchroniser
 from hocket.artefacts.tuning import Tuning
 from hocket.planners.cost import Factor, alone_s
 from hocket.planners.links import LinkGraph
 from hocket.planners.order import contiguous_order, placement
-from hocket.planners.traffic import ITEM_BYTES
 from hocket.tracing.selection import distance, nearest, seconds, shape_of
 from hocket.tracing.topology import Topology
 

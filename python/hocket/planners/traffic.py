@@ -11,11 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 
+from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.plan import Synchroniser
 from hocket.errors import UsageError
-
-ITEM_BYTES = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2, "i64": 8, "i32": 4, "i8": 1, "u8": 1}
-"""Bytes of one element, by dtype name."""
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,9 @@ class Mesh:
         self._payload = memoryview(bytearray(PIECE_BYTES))
         self._landing = memoryview(bytearray(PIECE_BYTES))
         token = secrets.token_bytes(32)
-        with socket.create_server((job.bind, 0), family=_family(job.bind), backlog=job.world) as door:
+        with socket.create_server(
+            (job.bind, 0), family=addresses.family(job.bind), backlog=job.world
+        ) as door:
             mine = (addresses.join(job.bind, door.getsockname()[1]), token.hex())
             everyone = job.store.gather(f"replay/{name}", job.rank, job.world, mine, self._timeout_s)
             for node, (where, theirs) in enumerate(everyone[: job.rank]):
@@ -170,10 +172,6 @@ class Mesh:
             connection.number, connection.left = HEAD.unpack(connection.head)
             connection.head.clear()
         return len(data)
-
-
-def _family(host: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
 def _connect(where: str, token: bytes, node: int, timeout_s: float) -> socket.socket:

@@ -17,8 +17,9 @@ from hocket.replay.of_dlc import of_dlc_files
 from hocket.replay.run import Replayed, compared, recording_of, traffic_in
 from hocket.replay.schedule import Schedule, schedule
 from hocket.replay.workers import with_workers
+from hocket.simulation import flow
 from hocket.simulation.conditions import Conditions, Costs
-from hocket.simulation.flow import Prepared, changes
+from hocket.simulation.flow import Prepared
 from hocket.simulation.networks import Network, from_cluster
 
 
@@ -75,14 +76,11 @@ def predict(
     conditions = conditions or Conditions()
     _check_places(plan, network)
     prepared = Prepared.of(plan)
-    native = network.native(sorted({pair for program in prepared.programs for pair in program.pairs()}))
-    compiled = [
-        _native.SimulatedProgram.compile(program, native, costs.native()) for program in prepared.programs
-    ]
+    native, compiled = prepared.on(network, costs)
     slow = dict(conditions.slow)
     pace = [computation * slow.get(rank, 1.0) for rank in range(plan.world)]
     count = len(recorded.ranks)
-    phases: list[tuple[list[tuple[int, int, list[float]]], list[float], list[float]]] = []
+    phases: list[_native.Phase] = []
     for steps in zip(*recorded.ranks, strict=True):
         after_s = [dict(step.launches) for step in steps]
         launches = [
@@ -94,16 +92,14 @@ def predict(
             for index, bucket in enumerate(plan.buckets)
         ]
         phases.append((launches, [], [steps[rank % count].tail_s * pace[rank] for rank in range(plan.world)]))
-    simulation = _native.simulate(
+    simulation = flow.run(
         native,
         compiled,
         phases,
+        network,
         world=plan.world,
         rendezvous=costs.rendezvous,
-        seed=conditions.seed,
-        jitter=conditions.jitter,
-        slow=list(conditions.slow),
-        changes=changes(conditions, network),
+        conditions=conditions,
         recorded=False,
     )
     ends_s = [[0.0] * plan.world, *simulation.phase_ends_s]

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import msgspec
 
+from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.launch.rendezvous import join
 from hocket.planners.compile import programs, votes_program
-from hocket.planners.traffic import ITEM_BYTES
 from hocket.replay.schedule import Schedule
 from hocket.settings import Settings
 

@@ -12,8 +12,8 @@ from hocket.artefacts import trace
 from hocket.artefacts.trace import Kind
 from hocket.errors import UsageError
 from hocket.replay.traffic import Message, Traffic, steps_s
+from hocket.simulation import flow
 from hocket.simulation.conditions import Conditions, Costs
-from hocket.simulation.flow import changes
 from hocket.simulation.networks import Network
 
 NS = 1e-9
@@ -43,16 +43,14 @@ def predict(
         for each in traffic.messages
     ]
     program = _native.SimulatedProgram.messages(world, rows, [], native, costs.native())
-    simulation = _native.simulate(
+    simulation = flow.run(
         native,
         [program],
         [([(0, 0, [])], [], [])],
+        network,
         world=world,
         rendezvous=costs.rendezvous,
-        seed=conditions.seed,
-        jitter=conditions.jitter,
-        slow=list(conditions.slow),
-        changes=changes(conditions, network),
+        conditions=conditions,
         recorded=True,
     )
     return tuple(steps_s(traffic.messages, _arrivals_s(traffic.messages, simulation, world), traffic.workers))

@@ -12,12 +12,12 @@ from msgspec import Struct
 
 from hocket import _native
 from hocket.artefacts import trace
+from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.profile import Profile
 from hocket.artefacts.trace import Kind
 from hocket.errors import UsageError
 from hocket.planners.cost import BUCKET_S
-from hocket.planners.traffic import ITEM_BYTES
 from hocket.simulation import flow
 from hocket.simulation.conditions import Conditions, Costs
 from hocket.simulation.networks import Network
@@ -68,16 +68,14 @@ def predict(
     messages, last = _stream(plan, switch, order, ready_s)
     costs = Costs(send_s=switch.host_s, receive_s=switch.host_s, rendezvous=False)
     program = _native.SimulatedProgram.messages(world + 1, messages, [world], native, costs.native())
-    simulation = _native.simulate(
+    simulation = flow.run(
         native,
         [program],
         [([(0, 0, [])], [], [])],
+        network,
         world=world + 1,
         rendezvous=False,
-        seed=conditions.seed,
-        jitter=conditions.jitter,
-        slow=list(conditions.slow),
-        changes=flow.changes(conditions, network),
+        conditions=conditions,
         recorded=True,
     )
     done_s = _done_s(simulation, world, last)

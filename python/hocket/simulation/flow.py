@@ -41,6 +41,14 @@ class Prepared:
         """What of a simulation does not depend on the network."""
         return cls(*_programs(plan))
 
+    def on(
+        self, network: Network, costs: Costs
+    ) -> tuple[_native.SimulatedNetwork, list[_native.SimulatedProgram]]:
+        """The network with the routes that the programs use, and the programs on it."""
+        native = network.native(sorted({pair for program in self.programs for pair in program.pairs()}))
+        cost = costs.native()
+        return native, [_native.SimulatedProgram.compile(each, native, cost) for each in self.programs]
+
 
 def predict(
     plan: Plan,
@@ -63,27 +71,28 @@ def predict(
     if plan.world != network.world:
         raise UsageError(f"the plan is for {plan.world} ranks, the network has {network.world}")
     prepared = prepared or Prepared.of(plan)
-    programs, place = prepared.programs, prepared.place
-    native = network.native(sorted({pair for program in programs for pair in program.pairs()}))
-    compiled = [_native.SimulatedProgram.compile(program, native, costs.native()) for program in programs]
+    native, compiled = prepared.on(network, costs)
     slow = dict(conditions.slow)
     pace = [slow.get(rank, 1.0) for rank in range(plan.world)] if slow else [1.0]
     launches = [
-        (place[index], bucket.priority, [BUCKET_S + ready_s(bucket, profile) * each for each in pace])
+        (
+            prepared.place[index],
+            bucket.priority,
+            [BUCKET_S + ready_s(bucket, profile) * each for each in pace],
+        )
         for index, bucket in enumerate(plan.buckets)
     ]
     busy_s = [(profile.forward_s + profile.backward_s) * each for each in pace]
     tail_s = [(profile.step_s - profile.forward_s - profile.backward_s) * each for each in pace]
-    simulation = _native.simulate(
+    phases = [(launches, busy_s, [max(0.0, each) for each in tail_s])] * steps
+    simulation = run(
         native,
         compiled,
-        [(launches, busy_s, [max(0.0, each) for each in tail_s])] * steps,
+        phases,
+        network,
         world=plan.world,
         rendezvous=costs.rendezvous,
-        seed=conditions.seed,
-        jitter=conditions.jitter,
-        slow=list(conditions.slow),
-        changes=changes(conditions, network),
+        conditions=conditions,
         recorded=recorded,
     )
     return Run(_outcome(plan, network, profile, steps, simulation), simulation)
@@ -125,7 +134,36 @@ def ready_s(bucket: Bucket, profile: Profile) -> float:
     return max((known[name] for name in bucket.gradients), default=0.0)
 
 
-def changes(conditions: Conditions, network: Network) -> list[tuple[float, int, float]]:
+def run(
+    native: _native.SimulatedNetwork,
+    programs: Sequence[_native.SimulatedProgram],
+    phases: Sequence[_native.Phase],
+    network: Network,
+    *,
+    world: int,
+    rendezvous: bool,
+    conditions: Conditions,
+    recorded: bool,
+) -> _native.Simulation:
+    """The flow engine under these conditions. `native`: of `network`, whose links the conditions name.
+
+    Raises UsageError for a link that is not there, SimulationError when nothing moves any more.
+    """
+    return _native.simulate(
+        native,
+        programs,
+        phases,
+        world=world,
+        rendezvous=rendezvous,
+        seed=conditions.seed,
+        jitter=conditions.jitter,
+        slow=list(conditions.slow),
+        changes=_changes(conditions, network),
+        recorded=recorded,
+    )
+
+
+def _changes(conditions: Conditions, network: Network) -> list[tuple[float, int, float]]:
     """As the flow engine takes them: seconds, link, bytes per second. UsageError for a link that is not there."""
     numbers = {link.name: at for at, link in enumerate(network.links)}
     found = []

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import msgspec
 
 from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.profile import Gradient, Profile
 from hocket.errors import UsageError
@@ -28,8 +29,6 @@ CANDIDATE_EFFORT = 0.2
 
 COOLING = (0.03, 0.001)
 """Of a step's time: what a worse order may cost more and still be gone on from, with probability 1/e, at first and in the end."""
-
-BYTES = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2}
 
 
 def solve_program(
@@ -65,7 +64,7 @@ def solve_program(
     return Ordering(
         algorithm="program",
         groups=(),
-        size_bytes=float(sum(each.elements * BYTES.get(each.dtype, 4) for each in plan.buckets)),
+        size_bytes=float(sum(each.elements * ITEM_BYTES[each.dtype] for each in plan.buckets)),
         order=order,
         hosts=tuple(matrix.hosts[host] for host in order),
         slots=tuple(cluster.hosts[host].slots for host in order),
@@ -149,7 +148,7 @@ def _neighbour(order: Sequence[int], draws: random.Random) -> list[int]:
 def _candidates(plan: Plan, cluster: Cluster, seed: int) -> list[tuple[str, tuple[int, ...]]]:
     """The best orders of collectives whose cost has a closed form, for the plan's largest bucket and for latency alone."""
     matrix = of_cluster(cluster)
-    largest = max((each.elements * BYTES.get(each.dtype, 4) for each in plan.buckets), default=0)
+    largest = max((each.elements * ITEM_BYTES[each.dtype] for each in plan.buckets), default=0)
     found: list[tuple[str, tuple[int, ...]]] = []
     for algorithm in ALGORITHMS:
         if algorithm == "auto":

@@ -12,11 +12,11 @@ import numpy as np
 from hocket import _native
 from hocket.artefacts import trace
 from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.profile import Profile
 from hocket.artefacts.trace import Kind, LoadedProgram, RunInfo
 from hocket.errors import ArtefactError
-from hocket.planners.traffic import ITEM_BYTES
 from hocket.simulation.networks import Network
 
 NS = 1e9

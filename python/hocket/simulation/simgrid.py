@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from hocket._native import Program
+from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.profile import Profile
 from hocket.errors import SimulationError, UsageError
 from hocket.planners.cost import BUCKET_S
-from hocket.planners.traffic import ITEM_BYTES
 from hocket.simulation import flow
 from hocket.simulation.conditions import Costs
 from hocket.simulation.networks import BITS, Network

@@ -5,32 +5,54 @@ What sessions of all kinds have in common; when a bucket is sent, and what comes
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 
 import torch
+from hocket import _native
 from hocket.errors import UsageError
 from hocket.torch.buckets import Bucket
 
 
-def adopt(bucket: Bucket, index: int, parameter: torch.nn.Parameter) -> None:
-    """A gradient that lies elsewhere (after `grad = None`) moves into its bucket; one that is not there is zero."""
-    view = bucket.views[index]
-    gradient = parameter.grad
-    if gradient is None:
-        view.zero_()
-    else:
-        gradient = gradient.to_dense() if gradient.is_sparse else gradient
-        _check_type(bucket, index, gradient)
-        view.copy_(gradient)
-    parameter.grad = view
+class InPlace:
+    """The half of a session that knows no more than its `buckets` and the `readiness` of their gradients."""
 
+    buckets: list[Bucket]
+    readiness: _native.Readiness
 
-def made_twice(name: str) -> UsageError:
-    """What to say of a gradient that comes again after it was sent."""
-    return UsageError(
-        f"backward makes the gradient of `{name}` again after it was sent, as with a layer that "
-        "two reentrant checkpoints share\nhint: torch.utils.checkpoint.checkpoint(…, use_reentrant=False)"
-    )
+    def zero_grad(self) -> None:
+        """All gradients zero, in their buckets."""
+        for bucket in self.buckets:
+            bucket.zero()
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Backward passes inside accumulate; nothing is sent before the next one outside."""
+        before = self.readiness.enabled
+        self.readiness.enabled = False
+        try:
+            yield
+        finally:
+            self.readiness.enabled = before
+
+    def _adopt(self, bucket: int, index: int, parameter: torch.nn.Parameter) -> None:
+        """A gradient that lies elsewhere (after `grad = None`) moves into its bucket; one that is not there is zero."""
+        own = self.buckets[bucket]
+        view = own.views[index]
+        gradient = parameter.grad
+        if gradient is None:
+            view.zero_()
+        else:
+            gradient = gradient.to_dense() if gradient.is_sparse else gradient
+            _check_type(own, index, gradient)
+            view.copy_(gradient)
+        parameter.grad = view
+
+    def _twice(self, bucket: int, index: int) -> None:
+        raise UsageError(
+            f"backward makes the gradient of `{self.buckets[bucket].names[index]}` again after it was sent, as with a layer that "
+            "two reentrant checkpoints share\nhint: torch.utils.checkpoint.checkpoint(…, use_reentrant=False)"
+        )
 
 
 def addresses(buckets: Sequence[Bucket]) -> list[int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -30,7 +30,7 @@ PATIENCE_S = 1.0
 """Beyond the time-out: a server that holds a value back knows which worker is late, and is to say so first."""
 
 
-class PushPullSession:
+class PushPullSession(places.InPlace):
     """The keys, hooks and gates of one model on one worker."""
 
     def __init__(
@@ -79,21 +79,6 @@ class PushPullSession:
         self._addresses = places.addresses(self.buckets)
         gated = [bucket.parameters for bucket in self.buckets]
         self.gates = Gates(model, optimizer, gated, self._wait_bucket, self._zero_bucket)
-
-    def zero_grad(self) -> None:
-        """All gradients zero, in their buckets."""
-        for bucket in self.buckets:
-            bucket.zero()
-
-    @contextlib.contextmanager
-    def no_sync(self) -> Iterator[None]:
-        """Backward passes inside accumulate; the next one outside pushes the sum."""
-        before = self.readiness.enabled
-        self.readiness.enabled = False
-        try:
-            yield
-        finally:
-            self.readiness.enabled = before
 
     def close(self) -> None:
         """Take what is still to come, and tell the servers that this worker leaves."""
@@ -185,12 +170,6 @@ class PushPullSession:
         self._engine.launch(self._step.number)
         # The same call as DistributedDataParallel's own; there is no public one.
         torch.autograd.Variable._execution_engine.queue_callback(self._on_end)
-
-    def _adopt(self, key: int, index: int, parameter: torch.nn.Parameter) -> None:
-        places.adopt(self.buckets[key], index, parameter)
-
-    def _twice(self, key: int, _index: int) -> None:
-        raise places.made_twice(self.buckets[key].names[0])
 
     def _on_end(self) -> None:
         """End of backward: gradients that it did not make are pushed as they are, and all gates are closed."""

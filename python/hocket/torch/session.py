@@ -11,7 +11,6 @@ import math
 import os
 import time
 import warnings
-from collections.abc import Iterator
 
 import torch
 from hocket import _native
@@ -27,7 +26,7 @@ from hocket.torch.spans import Spans
 from hocket.torch.votes import Votes
 
 
-class Session:
+class Session(places.InPlace):
     """The engine, buckets and hooks of one distributed model."""
 
     def __init__(
@@ -73,21 +72,6 @@ class Session:
     def programs(self) -> list[int]:
         """By bucket: its program's number."""
         return [bucket.program for bucket in self.buckets]
-
-    def zero_grad(self) -> None:
-        """All gradients zero, in their buckets."""
-        for bucket in self.buckets:
-            bucket.zero()
-
-    @contextlib.contextmanager
-    def no_sync(self) -> Iterator[None]:
-        """Backward passes inside accumulate without communication."""
-        before = self.readiness.enabled
-        self.readiness.enabled = False
-        try:
-            yield
-        finally:
-            self.readiness.enabled = before
 
     def close(self) -> None:
         """Apply what is outstanding, and stop what runs beside training."""
@@ -168,12 +152,6 @@ class Session:
             self.gates.backward_began()
         # The same call as DistributedDataParallel's own; there is no public one.
         torch.autograd.Variable._execution_engine.queue_callback(self._on_end)
-
-    def _adopt(self, bucket: int, index: int, parameter: torch.nn.Parameter) -> None:
-        places.adopt(self.buckets[bucket], index, parameter)
-
-    def _twice(self, bucket: int, index: int) -> None:
-        raise places.made_twice(self.buckets[bucket].names[index])
 
     def _on_end(self) -> None:
         """End of backward: what has not come is launched as it is; then all buckets are awaited, or gates are closed."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
+from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.errors import PolicyError
 from hocket.tracing import sources
-from hocket.tracing.handles import FLOATS, ITEM_BYTES, Buffer
+from hocket.tracing.handles import FLOATS, Buffer
 from hocket.tracing.kernels import Kernel, builtin
 from hocket.tracing.recorder import Recorder
 

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.errors import PolicyError
 from hocket.tracing import sources
 
 if TYPE_CHECKING:
     from hocket.tracing.recorder import Recorder
-
-ITEM_BYTES = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2, "i64": 8, "i32": 4, "i8": 1, "u8": 1}
-"""Bytes of an element."""
 
 FLOATS = ("f64", "f32", "f16", "bf16")
 

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 
 from hocket._native import Program
 from hocket.artefacts import shipped
+from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.tuning import Tuning
 from hocket.errors import Error, PolicyError, ProgramError
 from hocket.tracing.context import Context, settle
-from hocket.tracing.handles import ITEM_BYTES, Gradient
+from hocket.tracing.handles import Gradient
 from hocket.tracing.kernels import Kernel
 from hocket.tracing.observed import Guard, Snapshot
 from hocket.tracing.policy import DEFAULTS, Policy, Value

@@ -1,11 +1,14 @@
-"""What several verbs take: where artefacts are, sizes in bytes."""
+"""What several verbs take: where artefacts are, how hosts are reached, sizes in bytes."""
 
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 import click
+
+from hocket.launch.remote import SSH
 
 UNITS = {"": 1, "B": 1, **{f"{k}{b}": 1000**n for n, k in enumerate("KMG", 1) for b in ("", "B")}}
 UNITS |= {f"{k}IB": 1024**n for n, k in enumerate("KMG", 1)}
@@ -27,6 +30,16 @@ def sizes_given(_context: click.Context, _option: click.Parameter, text: str | N
 
 cluster_option = click.option(
     "--cluster", "cluster_path", required=True, type=click.Path(path_type=Path), help="Cluster file (TOML)."
+)
+
+ssh_option = click.option("--ssh", default=SSH, show_default=True, help="Command that reaches a host.")
+
+python_option = click.option(
+    "--python", "interpreter", default=sys.executable, help="Python of the hosts; default: this one."
+)
+
+store_option = click.option(
+    "--store", help="ADDRESS[:PORT] of this machine that all hosts reach; default: found out."
 )
 
 profile_option = click.option(

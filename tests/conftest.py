@@ -1,0 +1,31 @@
+"""What tests of several folders need."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+
+import pytest
+
+from hocket.artefacts.cluster import Cluster
+from hocket.errors import TestbedError
+from hocket.launch.testbed import Testbed
+
+MISSING = ("not allowed", "not found", "/dev/net/tun")
+"""What a machine may lack; anything else that goes wrong with a testbed is a failure."""
+
+
+@pytest.fixture(scope="session")
+def emulated() -> Callable[[Cluster], AbstractContextManager[Testbed]]:
+    """`with emulated(cluster) as bed`; the test is skipped where this machine has no namespaces, tools or TAP devices."""
+
+    @contextmanager
+    def opened(cluster: Cluster) -> Iterator[Testbed]:
+        with ExitStack() as stack:
+            try:
+                bed = stack.enter_context(Testbed(cluster))
+            except TestbedError as error:
+                if any(each in str(error) for each in MISSING):
+                    pytest.skip(str(error))
+                raise
+            yield bed
+
+    return opened
