@@ -41,7 +41,7 @@ def drawn(seed):
 
 def ours(asked):
     routes = [(2 * at, 2 * at + 1, 0.0, flow["links"]) for at, flow in enumerate(asked["flows"])]
-    links = [(f"link{at}", rate, 0.0, 1.0) for at, rate in enumerate(asked["links"])]
+    links = [(f"link{at}", rate, 0.0, 1.0, 0.0) for at, rate in enumerate(asked["links"])]
     network = _native.SimulatedNetwork(links, routes)
     world = 2 * FLOWS
     programs, launches = [], []

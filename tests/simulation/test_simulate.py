@@ -131,7 +131,7 @@ def test_simgrid_agrees_with_flows_on_whole_programs(cluster, profile, algorithm
     synchroniser = Synchroniser(algorithm=algorithm, sizes=sizes)
     buckets = tuple(msgspec.structs.replace(each, synchroniser=synchroniser) for each in made.buckets)
     plan = msgspec.structs.replace(made, buckets=buckets)
-    ideal = dataclasses.replace(from_cluster(cluster, 4), incast=())
+    ideal = dataclasses.replace(from_cluster(cluster, 4), incast=(), queues_s=())
     ours = flow.predict(plan, ideal, profile).outcome
     theirs = simgrid.predict(plan, ideal, profile)
     assert theirs.step_s == pytest.approx(ours.step_s, rel=0.02)

@@ -25,11 +25,16 @@ impl SimulatedNetwork {
     #[new]
     fn new(
         py: Python<'_>,
-        links: Vec<(String, f64, f64, f64)>,
+        links: Vec<(String, f64, f64, f64, f64)>,
         routes: Vec<(u32, u32, f64, Vec<u32>)>,
     ) -> PyResult<Self> {
-        let link =
-            |(name, bytes_per_s, burst_bytes, incast)| sim::Link { name, bytes_per_s, burst_bytes, incast };
+        let link = |(name, bytes_per_s, burst_bytes, incast, queue_s)| sim::Link {
+            name,
+            bytes_per_s,
+            burst_bytes,
+            incast,
+            queue_s,
+        };
         let route =
             |(source, destination, latency_s, links)| sim::Route { source, destination, links, latency_s };
         let links = links.into_iter().map(link).collect();

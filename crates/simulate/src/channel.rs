@@ -6,9 +6,9 @@
 use crate::bucket::Buckets;
 use crate::clock::Clock;
 use crate::engine::Event;
-use crate::network::Network;
+use crate::network::{Link, Network};
 use crate::share::Shares;
-use crate::time::Picos;
+use crate::time::{Picos, from_s, to_s};
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
@@ -220,6 +220,23 @@ impl<'a> Flows<'a> {
             }
         }
         bytes
+    }
+
+    /// How long a receiver's word waits on its way back over `route` behind bytes that links have not passed on yet: what a
+    /// message has left lies in front of the link that limits it, up to what that link queues.
+    pub fn word_waits(&self, route: u32, now: Picos) -> Picos {
+        let waits_s = |link: u32| {
+            let left: f64 = self.shares.limited(link).map(|flow| self.left(flow, now)).sum();
+            let Link { bytes_per_s, queue_s, .. } = self.network.links[link as usize];
+            (left / bytes_per_s).min(queue_s)
+        };
+        from_s(self.network.queues_back(route).map(waits_s).sum())
+    }
+
+    fn left(&self, route: u32, now: Picos) -> f64 {
+        let channel = &self.channels[route as usize];
+        let moved = channel.rate * to_s(now - channel.since);
+        channel.current.as_ref().map_or(0.0, |current| (current.left - moved).max(0.0))
     }
 
     /// Whether a route has a message that does not move.

@@ -254,7 +254,8 @@ impl<'a> Engine<'a> {
         match step.work {
             Work::Receive { route, peer, .. } if self.rendezvous => {
                 // The receiver's word takes the way of the data back.
-                let latency = self.longer(self.network.latency[route as usize]);
+                let waits = self.flows.word_waits(route, self.clock.now());
+                let latency = self.longer(self.network.latency[route as usize]) + waits;
                 if latency == 0 {
                     self.meet(instance, peer);
                 } else {

@@ -15,12 +15,14 @@ pub struct Link {
     pub burst_bytes: f64,
     /// The share that each doubling of the flows on it leaves of its rate: what TCP loses where flows come together. 1: nothing is lost.
     pub incast: f64,
+    /// The longest that bytes in front of it hold up a receiver's word to its sender, where the link is what limits them; zero: words overtake.
+    pub queue_s: f64,
 }
 
 impl Link {
     /// An ideal one.
     pub fn new(name: impl Into<String>, bytes_per_s: f64) -> Self {
-        Self { name: name.into(), bytes_per_s, burst_bytes: 0.0, incast: 1.0 }
+        Self { name: name.into(), bytes_per_s, burst_bytes: 0.0, incast: 1.0, queue_s: 0.0 }
     }
 }
 
@@ -47,6 +49,7 @@ pub struct Network {
     /// Links of route `r` are `path[first[r]..first[r + 1]]`.
     pub(crate) first: Vec<u32>,
     pub(crate) path: Vec<u32>,
+    has_queues: bool,
     /// By ordered pair.
     index: HashMap<(u32, u32), u32>,
 }
@@ -62,6 +65,9 @@ impl Network {
             if !(link.burst_bytes >= 0.0 && link.burst_bytes.is_finite()) {
                 return Err(wrong(format!("link `{}` has a burst of {} bytes", link.name, link.burst_bytes)));
             }
+            if !(link.queue_s >= 0.0 && link.queue_s.is_finite()) {
+                return Err(wrong(format!("link `{}` has a queue of {} s", link.name, link.queue_s)));
+            }
             if !(link.incast > 0.0 && link.incast <= 1.0) {
                 return Err(wrong(format!(
                     "link `{}` keeps a share of {} under incast",
@@ -74,6 +80,7 @@ impl Network {
             latency: Vec::with_capacity(routes.len()),
             first: vec![0],
             path: Vec::new(),
+            has_queues: links.iter().any(|link| link.queue_s > 0.0),
             index: HashMap::with_capacity(routes.len()),
             links,
         };
@@ -112,6 +119,14 @@ impl Network {
         let missing =
             || Error::Network { what: format!("there is no route from rank {source} to rank {destination}") };
         self.index.get(&(source, destination)).copied().ok_or_else(missing)
+    }
+
+    /// Links on the way back of a route that hold up words; none where nothing is said of that way.
+    pub(crate) fn queues_back(&self, route: u32) -> impl Iterator<Item = u32> {
+        let (source, destination) = self.pairs[route as usize];
+        let back = if self.has_queues { self.index.get(&(destination, source)) } else { None };
+        let links = back.map_or(&[][..], |&back| self.links_of(back));
+        links.iter().copied().filter(|&link| self.links[link as usize].queue_s > 0.0)
     }
 
     /// Links that a route crosses.

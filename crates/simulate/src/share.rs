@@ -99,6 +99,12 @@ impl Shares {
         self.rate[route as usize]
     }
 
+    /// Flows that a link limits, as last solved.
+    pub fn limited(&self, link: u32) -> impl Iterator<Item = u32> {
+        let bottleneck = &self.bottleneck;
+        self.members[link as usize].iter().copied().filter(move |&route| bottleneck[route as usize] == link)
+    }
+
     /// Flows on a link.
     pub fn members(&self, link: u32) -> &[u32] {
         &self.members[link as usize]

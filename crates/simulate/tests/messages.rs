@@ -1,7 +1,8 @@
 //! Traffic without programs: messages, what they wait for, and the gaps between.
 
 use hocket_simulate::{
-    Conditions, Costs, Error, Job, Launch, Link, Network, Outcome, Phase, Route, Timed, simulate, timed, to_s,
+    Conditions, Costs, Error, Job, Launch, Link, Network, Outcome, Phase, Route, Timed, from_s, simulate,
+    timed, to_s,
 };
 
 const RATE: f64 = 1e6;
@@ -11,7 +12,12 @@ fn message(source: u32, destination: u32, bytes: u64, after: &[u32], gap_s: f64)
 }
 
 fn run(messages: &[Timed], world: u32) -> Result<Outcome, Error> {
-    let link = |name: String| Link { name, bytes_per_s: RATE, burst_bytes: 0.0, incast: 1.0 };
+    run_one_after_the_other(&[messages], world, 0.0)
+}
+
+/// Traffic that begins each second, on links that queue so long.
+fn run_one_after_the_other(traffic: &[&[Timed]], world: u32, queue_s: f64) -> Result<Outcome, Error> {
+    let link = |name: String| Link { name, bytes_per_s: RATE, burst_bytes: 0.0, incast: 1.0, queue_s };
     let links = (0..2 * world).map(|at| link(format!("link {at}"))).collect();
     let pairs = (0..world).flat_map(|from| (0..world).map(move |to| (from, to))).filter(|(a, b)| a != b);
     let routes: Vec<Route> = pairs
@@ -23,10 +29,32 @@ fn run(messages: &[Timed], world: u32) -> Result<Outcome, Error> {
         })
         .collect();
     let network = Network::new(links, &routes)?;
-    let graph = timed(world, messages, &[], &network, &Costs::NONE)?;
-    let launches = vec![Launch { graph: 0, priority: 0, after: vec![] }];
+    let graphs = traffic
+        .iter()
+        .map(|messages| timed(world, messages, &[], &network, &Costs::NONE))
+        .collect::<Result<Vec<_>, _>>()?;
+    let launches = (0..graphs.len())
+        .map(|graph| Launch { graph, priority: 0, after: vec![from_s(graph as f64)] })
+        .collect();
     let job = Job { world: world as usize, phases: vec![Phase { launches, ..Phase::default() }] };
-    simulate(&network, &[&graph], &job, true, &Conditions::default(), true)
+    simulate(&network, &graphs.iter().collect::<Vec<_>>(), &job, true, &Conditions::default(), true)
+}
+
+/// Broken: exchanges whose receives come one after the other would seem to lose nothing to full links.
+#[test]
+fn a_receivers_word_waits_behind_what_its_link_has_not_passed_on() {
+    // Rank 0 sends 2 MB at 1 MB/s; after a second, a word of its own to rank 1 is behind the megabyte that is left.
+    let busy = [message(0, 2, 2_000_000, &[], 0.0)];
+    let answered = [message(1, 0, 500_000, &[], 0.0)];
+    for (queue_s, end_s) in [(0.0, 1.5), (0.25, 1.75), (0.75, 2.25), (5.0, 2.5)] {
+        let outcome = run_one_after_the_other(&[&busy, &answered], 3, queue_s).unwrap();
+        let end = outcome.launches[1].end;
+        assert!((to_s(end) - end_s).abs() < 1e-9, "{queue_s}: {}", to_s(end));
+    }
+    // Two senders meet at rank 2: their bytes lie in front of its link, not of their own, which the word of one crosses.
+    let elsewhere = [message(0, 2, 2_000_000, &[], 0.0), message(3, 2, 2_000_000, &[], 0.0)];
+    let outcome = run_one_after_the_other(&[&elsewhere, &answered], 4, 5.0).unwrap();
+    assert!((to_s(outcome.launches[1].end) - 1.5).abs() < 1e-9, "{}", to_s(outcome.launches[1].end));
 }
 
 /// Broken: the gaps of a trace would add up where they passed at the same time, or not at all.

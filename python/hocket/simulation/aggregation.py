@@ -55,7 +55,8 @@ def predict(
     ways = [_way(network, rank) for rank in range(world)]
     incast = network.incast or (1.0,) * len(network.links)
     links = [
-        (link.name, link.bit_per_s / 8, 0.0, share) for link, share in zip(network.links, incast, strict=True)
+        (link.name, link.bit_per_s / 8, 0.0, share, 0.0)
+        for link, share in zip(network.links, incast, strict=True)
     ]
     routes = [(rank, world, latency_s, [up]) for rank, (up, _, latency_s) in enumerate(ways)]
     routes += [(world, rank, latency_s, [down]) for rank, (_, down, latency_s) in enumerate(ways)]

@@ -45,7 +45,7 @@ class Prepared:
         self, network: Network, costs: Costs
     ) -> tuple[_native.SimulatedNetwork, list[_native.SimulatedProgram]]:
         """The network with the routes that the programs use, and the programs on it."""
-        native = network.native(sorted({pair for program in self.programs for pair in program.pairs()}))
+        native = network.native(pair for program in self.programs for pair in program.pairs())
         cost = costs.native()
         return native, [_native.SimulatedProgram.compile(each, native, cost) for each in self.programs]
 

@@ -13,7 +13,7 @@ from itertools import pairwise
 from hocket._native import SimulatedNetwork
 from hocket.artefacts.cluster import Cluster
 from hocket.errors import UsageError
-from hocket.launch.testbed.wiring import burst_bytes
+from hocket.launch.testbed.wiring import QUEUE_MS, burst_bytes
 from hocket.planners.links import (
     LATENCY_S,
     WITHIN_HOST_BIT_PER_S,
@@ -27,12 +27,12 @@ Path = tuple[tuple[int, ...], float]
 
 BITS = 8
 
-INCAST = 0.89
-"""What TCP leaves of a host's link for each doubling of the flows on it: fitted once to two-level and direct exchanges of
-`hocket bench predict` (docs/results.md), 2 to 7 flows to one of 4 to 8 hosts, at 100 to 1000 Mbit/s."""
+QUEUE_S = QUEUE_MS / 1000
+"""What a full link delays by: the testbed's limit. Of other networks it is not known; buffers of tens of milliseconds are common
+(Gettys and Nichols 2011, "Bufferbloat")."""
 
-TRUNK_INCAST = 0.96
-"""The same of a trunk, 4 and 16 flows: many senders with queues of their own smooth each other."""
+TRUNK_INCAST = 0.97
+"""What TCP leaves of a trunk for each doubling of the flows on it: fitted once to `hocket bench predict` (docs/results.md)."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,8 @@ class Network:
     """By link: what its token bucket lets pass at once after a rest; empty: no link has one."""
     incast: tuple[float, ...] = ()
     """By link: the share of its rate that each doubling of its flows leaves; empty: all of it."""
+    queues_s: tuple[float, ...] = ()
+    """By link: how long bytes in front of it hold up a receiver's word that its sender may begin, at most; empty: words overtake."""
 
     @property
     def world(self) -> int:
@@ -56,20 +58,24 @@ class Network:
     def native(self, pairs: Iterable[tuple[int, int]]) -> SimulatedNetwork:
         """The network with the routes of these pairs, as the flow engine takes it."""
         routes = []
-        for source, destination in pairs:
+        asked = set(pairs)
+        if self.queues_s:
+            asked |= {(destination, source) for source, destination in asked}
+        for source, destination in sorted(asked):
             crossed, latency_s = self.path(source, destination)
             routes.append((source, destination, latency_s, list(crossed)))
         bursts = self.bursts_bytes or (0.0,) * len(self.links)
         incast = self.incast or (1.0,) * len(self.links)
+        queues = self.queues_s or (0.0,) * len(self.links)
         links = [
-            (link.name, link.bit_per_s / BITS, burst, share)
-            for link, burst, share in zip(self.links, bursts, incast, strict=True)
+            (link.name, link.bit_per_s / BITS, *more)
+            for link, *more in zip(self.links, bursts, incast, queues, strict=True)
         ]
         return SimulatedNetwork(links, routes)
 
 
 def from_cluster(cluster: Cluster, world: int, *, shaped: bool = False) -> Network:
-    """Hosts with their links, racks with their trunks, and measured paths: what planners see, and incast, which they do not.
+    """Hosts with their links, racks with their trunks, and measured paths: what planners see; and queues, which they do not.
 
     `shaped`: the links are those of the testbed, whose token buckets let some pass at once after a rest.
 
@@ -81,10 +87,7 @@ def from_cluster(cluster: Cluster, world: int, *, shaped: bool = False) -> Netwo
     ((2, 3), 0.0001)
     """
     graph = link_graph(cluster, world)
-    shares = {f"{host.name} in": INCAST for host in cluster.hosts}
-    shares |= {
-        f"trunk of {rack.name} {side}": TRUNK_INCAST for rack in cluster.racks for side in ("out", "in")
-    }
+    trunks = {f"trunk of {rack.name} {side}" for rack in cluster.racks for side in ("out", "in")}
     memory = {f"memory of {host.name}" for host in cluster.hosts}
     bursts = [0.0 if link.name in memory else float(burst_bytes(link.bit_per_s)) for link in graph.links]
     return Network(
@@ -92,7 +95,8 @@ def from_cluster(cluster: Cluster, world: int, *, shaped: bool = False) -> Netwo
         hosts=graph.hosts,
         links=graph.links,
         bursts_bytes=tuple(bursts) if shaped else (),
-        incast=tuple(shares.get(link.name, 1.0) for link in graph.links),
+        incast=tuple(TRUNK_INCAST if link.name in trunks else 1.0 for link in graph.links),
+        queues_s=tuple(0.0 if link.name in memory else QUEUE_S for link in graph.links),
         path=lambda source, destination: (
             graph.paths[source, destination],
             graph.latencies_s[source, destination],
