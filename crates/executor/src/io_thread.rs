@@ -9,6 +9,7 @@ use crate::core::{Core, lock};
 use crate::messages::NO_PROGRAM;
 use crate::peer::Peer;
 use hocket_ids::Rank;
+use hocket_protocol::backlog::Backlog;
 use hocket_protocol::checksum::Damage;
 use hocket_protocol::congestion::{LOOK_EVERY, Look, Losses};
 use hocket_protocol::frame::{Data, Frame};
@@ -64,6 +65,7 @@ pub struct Connection {
     phase: Phase,
     liveness: Liveness,
     losses: Losses,
+    backlog: Backlog,
     looked_at: Duration,
     /// Of the peer's, those that we have answered.
     looks: usize,
@@ -98,6 +100,7 @@ impl Connection {
             phase: Phase::Open,
             liveness: Liveness::new(silence_max, now()),
             losses: Losses::default(),
+            backlog: Backlog::default(),
             looked_at: now(),
             looks: 0,
             heard_bytes: 0,
@@ -251,23 +254,27 @@ impl Connection {
         }
     }
 
-    /// Bears losses that no queue of ours explains.
-    fn watch_losses(&mut self, now: Duration) {
+    /// Bears losses that no queue of ours explains, and keeps our own queues short.
+    fn watch(&mut self, now: Duration) {
         if now.saturating_sub(self.looked_at) < LOOK_EVERY || self.has_ended() {
             return;
         }
         self.looked_at = now;
         let Some(info) = self.stream.info() else { return };
-        let micros = |count: u32| Duration::from_micros(u64::from(count));
-        let by_chance = self.losses.handle_look(Look {
+        let look = Look {
             sent: u64::from(info.sent),
             again: u64::from(info.sent_again),
-            round_trip: micros(info.round_trip_us),
-            shortest: micros(info.round_trip_us_min),
-        });
-        if by_chance {
-            // Where the kernel has no other control, all stays as slow as it was.
+            round_trip: Duration::from_micros(u64::from(info.round_trip_us)),
+            shortest: Duration::from_micros(u64::from(info.round_trip_us_min)),
+            acknowledged_bytes: info.acknowledged_bytes,
+            busy: Duration::from_micros(info.busy_us),
+        };
+        // Where the kernel has no other control, or does not let us, all stays as slow as it was.
+        if self.losses.handle_look(&look) {
             self.stream.bear_losses();
+        }
+        if let Some(buffer) = self.backlog.handle_look(&look) {
+            let _: io::Result<()> = self.stream.set_buffer(buffer);
         }
     }
 
@@ -322,7 +329,7 @@ fn turns(core: &Core, poller: &Poller, connections: &mut [Connection]) -> io::Re
             busy |= posts;
             busy |= connection.receive(core);
             connection.listen(core, now, posts);
-            connection.watch_losses(now);
+            connection.watch(now);
             busy |= connection.transmit(core);
             if let Some(shared) = &core.peer(connection.rank).shared {
                 mailbox_full |= shared.flush()?;

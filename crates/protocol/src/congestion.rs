@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 /// How often a busy connection is looked at.
-pub const LOOK_EVERY: Duration = Duration::from_millis(200);
+pub const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Share of segments that were sent again.
 const LOSS_MIN: f64 = 0.002;
 /// A round trip within so much of the shortest has no queue of ours on its way.
@@ -18,7 +18,7 @@ const ROUND_TRIP_MIN: Duration = Duration::from_millis(2);
 const SEGMENTS_MIN: u64 = 256;
 
 /// What the system says of a connection, since it began.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Look {
     /// Segments that were sent, those again included.
     pub sent: u64,
@@ -28,6 +28,10 @@ pub struct Look {
     pub round_trip: Duration,
     /// Shortest of the last minutes.
     pub shortest: Duration,
+    /// By the peer.
+    pub acknowledged_bytes: u64,
+    /// How long something was on its way.
+    pub busy: Duration,
 }
 
 /// Of one connection.
@@ -42,7 +46,7 @@ pub struct Losses {
 
 impl Losses {
     /// Whether chance takes more than the connection bears; once.
-    pub fn handle_look(&mut self, look: Look) -> bool {
+    pub fn handle_look(&mut self, look: &Look) -> bool {
         let (sent, again) = (look.sent.saturating_sub(self.sent), look.again.saturating_sub(self.again));
         (self.sent, self.again) = (look.sent, look.again);
         if self.decided || sent == 0 {
@@ -67,16 +71,17 @@ mod tests {
 
     fn look(sent: u64, again: u64, round_trip_ms: u64) -> Look {
         let shortest = Duration::from_millis(20);
-        Look { sent, again, round_trip: Duration::from_millis(round_trip_ms), shortest }
+        let round_trip = Duration::from_millis(round_trip_ms);
+        Look { sent, again, round_trip, shortest, ..Look::default() }
     }
 
     /// A job between two sites would train at the speed of a modem.
     #[test]
     fn losses_without_a_queue_are_chance_once() {
         let mut losses = Losses::default();
-        assert!(!losses.handle_look(look(100, 1, 21)));
-        assert!(losses.handle_look(look(300, 3, 21)));
-        assert!(!losses.handle_look(look(900, 9, 21)));
+        assert!(!losses.handle_look(&look(100, 1, 21)));
+        assert!(losses.handle_look(&look(300, 3, 21)));
+        assert!(!losses.handle_look(&look(900, 9, 21)));
     }
 
     /// Links that lose because we fill them would be shared unevenly.
@@ -84,10 +89,10 @@ mod tests {
     fn losses_of_a_full_queue_are_not() {
         let mut losses = Losses::default();
         for step in 1..50 {
-            assert!(!losses.handle_look(look(step * 100, step * 5, 70)));
+            assert!(!losses.handle_look(&look(step * 100, step * 5, 70)));
         }
         // A few losses that were known only when the queue had gone are no verdict either.
-        assert!(!losses.handle_look(look(5000, 260, 21)));
+        assert!(!losses.handle_look(&look(5000, 260, 21)));
     }
 
     /// Within a data centre, or without losses, nothing is to be changed.
@@ -96,7 +101,7 @@ mod tests {
         let mut losses = Losses::default();
         for step in 1..50 {
             let near = Duration::from_micros(200);
-            assert!(!losses.handle_look(Look {
+            assert!(!losses.handle_look(&Look {
                 round_trip: near,
                 shortest: near,
                 ..look(step * 100, step * 5, 0)
@@ -104,7 +109,7 @@ mod tests {
         }
         let mut losses = Losses::default();
         for step in 1..50 {
-            assert!(!losses.handle_look(look(step * 1000, 0, 20)));
+            assert!(!losses.handle_look(&look(step * 1000, 0, 20)));
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Protocol machines without I/O: bytes and values in, bytes and values out; the caller owns sockets and clocks.
 #![forbid(unsafe_code)]
 
+pub mod backlog;
 pub mod checksum;
 pub mod congestion;
 pub mod extents;

@@ -1,5 +1,6 @@
 //! Framed connections: to ranks of other hosts over TCP, and the control channel to ranks of the same host.
 
+mod buffer;
 mod info;
 mod receive;
 mod stream;

@@ -1,7 +1,9 @@
 //! A stream socket of either family, plain or within TLS, non-blocking once the mesh is up.
 
+use super::buffer;
 use super::info::Info;
 use super::tls::TlsStream;
+use hocket_protocol::backlog::Buffer;
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::net::sockopt::set_tcp_congestion;
 use socket2::SockRef;
@@ -73,6 +75,14 @@ impl Stream {
             Self::Tcp(s) => set_tcp_congestion(s, "bbr").is_ok(),
             Self::Tls(s) => set_tcp_congestion(s.socket(), "bbr").is_ok(),
             Self::Unix(_) => false,
+        }
+    }
+
+    /// Bounds what may be on its way, or leaves that to the system again; nothing within a host.
+    pub fn set_buffer(&self, bytes: Buffer) -> io::Result<()> {
+        match self {
+            Self::Tcp(_) | Self::Tls(_) => buffer::set(self.as_fd(), bytes),
+            Self::Unix(_) => Ok(()),
         }
     }
 
