@@ -468,7 +468,8 @@ class SimulatedNetwork:
         routes: Sequence[tuple[int, int, float, Sequence[int]]],
     ) -> None:
         """Links: name, bytes per second, bytes that pass at once after a rest, share that each doubling of its
-        flows leaves, seconds that a receiver's word waits in front of it at most. Routes: source, destination, latency in seconds, indices of links."""
+        flows leaves, seconds that a receiver's word waits in front of it at most.
+        Routes: source, destination, latency in seconds, indices of links."""
 
 class SimulatedProgram:
     """A program of all ranks with its routes and costs, or a pattern whose ops are computed."""

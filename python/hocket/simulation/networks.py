@@ -48,7 +48,7 @@ class Network:
     incast: tuple[float, ...] = ()
     """By link: the share of its rate that each doubling of its flows leaves; empty: all of it."""
     queues_s: tuple[float, ...] = ()
-    """By link: how long bytes in front of it hold up a receiver's word that its sender may begin, at most; empty: words overtake."""
+    """By link: how long bytes in front of it hold up a receiver's word to its sender, at most; empty: words overtake."""
 
     @property
     def world(self) -> int:

@@ -1,8 +1,8 @@
 """The SimGrid fidelity: the same plan, costs and links in an independent engine, for when the flow engine itself is in doubt.
 
 SimGrid runs in a process of its own (`simgrid_job.py`), with this Python or with Debian's packages, and is asked for only when a
-prediction of this level is. Its links are ideal: no incast, no queues, no bursts of token buckets, no jitter; a message costs about a
-thousand times what it does in the flow engine.
+prediction of this level is. Its links are ideal: no incast, no queues, no bursts of token buckets, no jitter; a message costs about
+a thousand times what it does in the flow engine.
 """
 
 from __future__ import annotations
