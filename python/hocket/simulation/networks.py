@@ -68,8 +68,8 @@ class Network:
         incast = self.incast or (1.0,) * len(self.links)
         queues = self.queues_s or (0.0,) * len(self.links)
         links = [
-            (link.name, link.bit_per_s / BITS, *more)
-            for link, *more in zip(self.links, bursts, incast, queues, strict=True)
+            (link.name, link.bit_per_s / BITS, burst, share, queue_s)
+            for link, burst, share, queue_s in zip(self.links, bursts, incast, queues, strict=True)
         ]
         return SimulatedNetwork(links, routes)
 
