@@ -95,10 +95,12 @@ class Station:
         links = Links(self._peers, self._me, self._datagrams, token=self._token, step=step, pace=self._pace)
         try:
             for destination, count in destinations.items():
-                links.out[destination], *more = (
-                    self._connect(destination, step, lane) for lane in range(count)
-                )
-                links.more_out += [(destination, link) for link in more]
+                for lane in range(count):
+                    link = self._connect(destination, step, lane)
+                    if lane == 0:
+                        links.out[destination] = link
+                    else:
+                        links.more_out.append((destination, link))
             for destination, link in (*links.out.items(), *links.more_out):
                 _tune(link, far=destination in far)
             came = self._accept(
@@ -109,7 +111,7 @@ class Station:
                     links.into[source] = link
                 else:
                     links.more_in.append((source, link))
-        except PeerError:
+        except BaseException:
             links.close()
             raise
         return links
@@ -156,10 +158,13 @@ class Station:
     def _connect(self, destination: int, step: int, lane: int) -> socket.socket:
         peer = self._peers[destination]
         here = self._peers[self._me].name
+        link = None
         try:
             link = socket.create_connection((peer.address, peer.port), timeout=SILENCE_S)
             link.sendall(_GREETING.pack(_MAGIC, self._token, self._me, step, lane))
         except OSError as error:
+            if link is not None:
+                link.close()
             raise PeerError(
                 f"probe: host {here} cannot reach host {peer.name} at {peer.address}:{peer.port}: {error}\n"
                 "hint: hosts of a job must be able to open TCP connections to each other on any port"
@@ -188,7 +193,7 @@ class Station:
                     link.close()
                 else:
                     came[caller] = link
-        except PeerError:
+        except BaseException:
             for link in came.values():
                 link.close()
             raise
