@@ -8,7 +8,7 @@ use crate::clock::Clock;
 use crate::engine::Event;
 use crate::network::{Link, Network};
 use crate::share::Shares;
-use crate::time::{Picos, from_s, to_s};
+use crate::time::{Picos, from_s};
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
@@ -76,6 +76,14 @@ struct Channel {
     /// Set landings that were taken back.
     void: Vec<u32>,
     moved: f64,
+}
+
+impl Channel {
+    /// Of the current message's bytes, those that have not moved by `now`.
+    fn left(&self, now: Picos) -> f64 {
+        let moved = self.rate * (now - self.since) as f64 / 1e12;
+        self.current.as_ref().map_or(0.0, |current| (current.left - moved).max(0.0))
+    }
 }
 
 /// All routes and what moves on them.
@@ -226,17 +234,12 @@ impl<'a> Flows<'a> {
     /// message has left lies in front of the link that limits it, up to what that link queues.
     pub fn word_waits(&self, route: u32, now: Picos) -> Picos {
         let waits_s = |link: u32| {
-            let left: f64 = self.shares.limited(link).map(|flow| self.left(flow, now)).sum();
+            let left: f64 =
+                self.shares.limited(link).map(|flow| self.channels[flow as usize].left(now)).sum();
             let Link { bytes_per_s, queue_s, .. } = self.network.links[link as usize];
             (left / bytes_per_s).min(queue_s)
         };
         from_s(self.network.queues_back(route).map(waits_s).sum())
-    }
-
-    fn left(&self, route: u32, now: Picos) -> f64 {
-        let channel = &self.channels[route as usize];
-        let moved = channel.rate * to_s(now - channel.since);
-        channel.current.as_ref().map_or(0.0, |current| (current.left - moved).max(0.0))
     }
 
     /// Whether a route has a message that does not move.
@@ -335,10 +338,10 @@ impl<'a> Flows<'a> {
     /// Takes what has moved since the last look off the current message.
     fn settle(&mut self, route: u32, now: Picos) {
         let channel = &mut self.channels[route as usize];
+        let left = channel.left(now);
         if let Some(current) = &mut channel.current {
-            let moved = (channel.rate * (now - channel.since) as f64 / 1e12).min(current.left);
-            current.left -= moved;
-            channel.moved += moved;
+            channel.moved += current.left - left;
+            current.left = left;
         }
         channel.since = now;
     }

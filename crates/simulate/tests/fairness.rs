@@ -22,7 +22,6 @@ fn network() -> impl Strategy<Value = Network> {
             let links = capacities.iter().enumerate();
             let links = links.map(|(at, &bytes_per_s)| Link {
                 incast: if at.is_multiple_of(2) { 0.9 } else { 1.0 },
-                queue_s: 0.0,
                 ..Link::new(format!("{at}"), bytes_per_s)
             });
             let routes = paths.into_iter().enumerate().map(|(at, links)| Route {
