@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 import pytest
 
 from hocket.artefacts.cluster import Cluster, Host, Rack
+from hocket.artefacts.network import GOODPUT
 from hocket.launch.processes import ProcessSpec
 from hocket.launch.testbed import Testbed
 from hocket.measure.asked import LIMIT_BIT_PER_S, Asked, Rates
@@ -18,7 +19,6 @@ from hocket.measure.hosts import AGENT, probe_hosts
 from hocket.measure.pace import OVERHEAD_BYTES
 from hocket.measure.steps import Step
 from hocket.measure.trains import SEGMENT_BYTES, TRAINS_BYTES
-from hocket.planners.links import GOODPUT
 
 PORT = 29_431
 TEN_GIGABIT = 10e9

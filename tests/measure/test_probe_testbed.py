@@ -8,11 +8,11 @@ from contextlib import AbstractContextManager
 import pytest
 
 from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.network import GOODPUT
 from hocket.launch.processes import ProcessSpec
 from hocket.launch.testbed import Testbed, example_cluster
 from hocket.measure.hosts import AGENT, probe_hosts
 from hocket.planners import search
-from hocket.planners.links import GOODPUT
 
 PORT = 29_411
 

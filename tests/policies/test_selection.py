@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hocket.artefacts import shipped
+from hocket.artefacts.network import LATENCY_S
 from hocket.artefacts.tuning import Ladder, Point, Shape, Timing, Tuning
 from hocket.errors import PolicyError
 from hocket.tracing import algorithms
@@ -17,7 +18,7 @@ from hocket.tracing.topology import Topology
 from hocket.tracing.trace import Fused, Scene, Tensor, stages
 
 ALL = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "gather", "scatter", "all_to_all")
-STAR = Shape(ranks=4, hosts=4, bit_per_s=2e8, latency_s=5e-5)
+STAR = Shape(ranks=4, hosts=4, bit_per_s=2e8, latency_s=LATENCY_S)
 
 
 def timing(name, time_s):
@@ -97,9 +98,9 @@ def test_shapes_say_what_matters():
     """Racks behind a slow trunk would look like any other hosts."""
     racks = Topology.even(world=8, racks=2, trunk_bit_per_s=1e9)
     assert shape_of(range(8), racks) == Shape(
-        ranks=8, hosts=8, racks=2, bit_per_s=1e9, latency_s=5e-5, rack_slowdown=10.0
+        ranks=8, hosts=8, racks=2, bit_per_s=1e9, latency_s=LATENCY_S, rack_slowdown=10.0
     )
-    assert shape_of(range(4), racks) == Shape(ranks=4, hosts=4, bit_per_s=1e10, latency_s=5e-5)
+    assert shape_of(range(4), racks) == Shape(ranks=4, hosts=4, bit_per_s=1e10, latency_s=LATENCY_S)
     assert shape_of(range(4), Topology.even(world=4, hosts_per_rack=1)) == Shape(ranks=4)
     assert distance(STAR, STAR) == 0
 

@@ -10,10 +10,10 @@ import msgspec
 from msgspec import Struct
 
 from hocket import _native
+from hocket.artefacts.network import Link
 from hocket.artefacts.plan import Plan, Synchroniser
 from hocket.artefacts.profile import Gradient, Profile
 from hocket.planners.buckets import buckets
-from hocket.planners.links import Link
 from hocket.simulation import flow
 from hocket.simulation.conditions import Costs
 from hocket.simulation.networks import BITS, Network, leaf_spine, neighbours, torus

@@ -12,15 +12,16 @@ from itertools import pairwise
 
 from hocket._native import SimulatedNetwork
 from hocket.artefacts.cluster import Cluster
-from hocket.errors import UsageError
-from hocket.launch.testbed.wiring import QUEUE_MS, burst_bytes
-from hocket.planners.links import (
+from hocket.artefacts.network import (
     LATENCY_S,
     WITHIN_HOST_BIT_PER_S,
     WITHIN_HOST_LATENCY_S,
     Link,
-    link_graph,
+    trunk_name,
 )
+from hocket.errors import UsageError
+from hocket.launch.testbed.wiring import QUEUE_MS, burst_bytes
+from hocket.planners.links import link_graph
 
 Path = tuple[tuple[int, ...], float]
 """Indices of the links that are crossed, and the latency in seconds."""
@@ -87,7 +88,7 @@ def from_cluster(cluster: Cluster, world: int, *, shaped: bool = False) -> Netwo
     ((2, 3), 0.0001)
     """
     graph = link_graph(cluster, world)
-    trunks = {f"trunk of {rack.name} {side}" for rack in cluster.racks for side in ("out", "in")}
+    trunks = {trunk_name(rack.name, side) for rack in cluster.racks for side in ("out", "in")}
     memory = {f"memory of {host.name}" for host in cluster.hosts}
     bursts = [0.0 if link.name in memory else float(burst_bytes(link.bit_per_s)) for link in graph.links]
     return Network(

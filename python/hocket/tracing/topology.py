@@ -6,13 +6,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from hocket.artefacts.cluster import Cluster
-from hocket.artefacts.ways import latency_matrix
+from hocket.artefacts.network import (
+    BIT_PER_S,
+    LATENCY_S,
+    WITHIN_HOST_BIT_PER_S,
+    WITHIN_HOST_LATENCY_S,
+    network,
+)
 from hocket.errors import UsageError
 
 
 @dataclass(frozen=True)
 class Link:
-    """From one rank to another: bandwidth in bit/s (infinite within a host that was not measured), latency in seconds, one way."""
+    """From one rank to another: bandwidth of payload in bit/s, latency in seconds, one way."""
 
     bandwidth: float
     latency: float
@@ -24,7 +30,7 @@ class Topology:
 
     >>> two = Topology.even(world=4, racks=2, hosts_per_rack=1, link_bit_per_s=1e9, trunk_bit_per_s=1e8)
     >>> two.link(0, 1).bandwidth, two.link(0, 2).bandwidth
-    (inf, 100000000.0)
+    (40000000000.0, 100000000.0)
     """
 
     hosts: tuple[str, ...]
@@ -53,30 +59,23 @@ class Topology:
     def of(cls, hosts: Sequence[str], cluster: Cluster | None = None) -> Topology:
         """Of ranks on `hosts`; without a cluster every link between hosts is as fast as any other."""
         if cluster is None:
-            return cls._joined(tuple(hosts), ("rack0",) * len(hosts), lambda _a, _b: Link(1e10, 5e-5))
+            return cls._joined(
+                tuple(hosts), ("rack0",) * len(hosts), lambda _a, _b: Link(BIT_PER_S, LATENCY_S)
+            )
         known = {host.name: at for at, host in enumerate(cluster.hosts)}
         unknown = next((host for host in hosts if host not in known), None)
         if unknown is not None:
             raise UsageError(
                 f"rank {list(hosts).index(unknown)} is on host `{unknown}`, which the cluster does not have"
             )
-        uplinks = {rack.name: rack.uplink_bit_per_s for rack in cluster.racks}
-        latencies_s = latency_matrix(cluster)
+        between = network(cluster, [known[host] for host in hosts])
 
         def link(a: str, b: str) -> Link:
-            row, column = known[a], known[b]
-            here, there = cluster.hosts[row], cluster.hosts[column]
-            limits = [here.bandwidth_bit_per_s, there.bandwidth_bit_per_s]
-            if here.rack != there.rack:
-                limits += [
-                    each for each in (uplinks.get(here.rack), uplinks.get(there.rack)) if each is not None
-                ]
-            measured = cluster.bandwidth_bit_per_s
-            bandwidth = measured[row][column] if measured else min(limits)
-            return Link(bandwidth, 5e-5 if latencies_s is None else latencies_s[row][column])
+            pair = (known[a], known[b])
+            return Link(between.bit_per_s(*pair), between.latencies_s[pair])
 
         racks = tuple(cluster.hosts[known[host]].rack for host in hosts)
-        return cls._joined(tuple(hosts), racks, link)
+        return cls._joined(tuple(hosts), racks, link, link)
 
     @classmethod
     def even(
@@ -85,7 +84,7 @@ class Topology:
         world: int,
         racks: int = 1,
         hosts_per_rack: int | None = None,
-        link_bit_per_s: float = 1e10,
+        link_bit_per_s: float = BIT_PER_S,
         trunk_bit_per_s: float | None = None,
     ) -> Topology:
         """`world` ranks over `racks` in blocks; without `hosts_per_rack` each rank has its own host."""
@@ -103,15 +102,21 @@ class Topology:
         return cls._joined(
             tuple(hosts),
             names,
-            lambda a, b: Link(link_bit_per_s if rack_of[a] == rack_of[b] else trunk, 5e-5),
+            lambda a, b: Link(link_bit_per_s if rack_of[a] == rack_of[b] else trunk, LATENCY_S),
         )
 
     @classmethod
     def _joined(
-        cls, hosts: tuple[str, ...], racks: tuple[str, ...], between: Callable[[str, str], Link]
+        cls,
+        hosts: tuple[str, ...],
+        racks: tuple[str, ...],
+        between: Callable[[str, str], Link],
+        within: Callable[[str, str], Link] = lambda _a, _b: Link(
+            WITHIN_HOST_BIT_PER_S, WITHIN_HOST_LATENCY_S
+        ),
     ) -> Topology:
         known: dict[tuple[str, str], Link] = {}
         for a in dict.fromkeys(hosts):
             for b in dict.fromkeys(hosts):
-                known[a, b] = Link(float("inf"), 1e-6) if a == b else between(a, b)
+                known[a, b] = within(a, b) if a == b else between(a, b)
         return cls(hosts, racks, tuple(tuple(known[a, b] for b in hosts) for a in hosts))

@@ -1,0 +1,131 @@
+"""What a cluster file says of the network between its hosts, read once for planners, policies, simulator and orders.
+
+Links are each host's own link (out and in), each rack's trunk (out and in), the single path between two hosts where it was
+measured, and the memory that ranks of one host share. Knows nothing of ranks, algorithms or time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.ways import latency_matrix
+from hocket.errors import ArtefactError
+
+GOODPUT = 1448 / 1514
+"""Payload of a full TCP segment over its Ethernet frame: what a rate written by hand leaves for gradients. A
+probe measures payload, so measured rates are used as they are."""
+
+LATENCY_S = 100e-6
+"""One way between hosts where it was not measured: an ordinary switched network."""
+
+BIT_PER_S = 1e10
+"""Of every link between hosts where no cluster is known."""
+
+WITHIN_HOST_LATENCY_S = 5e-6
+"""One way between ranks of one host: a futex wake-up."""
+
+WITHIN_HOST_BIT_PER_S = 40e9
+"""Ranks of one host copying through shared memory, where it was not measured: 5 GB/s, one server core."""
+
+
+@dataclass(frozen=True)
+class Link:
+    """One direction of one wire. `name` is for people; the rate is of payload."""
+
+    name: str
+    bit_per_s: float
+
+
+@dataclass(frozen=True)
+class Network:
+    """Links, and by ordered pair of hosts' indices those that bytes cross, in order, and the latency; within a host its memory."""
+
+    links: tuple[Link, ...]
+    paths: Mapping[tuple[int, int], tuple[int, ...]]
+    latencies_s: Mapping[tuple[int, int], float]
+
+    def bit_per_s(self, source: int, destination: int) -> float:
+        """Rate of the narrowest link from host to host."""
+        return min(self.links[link].bit_per_s for link in self.paths[source, destination])
+
+
+def network(cluster: Cluster, among: Sequence[int] | None = None) -> Network:
+    """The links between the hosts of a cluster, or those `among` them.
+
+    Raises ArtefactError when the cluster contradicts itself.
+
+    >>> from hocket.artefacts.cluster import Cluster, Host
+    >>> both = network(Cluster(hosts=tuple(Host(name=name, bandwidth_bit_per_s=1e9) for name in "ab")))
+    >>> [both.links[link].name for link in both.paths[0, 1]]
+    ['a out', 'b in']
+    """
+    check(cluster)
+    used = range(len(cluster.hosts)) if among is None else sorted(set(among))
+    measured = cluster.bandwidth_bit_per_s
+    known_s = latency_matrix(cluster)
+    goodput = 1.0 if measured else GOODPUT
+    uplinks = {rack.name: rack.uplink_bit_per_s for rack in cluster.racks}
+    links: list[Link] = []
+    paths: dict[tuple[int, int], tuple[int, ...]] = {}
+    latencies_s: dict[tuple[int, int], float] = {}
+    for host in used:
+        rate = (measured[host][host] if measured else 0.0) or WITHIN_HOST_BIT_PER_S
+        links.append(Link(f"memory of {cluster.hosts[host].name}", rate))
+        paths[host, host] = (len(links) - 1,)
+        latencies_s[host, host] = WITHIN_HOST_LATENCY_S
+    found: dict[str, int] = {}
+
+    def link(name: str, bit_per_s: float) -> int:
+        if name not in found:
+            found[name] = len(links)
+            links.append(Link(name, bit_per_s))
+        return found[name]
+
+    for i, j in ((i, j) for i in used for j in used if i != j):
+        source, destination = cluster.hosts[i], cluster.hosts[j]
+        path = [link(f"{source.name} out", source.bandwidth_bit_per_s * goodput)]
+        if source.rack != destination.rack:
+            for rack, side in ((source.rack, "out"), (destination.rack, "in")):
+                uplink = uplinks.get(rack)
+                if uplink is not None:
+                    path.append(link(trunk_name(rack, side), uplink * goodput))
+        path.append(link(f"{destination.name} in", destination.bandwidth_bit_per_s * goodput))
+        if measured:
+            path.append(link(f"{source.name} to {destination.name}", measured[i][j]))
+        paths[i, j] = tuple(path)
+        latencies_s[i, j] = LATENCY_S if known_s is None else known_s[i][j]
+    return Network(tuple(links), paths, latencies_s)
+
+
+def trunk_name(rack: str, side: str) -> str:
+    """Of a rack's link to the other racks; `side` is `out` or `in`."""
+    return f"trunk of {rack} {side}"
+
+
+def check(cluster: Cluster) -> None:
+    """Raises ArtefactError when a cluster's hosts, rates and matrices do not fit each other."""
+    if not cluster.hosts:
+        raise ArtefactError("cluster: it has no hosts\nhint: `hocket probe` writes a cluster file")
+    count = len(cluster.hosts)
+    if len({host.name for host in cluster.hosts}) != count:
+        raise ArtefactError("cluster: two hosts have the same name\nhint: names must be unique")
+    for title in ("latency_s", "bandwidth_bit_per_s"):
+        matrix = getattr(cluster, title)
+        if matrix and (len(matrix) != count or any(len(row) != count for row in matrix)):
+            raise ArtefactError(f"cluster: `{title}` is not {count} rows of {count}, one for each host")
+    for host in cluster.hosts:
+        _check_rate(f"`bandwidth_bit_per_s` of host {host.name}", host.bandwidth_bit_per_s)
+    for rack in cluster.racks:
+        if rack.uplink_bit_per_s is not None:
+            _check_rate(f"`uplink_bit_per_s` of rack {rack.name}", rack.uplink_bit_per_s)
+    for i, row in enumerate(cluster.bandwidth_bit_per_s):
+        for j, rate in enumerate(row):
+            if i != j:
+                _check_rate(f"bandwidth from {cluster.hosts[i].name} to {cluster.hosts[j].name}", rate)
+
+
+def _check_rate(what: str, bit_per_s: float) -> None:
+    if not 0 < bit_per_s < float("inf"):
+        raise ArtefactError(f"cluster: {what} is {bit_per_s}: it must be above 0 and finite")

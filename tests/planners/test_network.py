@@ -1,0 +1,84 @@
+"""One reading of a cluster file: who plans, who writes policies and who simulates see the same links."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hocket.artefacts.cluster import Cluster, Host, Rack
+from hocket.artefacts.network import GOODPUT, LATENCY_S, WITHIN_HOST_BIT_PER_S, WITHIN_HOST_LATENCY_S
+from hocket.errors import ArtefactError
+from hocket.planners.links import link_graph
+from hocket.planners.order import placement
+from hocket.simulation.networks import from_cluster
+from hocket.tracing.topology import Topology
+
+RATES = st.floats(1e7, 1e10)
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> Cluster:
+    """With and without matrices, trunks and latencies of links."""
+    count = draw(st.integers(1, 5))
+    latency = draw(st.sampled_from(["none", "links", "matrix"]))
+    matrix = [[draw(RATES) for _ in range(count)] for _ in range(count)] if draw(st.booleans()) else []
+    seconds = st.floats(1e-6, 1e-2)
+    return Cluster(
+        hosts=tuple(
+            Host(
+                name=f"h{at}",
+                rack=f"r{draw(st.integers(0, 2))}",
+                slots=draw(st.integers(1, 2)),
+                bandwidth_bit_per_s=draw(RATES),
+                latency_s=draw(seconds) if latency == "links" else None,
+            )
+            for at in range(count)
+        ),
+        racks=tuple(Rack(name=f"r{at}", uplink_bit_per_s=draw(st.none() | RATES)) for at in range(3)),
+        latency_s=tuple(tuple(draw(seconds) for _ in range(count)) for _ in range(count))
+        if latency == "matrix"
+        else (),
+        bandwidth_bit_per_s=tuple(map(tuple, matrix)),
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(clusters())
+def test_planner_policies_and_simulator_see_one_network(cluster: Cluster) -> None:
+    """Broken: a policy would branch on another rate or latency than the one that it is planned and simulated with."""
+    world = sum(host.slots for host in cluster.hosts)
+    placed = placement(cluster, world)
+    topology = Topology.of([cluster.hosts[host].name for host in placed], cluster)
+    graph, simulated = link_graph(cluster, world), from_cluster(cluster, world)
+    for pair in graph.paths:
+        links, latency_s = simulated.path(*pair)
+        seen = topology.link(*pair)
+        assert seen.bandwidth == graph.path_bit_per_s(*pair)
+        assert seen.bandwidth == min(simulated.links[link].bit_per_s for link in links)
+        assert seen.latency == graph.latencies_s[pair] == latency_s
+
+
+def test_rates_written_by_hand_lose_headers_and_unknown_latencies_are_the_same_for_all() -> None:
+    """Broken: defaults would again differ by who reads the file."""
+    cluster = Cluster(
+        hosts=(
+            Host(name="a", slots=2, bandwidth_bit_per_s=1e9),
+            Host(name="b", rack="r1", bandwidth_bit_per_s=5e8),
+        ),
+        racks=(Rack(name="r1", uplink_bit_per_s=1e8),),
+    )
+    topology = Topology.of(["a", "a", "b"], cluster)
+    between, within = topology.link(0, 2), topology.link(0, 1)
+    assert (between.bandwidth, between.latency) == (1e8 * GOODPUT, LATENCY_S)
+    assert (within.bandwidth, within.latency) == (WITHIN_HOST_BIT_PER_S, WITHIN_HOST_LATENCY_S)
+    assert Topology.of(["a", "b"]).link(0, 1).latency == LATENCY_S
+    even = Topology.even(world=4, racks=2, hosts_per_rack=1)
+    assert (even.link(0, 1), even.link(0, 2).latency) == (within, LATENCY_S)
+
+
+def test_a_cluster_that_contradicts_itself_is_refused_for_policies_too() -> None:
+    """Broken: a policy would be traced for a link of no rate."""
+    hosts = (Host(name="a", bandwidth_bit_per_s=1e9), Host(name="b", bandwidth_bit_per_s=0.0))
+    with pytest.raises(ArtefactError, match="`bandwidth_bit_per_s` of host b is 0"):
+        Topology.of(["a", "b"], Cluster(hosts=hosts))
