@@ -96,6 +96,8 @@ pub struct Flows<'a> {
     changed: Vec<u32>,
     /// How often rates were solved.
     pub solves: u64,
+    /// Flows that were looked at for it, all times together.
+    pub looked_at: u64,
 }
 
 impl<'a> Flows<'a> {
@@ -118,6 +120,7 @@ impl<'a> Flows<'a> {
             sequence: 0,
             changed: Vec::new(),
             solves: 0,
+            looked_at: 0,
         }
     }
 
@@ -209,7 +212,7 @@ impl<'a> Flows<'a> {
         }
         self.solves += 1;
         let mut changed = std::mem::take(&mut self.changed);
-        self.shares.solve(self.network, &mut changed);
+        self.looked_at += self.shares.solve(self.network, &mut changed) as u64;
         for &route in &changed {
             self.settle(route, clock.now());
             self.channels[route as usize].rate = self.shares.rate(route);

@@ -154,6 +154,7 @@ impl<'a> Engine<'a> {
         self.outcome.end = self.outcome.phase_ends.last().into_iter().flatten().copied().max().unwrap_or(0);
         self.outcome.link_bytes = self.flows.link_bytes();
         self.outcome.solves = self.flows.solves;
+        self.outcome.looked_at = self.flows.looked_at;
         Ok(self.outcome)
     }
 

@@ -29,6 +29,8 @@ pub struct Outcome {
     pub events: u64,
     /// How often rates were solved.
     pub solves: u64,
+    /// Flows that were looked at for it, all times together: what simulating shared links costs.
+    pub looked_at: u64,
     /// By rank, in the order of their ends; empty unless recorded.
     pub records: Vec<Vec<Record>>,
 }

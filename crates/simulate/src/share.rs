@@ -1,8 +1,9 @@
 //! Max-min fair rates of flows over links: numbers only (Bertsekas and Gallager 1992, section 6.5.2).
 //!
 //! An allocation is max-min fair exactly when each flow has a bottleneck: a full link on which no flow is faster than it. So a
-//! change is solved for the flows of the changed links alone, the others held fixed; flows at the border whose bottleneck no longer
-//! is one are taken in, until none is left. Mostly a handful of flows is looked at, whatever the size of the network.
+//! change is solved for new flows and for those that the changed links limited, with all others fixed. Flows at the border whose
+//! bottleneck no longer is one are taken in, until none is left. A flow that crosses a changed link and is limited elsewhere is not
+//! touched: in a network that is congested in its middle, most flows of a host's link are.
 
 use crate::network::Network;
 use std::cmp::{Ordering, Reverse};
@@ -17,9 +18,6 @@ const LEVEL: f64 = 1e-7;
 
 /// Widenings before all flows that are connected are taken in at once.
 const WIDENINGS_MAX: u32 = 6;
-
-/// Flows that are no longer a handful: a widening of so many is likely to end with all of them.
-const MANY: usize = 256;
 
 const NONE: u32 = u32::MAX;
 
@@ -174,31 +172,34 @@ impl Shares {
         !self.dirty.is_empty()
     }
 
-    /// Makes all rates fair again; `changed` gets the flows whose rate is another, each once.
-    pub fn solve(&mut self, network: &Network, changed: &mut Vec<u32>) {
+    /// Makes all rates fair again; `changed` gets the flows whose rate is another, each once. How many flows were looked at.
+    pub fn solve(&mut self, network: &Network, changed: &mut Vec<u32>) -> usize {
         self.begin();
-        for at in 0..self.dirty.len() {
-            self.marked[self.dirty[at] as usize] = false;
-            self.choose_members(self.dirty[at]);
-        }
-        self.dirty.clear();
+        self.choose_limited();
         let mut widenings = 0;
-        let mut solved_flows = 0;
-        while self.solving.flows.len() > solved_flows {
-            if widenings == WIDENINGS_MAX || (widenings > 0 && self.solving.flows.len() > MANY) {
-                self.choose_connected(network);
+        loop {
+            let solved_flows = self.solving.flows.len();
+            self.fill(network);
+            self.widen();
+            if self.solving.flows.len() == solved_flows {
+                break;
             }
             widenings += 1;
-            solved_flows = self.solving.flows.len();
-            self.fill(network);
-            self.widen(solved_flows);
+            if widenings == WIDENINGS_MAX {
+                self.choose_connected(network);
+            }
         }
-        let Solving { flows, before, .. } = &self.solving;
-        for (&route, &before) in flows.iter().zip(before) {
-            if !same(self.rate[route as usize], before) {
+        let Self { solving, rate, .. } = self;
+        for (&route, &before) in solving.flows.iter().zip(&solving.before) {
+            let rate = &mut rate[route as usize];
+            if same(*rate, before) {
+                // Flows that are equal by symmetry stay equal to the last bit, whichever of them were looked at.
+                *rate = before;
+            } else {
                 changed.push(route);
             }
         }
+        solving.flows.len()
     }
 
     fn begin(&mut self) {
@@ -220,6 +221,24 @@ impl Shares {
             solving.flows.push(route);
             solving.before.push(self.rate[route as usize]);
         }
+    }
+
+    /// Flows that the changed links limit, and new ones. All others keep their bottleneck, unless what these get takes it away.
+    fn choose_limited(&mut self) {
+        let dirty = std::mem::take(&mut self.dirty);
+        for &link in &dirty {
+            self.marked[link as usize] = false;
+            self.touch(link);
+            for at in 0..self.members[link as usize].len() {
+                let member = self.members[link as usize][at];
+                let bottleneck = self.bottleneck[member as usize];
+                if bottleneck == link || bottleneck == NONE {
+                    self.choose(member);
+                }
+            }
+        }
+        self.dirty = dirty;
+        self.dirty.clear();
     }
 
     fn choose_members(&mut self, link: u32) {
@@ -316,7 +335,7 @@ impl Shares {
     }
 
     /// Takes in flows that break fairness at the border of the chosen ones.
-    fn widen(&mut self, solved_flows: usize) {
+    fn widen(&mut self) {
         for at in 0..self.solving.links.len() {
             let link = self.solving.links[at];
             let (mut sum, mut fastest, mut fastest_filled) = (0.0_f64, 0.0_f64, 0.0_f64);
@@ -341,8 +360,10 @@ impl Shares {
             let place = link as usize;
             let capacity = usable(self.capacity[place], self.incast[place], self.members[place].len());
             let full = sum >= capacity * (1.0 - SAME);
+            let too_full = !filled_here && sum > capacity * (1.0 + SAME);
             let unfair = |rate: f64, bound_here: bool| {
-                (filled_here && rate > fastest_filled && !same(rate, fastest_filled))
+                too_full
+                    || (filled_here && rate > fastest_filled && !same(rate, fastest_filled))
                     || (bound_here && (!full || (rate < fastest && !same(rate, fastest))))
             };
             for place in 0..self.members[link as usize].len() {
@@ -354,7 +375,6 @@ impl Shares {
                 }
             }
         }
-        debug_assert!(self.solving.flows.len() >= solved_flows);
     }
 }
 
