@@ -109,6 +109,62 @@ def fewer(steps):
     return model.state_dict()["bias"].tolist()
 
 
+class Sum(nn.Module):
+    """Two weights, each with a gradient of 1 whatever they are; `late` gets its own last, after `pause` has returned."""
+
+    def __init__(self, pause):
+        super().__init__()
+        self.late = nn.Parameter(torch.zeros(1))
+        self.early = nn.Parameter(torch.zeros(1))
+        self.pause = pause
+
+    def forward(self):
+        late = self.late * 1.0
+        late.register_hook(self.pause)
+        return late.sum() + self.early.sum()
+
+
+def own_rate(folder):
+    """Worker 0 pushes once, at a rate of 1; between its header and its last push worker 1 pushes three times, at a rate of 1/4."""
+    folder, worker = Path(folder), int(os.environ["HOCKET_RANK"])
+
+    def pause(gradient):
+        if worker == 0:
+            (folder / "in backward").touch()
+            wait_for(folder / "others pushed")
+
+    model = Sum(pause)
+    model, optimizer = hk.distribute(
+        model, torch.optim.SGD(model.parameters(), lr=1.0 if worker == 0 else 0.25)
+    )
+    if worker == 1:
+        wait_for(folder / "in backward")
+    for _ in range(1 if worker == 0 else 3):
+        optimizer.zero_grad()
+        model().backward()
+        optimizer.step()
+    late = model.state_dict()["late"].item()
+    (folder / "others pushed").touch()
+    return late
+
+
+def wait_for(path):
+    """Until another worker has made the file."""
+    deadline_s = time.monotonic() + 20
+    while not path.exists():
+        assert time.monotonic() < deadline_s, f"nobody made {path}"
+        time.sleep(0.01)
+
+
+def different_rates():
+    """Each worker has a learning rate of its own."""
+    model = nn.Linear(6, 3)
+    rate = 0.1 * (1 + int(os.environ["HOCKET_RANK"]))
+    model, optimizer = hk.distribute(model, torch.optim.SGD(model.parameters(), lr=rate))
+    model(torch.ones(2, 6)).sum().backward()
+    optimizer.step()
+
+
 def accumulate():
     """Two backwards for each step, the first without communication; a running mean starts as worker 0's."""
     rank = int(os.environ["HOCKET_RANK"])

@@ -80,6 +80,21 @@ def test_asynchronous_workers_do_not_wait(tmp_path):
     assert second[-1] < half
 
 
+def test_a_push_is_applied_at_its_own_workers_learning_rate(tmp_path):
+    """Two workers whose schedules are apart would both train at the rate of the one that began its step last."""
+    first, _, _ = run(tmp_path, "own_rate", str(tmp_path), staleness="any").returned
+    # Each push counts half of the mean: 1 from worker 0, three times 1/4 from worker 1.
+    assert first == -(1 + 3 * 0.25) / 2
+
+
+def test_one_update_of_several_learning_rates_is_refused(tmp_path):
+    """A synchronous update would take one of the rates by chance."""
+    ended = run(tmp_path, "different_rates", ok=False)
+    assert "workers 0 and 1 push `" in ended.output
+    assert "'lr': 0.1" in ended.output
+    assert "'lr': 0.2" in ended.output
+
+
 def test_a_worker_with_less_data_leaves_in_order(tmp_path):
     """The others would wait for it for ever, or average with nothing."""
     first, second, _ = run(tmp_path, "fewer", "4").returned

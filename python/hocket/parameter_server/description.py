@@ -79,6 +79,15 @@ class Description(Struct, frozen=True, kw_only=True, dict=True):
         """Numbers of a step's header: what it is, the iteration, and those of all groups."""
         return 2 + sum(len(group.flat()) for group in self.groups)
 
+    def by_group(self, flat: list[float]) -> list[list[float]]:
+        """A header's numbers after the first two, by parameter group."""
+        parts, at = [], 0
+        for group in self.groups:
+            stop = at + len(group.flat())
+            parts.append(flat[at:stop])
+            at = stop
+        return parts
+
     def check_same(self, mine: Description, rank: int) -> None:
         """UsageError when a worker's own script asks for another training."""
         for name in self.__struct_fields__:

@@ -50,6 +50,8 @@ class _Held:
     value: torch.nn.Parameter
     optimizer: torch.optim.Optimizer
     group: int
+    numbers: list[float]
+    """Of the group, as the optimizer has them now."""
     updates: int = 0
     pushed: dict[int, torch.Tensor] = field(default_factory=dict)
     tokens: dict[int, torch.Tensor] = field(default_factory=dict)
@@ -71,7 +73,8 @@ class Server:
             if piece.server == index
         }
         self._machine = Consistency(self._held, description.workers, description.staleness)
-        self._numbers = [group.flat() for group in description.groups]
+        self._numbers: dict[int, list[list[float]]] = {}
+        """By worker, then by parameter group: those of the iteration that it pushes."""
         self._iteration: dict[int, int] = {}
         self._ahead: dict[int, int] = {}
         """By worker: how far ahead of the slowest it was, at most, when it was answered in its iteration."""
@@ -116,8 +119,9 @@ class Server:
         value = torch.nn.Parameter(torch.zeros(elements, dtype=dtype))
         value.grad = torch.zeros_like(value)
         group = self._description.groups[own.group]
-        optimizer = one_parameter(self._description.optimizer, value, group.options(group.flat()))
-        held = _Held(value, optimizer, own.group)
+        numbers = group.flat()
+        optimizer = one_parameter(self._description.optimizer, value, group.options(numbers))
+        held = _Held(value, optimizer, own.group, numbers)
         for worker in range(self._description.workers):
             memory = self._loaded.keys[key, worker].memory
             held.tokens[worker] = torch.frombuffer(memory["push"], dtype=torch.int64, count=1)
@@ -138,9 +142,7 @@ class Server:
         if iteration == 0:
             self._forget_first_pulls(worker)
         self._iteration[worker] = int(iteration)
-        for at, known in enumerate(self._numbers):
-            self._set_numbers(at, numbers[: len(known)])
-            numbers = numbers[len(known) :]
+        self._numbers[worker] = self._description.by_group(numbers)
         self._launch(program)
         for key in self._held:
             self._launch(self._loaded.keys[key, worker].number)
@@ -156,15 +158,6 @@ class Server:
                 part = self._loaded.first.pop((key, other))
                 self._engine.wait(part.number, self._job.settings.timeout_s)
                 self._engine.unload(part.number)
-
-    def _set_numbers(self, group: int, numbers: list[float]) -> None:
-        if numbers == self._numbers[group]:
-            return
-        self._numbers[group] = numbers
-        options = self._description.groups[group].options(numbers)
-        for held in self._held.values():
-            if held.group == group:
-                held.optimizer.param_groups[0].update(options)
 
     def _on_push(self, _program: int, _op: int, key: int, worker: int) -> None:
         self._since_s[key, worker] = time.monotonic()
@@ -187,6 +180,7 @@ class Server:
         for effect in effects:
             held = self._held[effect.key]
             if isinstance(effect, Update):
+                self._set_numbers(effect.key, effect.workers)
                 self._update(held, effect.workers)
                 continue
             worker = effect.worker
@@ -200,6 +194,23 @@ class Server:
                 self._engine.complete_external(self._loaded.keys[effect.key, worker].number, programs.UPDATE)
             else:
                 self._answer(held, effect)
+
+    def _set_numbers(self, key: int, workers: tuple[int, ...]) -> None:
+        """The optimizer gets the learning rate, and all other numbers, of the workers whose push this is."""
+        held = self._held[key]
+        first = workers[0]
+        numbers = self._numbers[first][held.group]
+        for other in workers[1:]:
+            if self._numbers[other][held.group] != numbers:
+                group = self._description.groups[held.group]
+                raise UsageError(
+                    f"workers {first} and {other} push `{self._description.keys[key].name}` with different options of their "
+                    f"optimizers: {group.options(numbers)} and {group.options(self._numbers[other][held.group])}\n"
+                    "hint: a synchronous update has one learning rate: schedule it alike on all workers, or use a staleness"
+                )
+        if numbers != held.numbers:
+            held.numbers = numbers
+            held.optimizer.param_groups[0].update(self._description.groups[held.group].options(numbers))
 
     def _update(self, held: _Held, workers: tuple[int, ...]) -> None:
         """Where each push is an update, it counts as its share of the mean: a learning rate means the same in all modes."""
