@@ -187,6 +187,31 @@ def stays_away(rank, _world):
     assert "waits for rank 1" in message, message
 
 
+def is_missed(rank, world):
+    """By a monitored barrier: rank 0 names all who did not come, the others hear of it, and it works again after."""
+    limit = timedelta(seconds=2)
+    dist.monitored_barrier(timeout=limit)
+    if rank in (0, world - 1):
+        message = refusal(lambda: dist.monitored_barrier(timeout=limit, wait_all_ranks=True))
+        assert "Ranks 1, 2 failed to pass monitoredBarrier in 2000 ms" in message, message
+        assert f"rank {rank} on " in message, message
+    else:
+        time.sleep(3)
+
+
+def refuses_at_the_call(rank, world):
+    """A reduction that there is not is refused where it is asked for, not by a wait somewhere else."""
+    unsigned = torch.ones(3, dtype=torch.uint16)
+    message = refusal(lambda: dist.all_reduce(unsigned, async_op=True), TypeError)
+    assert "backend hocket has no SUM of torch.uint16" in message, message
+    halves = torch.full((3,), 40_000.0, dtype=torch.float16)
+    dist.all_reduce(halves, dist.ReduceOp.AVG)
+    assert halves.isfinite().all(), halves
+    kept = torch.tensor([7, -7])
+    dist.reduce(kept, 0, dist.ReduceOp.AVG)
+    assert kept.tolist() == [7, -7], kept
+
+
 def dies(rank, world):
     """A rank that is killed ends all waits at once, whatever the time-out."""
     dist.barrier()
@@ -201,10 +226,10 @@ def dies(rank, world):
     os._exit(0)
 
 
-def refusal(act):
+def refusal(act, kind=RuntimeError):
     try:
         act()
-    except RuntimeError as error:
+    except kind as error:
         return str(error)
     raise AssertionError("nothing was refused")
 
@@ -316,7 +341,10 @@ def fsdp(rank, world):
 
 CASES = {
     each.__name__: each
-    for each in (collectives, messages, different_calls, other_sizes, stays_away, dies, ddp, power_sgd, fsdp)
+    for each in (
+        *(collectives, messages, different_calls, other_sizes, stays_away, is_missed, refuses_at_the_call),
+        *(dies, ddp, power_sgd, fsdp),
+    )
 }
 
 if __name__ == "__main__":

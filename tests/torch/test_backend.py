@@ -68,6 +68,16 @@ def test_who_stays_away_is_named(tmp_path):
     assert_right("stays_away", "aa", tmp_path, timeout_s=2)
 
 
+def test_a_monitored_barrier_names_all_who_stay_away(tmp_path):
+    """A program that calls it for that reason would be refused, or told of one rank only."""
+    assert_right("is_missed", "aaba", tmp_path)
+
+
+def test_refusals_and_averages(tmp_path):
+    """A refusal far from the call, an average that overflows, and one that changes what it only reads."""
+    assert_right("refuses_at_the_call", "aba", tmp_path)
+
+
 @pytest.mark.parametrize("hosts", ["aaa", "aab"])
 def test_a_rank_that_is_killed_ends_the_waits(hosts, tmp_path):
     """The others would wait for the time-out of half an hour."""

@@ -28,10 +28,12 @@ from torch._C._distributed_c10d import (
 
 import torch
 from hocket.errors import Error
-from hocket.torch.backend import tensors
+from hocket.torch.backend import reductions, sparse, tensors
 from hocket.torch.backend.collectives import Collectives, collectives_of
 from hocket.torch.backend.messages import TAG_BITS
+from hocket.torch.backend.monitored import MonitoredBarrier
 from hocket.torch.backend.node import Node
+from hocket.torch.backend.reductions import Reduction
 from hocket.torch.backend.works import Task, Tasks, Works
 
 # For callers that give none; torch's defaults.
@@ -84,6 +86,8 @@ class Group(ProcessGroup):
         self._works = Works(opts.group_id)
         self._batch: list[Task] | None = None
         self._calls = 0
+        place = f"rank {node.job.rank} on {node.job.host}"
+        self._monitored = MonitoredBarrier(opts.store, rank=self.rank(), world=self.size(), place=place)
         opts.store.set_timeout(opts.timeout)
         self._number = _agree_on_number(opts)
         self._collectives: Collectives = collectives_of(
@@ -94,12 +98,18 @@ class Group(ProcessGroup):
         """`hocket`."""
         return "hocket"
 
+    supports_splitting = False
     supports_coalescing = False
     """`batch_isend_irecv` makes a work for each message then."""
 
     def _get_backend(self, _device: torch.device) -> Any:
         """PyTorch asks backends for abilities; this group is its own."""
         return self
+
+    @property
+    def _device_types(self) -> list[torch.device]:
+        # None before the group is known to torch: its flight recorder would look for a backend in C++ then.
+        return [torch.device("cpu")] if self in dist.distributed_c10d._world.pg_map else []
 
     # torch keeps names in backends, which this group has none of.
     def setGroupName(self, name: str) -> None:  # noqa: N802  # torch's name
@@ -130,39 +140,33 @@ class Group(ProcessGroup):
     def allreduce(self, buffers: Sequence[torch.Tensor], opts: Any = ALLREDUCE) -> Work:  # type: ignore[override]
         """In place."""
         if any(buffer.is_sparse for buffer in buffers):
-            return self._all_reduce_sparse(buffers, opts)
-        return self._run(buffers, lambda group: self._reduce(group, buffers, opts.reduceOp), buffers, opts)
+            if opts.reduceOp != dist.ReduceOp.SUM:
+                name = reductions.name_of(opts.reduceOp)
+                raise TypeError(
+                    f"backend hocket has no {name} of sparse tensors, only SUM\nhint: tensor.to_dense()"
+                )
+            return self._run([], lambda group: sparse.all_reduce(group, buffers, self.size()), buffers, opts)
+        hows = [self._reduction(buffer, opts.reduceOp) for buffer in buffers]
+
+        def act(group: Collectives) -> None:
+            for buffer, how in zip(buffers, hows, strict=True):
+                with how.carried([buffer], written=True) as (dense,):
+                    group.all_reduce(tensors.lend(dense), how.native, how.element)
+
+        return self._run(buffers, act, buffers, opts)
 
     def allreduce_coalesced(self, buffers: Sequence[torch.Tensor], opts: Any = ALLREDUCE_COALESCED) -> Work:
         """Each of them, in place."""
         return self.allreduce(buffers, opts)
 
-    def _all_reduce_sparse(self, buffers: Sequence[torch.Tensor], opts: Any) -> Work:
-        """Of sparse COO tensors: the entries of all, added up."""
-        if opts.reduceOp != dist.ReduceOp.SUM:
-            raise TypeError("backend hocket only sums sparse tensors")
-
-        def act(group: Collectives) -> None:
-            for sparse in buffers:
-                own = sparse.coalesce()
-                count = torch.tensor([own._nnz()])
-                counts = [torch.zeros_like(count) for _ in self._ranks]
-                group.all_gather(tensors.lend(count), tensors.lend_all(counts))
-                parts = []
-                for each in (own.indices().t().contiguous(), own.values().contiguous()):
-                    gathered = [each.new_empty((int(n), *each.shape[1:])) for n in counts]
-                    group.all_gather(tensors.lend(each), tensors.lend_all(gathered))
-                    parts.append(torch.cat(gathered))
-                total = torch.sparse_coo_tensor(parts[0].t(), parts[1], sparse.shape).coalesce()
-                sparse.copy_(total)
-
-        return self._run([], act, buffers, opts)
-
     def reduce(self, buffers: Sequence[torch.Tensor], opts: Any = REDUCE) -> Work:  # type: ignore[override]
-        """Into the root's tensor."""
+        """Into the root's tensor; the others keep theirs."""
+        hows = [self._reduction(buffer, opts.reduceOp) for buffer in buffers]
 
         def act(group: Collectives) -> None:
-            self._reduce(group, buffers, opts.reduceOp, opts.rootRank)
+            for buffer, how in zip(buffers, hows, strict=True):
+                with how.carried([buffer], written=self.rank() == opts.rootRank) as (dense,):
+                    group.reduce(tensors.lend(dense), how.native, how.element, opts.rootRank)
 
         return self._run(buffers, act, buffers, opts)
 
@@ -234,6 +238,18 @@ class Group(ProcessGroup):
 
         return self._run([*inputs, *gathered], act, gathered, opts)
 
+    def gather_single(self, output: torch.Tensor, own: torch.Tensor, opts: Any = GATHER) -> Work:
+        """Everyone's tensor, one after the other, at the root; `output` is used there alone."""
+        if self.rank() != opts.rootRank:
+            return self.gather([], [own], opts)
+        self._check_parts(output, own.numel(), "gathered")
+
+        def act(group: Collectives) -> None:
+            with tensors.between([own], [output]) as ((dense,), (into,)):
+                group.gather(tensors.lend(dense), tensors.lend_all(self._parts(into)), opts.rootRank)
+
+        return self._run([own, output], act, [output], opts)
+
     def scatter(  # type: ignore[override]
         self,
         outputs: Sequence[torch.Tensor],
@@ -258,10 +274,11 @@ class Group(ProcessGroup):
         opts: Any = REDUCE_SCATTER,
     ) -> Work:
         """The reduction of everyone's tensor for us."""
+        hows = [self._reduction(output, opts.reduceOp) for output in outputs]
 
         def act(group: Collectives) -> None:
-            for output, pieces in zip(outputs, inputs, strict=True):
-                self._reduce_scatter(group, pieces, output, opts.reduceOp)
+            for output, pieces, how in zip(outputs, inputs, hows, strict=True):
+                self._reduce_scatter(group, pieces, output, how)
 
         return self._run([*outputs, *inputs[0]], act, outputs, opts)
 
@@ -270,10 +287,11 @@ class Group(ProcessGroup):
     ) -> Task:
         """Our part of the reduction."""
         self._check_parts(whole, output.numel(), "scattered")
+        how = self._reduction(output, opts.reduceOp)
 
         def act(group: Collectives) -> None:
             with tensors.contiguous([whole], written=False) as (dense,):
-                self._reduce_scatter(group, self._parts(dense), output, opts.reduceOp)
+                self._reduce_scatter(group, self._parts(dense), output, how)
 
         return self._run([whole, output], act, [output], opts)
 
@@ -328,6 +346,18 @@ class Group(ProcessGroup):
     def barrier(self, opts: Any = BARRIER) -> Work:
         """Returns after every member has come."""
         return self._run([], lambda group: group.barrier(), [], opts)
+
+    def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
+        """RuntimeError, on rank 0 with the names of those that do not come in time."""
+        limit = timedelta(seconds=self._timeout_s) if timeout is None else timeout
+        self._monitored.meet(limit, wait_all_ranks=wait_all_ranks)
+
+    # What torch called them before 2.15, and some programs still do.
+    _allgather_base = all_gather_single  # type: ignore[assignment]  # parameters have other names there
+    _reduce_scatter_base = reduce_scatter_single  # type: ignore[assignment]
+    alltoall_base = all_to_all_single  # type: ignore[assignment]
+    allgather_into_tensor_coalesced = all_gather_single_coalesced  # type: ignore[assignment]
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced  # type: ignore[assignment]
 
     def send(self, buffers: Sequence[torch.Tensor], to: int, tag: int) -> Work:
         """To a rank of the group; the tensor may be written at once."""
@@ -404,27 +434,17 @@ class Group(ProcessGroup):
             self._batch.append(work)
         return work
 
-    def _reduce(
-        self, group: Collectives, buffers: Sequence[torch.Tensor], op: Any, root: int | None = None
-    ) -> None:
-        for buffer in buffers:
-            name, element = tensors.reduction(buffer, op)
-            with tensors.contiguous([buffer], written=True) as (dense,):
-                if root is None:
-                    group.all_reduce(tensors.lend(dense), name, element)
-                else:
-                    group.reduce(tensors.lend(dense), name, element, root)
-                if op == dist.ReduceOp.AVG and root in (None, self.rank()):
-                    dense.div_(self.size())
+    def _reduction(self, of: torch.Tensor, op: Any) -> Reduction:
+        return reductions.reduction(of.dtype, op, self.size())
 
     def _reduce_scatter(
-        self, group: Collectives, pieces: Sequence[torch.Tensor], output: torch.Tensor, op: Any
+        self, group: Collectives, pieces: Sequence[torch.Tensor], output: torch.Tensor, how: Reduction
     ) -> None:
-        name, element = tensors.reduction(output, op)
-        with tensors.between(pieces, [output]) as (dense, (into,)):
-            group.reduce_scatter(tensors.lend_all(dense), tensors.lend(into), name, element)
-            if op == dist.ReduceOp.AVG:
-                into.div_(self.size())
+        with (
+            how.carried(pieces, written=False) as dense,
+            how.carried([output], read=False, written=True) as (into,),
+        ):
+            group.reduce_scatter(tensors.lend_all(dense), tensors.lend(into), how.native, how.element)
 
     def _parts(self, whole: torch.Tensor) -> list[torch.Tensor]:
         return list(whole.view(-1).tensor_split(self.size()))
