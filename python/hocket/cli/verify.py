@@ -69,7 +69,7 @@ def command(
         tuning=None if tuning is None else files.read(tuning, Tuning),
     )
     began_s = time.perf_counter()
-    buckets = layout(made, _tensors(profile), scene)
+    buckets = layout(made, _tensors(profile), scene).buckets
     if not buckets:
         raise UsageError(f"{type(made).__name__} enqueues no gradient: there is nothing to verify")
     table = Table("bucket", "gradients", "elements", "priority", "ops of rank 0")

@@ -100,7 +100,7 @@ def trace(
     """The policy's buckets of gradients of some shapes, each with its verified program."""
     count = len(shapes)
     tensors = [Tensor(f"g{at}", tuple(shape), dtype, count - 1 - at, at) for at, shape in enumerate(shapes)]
-    fused = layout(policy, tensors, scene)
+    fused = layout(policy, tensors, scene).buckets
     return [(each, bucket_program(policy, each, scene, name=f"bucket.{at}")) for at, each in enumerate(fused)]
 
 

@@ -11,6 +11,7 @@ from hocket.artefacts.plan import Plan
 from hocket.errors import UsageError
 from hocket.planners.compile import bucket_program
 from hocket.torch.gradients import DTYPES
+from hocket.tracing.observed import Guard
 from hocket.tracing.policy import Policy
 from hocket.tracing.trace import Fused, Scene, Tensor, Traced, layout
 from hocket.tracing.trace import bucket_program as traced_program
@@ -78,8 +79,8 @@ def of_plan(plan: Plan, parameters: Mapping[str, torch.nn.Parameter]) -> list[Sp
 
 def of_policy(
     policy: Policy, parameters: Mapping[str, torch.nn.Parameter], scene: Scene
-) -> tuple[list[Spec], list[Traced]]:
-    """Buckets as a policy's handlers make them; programs are traced once per signature of a bucket."""
+) -> tuple[list[Spec], list[Guard]]:
+    """Buckets as a policy's handlers make them, and what they took for granted; programs are traced once per signature."""
     count = len(parameters)
     tensors = [
         # Backward makes the last first.
@@ -88,7 +89,8 @@ def of_policy(
     ]
     specs: list[Spec] = []
     known: dict[object, Traced] = {}
-    for at, fused in enumerate(layout(policy, tensors, scene)):
+    asked = layout(policy, tensors, scene)
+    for at, fused in enumerate(asked.buckets):
         # A handler of gradients may look at names and orders; one of buckets knows type and length alone.
         plain = type(policy).on_tensor_ready is Policy.on_tensor_ready
         signature: object = (fused.dtype, fused.elements) if plain else at
@@ -96,7 +98,7 @@ def of_policy(
         if traced is None:
             traced = known[signature] = traced_program(policy, fused, scene, name=f"bucket.{at}")
         specs.append(Spec.traced(fused, traced))
-    return specs, list(known.values())
+    return specs, [*asked.guards, *(guard for each in known.values() for guard in each.guards)]
 
 
 def make(

@@ -94,8 +94,7 @@ def of_policy(
 
     def make(epoch: Epoch) -> list[Spec]:
         now = Scene.of(policy, scene.topology, epoch.agreed, epoch.snapshot, scene.tuning)
-        specs, traced = buckets.of_policy(policy, parameters, now)
-        course.guards = [guard for each in traced for guard in each.guards]
+        specs, course.guards = buckets.of_policy(policy, parameters, now)
         _agree(policy, specs, job)
         return specs
 

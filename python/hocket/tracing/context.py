@@ -8,7 +8,7 @@ from hocket.errors import PolicyError
 from hocket.tracing import sources
 from hocket.tracing.collectives import CollectiveOps
 from hocket.tracing.handles import Gradient
-from hocket.tracing.observed import Observed, agree, window_mean
+from hocket.tracing.observed import Observed, Source, agree, source_of, window_mean
 from hocket.tracing.policy import Value
 from hocket.tracing.recorder import Pending, Recorder
 from hocket.tracing.topology import Link
@@ -93,26 +93,21 @@ class Context(CollectiveOps):
         return agreed[name]
 
     def get(self, name: str, window: int = 10) -> Observed:
-        """Mean of this rank's last `window` values of a statistic, when the epoch began; decisions by it are guarded."""
-        weave, rank = self._recorder.weave, self.rank
-        return Observed.of(
-            lambda snapshot: window_mean(snapshot[rank].get(name, ()), window),
-            weave.snapshot,
-            weave.guards,
-            sources.where(),
+        """Mean of this rank's last `window` values of a statistic, when the epoch began; whatever is made of it is guarded."""
+        rank = self.rank
+        return self._recorder.weave.assumptions.observe(
+            lambda snapshot: window_mean(snapshot[rank].get(name, ()), window)
         )
 
-    def negotiate(self, value: float, how: str = "mode") -> float:
+    def negotiate(self, value: float | Observed, how: str = "mode") -> float | Observed:
         """One value for all ranks: `mode`, `min`, `max` or `leader` of what each gives. All ranks ask in one order."""
         recorder, weave = self._recorder, self._recorder.weave
         turn = recorder.negotiations
         recorder.negotiations += 1
         if turn < len(weave.negotiated):
             result = weave.negotiated[turn]
-            if isinstance(result, Observed):
-                # Decisions by it are guarded in the attempt that stays.
-                return Observed.of(result.source, weave.snapshot, weave.guards, sources.where())
-            return result
+            # Decisions by it are guarded in the attempt that stays.
+            return weave.assumptions.observe(result) if callable(result) else result
         weave.asked[self.rank] = (value, how, sources.where())
         raise Pending
 
@@ -147,27 +142,17 @@ class Context(CollectiveOps):
         )
 
 
-def settle(values: list[tuple[object, str, str]]) -> float:
-    """The result of a negotiation from all ranks' (value, way, place); still observed when the values were."""
+def settle(values: list[tuple[object, str, str]]) -> float | Source:
+    """The result of a negotiation from all ranks' (value, way, place); how it follows from statistics, when a value did."""
     hows = {how for _, how, _ in values}
     if len(hows) > 1:
         places = ", ".join(dict.fromkeys(place for _, _, place in values))
         raise PolicyError(f"ranks negotiate in different ways ({', '.join(sorted(hows))}): {places}")
     how = hows.pop()
-    numbers = []
     for value, _, place in values:
-        if not isinstance(value, int | float):
+        if not isinstance(value, int | float | Observed):
             raise PolicyError(f"{place}: negotiates {value!r}\nhint: numbers are negotiated")
-        numbers.append(value)
-    result = agree([float(each) for each in numbers], how)
-    observed = [each for each in numbers if isinstance(each, Observed)]
-    if not observed:
-        return result
-    parts = [
-        each.source if isinstance(each, Observed) else (lambda _snapshot, constant=float(each): constant)
-        for each in numbers
-    ]
-    made = Observed(result)
-    made._source = lambda snapshot: agree([part(snapshot) for part in parts], how)
-    made._guards, made._where = observed[0]._guards, observed[0]._where
-    return made
+    parts = [source_of(value) for value, _, _ in values]
+    if any(isinstance(value, Observed) for value, _, _ in values):
+        return lambda snapshot: agree([float(part(snapshot)) for part in parts], how)
+    return agree([float(part(())) for part in parts], how)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import SupportsFloat
 
 from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.errors import PolicyError
@@ -94,28 +95,34 @@ class DataOps:
         """`left · right`, element by element; by a number: `scale`."""
         return self._binary("mul", left, right, into)
 
-    def scale(self, buffer: Buffer, factor: float) -> Buffer:
+    def scale(self, buffer: Buffer, factor: SupportsFloat) -> Buffer:
         """In place, times a constant."""
         self._recorder.check(buffer)
         self._floats_if(True, buffer)
         self._recorder.weave.builder.scale(self._rank, float(factor), buffer.place, source=sources.line())
         return buffer
 
-    def clamp(self, buffer: Buffer, low: float, high: float, into: Buffer | None = None) -> Buffer:
+    def clamp(
+        self, buffer: Buffer, low: SupportsFloat, high: SupportsFloat, into: Buffer | None = None
+    ) -> Buffer:
         """Between two constants."""
         self._recorder.check(buffer)
         target = self.alloc(buffer.elements, buffer.dtype) if into is None or into == buffer else into
         self.apply(f"clamp.{buffer.dtype}", [buffer], [target], low, high)
         return self.copy(target, into) if into is not None and into != target else target
 
-    def fill(self, buffer: Buffer, value: float) -> Buffer:
+    def fill(self, buffer: Buffer, value: SupportsFloat) -> Buffer:
         """All elements become a constant."""
         self._recorder.check(buffer)
         self.apply(f"fill.{buffer.dtype}", [], [buffer], value)
         return buffer
 
     def apply(
-        self, kernel: Kernel | str, inputs: Sequence[Buffer], outputs: Sequence[Buffer], *constants: float
+        self,
+        kernel: Kernel | str,
+        inputs: Sequence[Buffer],
+        outputs: Sequence[Buffer],
+        *constants: SupportsFloat,
     ) -> None:
         """Run a kernel of whole slices: a built-in by name, or one of yours. Inputs and outputs share no elements."""
         found = builtin(kernel) if isinstance(kernel, str) else kernel

@@ -84,9 +84,7 @@ class Buffer:
         """Refused: it would need values."""
         _refuse("takes a number out of a buffer", "use `cx.record` in `on_timer`, or a kernel (`cx.apply`)")
 
-    def __int__(self) -> NoReturn:
-        """Refused: it would need values."""
-        _refuse("takes a number out of a buffer", "use `cx.record` in `on_timer`, or a kernel (`cx.apply`)")
+    __int__ = __index__ = __complex__ = __float__
 
     def __array__(self, *_: Any, **__: Any) -> NoReturn:
         """Refused: it would need values."""
@@ -112,6 +110,13 @@ class Buffer:
         _arithmetic
     )
     __iadd__ = __isub__ = __imul__ = __itruediv__ = __pow__ = __matmul__ = __rmatmul__ = _arithmetic
+    __rtruediv__ = __rpow__ = __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __divmod__ = __rdivmod__ = (
+        _arithmetic
+    )
+    __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = __lshift__ = __rshift__ = __invert__ = (
+        _arithmetic
+    )
+    __pos__ = __round__ = __trunc__ = __floor__ = __ceil__ = _arithmetic
     __lt__ = __le__ = __gt__ = __ge__ = _comparison
 
     def __eq__(self, other: object) -> bool:

@@ -1,126 +1,260 @@
-"""Statistics in handlers: numbers whose comparisons are remembered, so that a decision that would fall otherwise is noticed.
+"""Statistics in handlers: numbers that no decision can be made by unnoticed.
 
-A comparison becomes a guard: what was compared, how, and how it fell. When a guard would fall the other way with newer
-statistics, the policy is traced again in the next epoch. A number that is used in any other way is guarded by its value.
+One rule: arithmetic with a statistic gives another statistic, and every other use, whichever it is, becomes a guard, which holds as
+long as that use comes out the same. An `Observed` is no `float`, since C code would read a float's value behind our back: whoever
+wants the number has to call one of its methods. When a guard breaks with newer statistics, the policy is traced again in the next
+epoch.
 """
 
 from __future__ import annotations
 
+import math
+import numbers
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from hocket.errors import PolicyError
+from hocket.tracing import sources
 
 Snapshot = Sequence[Mapping[str, Sequence[float]]]
 """By rank: the latest values of each statistic, oldest first."""
 
-Source = Callable[[Snapshot], float]
+Source = Callable[[Snapshot], Any]
+
+DEPTH_MAX = 100
+"""Operations on operations before a statistic is guarded by its value: guards recompute them one within the other."""
 
 
 @dataclass(frozen=True)
 class Guard:
-    """What a trace took for granted."""
+    """What a trace took for granted, and the user's line that did."""
 
     where: str
     holds: Callable[[Snapshot], bool]
 
 
-class Observed(float):
-    """A statistic as a handler sees it."""
+class Assumptions:
+    """Of one trace: its statistics, and the guards of what its handlers did with them."""
 
-    _source: Source
-    _guards: list[Guard]
-    _where: str
+    def __init__(self, snapshot: Snapshot) -> None:
+        """None yet."""
+        self.snapshot = snapshot
+        self.guards: list[Guard] = []
+        self.closed = False
+        self.looked = False
+        """Whether a handler was given a statistic."""
 
-    @classmethod
-    def of(cls, source: Source, snapshot: Snapshot, guards: list[Guard], where: str) -> Observed:
-        """The number now; `guards` takes what is decided by it."""
-        made = cls(source(snapshot))
-        made._source, made._guards, made._where = source, guards, where
-        return made
+    def check_open(self) -> None:
+        """Raises PolicyError when the trace is over: a guard would come too late."""
+        if self.closed:
+            raise PolicyError(
+                f"{sources.where()}: uses a statistic, or a `cx`, that was kept from another call of a handler\n"
+                "hint: keep nothing between calls: ask `cx.get` or `cx.negotiate` again"
+            )
+
+    def observe(self, source: Source) -> Observed:
+        """The number that `source` makes of the statistics."""
+        self.check_open()
+        self.looked = True
+        return _made(self, source(self.snapshot), source, 0)
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """What an operation made, or the error that it raised."""
+
+    value: Any = None
+    error: Exception | None = None
 
     @property
-    def source(self) -> Source:
-        """How it follows from statistics."""
-        return self._source
+    def kind(self) -> type:
+        return type(self.value if self.error is None else self.error)
 
-    def _compare(self, other: object, compare: Callable[[float, float], bool]) -> bool:
-        if not isinstance(other, int | float):
-            return NotImplemented  # type: ignore[no-any-return]
-        source, constant = self._source, float(other)
-        theirs: Source = other._source if isinstance(other, Observed) else lambda _snapshot: constant
-        outcome = compare(float(self), float(other))
-        self._guards.append(
-            Guard(self._where, lambda snapshot: compare(source(snapshot), theirs(snapshot)) == outcome)
+    @property
+    def exactly(self) -> tuple[type, str]:
+        """Equal for equal results alone: zeros have their signs, and NaN is itself."""
+        return self.kind, repr(self.value)
+
+    def take(self) -> Any:
+        if self.error is not None:
+            raise self.error
+        return self.value
+
+
+def _outcome(operation: Callable[..., Any], *operands: Any) -> _Outcome:
+    try:
+        return _Outcome(value=operation(*operands))
+    except (ArithmeticError, TypeError, ValueError) as error:
+        return _Outcome(error=error)
+
+
+def _derived(name: str, *, reflected: bool = False, may_raise: bool = False) -> Callable[..., Any]:
+    """A method that does arithmetic, by the function of that name in `operator` or `builtins`."""
+    operation = _OPERATIONS[name]
+
+    def method(self: Observed, *others: object) -> Any:
+        if not all(isinstance(other, numbers.Real) for other in others):
+            return NotImplemented
+        return self._derive(operation, (*others, self) if reflected else (self, *others), may_raise=may_raise)
+
+    return method
+
+
+def _compared(operation: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    def method(self: Observed, other: object) -> Any:
+        if not isinstance(other, numbers.Number):
+            return NotImplemented
+        return self._guarded(operation, other)
+
+    return method
+
+
+def _converted(operation: Callable[..., Any]) -> Callable[..., Any]:
+    def method(self: Observed) -> Any:
+        return self._guarded(operation)
+
+    return method
+
+
+_OPERATIONS: dict[str, Callable[..., Any]] = {
+    "divmod": divmod,
+    **{name: getattr(operator, name) for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")},
+    **{name: getattr(operator, name) for name in ("neg", "pos", "abs")},
+}
+
+
+class Observed:
+    """A statistic as a handler sees it: `cx.get` makes it, and arithmetic with it. It acts as the float that it is now.
+
+    Arithmetic is recorded. Everything else is a guard: comparisons, `int`, `round`, `str` by what they give; `float`, and with it
+    `math`, NumPy and what takes constants (`cx.scale`), by the value itself, which seldom stays: round it first.
+    """
+
+    __slots__ = ("_assumptions", "_depth", "_source", "_value")
+
+    _assumptions: Assumptions
+    _depth: int
+    _source: Source
+    _value: float
+
+    def __init__(self, *_: object) -> None:
+        """Refused: `cx.get` makes statistics."""
+        raise PolicyError(
+            f"{sources.where()}: turns a number into a statistic, which only `cx.get` makes\n"
+            "hint: give functions that keep the type of their arguments `float(x)`"
         )
-        return outcome
 
-    def __lt__(self, other: object) -> bool:
-        """Guarded."""
-        return self._compare(other, operator.lt)
+    def _guarded(self, operation: Callable[..., Any], *others: object) -> Any:
+        """What `operation` makes of the number now; the trace is good as long as it makes the same."""
+        outcome, source = self._applied(operation, (self, *others))
+        self._guard(outcome.exactly, lambda snapshot: _outcome(source, snapshot).exactly)
+        return outcome.take()
 
-    def __le__(self, other: object) -> bool:
-        """Guarded."""
-        return self._compare(other, operator.le)
+    def _derive(self, operation: Callable[..., Any], operands: tuple[object, ...], *, may_raise: bool) -> Any:
+        """A statistic again; a guard where a handler could tell otherwise: an error, another type."""
+        outcome, source = self._applied(operation, operands)
+        depth = 1 + max(each._depth for each in operands if isinstance(each, Observed))
+        if outcome.error is not None or not isinstance(outcome.value, int | float) or depth > DEPTH_MAX:
+            self._guard(outcome.exactly, lambda snapshot: _outcome(source, snapshot).exactly)
+            return outcome.take()
+        if may_raise:
+            self._guard(outcome.kind, lambda snapshot: _outcome(source, snapshot).kind)
+        return _made(self._assumptions, outcome.value, source, depth)
 
-    def __gt__(self, other: object) -> bool:
-        """Guarded."""
-        return self._compare(other, operator.gt)
+    def _applied(
+        self, operation: Callable[..., Any], operands: tuple[object, ...]
+    ) -> tuple[_Outcome, Source]:
+        """An operation on the numbers now, and how it follows from other statistics."""
+        for each in operands:
+            if isinstance(each, Observed):
+                each._assumptions.check_open()
+        parts = [source_of(each) for each in operands]
+        values = [each._value if isinstance(each, Observed) else each for each in operands]
+        return _outcome(operation, *values), lambda snapshot: operation(*[part(snapshot) for part in parts])
 
-    def __ge__(self, other: object) -> bool:
-        """Guarded."""
-        return self._compare(other, operator.ge)
+    def _guard(self, now: object, then: Callable[[Snapshot], object]) -> None:
+        self._assumptions.guards.append(Guard(sources.where(), lambda snapshot: then(snapshot) == now))
 
-    def __eq__(self, other: object) -> bool:
-        """Guarded."""
-        return self._compare(other, operator.eq)
+    __lt__, __le__ = _compared(operator.lt), _compared(operator.le)
+    __gt__, __ge__ = _compared(operator.gt), _compared(operator.ge)
+    __eq__, __ne__ = _compared(operator.eq), _compared(operator.ne)
 
-    def __ne__(self, other: object) -> bool:
-        """Guarded."""
-        return self._compare(other, operator.ne)
+    __add__, __radd__ = _derived("add"), _derived("add", reflected=True)
+    __sub__, __rsub__ = _derived("sub"), _derived("sub", reflected=True)
+    __mul__, __rmul__ = _derived("mul"), _derived("mul", reflected=True)
+    __truediv__ = _derived("truediv", may_raise=True)
+    __rtruediv__ = _derived("truediv", reflected=True, may_raise=True)
+    __floordiv__ = _derived("floordiv", may_raise=True)
+    __rfloordiv__ = _derived("floordiv", reflected=True, may_raise=True)
+    __mod__ = _derived("mod", may_raise=True)
+    __rmod__ = _derived("mod", reflected=True, may_raise=True)
+    __divmod__ = _derived("divmod", may_raise=True)
+    __rdivmod__ = _derived("divmod", reflected=True, may_raise=True)
+    __pow__ = _derived("pow", may_raise=True)
+    __rpow__ = _derived("pow", reflected=True, may_raise=True)
+    __neg__, __pos__, __abs__ = _derived("neg"), _derived("pos"), _derived("abs")
 
-    __hash__ = float.__hash__
+    __bool__ = _converted(bool)
+    # That of NaN is its address, which is another every time.
+    __hash__ = _converted(lambda value: 0 if math.isnan(value) else hash(value))
+    __float__, __complex__ = _converted(float), _converted(complex)
+    __int__, __trunc__ = _converted(int), _converted(math.trunc)
+    __floor__, __ceil__ = _converted(math.floor), _converted(math.ceil)
+    __str__, __repr__ = _converted(str), _converted(repr)
+    as_integer_ratio = _converted(lambda value: float(value).as_integer_ratio())
+    is_integer = _converted(lambda value: float(value).is_integer())
+    hex = _converted(lambda value: float(value).hex())
 
-    def __bool__(self) -> bool:
-        """Guarded: whether it is zero."""
-        return self._compare(0, operator.ne)
+    def __round__(self, digits: int | None = None) -> Any:
+        """Guarded by the rounded value."""
+        return self._guarded(lambda value: round(value, digits))
 
-    def _derived(self, other: object, combine: Callable[[float, float], float]) -> Observed:
-        if not isinstance(other, int | float):
-            return NotImplemented  # type: ignore[no-any-return]
-        ours, constant = self._source, float(other)
-        theirs: Source = other._source if isinstance(other, Observed) else lambda _snapshot: constant
-        made = Observed(combine(float(self), float(other)))
-        made._source = lambda snapshot: combine(ours(snapshot), theirs(snapshot))
-        made._guards, made._where = self._guards, self._where
-        return made
+    def __format__(self, spec: str) -> str:
+        """Guarded by the text."""
+        return str(self._guarded(lambda value: format(value, spec)))
 
-    def __add__(self, other: object) -> Observed:
-        """Still observed."""
-        return self._derived(other, operator.add)
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        """For NumPy; guarded by its value."""
+        import numpy as np  # noqa: PLC0415  # `import hocket` loads no NumPy
 
-    def __sub__(self, other: object) -> Observed:
-        """Still observed."""
-        return self._derived(other, operator.sub)
+        return np.array(float(self), dtype=dtype)
 
-    def __mul__(self, other: object) -> Observed:
-        """Still observed."""
-        return self._derived(other, operator.mul)
+    def __reduce_ex__(self, _protocol: Any) -> tuple[type[float], tuple[float]]:
+        """Guarded by its value, which is all that is pickled."""
+        return float, (float(self),)
 
-    def __truediv__(self, other: object) -> Observed:
-        """Still observed."""
-        return self._derived(other, operator.truediv)
+    __reduce__ = __getstate__ = _converted(float)
 
-    __radd__, __rmul__ = __add__, __mul__
+    def __copy__(self) -> Observed:
+        """Itself: a number does not change."""
+        return self
 
-    def __int__(self) -> int:
-        """Guarded by its whole value."""
-        source, value = self._source, int(float(self))
-        self._guards.append(Guard(self._where, lambda snapshot: int(source(snapshot)) == value))
-        return value
+    def __deepcopy__(self, _memo: object) -> Observed:
+        """Itself."""
+        return self
 
-    __trunc__ = __int__
+    def conjugate(self) -> Observed:
+        """Itself: a real number."""
+        return self
+
+    real = property(conjugate)
+    imag = 0.0
+
+
+numbers.Real.register(Observed)
+
+
+def _made(assumptions: Assumptions, value: float, source: Source, depth: int) -> Observed:
+    made = object.__new__(Observed)
+    made._assumptions, made._value, made._source, made._depth = assumptions, value, source, depth
+    return made
+
+
+def source_of(value: object) -> Source:
+    """How a statistic, or a constant, follows from statistics."""
+    return value._source if isinstance(value, Observed) else lambda _snapshot: value
 
 
 def window_mean(values: Sequence[float], window: int) -> float:

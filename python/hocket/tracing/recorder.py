@@ -11,7 +11,7 @@ from hocket.errors import PolicyError
 from hocket.tracing import algorithms, sources
 from hocket.tracing.handles import Buffer
 from hocket.tracing.kernels import Kernel
-from hocket.tracing.observed import Guard, Snapshot
+from hocket.tracing.observed import Assumptions, Snapshot, Source
 from hocket.tracing.topology import Topology
 
 if TYPE_CHECKING:
@@ -32,15 +32,14 @@ class Weave:
         agreed: Mapping[str, Value],
         snapshot: Snapshot,
         *,
-        negotiated: Sequence[float],
+        negotiated: Sequence[float | Source],
         tuning: Tuning,
     ) -> None:
         """`negotiated`: results of earlier attempts, in the order of the calls. `tuning`: what `auto` goes by."""
         self.builder = Builder(name, topology.world)
         self.topology = topology
         self.agreed = agreed
-        self.snapshot = snapshot
-        self.guards: list[Guard] = []
+        self.assumptions = Assumptions(snapshot)
         self.negotiated = negotiated
         self._tuning = tuning
         self._chosen: dict[object, tuple[str, tuple[int, ...]]] = {}
@@ -112,7 +111,8 @@ class Recorder:
         return Buffer(self, number, 0, elements, dtype)
 
     def check(self, *buffers: object) -> None:
-        """Whether all are buffers of this rank's trace."""
+        """Whether all are buffers of this rank's trace, which is not over."""
+        self.weave.assumptions.check_open()
         for buffer in buffers:
             if not isinstance(buffer, Buffer):
                 raise PolicyError(

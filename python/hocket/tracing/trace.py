@@ -16,9 +16,10 @@ from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.tuning import Tuning
 from hocket.errors import Error, PolicyError, ProgramError
 from hocket.tracing.context import Context, settle
+from hocket.tracing.frozen import frozen
 from hocket.tracing.handles import Gradient
 from hocket.tracing.kernels import Kernel
-from hocket.tracing.observed import Guard, Snapshot
+from hocket.tracing.observed import Guard, Snapshot, Source
 from hocket.tracing.policy import DEFAULTS, Policy, Value
 from hocket.tracing.recorder import Pending, Recorder, Weave
 from hocket.tracing.topology import Topology
@@ -108,14 +109,24 @@ class Traced:
     """State buffers that start as a slice of the bucket."""
 
 
-def layout(policy: Policy, tensors: Sequence[Tensor], scene: Scene) -> list[Fused]:
+@dataclass(frozen=True)
+class Layout:
+    """Buckets, and what `on_tensor_ready` took for granted when it enqueued, or did not."""
+
+    buckets: tuple[Fused, ...]
+    guards: tuple[Guard, ...]
+
+
+def layout(policy: Policy, tensors: Sequence[Tensor], scene: Scene) -> Layout:
     """Buckets of the gradients that `on_tensor_ready` enqueues, in the order of backward.
 
     Raises PolicyError when ranks enqueue differently: buckets are the same on all.
     """
     queued: list[tuple[Tensor, int]] = []
+    guards: list[Guard] = []
     for tensor in sorted(tensors, key=lambda each: each.backward_order):
-        asked = [_enqueued(policy, tensor, scene, rank) for rank in range(scene.topology.world)]
+        asked, taken = _enqueued(policy, tensor, scene)
+        guards += taken
         other = next((rank for rank, each in enumerate(asked) if each != asked[0]), None)
         if other is not None:
             raise PolicyError(
@@ -124,7 +135,7 @@ def layout(policy: Policy, tensors: Sequence[Tensor], scene: Scene) -> list[Fuse
             )
         if asked[0]:
             queued.append((tensor, asked[0][0]))
-    return _fuse(queued, scene)
+    return Layout(tuple(_fuse(queued, scene)), tuple(guards))
 
 
 def bucket_program(policy: Policy, fused: Fused, scene: Scene, *, name: str = "bucket") -> Traced:
@@ -142,7 +153,7 @@ def bucket_program(policy: Policy, fused: Fused, scene: Scene, *, name: str = "b
         # What a pass refuses, the verifier explains with the lines, where it sees it too.
         why = "\n".join(traced.errors()) if "program `" not in str(error) else ""
         raise PolicyError(f"{_handler(policy, 'on_buffer_ready')} is refused: {why or error}") from None
-    return Traced(program, tuple(weave.guards), dict(weave.kernels), dict(weave.starts))
+    return Traced(program, tuple(weave.assumptions.guards), dict(weave.kernels), dict(weave.starts))
 
 
 def stages(policy: Policy, fused: Fused, scene: Scene, *, name: str = "bucket") -> dict[str, Program]:
@@ -159,36 +170,29 @@ def compile_stages(traced: Program, scene: Scene) -> dict[str, Program]:
     return made
 
 
-def _enqueued(policy: Policy, tensor: Tensor, scene: Scene, rank: int) -> list[int]:
-    """Priorities that a rank's handler enqueues a tensor with; its ops are thrown away."""
-    found: list[int] = []
+def _enqueued(policy: Policy, tensor: Tensor, scene: Scene) -> tuple[list[list[int]], list[Guard]]:
+    """By rank, the priorities that its handler enqueues a tensor with, and the guards of that; its ops are thrown away."""
+    found: dict[int, list[int]] = {}
 
-    def enqueue(_grad: Gradient, priority: int | None) -> None:
-        found.append(tensor.backward_order if priority is None else int(priority))
-
-    def run(weave: Weave) -> None:
+    def run(handlers: Policy, weave: Weave, rank: int) -> None:
         recorder = Recorder(weave, rank)
         place = recorder.bound("bucket", tensor.elements, tensor.dtype).place
-        found.clear()
-        policy.on_tensor_ready(Context(recorder, enqueue), _gradient(recorder, tensor, place))
+        mine = found[rank] = []
 
-    _negotiated(
-        policy,
-        "on_tensor_ready",
-        scene,
-        name="layout",
-        ranks=[rank],
-        run_rank=lambda weave, _rank: run(weave),
-    )
-    if len(found) > 1:
-        raise PolicyError(
-            f"{_handler(policy, 'on_tensor_ready')}: enqueues `{tensor.name}` {len(found)} times"
-        )
-    return found
+        def enqueue(_grad: Gradient, priority: int | None) -> None:
+            mine.append(tensor.backward_order if priority is None else int(priority))
+
+        handlers.on_tensor_ready(Context(recorder, enqueue), _gradient(recorder, tensor, place))
+
+    weave = _negotiated(policy, "on_tensor_ready", scene, name="layout", run_rank=run)
+    most = max(len(each) for each in found.values())
+    if most > 1:
+        raise PolicyError(f"{_handler(policy, 'on_tensor_ready')}: enqueues `{tensor.name}` {most} times")
+    return [found[rank] for rank in sorted(found)], weave.assumptions.guards
 
 
 def _trace(policy: Policy, fused: Fused, scene: Scene, name: str) -> Weave:
-    def run_rank(weave: Weave, rank: int) -> None:
+    def run_rank(handlers: Policy, weave: Weave, rank: int) -> None:
         recorder = Recorder(weave, rank)
         bucket = recorder.bound("bucket", fused.elements, fused.dtype)
         if fused.dtype in ("f64", "f32", "f16", "bf16") and fused.elements:
@@ -197,13 +201,13 @@ def _trace(policy: Policy, fused: Fused, scene: Scene, name: str) -> Weave:
         for tensor in fused.tensors:
             place = (bucket.place[0], start, start + tensor.elements)
             start += tensor.elements
-            policy.on_tensor_ready(
+            handlers.on_tensor_ready(
                 Context(recorder, lambda _grad, _priority: None), _gradient(recorder, tensor, place)
             )
-        policy.on_buffer_ready(Context(recorder, None), bucket)
+        handlers.on_buffer_ready(Context(recorder, None), bucket)
 
     ranks = list(range(scene.topology.world))
-    weave = _negotiated(policy, "on_buffer_ready", scene, name=name, ranks=ranks, run_rank=run_rank)
+    weave = _negotiated(policy, "on_buffer_ready", scene, name=name, run_rank=run_rank)
     match policy.contract:
         case "mean":
             weave.builder.ensure_all_reduce(0, ranks, "sum", 1.0 / len(ranks))
@@ -222,18 +226,19 @@ def _negotiated(
     scene: Scene,
     *,
     name: str,
-    ranks: Sequence[int],
-    run_rank: Callable[[Weave, int], None],
+    run_rank: Callable[[Policy, Weave, int], None],
 ) -> Weave:
-    """Run a handler for some ranks, again from the start after each negotiation, until none is open."""
-    results: list[float] = []
+    """Run a handler for all ranks, again from the start after each negotiation, until none is open."""
+    ranks = range(scene.topology.world)
+    results: list[float | Source] = []
     while True:
         weave = Weave(
             name, scene.topology, scene.agreed, scene.snapshot, negotiated=results, tuning=scene.tuning
         )
+        handlers = frozen(policy, weave.assumptions)
         for rank in ranks:
             try:
-                run_rank(weave, rank)
+                run_rank(handlers, weave, rank)
             except Pending:
                 continue
             except Error:
@@ -243,6 +248,7 @@ def _negotiated(
                 raise PolicyError(
                     f"{_handler(policy, handler)} raised for rank {rank} of {scene.topology.world}:\n{text}"
                 ) from error
+        weave.assumptions.closed = True
         if not weave.asked:
             return weave
         if len(weave.asked) < len(ranks):

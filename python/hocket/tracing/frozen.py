@@ -1,0 +1,37 @@
+"""A policy as its traced handlers see it: they read all that it has, and keep nothing that they learnt from statistics.
+
+What a handler stores would be there in the next epoch, when nothing guards it any more.
+"""
+
+from __future__ import annotations
+
+from hocket.errors import PolicyError
+from hocket.tracing import sources
+from hocket.tracing.observed import Assumptions
+from hocket.tracing.policy import Policy
+
+
+def frozen(policy: Policy, assumptions: Assumptions) -> Policy:
+    """The same attributes, under a class that refuses to set one once a statistic was looked at."""
+    kind = type(policy)
+
+    def refuse(name: str) -> None:
+        if assumptions.looked:
+            raise PolicyError(
+                f"{sources.where()}: {kind.__name__} keeps `{name}` after it looked at statistics: nothing would guard it later\n"
+                "hint: ask again in each handler; what stays is an agreed value (`cx.agreed`) or `cx.state`"
+            )
+
+    class Frozen(kind):  # type: ignore[valid-type,misc]  # the user's own
+        def __setattr__(self, name: str, value: object) -> None:
+            refuse(name)
+            super().__setattr__(name, value)
+
+        def __delattr__(self, name: str) -> None:
+            refuse(name)
+            super().__delattr__(name)
+
+    Frozen.__name__, Frozen.__qualname__ = kind.__name__, kind.__qualname__
+    made: Policy = object.__new__(Frozen)
+    made.__dict__ = policy.__dict__
+    return made
