@@ -69,6 +69,17 @@ def test_a_link_that_becomes_slow_is_left_once_and_the_model_stays_one(
     assert abs(order.index(1) - order.index(2)) == 2, f"{order} still goes over the slow link"
 
 
+def test_a_bad_start_is_repaired(emulated: Emulated, tmp_path: Path) -> None:
+    """Broken: a job whose order was bad from the first step on would keep it: nothing changes, so nothing is noticed."""
+    ranks = train(emulated, tmp_path, steps=150, slow_at=0, slow="1,2")
+    assert len({rank["digest"] for rank in ranks}) == 1
+    assert all(rank["began"] == ranks[0]["began"] for rank in ranks)
+    (_, before), (_, after) = ranks[0]["began"]
+    order = decode(after)
+    assert decode(before) == (0, 1, 2, 3)
+    assert abs(order.index(1) - order.index(2)) == 2, f"{order} still goes over the slow link"
+
+
 def test_orders_are_agreed_as_text() -> None:
     """Broken: an epoch could not carry an order."""
     assert decode(encode((3, 0, 12, 1))) == (3, 0, 12, 1)

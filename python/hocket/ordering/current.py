@@ -1,8 +1,9 @@
 """The network as it is now: matrices that were measured once, kept current by what connections tell while they are used. Pure.
 
-Only changes count. A connection that is used fills queues, its own among them, so what it tells is no measurement of the path; but
-when it tells something else than in the beginning, the path has changed. Each pair's first window is what later ones are compared
-with, and the matrices move by the ratio. Changes that load makes by itself are left out by a dead zone.
+A connection that is used fills queues, its own among them, so what it tells is no measurement of the path. Two comparisons are
+meaningful all the same. In an order's first window all used pairs are under the same load: a pair whose rate, relative to the known
+one, is lower than the median pair's is slower than known. Later, a pair whose rate or round trip differs from its own first window
+has changed. The matrices move by these ratios. A dead zone leaves out what load does by itself.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from statistics import median
+from statistics import median, median_low
 
 import numpy as np
 
@@ -27,6 +28,9 @@ SAME = 2.0
 
 SAME_S = 200e-6
 """Nor is a round trip that differs by less: a process that waits for its core."""
+
+PAIRS_MIN = 3
+"""Of fewer there is no telling which is the odd one."""
 
 RATIO_MAX = 1000.0
 """A number that changes by more says that something is broken, not by how much."""
@@ -47,6 +51,13 @@ class _Pair:
     rates: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
     first_trip_s: float | None = None
     first_rate: float | None = None
+
+    @property
+    def slower(self) -> float:
+        """Than in the first window."""
+        if self.first_rate is None or len(self.rates) < WINDOW:
+            return 1.0
+        return _beyond(self.first_rate / median(self.rates))
 
 
 class Current:
@@ -76,11 +87,23 @@ class Current:
                 now_s = min(seen.trips)
                 if abs(now_s - seen.first_trip_s) > SAME_S and _changed(now_s / seen.first_trip_s):
                     latency_s[pair] = max(0.0, latency_s[pair] + (now_s - seen.first_trip_s) / 2)
-            if seen.first_rate is not None and len(seen.rates) == WINDOW:
-                slower = seen.first_rate / median(seen.rates)
-                if _changed(slower):
-                    s_per_byte[pair] *= min(max(slower, 1 / RATIO_MAX), RATIO_MAX)
+        others = self._first_slowness()
+        for pair, seen in self._pairs.items():
+            slower = seen.slower * _beyond(others.get(pair, 1.0))
+            s_per_byte[pair] *= min(max(slower, 1 / RATIO_MAX), RATIO_MAX)
         return latency_s, s_per_byte
+
+    def _first_slowness(self) -> dict[tuple[int, int], float]:
+        """By pair: how much slower than known it was in its first window, against what the median of all was."""
+        slowness = {
+            pair: 1 / (seen.first_rate * self._s_per_byte[pair])
+            for pair, seen in self._pairs.items()
+            if seen.first_rate is not None and self._s_per_byte[pair] > 0
+        }
+        if len(slowness) < PAIRS_MIN:
+            return {}
+        middle = median_low(slowness.values())
+        return {pair: each / middle for pair, each in slowness.items()}
 
     @staticmethod
     def _learn(seen: _Pair, look: Look) -> None:
@@ -96,6 +119,11 @@ class Current:
 
 def _changed(ratio: float) -> bool:
     return not 1 / SAME <= ratio <= SAME
+
+
+def _beyond(ratio: float) -> float:
+    """1 for what is no change."""
+    return ratio if _changed(ratio) else 1.0
 
 
 def uniform(ranks: int) -> tuple[Numbers, Numbers]:

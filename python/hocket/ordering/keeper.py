@@ -8,7 +8,7 @@ import numpy as np
 
 from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.plan import Plan
-from hocket.ordering.current import Current, Look
+from hocket.ordering.current import WINDOW, Current, Look
 from hocket.ordering.hysteresis import Caution, Hysteresis
 from hocket.ordering.matrix import Matrix, Numbers
 from hocket.ordering.solve import Algorithm, Request, cost_s, solve
@@ -32,7 +32,7 @@ class Keeper:
         self._hysteresis = Hysteresis(caution)
         self._request = _request(plan)
         self._known: tuple[Matrix, float, tuple[int, ...], float] | None = None
-        self._ratio_before: float | None = None
+        self._looks = 0
 
     @property
     def matters(self) -> bool:
@@ -43,20 +43,19 @@ class Keeper:
         """What all ranks saw, by rank. Another order, when it is worth to change to it now."""
         for source, seen in enumerate(looks):
             self._current.learn(source, seen)
-        if self._request is None:
+        self._looks += 1
+        # Before, connections have said nothing, and what was measured once may be of another day.
+        if self._request is None or self._looks < WINDOW:
             return None
         current_s, best, best_s = self._best(self._request)
-        if self._ratio_before is None:
-            # Who made the plan knew more than pairs show: only what has changed since speaks against its order.
-            self._ratio_before = best_s / current_s
-        return best if self._hysteresis.propose(current_s * self._ratio_before, best_s) else None
+        return best if self._hysteresis.propose(current_s, best_s) else None
 
     def begin(self, order: tuple[int, ...]) -> None:
         """This order is used from now on."""
         self.order = order
         self._current.begin_again()
         self._known = None
-        self._ratio_before = None
+        self._looks = 0
 
     def _best(self, request: Request) -> tuple[float, tuple[int, ...], float]:
         """Cost of the current order, the best, and its cost; searched for anew when something has changed."""

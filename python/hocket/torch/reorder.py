@@ -13,6 +13,7 @@ import numpy as np
 
 from hocket import _native
 from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.network import network
 from hocket.artefacts.plan import Plan
 from hocket.errors import Error, RendezvousError, UsageError
 from hocket.launch.rendezvous import Job
@@ -137,19 +138,18 @@ def decode(text: str) -> tuple[int, ...]:
 
 
 def of_ranks(hosts: tuple[str, ...], cluster: Cluster | None) -> tuple[Numbers, Numbers]:
-    """Latency and seconds per byte between ranks, by their hosts; where no matrix says, all hosts are alike."""
+    """Latency and seconds per byte between ranks, by their hosts; those that the cluster does not have are alike."""
     latency_s, s_per_byte = uniform(len(hosts))
     place = {} if cluster is None else {host.name: at for at, host in enumerate(cluster.hosts)}
+    known = None if cluster is None else network(cluster)
     for a, source in enumerate(hosts):
         for b, destination in enumerate(hosts):
             if a == b:
                 continue
             if source == destination:
                 latency_s[a, b], s_per_byte[a, b] = NEIGHBOUR_S, NEIGHBOUR_S_PER_BYTE
-            elif cluster is not None and source in place and destination in place:
-                i, j = place[source], place[destination]
-                if cluster.latency_s:
-                    latency_s[a, b] = max(cluster.latency_s[i][j], NEIGHBOUR_S)
-                if cluster.bandwidth_bit_per_s:
-                    s_per_byte[a, b] = 8 / cluster.bandwidth_bit_per_s[i][j]
+            elif known is not None and source in place and destination in place:
+                pair = place[source], place[destination]
+                latency_s[a, b] = max(known.latencies_s[pair], NEIGHBOUR_S)
+                s_per_byte[a, b] = 8 / known.bit_per_s(*pair)
     return np.maximum(latency_s, latency_s.T), np.maximum(s_per_byte, s_per_byte.T)
