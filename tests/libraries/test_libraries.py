@@ -30,7 +30,12 @@ def run_by_launcher(library, what, timeout_s, world=3):
     assert out.getvalue().count(b"is right") == world
 
 
-def run_by_mpirun(what, timeout_s):
+def own_segments(folder):
+    """Open MPI leaves the shared memory of a rank that was killed where it was made."""
+    return {"OMPI_MCA_btl_sm_backing_directory": str(folder)}
+
+
+def run_by_mpirun(what, timeout_s, folder):
     mpirun = shutil.which("mpirun", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     if mpirun is None or importlib.util.find_spec("mpi4py") is None:
         pytest.skip("no mpirun with mpi4py here: pip install 'hocket[mpi]', and an MPI")
@@ -41,6 +46,7 @@ def run_by_mpirun(what, timeout_s):
         **os.environ,
         "HOCKET_STORE": store,
         "HOCKET_SECRET": secrets.token_hex(16),
+        **own_segments(folder),
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
@@ -55,9 +61,9 @@ def test_gloo():
     run_by_launcher("gloo", "collectives", 20)
 
 
-def test_mpi():
+def test_mpi(tmp_path):
     """The same by MPI."""
-    ended = run_by_mpirun("collectives", 20)
+    ended = run_by_mpirun("collectives", 20, tmp_path)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert ended.stdout.count("is right") == 3
 
@@ -76,9 +82,9 @@ def test_gloo_names_who_stays_away():
     run_by_launcher("gloo", "stays_away", 1.6)
 
 
-def test_mpi_names_who_stays_away_and_ends():
+def test_mpi_names_who_stays_away_and_ends(tmp_path):
     """MPI makes communicators and ends processes without a deadline: the job would hang."""
-    ended = run_by_mpirun("stays_away", 1.6)
+    ended = run_by_mpirun("stays_away", 1.6, tmp_path)
     assert ended.returncode != 0
     assert ended.stdout.count("is right") == 2, ended.stdout + ended.stderr
 
@@ -112,12 +118,13 @@ def test_mpi_without_mpi4py(monkeypatch):
         open_library("mpi", job)
 
 
-def test_mpi_without_mpirun():
+def test_mpi_without_mpirun(tmp_path):
     """Each rank would be alone in its own world of MPI, and sum up nothing."""
     if importlib.util.find_spec("mpi4py") is None:
         pytest.skip("no mpi4py here: pip install 'hocket[mpi]', and an MPI")
     out = io.BytesIO()
-    spec = ProcessSpec(argv=[sys.executable, str(RANK), "mpi", "collectives", "20"])
+    argv = [sys.executable, str(RANK), "mpi", "collectives", "20"]
+    spec = ProcessSpec(argv=argv, environment=own_segments(tmp_path))
     outcome = launch([spec] * 2, settings=Settings(timeout_s=30, start_timeout_s=30), out=out, err=out)
     assert outcome.code != 0
     output = out.getvalue().decode()
