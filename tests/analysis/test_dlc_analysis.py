@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hocket.analysis import messages
+from hocket.analysis import arrivals, messages
 from hocket.analysis.analyse import analyse
 from hocket.analysis.distribution import VALUES_MAX, Distribution
 from hocket.analysis.stragglers import stragglers
@@ -264,7 +264,7 @@ def test_phases_and_servers_of_any_job(tmp_path, given_moments):
             arrived = [rows[rank][key][0] + 5 for rank in (0, 1)]
             answered = [rows[rank][key][1] - 5 for rank in (0, 1)]
             synchronisation.append(max(arrived) - min(arrived))
-            update.append(max(0, min(answered) - max(arrived)))
+            update.append(min(answered) - max(arrived))
     found = analyse(job.write(tmp_path), strict=True)
     assert [each.node for each in found.phases] == [0, 1]
     for rank, phases in enumerate(found.phases):
@@ -272,15 +272,71 @@ def test_phases_and_servers_of_any_job(tmp_path, given_moments):
         parts = (phases.pure_computation, phases.overlapped, phases.communication, phases.waiting)
         for name, part in zip(expected, parts, strict=True):
             assert part.mean_us == pytest.approx(np.mean(expected[name][rank]))
+            assert part.negative == 0
     (server,) = found.servers
     assert server.synchronous
     assert server.search.mean_us == 3
     assert server.synchronisation.mean_us == pytest.approx(np.mean(synchronisation))
-    assert server.update.mean_us == pytest.approx(np.mean(update))
+    # A server that answers the first worker before the last has pushed: such an update has no length.
+    lengths = [each for each in update if each >= 0]
+    assert (server.update is None) == (not lengths)
+    if lengths:
+        assert server.update.mean_us == pytest.approx(np.mean(lengths))
+    negative = len(update) - len(lengths)
+    assert [(each.what, each.node, each.durations) for each in found.negative] == (
+        [("update", 2, negative)] if negative else []
+    )
+    assert len(found.notes) == bool(negative)
     for straggler in found.stragglers:
         assert straggler.mean_computation_us == pytest.approx(np.mean(computation[straggler.node]))
     assert sum(each.slowest_share for each in found.stragglers) == pytest.approx(1)
-    assert found.notes == ()
+
+
+def test_durations_below_zero_are_counted_and_in_no_figure(tmp_path):
+    """A push that leaves before the last pull has come would be a computation of no length, and shorten the mean of all."""
+    job = Job(keys=2)
+    job.initialise(0)
+    job.iteration(0, 100, [[(500, 510, 511, 700), (500, 510, 511, 1400)]] * 2)
+    # Key 0's gradient of the next iteration is there while key 1 is still on its way.
+    job.iteration(1, 1000, [[(200, 210, 211, 300), (900, 910, 911, 1000)]] * 2)
+    found = analyse(job.write(tmp_path), strict=True)
+    for phases in found.phases:
+        assert (phases.pure_computation.count, phases.pure_computation.negative) == (1, 1)
+        assert phases.pure_computation.mean_us == 600 - 10
+        assert (phases.computation.count, phases.computation.negative) == (2, 0)
+        # Of the iteration that has all its parts.
+        assert phases.overlap_ratio == 0
+    assert [(each.what, each.node, each.durations) for each in found.negative] == [
+        ("pure", 0, 1),
+        ("pure", 1, 1),
+    ]
+    (note,) = found.notes
+    assert note.startswith("2 durations are below zero and in no figure")
+    assert "pure of node 0 1" in note
+    assert "2 durations are below zero" in run("analyse", *sorted(tmp_path.iterdir()))
+
+
+def test_a_job_whose_iterations_all_overlap_still_has_its_other_parts(tmp_path):
+    """One part that cannot be told would take all others along."""
+    job = Job(keys=2)
+    job.initialise(0)
+    job.iteration(0, 0, [[(5, 10, 11, 700), (8, 12, 13, 1400)]] * 2)
+    (phases, _) = analyse(job.write(tmp_path), strict=True).phases
+    assert phases.pure_computation is None
+    assert phases.communication.mean_us == 1400 - 5
+    assert phases.overlap_ratio is None
+
+
+def test_arrivals_that_are_read_late_are_counted_once(tmp_path, monkeypatch):
+    """A gap would be counted twice, and the mean between arrivals be too long."""
+    monkeypatch.setattr(arrivals, "HELD_BACK", 2)
+    counted = arrivals.ArrivalCount()
+    for part in ([10, 20, 30, 40], [15, 50]):
+        rows = np.zeros(len(part), list(messages.FIELDS))
+        rows["code"], rows["time_ns"] = dlc.RECV, np.array(part) * 1000
+        counted.add(rows)
+    (node,) = counted.result()
+    assert (counted.late, node.messages, node.mean_us) == (1, 5, 10)
 
 
 def test_long_traces_are_cut_where_iterations_end(tmp_path, monkeypatch):
@@ -351,6 +407,15 @@ def test_stragglers_of_one_are_none():
     assert stragglers({0: times}) == ()
     slow = stragglers({0: times, 1: (np.array([2, 3]), np.array([12, 7]))})
     assert [(each.iterations, each.slowest_share) for each in slow] == [(1, 0.0), (1, 1.0)]
+
+
+def test_nobody_is_slower_than_a_median_that_did_not_compute():
+    """A worker would be shown as a million times as slow as one that had no length."""
+    idle = np.array([1, 2]), np.array([0, 6])
+    busy = np.array([1, 2]), np.array([9_000, 6])
+    assert [each.iterations for each in stragglers({0: idle, 1: idle, 2: busy})] == [1, 1, 1]
+    assert stragglers({0: idle, 1: (idle[0], np.array([0, 0]))}) != ()
+    assert stragglers({0: (idle[0], np.zeros(2)), 1: (idle[0], np.zeros(2))}) == ()
 
 
 def run(*arguments):

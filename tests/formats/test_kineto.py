@@ -71,6 +71,14 @@ def test_waiting_is_told_apart_over_all_ranks(tmp_path, small):
     assert set(waited[1].tolist()) == {0}
 
 
+def test_events_that_last_less_than_nothing_are_reported(tmp_path, small):
+    """A kernel of a damaged trace would be one that took no time, without a word."""
+    kernels = [each for each in small["traceEvents"] if each["cat"] == "kernel"]
+    kernels[0]["dur"] = -3
+    _, said = kineto.read(write(tmp_path / "one", small))
+    assert any("1 events last less than nothing" in sentence for sentence in said)
+
+
 def test_missing_metadata_is_reported(tmp_path, small):
     """Sizes, groups and ranks would be guessed."""
     for event in small["traceEvents"]:

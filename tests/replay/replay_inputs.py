@@ -163,5 +163,7 @@ class ParameterServer:
                 )
                 lines.append("\t".join(map(str, fields)) + "\n")
             paths.append(folder / name)
-            paths[-1].write_bytes(dlc.Header.of(WORKERS, 1, "host").text + "".join(lines).encode())
+            paths[-1].write_bytes(
+                dlc.Header.of(WORKERS, 1, "host", wall_clock=True).text + "".join(lines).encode()
+            )
         return paths

@@ -9,7 +9,9 @@ import ranks
 from server_scripts import STEPS
 
 from hocket.analysis.analyse import analyse
+from hocket.artefacts import trace as artefact
 from hocket.formats import catalogue, dlc
+from hocket.formats.launches import launch_times
 from hocket.replay.run import traffic_of
 from hocket.replay.simulated import predict
 from hocket.replay.workers import with_workers
@@ -141,6 +143,30 @@ def test_dispatch_numbers_alternate_and_are_shared_by_both_records(run):
             kinds = [what for number, what in sorted(set(training))]
             assert all(one != other for one, other in pairwise(kinds))
             assert len(kinds) == 2 * KEYS * STEPS
+
+
+def test_dispatch_numbers_are_in_the_order_of_launches(run):
+    """`num_pp` would say that the first key was dispatched first, whatever the worker did."""
+    trace = artefact.read(run[1] / "trace")
+    for worker in range(WORKERS):
+        key_of = {each.program: each.bucket for each in trace.run.programs if each.worker == worker}
+        launched = launch_times(trace.records(worker))
+        moments = {
+            (key_of[program], instance): moment_ns
+            for (program, instance), moment_ns in launched.items()
+            if program in key_of
+        }
+        pushes = [
+            row for row in files(run)[f"worker{worker}"] if row["operation"].endswith("Push_Send_Worker")
+        ]
+        by_number = {row["num_pp"]: row["key"] for row in pushes if row["num_pp"] > KEYS}
+        dispatched = [key for _, key in sorted(by_number.items())]
+        for step in range(STEPS):
+            keys = dispatched[step * KEYS : (step + 1) * KEYS]
+            # Worker 0's first launch initialises; of others, that is a program of its own.
+            instance = step + 1 if worker == 0 else step
+            assert keys == sorted(keys, key=lambda key: moments[key, instance])
+            assert keys != sorted(keys), "backward makes the last layers' gradients first"
 
 
 def test_sizes_are_those_of_the_parameters(run):

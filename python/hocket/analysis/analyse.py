@@ -42,6 +42,14 @@ class ClockQuality(Struct, frozen=True, kw_only=True):
     error_us: float | None
 
 
+class Negative(Struct, frozen=True, kw_only=True):
+    """Durations below zero, which are in no figure. `node`: whose; None: the job's."""
+
+    what: str
+    node: int | None
+    durations: int
+
+
 class Analysis(Struct, frozen=True, kw_only=True):
     """What traces say; units are in the names. `notes`: what of the files is not whole or not known."""
 
@@ -58,6 +66,7 @@ class Analysis(Struct, frozen=True, kw_only=True):
     launch_path: LaunchPath | None
     stragglers: tuple[Straggler, ...]
     lateness: tuple[Lateness, ...]
+    negative: tuple[Negative, ...]
     not_applicable: tuple[str, ...]
     notes: tuple[str, ...]
 
@@ -93,6 +102,22 @@ def analyse(
         notes.append(
             f"{silent} of {launches} launches of programs recorded no message (ranks of one host share memory): sizes, volumes and "
             "arrivals are of the others"
+        )
+    if questions.late_arrivals:
+        notes.append(
+            f"{questions.late_arrivals} messages stand long after later ones and are not in the times between arrivals"
+        )
+    negative = questions.negative()
+    if negative:
+        what = ", ".join(
+            f"{each.what} {each.durations}"
+            if each.node is None
+            else f"{each.what} of node {each.node} {each.durations}"
+            for each in negative
+        )
+        notes.append(
+            f"{sum(each.durations for each in negative)} durations are below zero and in no figure (a clock jumped, or what is "
+            f"defined as first came second): {what}"
         )
     return questions.result(tuple(map(str, paths)), tuple(notes))
 
@@ -180,6 +205,24 @@ class _Questions:
             if not serves.all():
                 self._paths.setdefault(node, PathCount()).add(where(own, ~serves))
 
+    @property
+    def late_arrivals(self) -> int:
+        """Messages that were read too late for the times between arrivals."""
+        return self._arrivals.late
+
+    def negative(self) -> tuple[Negative, ...]:
+        """Durations below zero, by what they are of."""
+        found: list[tuple[str, int | None, int]] = [
+            ("d_time", None, 0 if self._native else self._dependencies.negative)
+        ]
+        found += [("critical path", None, self._launch_path.negative)] if self._launch_path else []
+        for node, phases in sorted(self._phases.items()):
+            found += [(name, node, count) for name, count in phases.negative.items()]
+        for node, server in sorted(self._servers.items()):
+            found += [(name, node, count) for name, count in server.negative.items()]
+        found += [("critical path", node, path.negative) for node, path in sorted(self._paths.items())]
+        return tuple(Negative(what=what, node=node, durations=count) for what, node, count in found if count)
+
     def result(self, files: tuple[str, ...], notes: tuple[str, ...]) -> Analysis:
         """All answers."""
         phases = [phase for node, each in sorted(self._phases.items()) if (phase := each.result(node))]
@@ -200,6 +243,7 @@ class _Questions:
             launch_path=self._launch_path,
             stragglers=lagging,
             lateness=tuple(lateness),
+            negative=self.negative(),
             not_applicable=tuple(self._missing(bool(phases), bool(lagging or lateness))),
             notes=notes,
         )

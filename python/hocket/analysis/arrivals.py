@@ -29,6 +29,8 @@ class ArrivalCount:
         """Nothing is counted yet."""
         self._waiting: dict[int, np.ndarray[tuple[int], np.dtype[np.int64]]] = {}
         self._gaps: dict[int, Distribution] = {}
+        self.late = 0
+        """Arrivals that were read when later ones had been counted; they are left out."""
 
     def add(self, rows: Rows) -> None:
         """Count messages."""
@@ -36,6 +38,10 @@ class ArrivalCount:
         for node in np.unique(arrived["node"]).tolist():
             times = arrived["time_ns"][arrived["node"] == node] // 1000
             known = self._waiting.get(node)
+            if known is not None and len(known):
+                late = times < known[0]
+                self.late += int(late.sum())
+                times = times[~late]
             merged = np.sort(times if known is None else np.concatenate([known, times]))
             # The last arrival that is counted stays, to count the next from.
             keep = min(len(merged), HELD_BACK)

@@ -92,6 +92,11 @@ class DependencyCount:
             self._many[kind] += int(many.sum())
             times.add_ns(times_us[own & ~many] * 1000)
 
+    @property
+    def negative(self) -> int:
+        """`d_time`s below zero."""
+        return sum(each.negative for each in self._times[1:])
+
     def result(self) -> tuple[DependencyKind, ...]:
         """The counts."""
         return tuple(
@@ -153,6 +158,11 @@ class PathCount:
     def _add(self, codes: npt.NDArray[np.uint8], times: npt.NDArray[np.int64]) -> None:
         for code, durations in self._links.items():
             durations.add_ns(times[codes == code])
+
+    @property
+    def negative(self) -> int:
+        """Links whose end is before their begin."""
+        return sum(each.negative for each in self._links.values())
 
     def result(self, node: int, names: dict[int, str]) -> CriticalPath | None:
         """None when no iteration's chain is known."""

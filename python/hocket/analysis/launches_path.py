@@ -29,9 +29,10 @@ class Bound(Struct, frozen=True, kw_only=True):
 
 
 class LaunchPath(Struct, frozen=True, kw_only=True):
-    """The job's."""
+    """The job's; `negative` links end before they begin, and are left out."""
 
     iterations: int
+    negative: int
     bounds: tuple[Bound, ...]
 
 
@@ -52,7 +53,8 @@ def launch_path(ranks: list[list[Iteration]], names: dict[int, str]) -> LaunchPa
         time = durations.summary()
         if time is not None:
             bounds.append(Bound(bound=bound, share=durations.total_us / total_us, time=time))
-    return LaunchPath(iterations=count, bounds=tuple(bounds)) if count else None
+    negative = sum(each.negative for each in times.values())
+    return LaunchPath(iterations=count, negative=negative, bounds=tuple(bounds)) if count else None
 
 
 def _chain(ranks: list[Iteration], names: dict[int, str]) -> Counter[str]:
@@ -75,6 +77,6 @@ def _chain(ranks: list[Iteration], names: dict[int, str]) -> Counter[str]:
         start = ready if before is None else spans[before][2]
         chain[TRANSFER.format(name=names.get(here) or f"program {here}")] += end - start
         if before is None:
-            chain[COMPUTATION.format(rank=rank)] += max(0, ready - ranks[rank].start_ns)
+            chain[COMPUTATION.format(rank=rank)] += ready - ranks[rank].start_ns
             return chain
         here = before

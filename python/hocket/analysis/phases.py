@@ -35,16 +35,18 @@ class Marks:
 
 
 class Phases(Struct, frozen=True, kw_only=True):
-    """One worker, over its iterations that are whole. Shares are of sums over all of them."""
+    """One worker, over its iterations that are whole. A part that would be negative is left out and counted in its summary: where
+    a push leaves before the last pull of the iteration before has come, there is no phase 1. The overlap ratio is of sums over
+    the iterations all of whose parts are there."""
 
     node: int
     iterations: int
     iteration: Summary
-    computation: Summary
-    pure_computation: Summary
-    overlapped: Summary
-    communication: Summary
-    waiting: Summary
+    computation: Summary | None
+    pure_computation: Summary | None
+    overlapped: Summary | None
+    communication: Summary | None
+    waiting: Summary | None
     overlap_ratio: float | None
 
 
@@ -92,6 +94,8 @@ class PhaseCount:
             name: Durations()
             for name in ("computation", "pure", "overlapped", "communication", "waiting", "whole")
         }
+        self._in_order = Durations(), Durations()
+        """Overlapped; pure computation and communication. Of iterations without a negative part."""
         self._computation: list[Times] = []
         self._numbers: list[Times] = []
 
@@ -116,14 +120,23 @@ class PhaseCount:
         }
         for name, values in parts.items():
             self._parts[name].add_ns(values)
+        in_order = np.all([values >= 0 for values in parts.values()], axis=0)
+        self._in_order[0].add_ns(parts["overlapped"][in_order])
+        self._in_order[1].add_ns((parts["pure"] + parts["communication"])[in_order])
         self._computation.append(parts["computation"])
         self._numbers.append(number[whole])
 
     @property
     def computation(self) -> tuple[Times, Times]:
-        """Iterations, and the computation of each in nanoseconds."""
+        """Iterations, and the computation of each in nanoseconds; without those in which it would be negative."""
         none = np.zeros(0, np.int64)
-        return np.concatenate([none, *self._numbers]), np.concatenate([none, *self._computation])
+        numbers, times = np.concatenate([none, *self._numbers]), np.concatenate([none, *self._computation])
+        return numbers[times >= 0], times[times >= 0]
+
+    @property
+    def negative(self) -> dict[str, int]:
+        """How many durations of each part are below zero."""
+        return {name: each.negative for name, each in self._parts.items()}
 
     def result(self, node: int) -> Phases | None:
         """None when no iteration is whole."""
@@ -131,9 +144,9 @@ class PhaseCount:
         whole, computation, pure, overlapped, communication, waiting = (
             self._parts[name].summary() for name in names
         )
-        if not (whole and computation and pure and overlapped and communication and waiting):
+        if whole is None:
             return None
-        rest_us = self._parts["pure"].total_us + self._parts["communication"].total_us
+        overlapped_us, rest_us = (each.total_us for each in self._in_order)
         return Phases(
             node=node,
             iterations=whole.count,
@@ -143,5 +156,5 @@ class PhaseCount:
             overlapped=overlapped,
             communication=communication,
             waiting=waiting,
-            overlap_ratio=self._parts["overlapped"].total_us / rest_us if rest_us > 0 else None,
+            overlap_ratio=overlapped_us / rest_us if rest_us > 0 else None,
         )

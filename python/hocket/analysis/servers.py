@@ -80,6 +80,13 @@ class ServerCount:
             self._seen[worker] = self._seen.get(worker, 0) + int(own.sum())
 
     @property
+    def negative(self) -> dict[str, int]:
+        """How many durations of each kind are below zero; updates of the kind that the server does."""
+        update = self._update if self.synchronous else self._asynchronous
+        times = {"search": self._search, "update": update}
+        return {name: each.negative for name, each in times.items()}
+
+    @property
     def synchronous(self) -> bool | None:
         """By what most answers to pushes wait for; None without answers."""
         if not (self._synchronous_answers or self._asynchronous.count):

@@ -32,13 +32,17 @@ def stragglers(computation: dict[int, tuple[Times, Times]]) -> tuple[Straggler, 
     if shared is None or not len(shared):
         return ()
     table = np.stack([_of(numbers, times, shared) for numbers, times in numbered.values()])
-    middle = np.maximum(np.median(table, axis=0), 1)
+    middle = np.median(table, axis=0)
+    if not (middle > 0).any():
+        return ()
+    # Where half of the workers did not compute at all, nobody is any number of times as slow.
+    table, middle = table[:, middle > 0], middle[middle > 0]
     slowest = table == table.max(axis=0)
     slowest = slowest / slowest.sum(axis=0)
     return tuple(
         Straggler(
             node=node,
-            iterations=len(shared),
+            iterations=len(middle),
             mean_computation_us=float(table[row].mean()) / 1000,
             slower_than_median=float((table[row] / middle).mean()),
             slowest_share=float(slowest[row].mean()),

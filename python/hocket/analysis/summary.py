@@ -1,4 +1,8 @@
-"""Many values as few: mean, median, extremes. Kept while a trace is read, in memory that does not grow with it."""
+"""Many values as few: mean, median, extremes. Kept while a trace is read, in memory that does not grow with it.
+
+A trace may hold durations below zero: its clocks jumped, or what is defined as first came second. They are no lengths of time, so
+they are in no figure; they are counted.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +14,10 @@ from hocket.analysis.distribution import Distribution
 
 
 class Summary(Struct, frozen=True, kw_only=True):
-    """Of `count` durations, microseconds."""
+    """Of `count` durations, microseconds; `negative` others were below zero and are left out."""
 
     count: int
+    negative: int
     mean_us: float
     median_us: float
     p99_us: float
@@ -20,24 +25,29 @@ class Summary(Struct, frozen=True, kw_only=True):
 
 
 class Durations:
-    """Collects durations; negative ones, which only clocks that jump make, count as nothing."""
+    """Collects durations."""
 
     def __init__(self) -> None:
         """Nothing is counted yet."""
         self._values = Distribution()
+        self.negative = 0
+        """Durations below zero."""
 
     def add_ns(self, values: npt.NDArray[np.int64]) -> None:
         """Collect nanoseconds."""
-        self._values.add(np.maximum(values.astype(np.int64), 0))
+        durations = values.astype(np.int64)
+        below = durations < 0
+        self.negative += int(below.sum())
+        self._values.add(durations[~below])
 
     @property
     def total_us(self) -> float:
-        """Of all."""
+        """Of all that are not negative."""
         return self._values.total / 1000
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """How many there are that are not negative."""
         return self._values.count
 
     def summary(self) -> Summary | None:
@@ -47,6 +57,7 @@ class Durations:
         median, p99, longest = (self._values.at(share) or 0 for share in (0.5, 0.99, 1.0))
         return Summary(
             count=self.count,
+            negative=self.negative,
             mean_us=self.total_us / self.count,
             median_us=median / 1000,
             p99_us=p99 / 1000,

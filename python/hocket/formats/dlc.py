@@ -74,14 +74,15 @@ class Header:
         return Header(text, _count(text, b"num_workers"), _count(text, b"num_servers"))
 
     @staticmethod
-    def of(workers: int, servers: int, host: str) -> Header:
-        """The header of a trace that is made here, with the words of the paper's."""
+    def of(workers: int, servers: int, host: str, *, wall_clock: bool) -> Header:
+        """The header of a trace that is made here, with the words of the paper's; `wall_clock`: times are since 1970."""
         worker_ids = "".join(f"{rank}," for rank in range(workers))
         server_ids = "".join(f"{workers + rank}," for rank in range(servers))
         names = "\t".join(FIELDS)
         text = (
             f"==\nnum_workers:= {workers}\nnum_servers:= {servers}\nworker_hostname:= {host}\nWorker_ID:= {worker_ids}\n"
-            f"Server_ID:= {server_ids}\n{EXPLANATION}==\n{names}\n"
+            f"Server_ID:= {server_ids}\n{EXPLANATION}"
+            f"{'' if wall_clock else NO_WALL_CLOCK}==\n{names}\n"
         )
         return Header(text.encode(), workers, servers)
 
@@ -106,8 +107,12 @@ op_id: (key-operation_num-role)
 key: the index of parameters
 role: (worker or server)
 operation_num: the num of push or pull, every four num means an iteration (push_send, push_recv, pull_send, pull_recv)
+==
+length: bytes of content; headers of frames, which the format's definition includes, are not counted
 """
-"""What a header says of the fields, as the paper prints it."""
+"""What a header says of the fields, as the paper prints it, and where traces that are made here differ from its definition."""
+
+NO_WALL_CLOCK = "time_sec: since the first record of the trace; the moment that it began is not known\n"
 
 
 @dataclass

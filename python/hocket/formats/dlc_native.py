@@ -19,6 +19,7 @@ from hocket.artefacts.trace import FIELDS, NO_PEER, Kind, LoadedProgram, Recordi
 from hocket.errors import ArtefactError
 from hocket.formats import dlc
 from hocket.formats.arrow import arrow
+from hocket.formats.launches import launch_times
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,7 +36,7 @@ def to_dlc(trace: Trace | Recording) -> Iterator[tuple[int, dlc.Header, list[pa.
     everyone = [trace.records(rank) for rank in range(world)]
     first_ns = min((int(records["start_ns"].min()) for records in everyone if len(records)), default=0)
     for rank, records in enumerate(everyone):
-        header = dlc.Header.of(world, world, trace.run.hosts[rank])
+        header = dlc.Header.of(world, world, trace.run.hosts[rank], wall_clock=start_us > 0)
         rows = _rows(rank, world, records, lambda ns: start_us + (ns - first_ns) // 1000)
         yield rank, header, batches_of(rows, dlc.table_schema(header))
 
@@ -68,7 +69,10 @@ def to_native(header: dlc.Header, batches: Iterable[pa.RecordBatch]) -> Recordin
         records["kind"] = np.where(received, Kind.RECV, Kind.SEND)
         records["bytes"], records["program"] = columns["length"], columns["key"]
         records["instance"] = dlc.iterations(batch) + 1
-        records["op"] = np.maximum(batch.column("operation_num").fill_null(0).to_numpy(), 0)
+        # A server's numbers begin with -2.
+        records["op"] = batch.column("operation_num").fill_null(0).to_numpy() + np.where(
+            code & dlc.SERVER, 2, 0
+        )
         records["peer"] = np.where(received, columns["src"], columns["dst"])
         nodes = np.where(received, columns["dst"], columns["src"])
         for rank in np.unique(nodes[keep]).tolist():
@@ -114,7 +118,8 @@ def origin_us(run: RunInfo) -> int:
 
 
 def _rows(rank: int, world: int, records: Records, wall_us: Any) -> list[dict[str, Any]]:
-    """What the rank's file says, in order of time."""
+    """What the rank's file says, in order of time; `launched`: by iteration and key, when the rank dispatched it."""
+    launched = launch_times(records)
     groups = _groups(records)
     iterations = {iteration: number for number, iteration in enumerate(sorted({each[0] for each in groups}))}
     base = 4 if rank == 0 else 2
@@ -133,6 +138,7 @@ def _rows(rank: int, world: int, records: Records, wall_us: Any) -> list[dict[st
                 "peer": peer,
                 "time_us": wall_us(start_ns if sent else end_ns),
                 "iteration": place,
+                "dispatched_ns": launched[key, iteration],
             }
         )
     rows.sort(key=lambda row: (row["time_us"], row["operation_num"]))
@@ -167,10 +173,12 @@ def _with_dependencies(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         else:
             op_id = f"{row['key']}-{row['operation_num']}-s{row['peer']}"
             pushes.setdefault((row["iteration"], row["key"]), (row["time_us"], op_id))
-    dispatched: dict[tuple[int, int], int] = {}
+    moments = {(row["dispatched_ns"], row["iteration"], row["key"]) for row in rows}
+    turns = {(iteration, key): turn for turn, (_, iteration, key) in enumerate(sorted(moments))}
     for number, row in enumerate(rows):
         pull = row["operation_num"] % 2
-        turn = dispatched.setdefault((row["iteration"], row["key"]), len(dispatched))
+        turn = turns[row["iteration"], row["key"]]
+        del row["dispatched_ns"]
         waits: tuple[int, str, int, int] = (0, "-1", -1, -1)
         since_us = row["time_us"]
         if pull and (row["iteration"], row["key"]) in pushes:

@@ -7,7 +7,7 @@ waits for the pushes that are in the update, an answer for its pull, a push for 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy as np
 from hocket.artefacts.trace import Kind, Recording, Roles, RunInfo, Trace
 from hocket.formats import dlc
 from hocket.formats.dlc_native import batches_of, origin_us
+from hocket.formats.launches import launch_times
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,10 +52,13 @@ def to_dlc(trace: Trace | Recording, roles: Roles) -> Iterator[tuple[str, dlc.He
     world = roles.workers + roles.servers
     everyone = [trace.records(rank) for rank in range(world)]
     first_ns = min((int(records["start_ns"].min()) for records in everyone if len(records)), default=0)
-    for rank, records in enumerate(everyone):
-        node = _Node(trace.run, roles, rank)
-        rows = node.rows(records, first_ns, start_us)
-        header = dlc.Header.of(roles.workers, roles.servers, trace.run.hosts[rank])
+    nodes = [_Node(trace.run, roles, rank) for rank in range(world)]
+    turns = _turns(
+        moment for node, records in zip(nodes, everyone, strict=True) for moment in node.dispatches(records)
+    )
+    for rank, (node, records) in enumerate(zip(nodes, everyone, strict=True)):
+        rows = node.rows(records, first_ns, start_us, turns)
+        header = dlc.Header.of(roles.workers, roles.servers, trace.run.hosts[rank], wall_clock=start_us > 0)
         yield node.name, header, [batches_of(rows, dlc.table_schema(header))[0]] if rows else []
 
 
@@ -64,6 +68,21 @@ def names(run: RunInfo) -> dict[int, str]:
         each.bucket: each.label.rpartition(", worker")[0]
         for each in run.programs
         if each.bucket is not None and each.worker is not None
+    }
+
+
+Turns = dict[tuple[int, int], dict[int, int]]
+"""By worker and iteration (-1: first pulls): as which of them each key was dispatched."""
+
+
+def _turns(moments: Iterable[tuple[int, int, int, int]]) -> Turns:
+    """From worker, iteration, key and moment; of several moments the first that is given counts, which is the worker's own."""
+    known: dict[tuple[int, int], dict[int, int]] = {}
+    for worker, iteration, key, moment_ns in moments:
+        known.setdefault((worker, iteration), {}).setdefault(key, moment_ns)
+    return {
+        place: {key: turn for turn, key in enumerate(sorted(keys, key=lambda key: (keys[key], key)))}
+        for place, keys in known.items()
     }
 
 
@@ -85,7 +104,28 @@ class _Node:
             self._programs[each.program] = (*pair, pair in known)
             known.add(pair)
 
-    def rows(self, records: Records, first_ns: int, start_us: int) -> list[Row]:
+    def dispatches(self, records: Records) -> Iterator[tuple[int, int, int, int]]:
+        """Worker, iteration and key of each push and pull, with the moment of its dispatch, nanoseconds.
+
+        A worker dispatches both when it launches the key's program. What a server knows of it is the first message's arrival, which
+        stands for it where the worker's records are not whole.
+        """
+        own = records[np.isin(records["program"], list(self._programs))]
+        if self._serves:
+            own = own[own["kind"] == Kind.RECV].copy()
+            own["ready_ns"] = own["end_ns"]
+        for (program, instance), moment_ns in launch_times(own).items():
+            key, worker, first = self._programs[program]
+            yield worker, self._iteration(worker, instance, first=first), key, moment_ns
+
+    @staticmethod
+    def _iteration(worker: int, instance: int, *, first: bool) -> int:
+        """Of training; -1: before it. Worker 0 initialises keys in the first launch of their programs."""
+        if first:
+            return -1
+        return instance - 1 if worker == 0 else instance
+
+    def rows(self, records: Records, first_ns: int, start_us: int, turns: Turns) -> list[Row]:
         """The messages, in order of time."""
         chosen = np.isin(records["kind"], (Kind.SEND, Kind.RECV))
         chosen &= np.isin(records["program"], list(self._programs))
@@ -96,7 +136,8 @@ class _Node:
         times_us = (start_us + (time_ns - first_ns) // 1000)[order].tolist()
         columns = (messages[name][order].tolist() for name in ("program", "instance", "op", "peer", "bytes"))
         rows = [
-            self._row(*fields, time_us=time_us) for *fields, time_us in zip(*columns, times_us, strict=True)
+            self._row(*fields, time_us=time_us, turns=turns)
+            for *fields, time_us in zip(*columns, times_us, strict=True)
         ]
         self._depend(rows)
         for number, row in enumerate(rows):
@@ -104,7 +145,9 @@ class _Node:
             row["time_sec"], row["time_usec"] = divmod(row.pop("time_us"), 1_000_000)
         return rows
 
-    def _row(self, program: int, instance: int, op: int, peer: int, size: int, *, time_us: int) -> Row:
+    def _row(
+        self, program: int, instance: int, op: int, peer: int, size: int, *, time_us: int, turns: Turns
+    ) -> Row:
         """What a message says by itself."""
         key, worker, first = self._programs[program]
         place = self._place(op, first)
@@ -117,12 +160,12 @@ class _Node:
         towards_server = place in (PUSH, PULL)
         other = peer if not self._serves else worker
         ends = (self._rank, other) if towards_server != self._serves else (other, self._rank)
-        iteration = instance - 1 if worker == 0 else instance
+        iteration = self._iteration(worker, instance, first=first)
         return {
             "src": ends[0],
             "dst": ends[1],
             "length": size,
-            "num_pp": self._dispatch(key, -1 if first else iteration, place),
+            "num_pp": self._dispatch(turns[worker, iteration][key], iteration, place),
             "operation": f"OP:= {OPERATIONS[self._serves][place]}",
             "key": key,
             "operation_num": number,
@@ -137,12 +180,12 @@ class _Node:
         ops = FIRST_WORKER_OPS if first else WORKER_OPS
         return ops[op % len(ops)]
 
-    def _dispatch(self, key: int, iteration: int, place: int) -> int:
-        """Pushes and pulls are dispatched in the order of keys, the first pulls of all first."""
+    def _dispatch(self, turn: int, iteration: int, place: int) -> int:
+        """A worker dispatches the first pulls of all keys, then in each iteration all keys, a push and its pull together."""
         if iteration < 0:
-            return INITIALISATION if place in (PUSH, ACKNOWLEDGEMENT) else key + 1
+            return INITIALISATION if place in (PUSH, ACKNOWLEDGEMENT) else turn + 1
         pull = place in (PULL, ANSWER)
-        return self._keys + 1 + 2 * (iteration * self._keys + key) + pull
+        return self._keys + 1 + 2 * (iteration * self._keys + turn) + pull
 
     def _depend(self, rows: list[Row]) -> None:
         """What each waits for, and since when that was there."""

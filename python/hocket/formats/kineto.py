@@ -84,6 +84,8 @@ class RankProfile:
     """Number, start and end, nanoseconds."""
     kernels: list[tuple[int, int, int]] = field(default_factory=list)
     """Others than of NCCL: start, end, stream."""
+    negative: int = 0
+    """Events that last less than nothing; they are taken to end where they begin."""
     damage: str = ""
     """What of the file is not there; empty when it is whole."""
 
@@ -152,7 +154,9 @@ def _profile(path: Path) -> RankProfile:
         if not all(isinstance(each, int | float) and abs(each) * 1000 <= TIME_NS_MAX / 2 for each in times):
             continue
         start_ns = base_ns + round(times[0] * 1000)  # type: ignore[operator]  # checked above
-        end_ns = start_ns + max(0, round(times[1] * 1000))  # type: ignore[operator]
+        duration_ns = round(times[1] * 1000)  # type: ignore[operator]
+        profile.negative += duration_ns < 0
+        end_ns = start_ns + max(0, duration_ns)
         name, kind = str(event.get("name", "")), event.get("cat")
         step = STEP.match(name)
         if step and kind == "user_annotation" and int(step[1]) <= NUMBER_MAX:
@@ -241,6 +245,10 @@ def _collective(
 def _unknown(profile: RankProfile) -> list[str]:
     """What the file does not say."""
     path, said = profile.path, [profile.damage] if profile.damage else []
+    if profile.negative:
+        said.append(
+            f"{path}: {profile.negative} events last less than nothing: they are taken to end where they begin"
+        )
     if profile.rank is None or profile.world is None:
         said.append(
             f"{path}: no `distributedInfo`: its rank and the world's size are not known, rank 0 is shown"

@@ -63,6 +63,18 @@ def iterations(records: Records) -> list[Iteration]:
     return found
 
 
+def launch_times(records: Records) -> dict[tuple[int, int], int]:
+    """By program and instance: when it was launched, nanoseconds; without a record of that, when its first message was ready."""
+    moments: dict[tuple[int, int], int] = {}
+    for kinds in ((Kind.INSTANCE,), (Kind.SEND, Kind.RECV)):
+        chosen = records[np.isin(records["kind"], kinds)]
+        chosen = chosen[np.argsort(chosen["ready_ns"], kind="stable")]
+        columns = (chosen[name].tolist() for name in ("program", "instance", "ready_ns"))
+        for program, instance, ready_ns in zip(*columns, strict=True):
+            moments.setdefault((program, instance), ready_ns)
+    return moments
+
+
 def without_messages(records: Records) -> tuple[int, int]:
     """How many launches there are, and how many of them recorded no message: ranks of one host may reduce in shared memory."""
     launches = records[records["kind"] == Kind.INSTANCE]

@@ -61,7 +61,7 @@ def _phases(known: list[Phases]) -> Html:
     rows = []
     for each in known[:RANKS_MAX]:
         parts = (each.computation, each.pure_computation, each.overlapped, each.communication, each.waiting)
-        times = (quantity.seconds(part.mean_us / 1e6) for part in parts)
+        times = (quantity.UNKNOWN if part is None else quantity.seconds(part.mean_us / 1e6) for part in parts)
         rows.append(Row((str(each.node), *times, quantity.share(each.overlap_ratio))))
     return table(head, rows, caption="Phases, mean of an iteration")
 
