@@ -553,3 +553,24 @@ def simulate(
 
     SimulationError when nothing moves and ranks have not ended.
     """
+
+class Tls:
+    """One side of a TLS 1.3 session without certificates and without I/O; any key of the other side is accepted, so that what makes
+    it a peer is a proof that covers `binding`."""
+
+    def __init__(self, *, connects: bool) -> None:
+        """The side that connects begins: `send` gives its first message."""
+
+    @property
+    def binding(self) -> bytes | None:
+        """32 bytes that only the two ends of this session know; None while they shake hands."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether the other side said that nothing more comes."""
+
+    def receive(self, data: bytes) -> bytes:
+        """The plain bytes in what came; then see what there is to `send`. RendezvousError: it is not TLS, or was changed."""
+
+    def send(self, plain: bytes = b"") -> bytes:
+        """What goes to the other side: `plain` sealed, once hands are shaken, and what the session itself has to say."""

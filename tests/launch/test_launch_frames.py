@@ -99,12 +99,12 @@ def test_any_json_is_a_request_or_a_frame_error(tree):
         messages.read_request(json.dumps(tree).encode())
 
 
-SECRET = b"s" * 16
+SECRET, BINDING = b"s" * 16, b"b" * 32
 
 
 def test_both_sides_that_know_the_secret_welcome_each_other():
     """No rank could reach the store."""
-    connector, acceptor = Connector(SECRET), Acceptor(SECRET)
+    connector, acceptor = Connector(SECRET, BINDING), Acceptor(SECRET, BINDING)
     challenge = acceptor.handle_hello(connector.hello())
     assert len(connector.hello()) == HELLO_BYTES
     assert len(challenge) == CHALLENGE_BYTES
@@ -115,18 +115,18 @@ def test_both_sides_that_know_the_secret_welcome_each_other():
 
 def test_a_rank_notices_the_store_of_another_job():
     """A rank would tell its values to, and wait for, another job's store."""
-    connector = Connector(SECRET)
-    challenge = Acceptor(b"t" * 16).handle_hello(connector.hello())
+    connector = Connector(SECRET, BINDING)
+    challenge = Acceptor(b"t" * 16, BINDING).handle_hello(connector.hello())
     with pytest.raises(HandshakeError, match="another job"):
         connector.handle_challenge(challenge)
 
 
 def test_the_store_refuses_a_proof_without_the_secret_a_replay_and_a_reflection():
     """A stranger who listened, or who mirrors our own messages, would get in."""
-    connector, acceptor = Connector(SECRET), Acceptor(SECRET)
+    connector, acceptor = Connector(SECRET, BINDING), Acceptor(SECRET, BINDING)
     challenge = acceptor.handle_hello(connector.hello())
     proof = connector.handle_challenge(challenge)
-    replayed = Acceptor(SECRET)
+    replayed = Acceptor(SECRET, BINDING)
     replayed.handle_hello(connector.hello())
     with pytest.raises(HandshakeError):
         replayed.handle_proof(proof)
@@ -136,9 +136,21 @@ def test_the_store_refuses_a_proof_without_the_secret_a_replay_and_a_reflection(
         acceptor.handle_proof(bytes(PROOF_BYTES))
 
 
+def test_a_proof_made_for_another_session_is_refused():
+    """Somebody in the middle, with a session to either side, could pass the proofs on and read everything."""
+    connector, acceptor = Connector(SECRET, BINDING), Acceptor(SECRET, b"c" * 32)
+    challenge = acceptor.handle_hello(connector.hello())
+    with pytest.raises(HandshakeError, match="secret"):
+        connector.handle_challenge(challenge)
+    honest = Acceptor(SECRET, BINDING)
+    proof = connector.handle_challenge(honest.handle_hello(connector.hello()))
+    with pytest.raises(HandshakeError, match="secret"):
+        acceptor.handle_proof(proof)
+
+
 @given(st.binary(min_size=1, max_size=HELLO_BYTES))
 def test_a_stranger_is_recognised_by_its_first_bytes(data):
     """A web browser that waits for an answer would keep a rank waiting, too."""
     if not data.startswith(b"H"):
         with pytest.raises(HandshakeError, match="does not speak"):
-            Acceptor(SECRET).handle_hello(data)
+            Acceptor(SECRET, BINDING).handle_hello(data)

@@ -4,6 +4,7 @@ import contextlib
 import logging
 import os
 import random
+import select
 import socket
 import threading
 import time
@@ -11,11 +12,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from hocket import _native
 from hocket.errors import RendezvousError
 from hocket.launch import server as servers
 from hocket.launch import store as stores
+from hocket.launch.channel import Channel
 from hocket.launch.frames import encode
-from hocket.launch.handshake import CHALLENGE_BYTES, Connector
+from hocket.launch.handshake import CHALLENGE_BYTES, PROOF_BYTES, Connector
 from hocket.launch.server import Server
 from hocket.launch.store import Store
 
@@ -82,7 +85,7 @@ def test_strangers_with_garbage_do_not_disturb_a_rendezvous(server, caplog, conn
     garbage = [
         b"GET / HTTP/1.1\r\n\r\n",
         b"HKSTORE\x01" + noise_source.randbytes(200),
-        b"HKSTORE\x02" + bytes(32),
+        b"\x16\x03\x01\x02\x00" + noise_source.randbytes(512),
         b"\x00" * 5000,
         encode(b'{"op":"set","key":"evil","value":1}'),
         b"",
@@ -106,6 +109,15 @@ def test_strangers_with_garbage_do_not_disturb_a_rendezvous(server, caplog, conn
         return [store.gather("turn", number, 4, number, 10) for _ in range(5)]
 
     with caplog.at_level(logging.WARNING, "hocket.store"), ThreadPoolExecutor(8) as pool:
+        with dial(server) as liar:
+            tls = _native.Tls(connects=True)
+            liar.sendall(tls.send())
+            while tls.binding is None:
+                tls.receive(liar.recv(4096))
+                liar.sendall(tls.send())
+            liar.sendall(tls.send(Connector(b"f" * 16, tls.binding).hello() + bytes(PROOF_BYTES)))
+            while liar.recv(4096):
+                pass
         noise = [pool.submit(stranger, data) for data in garbage]
         ranks = [pool.submit(rank, number) for number in range(4)]
         assert [each.result(20) for each in ranks] == [[[0, 1, 2, 3]] * 5] * 4
@@ -138,14 +150,118 @@ def test_a_proven_client_that_breaks_the_protocol_is_dropped_and_named_lost(serv
     """A rank of another version would leave the others waiting."""
     waiting = connect(server.port, 1)
     with dial(server) as raw, ThreadPoolExecutor(1) as pool:
-        connector = Connector(SECRET)
-        raw.sendall(connector.hello())
-        raw.sendall(connector.handle_challenge(raw.recv(CHALLENGE_BYTES, socket.MSG_WAITALL)))
-        raw.sendall(encode(b'{"op":"hello","rank":0,"who":"rank 0 on odd"}'))
+        channel = Channel(raw)
+        deadline_s = time.monotonic() + 10
+        channel.prove(SECRET, deadline_s)
+        channel.send(encode(b'{"op":"hello","rank":0,"who":"rank 0 on odd"}'), deadline_s)
         outcome = pool.submit(waiting.gather, "g", 1, 2, None, 30)
-        raw.sendall(encode(b'{"op":"dance"}'))
+        channel.send(encode(b'{"op":"dance"}'), deadline_s)
         with pytest.raises(RendezvousError, match="rank 0 on odd ended"):
             outcome.result(10)
+
+
+class Tap:
+    """Carries a client's bytes to a server and back, keeps them, and changes one byte of what the client says if asked."""
+
+    def __init__(self, port, flip_at=None):
+        self.port, self.flip_at, self.seen = port, flip_at, bytearray()
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
+        self.thread = threading.Thread(target=self.carry)
+        self.thread.start()
+
+    def carry(self):
+        client, _ = self.listener.accept()
+        server = socket.create_connection(("127.0.0.1", self.port))
+        back = threading.Thread(target=self.pump, args=(server, client, None))
+        back.start()
+        self.pump(client, server, self.flip_at)
+        back.join()
+        for each in (client, server):
+            each.close()
+
+    def pump(self, source, target, flip_at):
+        carried = 0
+        with contextlib.suppress(OSError):
+            while data := bytearray(source.recv(4096)):
+                if flip_at is not None and carried <= flip_at < carried + len(data):
+                    data[flip_at - carried] ^= 1
+                carried += len(data)
+                self.seen += data
+                target.sendall(data)
+        with contextlib.suppress(OSError):
+            target.shutdown(socket.SHUT_WR)
+
+    def close(self):
+        self.thread.join(10)
+        self.listener.close()
+
+
+def test_nobody_on_the_path_reads_what_ranks_say_to_the_store(server):
+    """Addresses, plans and policies would be readable by everybody on the network."""
+    with contextlib.closing(Tap(server.port)) as tap:
+        store = Store(tap.address, SECRET, rank=0, who="rank 0 on h", timeout_s=5)
+        store.set("plan", "a text that is easy to find")
+        assert store.get("plan", 1) == "a text that is easy to find"
+        store.leave()
+    assert len(tap.seen) > 500
+    assert b"easy to find" not in tap.seen
+    assert b"rank 0" not in tap.seen
+
+
+def test_nobody_on_the_path_changes_what_ranks_say_to_the_store(server, caplog):
+    """A man in the middle would give ranks another plan, or other addresses."""
+    for flip_at in (350, 900, 1500):
+        with (
+            contextlib.closing(Tap(server.port, flip_at)) as tap,
+            caplog.at_level(logging.WARNING, "hocket.store"),
+            pytest.raises(RendezvousError),
+        ):
+            store = Store(tap.address, SECRET, rank=1, who="rank 1 on h", timeout_s=5, patience_s=0.1)
+            for _ in range(100):
+                store.set("k", "changed")
+        assert "TLS: " in caplog.text
+        caplog.clear()
+
+
+class Relay(threading.Thread):
+    """Opens the session of a client and its own to the server, and says in one what it hears in the other."""
+
+    def __init__(self, port):
+        super().__init__()
+        self.port = port
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
+        self.start()
+
+    def run(self):
+        client, _ = self.listener.accept()
+        server = socket.create_connection(("127.0.0.1", self.port))
+        ends = {client: _native.Tls(connects=False), server: _native.Tls(connects=True)}
+        other = {client: server, server: client}
+        with client, server, contextlib.suppress(OSError, RendezvousError):
+            server.sendall(ends[server].send())
+            late = {client: b"", server: b""}
+            while True:
+                for each in select.select([client, server], [], [], 10)[0]:
+                    data = each.recv(4096)
+                    if not data:
+                        return
+                    late[other[each]] += ends[each].receive(data)
+                    each.sendall(ends[each].send())
+                for each, plain in late.items():
+                    if plain and ends[each].binding is not None:
+                        each.sendall(ends[each].send(plain))
+                        late[each] = b""
+
+
+def test_nobody_in_the_middle_is_taken_for_the_store(server):
+    """Who speaks TLS to both sides and passes the proofs on could read and change everything."""
+    relay = Relay(server.port)
+    with pytest.raises(RendezvousError, match="does not know this job's secret"):
+        Store(relay.address, SECRET, rank=0, who="rank 0 on h", timeout_s=5)
+    relay.join(10)
+    relay.listener.close()
 
 
 def test_a_taken_address_says_so(server):

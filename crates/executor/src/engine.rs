@@ -23,7 +23,7 @@ use hocket_wire::tcp::tls::Credentials;
 use hocket_wire::tcp::{Info, Pace};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -38,7 +38,6 @@ pub struct Engine {
     world: usize,
     addresses: Vec<std::net::SocketAddr>,
     shaper: Option<Arc<Shaper>>,
-    checksum: bool,
     silence_max: Duration,
     door: Mutex<Option<Door>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -65,7 +64,13 @@ impl Engine {
             .transpose()?;
         let tls = options.tls.then(Credentials::new).transpose();
         let tls = tls.map_err(|cause| Error::System(format!("cannot set up TLS: {cause}")))?.map(Arc::new);
-        let identity = Identity { rank: options.rank, job: options.job, secret: options.secret, tls };
+        let identity = Identity {
+            rank: options.rank,
+            job: options.job,
+            secret: options.secret,
+            tls,
+            checksums: options.checksum,
+        };
         let door = Door::open(&options.bind, identity.clone()).map_err(Error::from)?;
         let sleeping = Sleeping::new(arena.mapping());
         let core = Core::new(options.rank, options.threads - 1, sleeping, waker, recorder);
@@ -76,7 +81,6 @@ impl Engine {
             world: options.world,
             addresses: door.addresses().to_vec(),
             shaper: options.shape.map(Shaper::open).transpose()?.map(Arc::new),
-            checksum: options.checksum,
             silence_max: options.silence_max,
             door: Mutex::new(Some(door)),
             threads: Mutex::default(),
@@ -107,8 +111,10 @@ impl Engine {
         let own = self.identity.rank;
         let roster = Roster::new(peers, own, self.world)?;
         let door = lock(&self.door).take().ok_or_else(|| Error::Usage("connected already".into()))?;
-        let links = door.connect(&self.identity, peers, &self.arena, &self.core.waker, timeout)?;
+        // What a limit of the system may forbid comes before there are peers, who would have to be told.
         let poller = Poller::new(&self.core.waker)?;
+        let connected = self.spawn_threads()?;
+        let links = door.connect(&self.identity, peers, &self.arena, &self.core.waker, timeout)?;
         let mut connections = Vec::new();
         let mut known = Vec::new();
         let name = roster.name();
@@ -118,7 +124,7 @@ impl Engine {
                 Some(Link { rank, streams, neighbour }) => {
                     let mut inbox =
                         neighbour.is_some().then(|| Inbox::new(self.arena.mapping(), roster.position(at)));
-                    let checksums = self.checksum && neighbour.is_none();
+                    let checksums = self.identity.checksums && neighbour.is_none();
                     let (host, position) = (peers[at].host.clone(), roster.position(own.index()));
                     let peer = Peer::new(rank, host, neighbour, position, checksums, streams.len());
                     for (lane, stream) in streams.into_iter().enumerate() {
@@ -136,16 +142,29 @@ impl Engine {
         if self.core.peers.set(known).is_err() {
             return Err(Error::Usage("connected already".into()));
         }
+        connected
+            .send((poller, connections, door))
+            .map_err(|_| Error::System("the I/O thread has ended before it began".into()))
+    }
+
+    /// The I/O thread, which begins with what is sent to it, and the workers.
+    fn spawn_threads(&self) -> Result<mpsc::Sender<(Poller, Vec<Connection>, Door)>, Error> {
+        let (connected, arrival) = mpsc::channel();
         let mut threads = lock(&self.threads);
         let core = Arc::clone(&self.core);
         let io = thread::Builder::new().name("hocket-io".into());
-        threads.push(io.spawn(move || run(&core, &poller, connections, door))?);
+        threads.push(io.spawn(move || {
+            // Nothing comes when the mesh does not come up.
+            if let Ok((poller, connections, door)) = arrival.recv() {
+                run(&core, &poller, connections, door);
+            }
+        })?);
         for worker in 0..self.core.workers {
             let core = Arc::clone(&self.core);
             let thread = thread::Builder::new().name(format!("hocket-work-{worker}"));
             threads.push(thread.spawn(move || core.work_until_closed())?);
         }
-        Ok(())
+        Ok(connected)
     }
 
     /// Registered memory, zero-filled.

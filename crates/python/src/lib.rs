@@ -13,6 +13,7 @@ mod program;
 mod readiness;
 mod simulate;
 mod switch;
+mod tls;
 
 use pyo3::prelude::*;
 
@@ -28,5 +29,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     order::register(module)?;
     readiness::register(module)?;
     simulate::register(module)?;
-    switch::register(module)
+    switch::register(module)?;
+    tls::register(module)
 }

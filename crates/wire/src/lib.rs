@@ -3,11 +3,13 @@
 //! Knows frames and handshakes (from `protocol`) and bytes; knows nothing of programs: the executor says through
 //! [`tcp::Sink`] where a payload lands. `unsafe` lives in `memory`, `shm::mailbox` and `tcp::info` alone.
 
+mod callers;
 pub mod clock;
 pub mod limits;
 pub mod memory;
 pub mod mesh;
 pub mod poll;
+mod proof;
 pub mod shape;
 pub mod shm;
 pub mod tcp;

@@ -2,39 +2,30 @@
 //! doors of lower ranks. Ranks of one host also exchange their arenas; those of others may have several connections
 //! (`ways`).
 //!
-//! The door stays open while the rank lives, so that strangers are turned away and logged rather than left hanging;
-//! each caller is heard by a thread of its own, bounded in time and number.
+//! The door stays open while the rank lives, so that strangers are turned away and logged rather than left hanging
+//! (`callers`). A mesh that does not come up tells the ranks that are connected already why.
 
+use crate::callers::{DOOR_POLL, keep_door};
 use crate::limits::{explained, is_met, is_out_of_descriptors};
 use crate::memory::{Arena, Mapping, map_peer};
 use crate::poll::Waker;
+use crate::proof::{HANDSHAKE_TIMEOUT, introduce};
 use crate::shm::pass_fd;
-use crate::tcp::Stream;
-use crate::tcp::tls::{Credentials, TlsStream};
+use crate::tcp::tls::Credentials;
+use crate::tcp::{Stream, give_up};
 use crate::ways::{self, Towards};
 use hocket_ids::Rank;
-use hocket_protocol::handshake::{
-    Acceptor, CHALLENGE_BYTES, Connector, HELLO_BYTES, HandshakeError, NONCE_BYTES, PROOF_BYTES, WELCOME, Way,
-};
-use rustix::event::{PollFd, PollFlags, poll};
+use hocket_protocol::handshake::Way;
 use rustix::fd::AsFd;
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net as unix;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// How long a caller may take to prove the secret.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Callers that are heard at the same time; more are turned away at once.
-const CALLERS_MAX: usize = 64;
-/// How often the door looks whether it must close.
-const DOOR_POLL: Duration = Duration::from_millis(100);
-/// Callers that were turned away are logged in so many lines a second; then their number.
-const LOG_LINES_MAX: u32 = 5;
 /// Pause between calls to a door that does not answer yet.
 const CALL_AGAIN: Duration = Duration::from_millis(50);
 
@@ -78,6 +69,8 @@ pub struct Identity {
     pub secret: Vec<u8>,
     /// Connections to other hosts are encrypted.
     pub tls: Option<Arc<Credentials>>,
+    /// Frames between hosts carry a checksum.
+    pub checksums: bool,
 }
 
 /// Why a mesh did not come up.
@@ -184,11 +177,35 @@ impl Door {
     ) -> Result<Vec<Option<Link>>, MeshError> {
         let own = identity.rank;
         let here = &peers[own.index()];
-        let deadline = Instant::now() + timeout;
         let lanes = |peer: &Address| if peer.host == here.host { 1 } else { ways::lanes(here, peer) };
         let mut open: Vec<Vec<Option<Opened>>> =
             peers.iter().map(|peer| (0..lanes(peer)).map(|_| None).collect()).collect();
         open[own.index()].clear();
+        if let Err(error) = self.open_all(&mut open, identity, peers, (arena, waker), timeout) {
+            let streams = open.into_iter().flatten().flatten().map(|(stream, _)| stream);
+            give_up(streams, identity.checksums, &error.to_string());
+            return Err(error);
+        }
+        let link = |(at, lanes): (usize, Vec<Option<Opened>>)| {
+            let (streams, neighbours): (Vec<_>, Vec<_>) = lanes.into_iter().flatten().unzip();
+            let neighbour = neighbours.into_iter().flatten().next();
+            (at != own.index()).then(|| Link { rank: Rank::from_index(at), streams, neighbour })
+        };
+        Ok(open.into_iter().enumerate().map(link).collect())
+    }
+
+    /// Fills every place of `open`, by rank and lane.
+    fn open_all(
+        &self,
+        open: &mut [Vec<Option<Opened>>],
+        identity: &Identity,
+        peers: &[Address],
+        (arena, waker): (&Arena, &Waker),
+        timeout: Duration,
+    ) -> Result<(), MeshError> {
+        let own = identity.rank;
+        let here = &peers[own.index()];
+        let deadline = Instant::now() + timeout;
         let mut failures = Vec::new();
         let finish = |rank: Rank, stream, exchange| {
             finish(stream, arena, waker, exchange).map_err(|source| {
@@ -239,15 +256,11 @@ impl Door {
                 failures.push((Rank::from_index(at), peer.clone(), why));
             }
         }
-        if !failures.is_empty() {
-            return Err(MeshError::Missing { ranks: failures, timeout_s: timeout.as_secs_f64() });
+        if failures.is_empty() {
+            Ok(())
+        } else {
+            Err(MeshError::Missing { ranks: failures, timeout_s: timeout.as_secs_f64() })
         }
-        let link = |(at, lanes): (usize, Vec<Option<Opened>>)| {
-            let (streams, neighbours): (Vec<_>, Vec<_>) = lanes.into_iter().flatten().unzip();
-            let neighbour = neighbours.into_iter().flatten().next();
-            (at != own.index()).then(|| Link { rank: Rank::from_index(at), streams, neighbour })
-        };
-        Ok(open.into_iter().enumerate().map(link).collect())
     }
 }
 
@@ -267,155 +280,6 @@ impl Drop for Door {
 /// Abstract, so nothing is left in a file system; the port makes it unique in its network namespace.
 fn local_name(job: &str, rank: Rank, port: u16) -> io::Result<unix::SocketAddr> {
     unix::SocketAddr::from_abstract_name(format!("hocket/{job}/{rank}/{port}"))
-}
-
-fn keep_door(
-    doors: &[TcpListener],
-    local: &unix::UnixListener,
-    identity: &Identity,
-    [closing, starved]: [&AtomicBool; 2],
-    admitted: &mpsc::Sender<(Way, Stream)>,
-) {
-    let callers = Arc::new(AtomicUsize::new(0));
-    let log = Arc::new(Log::new(identity.rank));
-    let timeout = rustix::event::Timespec { tv_sec: 0, tv_nsec: DOOR_POLL.as_nanos() as _ };
-    while !closing.load(Ordering::Relaxed) {
-        let mut fds: Vec<PollFd<'_>> = doors.iter().map(|door| PollFd::new(door, PollFlags::IN)).collect();
-        fds.push(PollFd::new(local, PollFlags::IN));
-        if !matches!(poll(&mut fds, Some(&timeout)), Ok(1..)) {
-            continue;
-        }
-        let mut heard = Vec::new();
-        let far = doors
-            .iter()
-            .map(|door| door.accept().map(|(stream, from)| (Stream::Tcp(stream), from.to_string())));
-        let near = local.accept().map(|(stream, _)| (Stream::Unix(stream), "this host".to_owned()));
-        for accepted in far.chain([near]) {
-            let error = match accepted {
-                Ok(caller) => {
-                    heard.push(caller);
-                    continue;
-                }
-                Err(error) => error,
-            };
-            if is_out_of_descriptors(&error) {
-                starved.store(true, Ordering::Relaxed);
-            }
-            // The caller stays at the door, and asking again at once would burn a core.
-            if !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::ConnectionAborted) {
-                thread::sleep(DOOR_POLL);
-            }
-        }
-        for (stream, from) in heard {
-            if callers.fetch_add(1, Ordering::Relaxed) >= CALLERS_MAX {
-                callers.fetch_sub(1, Ordering::Relaxed);
-                log.turn_away(&from, &"too many callers at once");
-                continue;
-            }
-            let (identity, admitted) = (identity.clone(), admitted.clone());
-            let (callers, log) = (Arc::clone(&callers), Arc::clone(&log));
-            let hearing = thread::Builder::new().name("hocket-caller".into()).spawn(move || {
-                match admit(&identity, stream) {
-                    // The mesh may be complete and gone; then dropping the stream turns the caller away.
-                    Ok(link) => drop(admitted.send(link)),
-                    Err(why) => log.turn_away(&from, &why),
-                }
-                callers.fetch_sub(1, Ordering::Relaxed);
-            });
-            if hearing.is_err() {
-                thread::sleep(DOOR_POLL);
-            }
-        }
-    }
-}
-
-/// Says on standard error who was turned away, in bounded lines: a thousand strangers a second must not fill a disk.
-struct Log {
-    rank: Rank,
-    /// When the current second began, lines in it, callers that got none.
-    state: Mutex<(Instant, u32, u64)>,
-}
-
-impl Log {
-    fn new(rank: Rank) -> Self {
-        Self { rank, state: Mutex::new((Instant::now(), 0, 0)) }
-    }
-
-    fn turn_away(&self, from: &str, why: &dyn std::fmt::Display) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let (began, lines, unsaid) = &mut *state;
-        if began.elapsed() >= Duration::from_secs(1) {
-            (*began, *lines) = (Instant::now(), 0);
-        }
-        if *lines == LOG_LINES_MAX {
-            *unsaid += 1;
-            return;
-        }
-        *lines += 1;
-        let more = match std::mem::take(unsaid) {
-            0 => String::new(),
-            unsaid => format!(" (and {unsaid} more before it)"),
-        };
-        let rank = self.rank;
-        // Standard error is the log of last resort; failing to write there must not stop the job.
-        drop(writeln!(io::stderr(), "hocket: rank {rank} turned away a connection from {from}: {why}{more}"));
-    }
-}
-
-fn nonce() -> io::Result<[u8; NONCE_BYTES]> {
-    let mut nonce = [0; NONCE_BYTES];
-    getrandom::fill(&mut nonce).map_err(io::Error::other)?;
-    Ok(nonce)
-}
-
-fn refused(error: HandshakeError) -> io::Error {
-    io::Error::new(io::ErrorKind::PermissionDenied, error)
-}
-
-fn admit(identity: &Identity, stream: Stream) -> io::Result<(Way, Stream)> {
-    let deadline = Instant::now() + HANDSHAKE_TIMEOUT;
-    let mut stream = match (stream, &identity.tls) {
-        (Stream::Tcp(tcp), Some(tls)) => Stream::Tls(Box::new(TlsStream::accept(tcp, tls, deadline)?)),
-        (stream, _) => stream,
-    };
-    let mut hello = [0; HELLO_BYTES];
-    read_until(&mut stream, &mut hello, deadline)?;
-    let acceptor =
-        Acceptor::handle_hello(&identity.secret, identity.rank, &hello, nonce()?).map_err(refused)?;
-    let binding = stream.binding().to_vec();
-    let acceptor = acceptor.bound_to(&binding);
-    write_now(&mut stream, &acceptor.challenge())?;
-    let mut proof = [0; PROOF_BYTES];
-    read_until(&mut stream, &mut proof, deadline)?;
-    let way = acceptor.handle_proof(&proof).map_err(refused)?;
-    write_now(&mut stream, &[WELCOME])?;
-    Ok((way, stream))
-}
-
-fn write_now(stream: &mut Stream, bytes: &[u8]) -> io::Result<()> {
-    stream.write_all(bytes)?;
-    stream.flush()
-}
-
-/// Fills `buffer` before `deadline`, however slowly the bytes trickle in.
-fn read_until(stream: &mut Stream, buffer: &mut [u8], deadline: Instant) -> io::Result<()> {
-    let mut have = 0;
-    while have < buffer.len() {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "it did not finish the handshake in time"));
-        }
-        stream.set_deadline(left)?;
-        match stream.read(&mut buffer[have..]) {
-            Ok(0) => {
-                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it hung up during the handshake"));
-            }
-            Ok(bytes) => have += bytes,
-            Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
 }
 
 /// Calls the door of a lower rank until it answers or the deadline is over; within the host if it leads `towards` nowhere.
@@ -447,25 +311,13 @@ fn attempt_call(
 ) -> io::Result<Stream> {
     let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
     let deadline = deadline.min(Instant::now() + HANDSHAKE_TIMEOUT);
-    let mut stream = if let Some(towards) = towards {
-        let tcp = towards.open(left)?;
-        match &identity.tls {
-            Some(tls) => Stream::Tls(Box::new(TlsStream::connect(tcp, tls, deadline)?)),
-            None => Stream::Tcp(tcp),
-        }
+    let stream = if let Some(towards) = towards {
+        Stream::Tcp(towards.open(left)?)
     } else {
         let port = peer.tcp.first().map_or(0, SocketAddr::port);
         Stream::Unix(unix::UnixStream::connect_addr(&local_name(&identity.job, way.to, port)?)?)
     };
-    let binding = stream.binding().to_vec();
-    let connector = Connector::new(&identity.secret, way, nonce()?).bound_to(&binding);
-    write_now(&mut stream, &connector.hello())?;
-    let mut challenge = [0; CHALLENGE_BYTES];
-    read_until(&mut stream, &mut challenge, deadline)?;
-    write_now(&mut stream, &connector.handle_challenge(&challenge).map_err(refused)?)?;
-    let mut welcome = [0];
-    read_until(&mut stream, &mut welcome, deadline)?;
-    Ok(stream)
+    introduce(identity, stream, way, deadline)
 }
 
 /// Who passes descriptors first: the connector, so that neither waits for the other.

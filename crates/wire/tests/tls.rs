@@ -18,7 +18,7 @@ const TIMEOUT: Duration = Duration::from_secs(3);
 
 fn identity(rank: u32, tls: bool) -> Identity {
     let tls = tls.then(|| Arc::new(Credentials::new().unwrap()));
-    Identity { rank: Rank(rank), job: "tls".into(), secret: b"secret".to_vec(), tls }
+    Identity { rank: Rank(rank), job: "tls".into(), secret: b"secret".to_vec(), tls, checksums: false }
 }
 
 type Mesh = Result<Vec<Option<Link>>, MeshError>;

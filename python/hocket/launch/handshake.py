@@ -1,12 +1,13 @@
-"""Mutual proof of the job's secret before any frame is parsed, without I/O: HMAC-SHA256 over both nonces.
+"""Mutual proof of the job's secret before any frame is parsed, without I/O: HMAC-SHA256 over both nonces and the session.
 
     connector → acceptor   magic, nonce
     acceptor → connector   magic, nonce, proof(acceptor)
     connector → acceptor   proof(connector)
     acceptor → connector   WELCOME
 
-All messages have a fixed size. Each proof covers both nonces and the role, so neither replay nor reflection
-passes. The secret keeps strangers out; it does not encrypt what follows.
+All messages have a fixed size and travel within TLS (`_native.Tls`). Each proof covers both nonces and the role, so neither
+replay nor reflection passes, and the binding that TLS exports from this very session, so that nobody in the middle can pass
+proofs on: two sessions have two bindings.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import secrets
 
 from hocket.errors import RendezvousError
 
-MAGIC = b"HKSTORE\x01"
+MAGIC = b"HKSTORE\x02"
 NONCE_BYTES = 32
 PROOF_BYTES = 32
 HELLO_BYTES = len(MAGIC) + NONCE_BYTES
@@ -37,9 +38,9 @@ def check_magic(message: bytes) -> None:
 class Connector:
     """The client's side."""
 
-    def __init__(self, secret: bytes) -> None:
+    def __init__(self, secret: bytes, binding: bytes) -> None:
         """Draws a nonce."""
-        self._secret = secret
+        self._key = (secret, binding)
         self._nonce = secrets.token_bytes(NONCE_BYTES)
 
     def hello(self) -> bytes:
@@ -49,27 +50,27 @@ class Connector:
     def handle_challenge(self, message: bytes) -> bytes:
         """Check the acceptor's proof and answer with ours."""
         theirs = _nonce(message)
-        _verify(_proof(self._secret, b"acceptor", self._nonce, theirs), message[HELLO_BYTES:])
-        return _proof(self._secret, b"connector", self._nonce, theirs)
+        _verify(_proof(*self._key, b"acceptor", self._nonce, theirs), message[HELLO_BYTES:])
+        return _proof(*self._key, b"connector", self._nonce, theirs)
 
 
 class Acceptor:
     """The server's side of one connection."""
 
-    def __init__(self, secret: bytes) -> None:
+    def __init__(self, secret: bytes, binding: bytes) -> None:
         """Draws a nonce."""
-        self._secret = secret
+        self._key = (secret, binding)
         self._nonce = secrets.token_bytes(NONCE_BYTES)
         self._theirs = b""
 
     def handle_hello(self, message: bytes) -> bytes:
         """Read the first message, answer with the challenge."""
         self._theirs = _nonce(message)
-        return MAGIC + self._nonce + _proof(self._secret, b"acceptor", self._theirs, self._nonce)
+        return MAGIC + self._nonce + _proof(*self._key, b"acceptor", self._theirs, self._nonce)
 
     def handle_proof(self, message: bytes) -> bytes:
         """Check the connector's proof, answer with WELCOME."""
-        _verify(_proof(self._secret, b"connector", self._theirs, self._nonce), message)
+        _verify(_proof(*self._key, b"connector", self._theirs, self._nonce), message)
         return WELCOME
 
 
@@ -78,8 +79,8 @@ def _nonce(message: bytes) -> bytes:
     return message[len(MAGIC) : HELLO_BYTES]
 
 
-def _proof(secret: bytes, role: bytes, connector: bytes, acceptor: bytes) -> bytes:
-    return hmac.digest(secret, b"hocket store " + role + connector + acceptor, "sha256")
+def _proof(secret: bytes, binding: bytes, role: bytes, connector: bytes, acceptor: bytes) -> bytes:
+    return hmac.digest(secret, b"hocket store " + role + connector + acceptor + binding, "sha256")
 
 
 def _verify(expected: bytes, given: bytes) -> None:

@@ -1,7 +1,7 @@
 """The rendezvous store's server: one thread, one selector, the `Ledger` behind it.
 
-Strangers cannot disturb a job: nothing is parsed before the proof of the secret, which must come within
-HANDSHAKE_TIMEOUT_S, and the oldest unproven connection makes room for a new one. Whatever breaks the protocol
+All is said within TLS. Strangers cannot disturb a job: nothing but TLS is parsed before the proof of the secret, which must come
+within HANDSHAKE_TIMEOUT_S, and the oldest unproven connection makes room for a new one. Whatever breaks the protocol
 is logged and dropped. Closing leaves nothing: neither thread nor socket.
 """
 
@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from hocket import _native
 from hocket.errors import RendezvousError
 from hocket.launch import address as addresses
 from hocket.launch import frames, handshake
@@ -44,9 +45,9 @@ class _Connection:
     number: int
     socket: socket.socket
     peer: str
-    acceptor: Acceptor
     deadline_ns: int
-    expects_proof: bool = False
+    tls: _native.Tls = field(default_factory=lambda: _native.Tls(connects=False))
+    acceptor: Acceptor | None = None
     proven: bool = False
     held: bytearray = field(default_factory=bytearray)
     frames: frames.Frames = field(default_factory=frames.Frames)
@@ -153,7 +154,7 @@ class Server:
         self._accepted += 1
         deadline_ns = time.monotonic_ns() + round(HANDSHAKE_TIMEOUT_S * 1e9)
         where = addresses.join(peer[0], peer[1])
-        connection = _Connection(self._accepted, accepted, where, Acceptor(self._secret), deadline_ns)
+        connection = _Connection(self._accepted, accepted, where, deadline_ns)
         self._connections[connection.number] = connection
         self._selector.register(accepted, selectors.EVENT_READ, connection)
 
@@ -178,27 +179,42 @@ class Server:
             self._drop(connection, str(error), misbehaved=True)
 
     def _take(self, connection: _Connection, data: bytes) -> None:
+        plain = self._unseal(connection, data)
         if not connection.proven:
-            connection.held += data
+            connection.held += plain
             self._handshake(connection)
             if not connection.proven:
                 return
-            data = bytes(connection.held)
+            plain = bytes(connection.held)
             connection.held.clear()
-        connection.frames.feed(data)
+        connection.frames.feed(plain)
         while (payload := connection.frames.poll()) is not None:
             self._ledger.handle(connection.number, read_request(payload), time.monotonic_ns())
 
+    def _unseal(self, connection: _Connection, data: bytes) -> bytes:
+        try:
+            return connection.tls.receive(data)
+        except RendezvousError as error:
+            if connection.tls.binding is not None:
+                raise
+            raise handshake.HandshakeError(
+                f"it does not speak the protocol of Hocket's store, or another version of it ({error})"
+            ) from None
+        finally:
+            self._queue(connection, b"")
+
     def _handshake(self, connection: _Connection) -> None:
-        held = connection.held
-        if not connection.expects_proof:
+        held, binding = connection.held, connection.tls.binding
+        if binding is None:
+            return
+        if connection.acceptor is None:
             handshake.check_magic(bytes(held))
             if len(held) < handshake.HELLO_BYTES:
                 return
             hello = bytes(held[: handshake.HELLO_BYTES])
             del held[: handshake.HELLO_BYTES]
+            connection.acceptor = Acceptor(self._secret, binding)
             self._queue(connection, connection.acceptor.handle_hello(hello))
-            connection.expects_proof = True
         if len(held) >= handshake.PROOF_BYTES:
             proof = bytes(held[: handshake.PROOF_BYTES])
             del held[: handshake.PROOF_BYTES]
@@ -216,7 +232,7 @@ class Server:
                 self._drop(connection, error.strerror or str(error))
 
     def _queue(self, connection: _Connection, data: bytes) -> None:
-        connection.unsent += data
+        connection.unsent += connection.tls.send(data)
         self._send(connection)
         if len(connection.unsent) > UNSENT_BYTES_MAX:
             raise OSError(f"it does not read: server.UNSENT_BYTES_MAX is {UNSENT_BYTES_MAX}")

@@ -1,6 +1,6 @@
 """The rendezvous store as a rank uses it: a few values that all ranks share while a job is set up.
 
-One TCP connection, one request at a time, a deadline on every wait. The server is `hocket.launch.server`, in
+One TCP connection, always within TLS, one request at a time, a deadline on every wait. The server is `hocket.launch.server`, in
 the launcher or in rank 0; there is no service to install.
 """
 
@@ -17,6 +17,7 @@ from msgspec import Raw
 from hocket.errors import RendezvousError
 from hocket.launch import address as addresses
 from hocket.launch import frames, handshake
+from hocket.launch.channel import Channel
 from hocket.launch.messages import Add, Done, Gather, Get, Hello, Leave, Ping, Request, Set, read_answer
 
 PATIENCE_S = 5.0
@@ -27,7 +28,6 @@ ANSWER_TIMEOUT_S = 10.0
 LEAVE_TIMEOUT_S = 2.0
 RETRY_S = 0.05
 RETRY_S_MAX = 1.0
-READ_BYTES = 1 << 16
 
 
 class Store:
@@ -66,8 +66,9 @@ class Store:
         self.address = address
         self._lock = threading.Lock()
         self._frames = frames.Frames()
-        self._socket: socket.socket | None = _connect(address, secret, timeout_s, patience_s)
-        self.local_address: str = self._socket.getsockname()[0]
+        connection, channel = _connect(address, secret, timeout_s, patience_s)
+        self._channel: Channel | None = channel
+        self.local_address: str = connection.getsockname()[0]
         self._ask(Hello(rank=rank, who=who))
 
     def set(self, key: str, value: Any) -> None:
@@ -103,7 +104,7 @@ class Store:
     def leave(self, reason: str | None = None) -> None:
         """Leave and close; with a reason, everyone who waits is told it. Idempotent, never raises."""
         try:
-            if self._socket is not None:
+            if self._channel is not None:
                 self._ask(Leave(reason=reason))
         except RendezvousError:
             pass  # the store is gone, so there is nobody to tell
@@ -120,11 +121,11 @@ class Store:
 
     def _ask(self, request: Request, wait_s: float = 0.0) -> Any:
         with self._lock:
-            if self._socket is None:
+            if self._channel is None:
                 raise RendezvousError(f"the connection to the store at {self.address} is closed")
             try:
                 limit_s = LEAVE_TIMEOUT_S if isinstance(request, Leave) else wait_s + ANSWER_TIMEOUT_S
-                payload = self._exchange(self._socket, request, time.monotonic() + limit_s)
+                payload = self._exchange(self._channel, request, time.monotonic() + limit_s)
                 answer = read_answer(payload)
             except TimeoutError:
                 self._close()
@@ -138,6 +139,12 @@ class Store:
                     f"the store at {self.address} is gone: {error.strerror or error}\n"
                     "hint: the launcher, or rank 0 that served it, has ended; its output says why"
                 ) from None
+            except RendezvousError as error:
+                self._close()
+                raise RendezvousError(
+                    f"what came from the store at {self.address} makes no sense: {error}\n"
+                    "hint: something between here and there changes what is sent"
+                ) from None
             except (
                 BaseException
             ):  # Ctrl-C in the middle of an exchange: the next answer would be the wrong one
@@ -147,35 +154,25 @@ class Store:
             return msgspec.json.decode(answer.value)
         raise RendezvousError(answer.message)
 
-    def _exchange(self, connection: socket.socket, request: Request, deadline_s: float) -> bytes:
-        connection.settimeout(_remaining_s(deadline_s))
-        connection.sendall(frames.encode(msgspec.json.encode(request)))
+    def _exchange(self, channel: Channel, request: Request, deadline_s: float) -> bytes:
+        channel.send(frames.encode(msgspec.json.encode(request)), deadline_s)
         while (payload := self._frames.poll()) is None:
-            connection.settimeout(_remaining_s(deadline_s))
-            data = connection.recv(READ_BYTES)
-            if not data:
-                raise ConnectionError("it closed the connection")
-            self._frames.feed(data)
+            self._frames.feed(channel.receive(deadline_s))
         return payload
 
     def _close(self) -> None:
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
 
 
 def _raw(value: Any) -> Raw:
     return Raw(msgspec.json.encode(value))
 
 
-def _remaining_s(deadline_s: float) -> float:
-    remaining_s = deadline_s - time.monotonic()
-    if remaining_s <= 0:
-        raise TimeoutError
-    return remaining_s
-
-
-def _connect(address: str, secret: bytes, timeout_s: float, patience_s: float | None) -> socket.socket:
+def _connect(
+    address: str, secret: bytes, timeout_s: float, patience_s: float | None
+) -> tuple[socket.socket, Channel]:
     """Try until somebody listens; `patience_s` for a listener that comes later, else PATIENCE_S."""
     host, port = addresses.split(address)
     began_s = time.monotonic()
@@ -193,7 +190,7 @@ def _connect(address: str, secret: bytes, timeout_s: float, patience_s: float | 
         pause_s = min(2 * pause_s, RETRY_S_MAX)
 
 
-def _attempt(host: str, port: int, secret: bytes, timeout_s: float) -> socket.socket:
+def _attempt(host: str, port: int, secret: bytes, timeout_s: float) -> tuple[socket.socket, Channel]:
     last: OSError | None = None
     for family, where in addresses.resolve(host, port):
         connection = socket.socket(family, socket.SOCK_STREAM)
@@ -203,7 +200,8 @@ def _attempt(host: str, port: int, secret: bytes, timeout_s: float) -> socket.so
             if connection.getsockname() == connection.getpeername():  # a free port can connect to itself
                 raise ConnectionRefusedError("Connection refused")
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            _prove(connection, secret, addresses.join(host, port))
+            channel = Channel(connection)
+            _prove(channel, secret, addresses.join(host, port))
         except OSError as error:
             connection.close()
             last = error
@@ -211,21 +209,14 @@ def _attempt(host: str, port: int, secret: bytes, timeout_s: float) -> socket.so
             connection.close()
             raise
         else:
-            return connection
+            return connection, channel
     assert last is not None  # noqa: S101  # the resolver gives an address or raises
     raise last
 
 
-def _prove(connection: socket.socket, secret: bytes, address: str) -> None:
-    connector = handshake.Connector(secret)
-    deadline_s = time.monotonic() + HANDSHAKE_TIMEOUT_S
+def _prove(channel: Channel, secret: bytes, address: str) -> None:
     try:
-        connection.sendall(connector.hello())
-        magic = _receive(connection, len(handshake.MAGIC), deadline_s)
-        handshake.check_magic(magic)
-        challenge = magic + _receive(connection, handshake.CHALLENGE_BYTES - len(magic), deadline_s)
-        connection.sendall(connector.handle_challenge(challenge))
-        _receive(connection, len(handshake.WELCOME), deadline_s)
+        channel.prove(secret, time.monotonic() + HANDSHAKE_TIMEOUT_S)
     except TimeoutError:
         reason = f"it did not answer within {HANDSHAKE_TIMEOUT_S:g} s"
     except ConnectionError:  # worth another try: a store under siege by strangers drops connections, too
@@ -238,18 +229,6 @@ def _prove(connection: socket.socket, secret: bytes, address: str) -> None:
         f"what listens at {address} is not this job's store: {reason}\n"
         "hint: set HOCKET_STORE to a free ADDRESS:PORT of rank 0's machine, on all ranks"
     )
-
-
-def _receive(connection: socket.socket, size: int, deadline_s: float) -> bytes:
-    """Exactly `size` bytes."""
-    data = b""
-    while len(data) < size:
-        connection.settimeout(_remaining_s(deadline_s))
-        more = connection.recv(size - len(data))
-        if not more:
-            raise ConnectionAbortedError
-        data += more
-    return data
 
 
 def _unreachable(address: str, error: Exception, waited_s: float) -> RendezvousError:

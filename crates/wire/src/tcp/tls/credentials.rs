@@ -3,13 +3,12 @@
 //! The key pair lives as long as the process. Any key of the other side is accepted: what makes it a peer is its proof of the
 //! job's secret, bound to the session.
 
-use super::exporter::Exporter;
+use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::{Resumption, UnbufferedClientConnection};
 use rustls::crypto::aws_lc_rs::{self, cipher_suite, sign};
 use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, verify_tls13_signature_with_raw_key};
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName, SubjectPublicKeyInfoDer, UnixTime};
-use rustls::server::{AlwaysResolvesServerRawPublicKeys, UnbufferedServerConnection};
+use rustls::server::AlwaysResolvesServerRawPublicKeys;
 use rustls::sign::CertifiedKey;
 use rustls::version::TLS13;
 use rustls::{ClientConfig, DigitallySignedStruct, Error, ServerConfig, SignatureScheme};
@@ -18,15 +17,15 @@ use std::sync::Arc;
 /// What both sides of a session are made from.
 #[derive(Debug)]
 pub struct Credentials {
-    connector: ClientConfig,
-    acceptor: ServerConfig,
+    connector: Arc<ClientConfig>,
+    acceptor: Arc<ServerConfig>,
 }
 
 impl Credentials {
     /// With a fresh key pair.
     pub fn new() -> Result<Self, Error> {
         let provider = Arc::new(CryptoProvider {
-            // The fastest where processors have AES, and one for where they do not; both hash with SHA-256.
+            // The fastest where processors have AES, and one for where they do not.
             cipher_suites: vec![
                 cipher_suite::TLS13_AES_128_GCM_SHA256,
                 cipher_suite::TLS13_CHACHA20_POLY1305_SHA256,
@@ -41,49 +40,23 @@ impl Credentials {
             .with_no_client_auth();
         connector.resumption = Resumption::disabled();
         connector.enable_sni = false;
-        connector.enable_secret_extraction = true;
         let key = Arc::new(AlwaysResolvesServerRawPublicKeys::new(Arc::new(key_pair()?)));
         let mut acceptor = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&TLS13])?
             .with_no_client_auth()
             .with_cert_resolver(key);
         acceptor.send_tls13_tickets = 0;
-        acceptor.enable_secret_extraction = true;
-        Ok(Self { connector, acceptor })
+        Ok(Self { connector: Arc::new(connector), acceptor: Arc::new(acceptor) })
     }
 
-    /// A session that we open.
-    pub fn connector(&self, exporter: Arc<Exporter>) -> Result<UnbufferedClientConnection, Error> {
-        UnbufferedClientConnection::new(self.connector_config(exporter), nobody()?)
+    /// What a session that we open is made from.
+    pub(super) fn connector(&self) -> Result<(Arc<ClientConfig>, ServerName<'static>), Error> {
+        Ok((Arc::clone(&self.connector), nobody()?))
     }
 
-    /// A session that a peer opens.
-    pub fn acceptor(&self, exporter: Arc<Exporter>) -> Result<UnbufferedServerConnection, Error> {
-        UnbufferedServerConnection::new(self.acceptor_config(exporter))
-    }
-
-    fn connector_config(&self, exporter: Arc<Exporter>) -> Arc<ClientConfig> {
-        let mut config = self.connector.clone();
-        config.key_log = exporter;
-        Arc::new(config)
-    }
-
-    fn acceptor_config(&self, exporter: Arc<Exporter>) -> Arc<ServerConfig> {
-        let mut config = self.acceptor.clone();
-        config.key_log = exporter;
-        Arc::new(config)
-    }
-
-    /// Both sides of a session, of the kind that exports by itself.
-    #[cfg(test)]
-    pub fn buffered(
-        &self,
-        [connector, acceptor]: &[Arc<Exporter>; 2],
-    ) -> Result<(rustls::ClientConnection, rustls::ServerConnection), Error> {
-        let connector =
-            rustls::ClientConnection::new(self.connector_config(Arc::clone(connector)), nobody()?)?;
-        let acceptor = rustls::ServerConnection::new(self.acceptor_config(Arc::clone(acceptor)))?;
-        Ok((connector, acceptor))
+    /// What a session that a peer opens is made from.
+    pub(super) fn acceptor(&self) -> Arc<ServerConfig> {
+        Arc::clone(&self.acceptor)
     }
 }
 

@@ -6,52 +6,37 @@
 //! value that TLS exports from this very session (RFC 8446, §7.5; channel binding as in RFC 9266). Somebody in the middle holds
 //! two sessions with two such values: a proof made for one does not fit the other, and without the secret none can be made.
 //!
-//! rustls shakes hands; the records of the job's own bytes are sealed and opened here (`protection.rs`), with the keys that rustls
-//! agreed on, as a kernel would do it that knows TLS. rustls' own way through its buffers costs a copy and an allocation more
-//! per record when it seals and a copy more when it opens, together as much as half the ciphers.
+//! Handshake, records, keys and their renewal are all rustls' own; this module moves bytes between its buffers and a socket.
 //!
-//! Budget: beside what a plain connection does, one pass of AES-GCM on either side: from where a payload lies into a buffer that
-//! the system takes, and from a buffer that the system fills to where the payload belongs; both stay in the second-level
-//! cache. Copied are only what lies in pieces (headers) and the last record of a payload. `examples/secure_throughput.rs`
-//! measures what that leaves of the plain throughput, and the ciphers alone, which bound it.
+//! Budget: beside what a plain connection does, a pass of AES-GCM, an allocation and a copy per record when it is sealed, a pass
+//! and two copies when it is opened, and one copy out of the buffer that the system fills. Records stay in the second-level
+//! cache throughout. `hocket bench tls` measures what that leaves of the plain throughput.
 
 mod credentials;
-mod exporter;
-mod handshake;
-mod incoming;
-mod keys;
-mod outgoing;
-mod protection;
-mod room;
+mod session;
 #[cfg(test)]
 mod tests;
 
 pub use credentials::Credentials;
-pub use exporter::BINDING_BYTES;
+pub use session::{BINDING_BYTES, Session};
 
-use exporter::Exporter;
-use handshake::{Session, shake_hands};
-use incoming::{Incoming, Met};
-use keys::Keys;
-use outgoing::Outgoing;
-use room::Room;
-use std::fmt::{self, Display};
-use std::io::{self, IoSlice, IoSliceMut};
+use std::fmt;
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::TcpStream;
-use std::sync::Arc;
+use std::ops::Range;
 use std::time::Instant;
 
-/// Slices up to this length share a record; longer ones are sealed from where they lie.
-const GATHERED_BYTES_MAX: usize = 4096;
+/// Taken from the system at a time. rustls itself reads 4 KiB at a time, a system call for each.
+const READ_BYTES: usize = 64 * 1024;
 
 /// A TCP connection that carries TLS records.
 pub struct TlsStream {
     socket: TcpStream,
+    session: Session,
     binding: [u8; BINDING_BYTES],
-    keys: Keys,
-    outgoing: Outgoing,
-    incoming: Incoming,
-    gathered: Vec<u8>,
+    buffer: Box<[u8]>,
+    /// Of `buffer`: came, and the session has yet to take it.
+    arrived: Range<usize>,
 }
 
 impl fmt::Debug for TlsStream {
@@ -63,34 +48,41 @@ impl fmt::Debug for TlsStream {
 impl TlsStream {
     /// Shakes hands as the side that connected.
     pub fn connect(socket: TcpStream, credentials: &Credentials, deadline: Instant) -> io::Result<Self> {
-        let exporter = Arc::new(Exporter::default());
-        let session = credentials.connector(Arc::clone(&exporter)).map_err(io::Error::other)?;
-        Self::shake_hands(socket, Session::Connector(session), &exporter, deadline)
+        Self::shake_hands(socket, Session::connector(credentials)?, deadline)
     }
 
     /// Shakes hands as the side that accepted.
     pub fn accept(socket: TcpStream, credentials: &Credentials, deadline: Instant) -> io::Result<Self> {
-        let exporter = Arc::new(Exporter::default());
-        let session = credentials.acceptor(Arc::clone(&exporter)).map_err(io::Error::other)?;
-        Self::shake_hands(socket, Session::Acceptor(session), &exporter, deadline)
+        Self::shake_hands(socket, Session::acceptor(credentials)?, deadline)
     }
 
-    fn shake_hands(
-        socket: TcpStream,
-        session: Session,
-        exporter: &Exporter,
-        deadline: Instant,
-    ) -> io::Result<Self> {
-        let (keys, outgoing, incoming) = shake_hands(&socket, session, deadline)?;
-        let binding = exporter.binding().ok_or_else(|| io::Error::other("TLS exports nothing"))?;
-        Ok(Self {
-            socket,
-            binding,
-            keys,
-            outgoing,
-            incoming,
-            gathered: Vec::with_capacity(GATHERED_BYTES_MAX),
-        })
+    fn shake_hands(socket: TcpStream, mut session: Session, deadline: Instant) -> io::Result<Self> {
+        let mut buffer = vec![0; READ_BYTES].into_boxed_slice();
+        let binding = loop {
+            let mut timed = Timed { socket: &socket, deadline };
+            while session.wants_write() {
+                session.write_to(&mut timed)?;
+            }
+            if let Some(binding) = session.binding()? {
+                break binding;
+            }
+            let came = timed.read(&mut buffer)?;
+            if came == 0 {
+                return Err(io::Error::new(
+                    io::ErrorKind::UnexpectedEof,
+                    "it hung up during the TLS handshake",
+                ));
+            }
+            let mut bytes = &buffer[..came];
+            while !bytes.is_empty() {
+                if let Err(error) = session.handle(&mut bytes) {
+                    // The alert tells the peer; whether it comes through changes nothing.
+                    drop(session.write_to(&mut timed));
+                    return Err(error);
+                }
+            }
+        };
+        Ok(Self { socket, session, binding, buffer, arrived: 0..0 })
     }
 
     /// What only the two ends of this very session know; proofs of the job's secret cover it.
@@ -103,27 +95,46 @@ impl TlsStream {
         &self.socket
     }
 
-    /// Decrypts into `slices`; 0: the peer has ended its side. Bytes of `slices` behind those that are filled may change.
+    /// Decrypts into `slices`; 0: the peer has ended its side.
     pub fn readv(&mut self, slices: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        let mut room = Room::new(slices);
-        while room.left() > 0 {
-            match self.incoming.take(&mut room)? {
-                Met::Data => {}
-                Met::KeyUpdate { ours } => {
-                    self.incoming.change_key(self.keys.next_to_open()?);
-                    if ours {
-                        self.outgoing.change_key();
-                    }
+        let mut filled = 0;
+        for slice in slices {
+            let mut room: &mut [u8] = slice;
+            while !room.is_empty() {
+                let bytes = self.session.read(room);
+                filled += bytes;
+                room = &mut room[bytes..];
+                if bytes == 0 && !self.advance(filled == 0)? {
+                    return Ok(filled);
                 }
-                Met::Nothing if room.filled() == 0 => {
-                    if self.incoming.fill(&self.socket)? == 0 {
-                        break;
-                    }
-                }
-                Met::Nothing | Met::Larger | Met::End => break,
             }
         }
-        Ok(room.filled())
+        Ok(filled)
+    }
+
+    /// Gives the session more of what came, from the system if it `may_fill`; whether there was more.
+    fn advance(&mut self, may_fill: bool) -> io::Result<bool> {
+        if self.session.has_ended() {
+            return Ok(false);
+        }
+        if self.arrived.is_empty() {
+            if !may_fill {
+                return Ok(false);
+            }
+            let bytes = (&self.socket).read(&mut self.buffer)?;
+            self.arrived = 0..bytes;
+            if bytes == 0 {
+                return Ok(false);
+            }
+        }
+        let mut bytes = &self.buffer[self.arrived.clone()];
+        let given = self.session.handle(&mut bytes);
+        self.arrived.start = self.arrived.end - bytes.len();
+        if given.is_err() {
+            // The alert tells the peer; whether it comes through changes nothing.
+            drop(self.flush());
+        }
+        given.map(|()| true)
     }
 
     /// Encrypts some of `slices` and sends what the system takes; returns the plain bytes that are taken care of.
@@ -131,32 +142,66 @@ impl TlsStream {
         if !self.flush()? {
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        self.gathered.clear();
-        let mut long: &[u8] = &[];
-        for slice in slices {
-            if slice.len() > GATHERED_BYTES_MAX - self.gathered.len() {
-                long = slice;
-                break;
-            }
-            self.gathered.extend_from_slice(slice);
-        }
-        let mut taken = self.outgoing.seal(&mut self.keys, &self.gathered)?;
-        taken += self.outgoing.seal(&mut self.keys, long)?;
+        let taken = self.session.write(slices)?;
         self.flush()?;
         Ok(taken)
     }
 
     /// Sends what is encrypted; whether the system took it all.
     pub fn flush(&mut self) -> io::Result<bool> {
-        self.outgoing.flush(&self.socket)
+        while self.session.wants_write() {
+            match self.session.write_to(&mut &self.socket) {
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
     }
 }
 
-/// The peer, or somebody between, broke the session.
-fn broken(what: impl Display) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("TLS: {what}"))
+/// A blocking socket whose every read and write ends at a deadline.
+struct Timed<'a> {
+    socket: &'a TcpStream,
+    deadline: Instant,
 }
 
-fn hung_up() -> io::Error {
-    io::Error::new(io::ErrorKind::UnexpectedEof, "it hung up during the TLS handshake")
+impl Timed<'_> {
+    fn until_done<T>(&self, mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+        loop {
+            let left = self.deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(io::Error::new(
+                    io::ErrorKind::TimedOut,
+                    "it did not finish the TLS handshake in time; HOCKET_TLS must be the same on all ranks",
+                ));
+            }
+            self.socket.set_read_timeout(Some(left))?;
+            self.socket.set_write_timeout(Some(left))?;
+            match attempt() {
+                Err(error)
+                    if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+                done => return done,
+            }
+        }
+    }
+}
+
+impl Read for Timed<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut socket = self.socket;
+        self.until_done(|| socket.read(buffer))
+    }
+}
+
+impl Write for Timed<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut socket = self.socket;
+        self.until_done(|| socket.write(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }

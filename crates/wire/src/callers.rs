@@ -1,0 +1,171 @@
+//! Hears who calls at the door: whoever proves the job's secret is admitted, strangers are turned away and logged.
+//!
+//! Each caller is heard by a thread of its own, bounded in time and number.
+
+use crate::limits::is_out_of_descriptors;
+use crate::mesh::Identity;
+use crate::proof::admit;
+use crate::tcp::Stream;
+use hocket_ids::Rank;
+use hocket_protocol::handshake::Way;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::net::{Shutdown, shutdown};
+use std::collections::VecDeque;
+use std::io::{self, Write};
+use std::net::TcpListener;
+use std::os::unix::net as unix;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Callers that are heard at the same time; then the oldest makes room.
+const CALLERS_MAX: usize = 64;
+/// How often the door looks whether it must close.
+pub(crate) const DOOR_POLL: Duration = Duration::from_millis(100);
+/// Callers that were turned away are logged in so many lines a second; then their number.
+const LOG_LINES_MAX: u32 = 5;
+
+/// Until it is `closing`; `starved`: a caller could not be let in for want of a descriptor.
+pub(crate) fn keep_door(
+    doors: &[TcpListener],
+    local: &unix::UnixListener,
+    identity: &Identity,
+    [closing, starved]: [&AtomicBool; 2],
+    admitted: &mpsc::Sender<(Way, Stream)>,
+) {
+    let callers = Arc::new(Callers::default());
+    let log = Arc::new(Log::new(identity.rank));
+    let timeout = rustix::event::Timespec { tv_sec: 0, tv_nsec: DOOR_POLL.as_nanos() as _ };
+    while !closing.load(Ordering::Relaxed) {
+        let mut fds: Vec<PollFd<'_>> = doors.iter().map(|door| PollFd::new(door, PollFlags::IN)).collect();
+        fds.push(PollFd::new(local, PollFlags::IN));
+        if !matches!(poll(&mut fds, Some(&timeout)), Ok(1..)) {
+            continue;
+        }
+        let mut heard = Vec::new();
+        let far = doors
+            .iter()
+            .map(|door| door.accept().map(|(stream, from)| (Stream::Tcp(stream), from.to_string())));
+        let near = local.accept().map(|(stream, _)| (Stream::Unix(stream), "this host".to_owned()));
+        for accepted in far.chain([near]) {
+            let error = match accepted {
+                Ok(caller) => {
+                    heard.push(caller);
+                    continue;
+                }
+                Err(error) => error,
+            };
+            if is_out_of_descriptors(&error) {
+                starved.store(true, Ordering::Relaxed);
+            }
+            // The caller stays at the door, and asking again at once would burn a core.
+            if !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::ConnectionAborted) {
+                thread::sleep(DOOR_POLL);
+            }
+        }
+        for (stream, from) in heard {
+            let Some(caller) = callers.enter(&stream) else {
+                log.turn_away(&from, &"too many callers at once");
+                continue;
+            };
+            let (identity, admitted) = (identity.clone(), admitted.clone());
+            let (callers_of_thread, log) = (Arc::clone(&callers), Arc::clone(&log));
+            let hearing = thread::Builder::new().name("hocket-caller".into()).spawn(move || {
+                let heard = admit(&identity, stream);
+                let made_room = !callers_of_thread.leave(caller);
+                match heard {
+                    // The mesh may be complete and gone; then dropping the stream turns the caller away.
+                    Ok(link) => drop(admitted.send(link)),
+                    Err(_) if made_room => log.turn_away(&from, &"it made room for a newer caller"),
+                    Err(why) => log.turn_away(&from, &why),
+                }
+            });
+            if hearing.is_err() {
+                callers.leave(caller);
+                thread::sleep(DOOR_POLL);
+            }
+        }
+    }
+}
+
+/// Who is being heard. At the limit the oldest makes room for the newest: an honest caller is through after a few round trips,
+/// and callers who only hold their place cannot keep it.
+#[derive(Default)]
+struct Callers(Mutex<Heard>);
+
+#[derive(Default)]
+struct Heard {
+    calls: u64,
+    /// Of those who did not make room: their number and a second descriptor of their connection.
+    waiting: VecDeque<(u64, Option<OwnedFd>)>,
+    /// Threads, of which some are about to end.
+    threads: usize,
+}
+
+impl Callers {
+    /// A number for the caller at the other end of `stream`; none when there are too many even so.
+    fn enter(&self, stream: &Stream) -> Option<u64> {
+        let mut heard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if heard.threads >= 2 * CALLERS_MAX {
+            return None;
+        }
+        if heard.waiting.len() >= CALLERS_MAX {
+            let oldest = heard.waiting.iter().position(|(_, own)| own.is_some())?;
+            if let Some((_, Some(oldest))) = heard.waiting.remove(oldest) {
+                // It may have hung up by itself, which is as good.
+                let _: Result<(), _> = shutdown(&oldest, Shutdown::Both);
+            }
+        }
+        // Without a descriptor to spare the caller is heard all the same, and keeps its place for the whole time.
+        let own = stream.as_fd().try_clone_to_owned().ok();
+        heard.calls += 1;
+        heard.threads += 1;
+        let number = heard.calls;
+        heard.waiting.push_back((number, own));
+        Some(number)
+    }
+
+    /// The caller has been heard; whether it had kept its place.
+    fn leave(&self, number: u64) -> bool {
+        let mut heard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        heard.threads -= 1;
+        let before = heard.waiting.len();
+        heard.waiting.retain(|(each, _)| *each != number);
+        heard.waiting.len() < before
+    }
+}
+
+/// Says on standard error who was turned away, in bounded lines: a thousand strangers a second must not fill a disk.
+struct Log {
+    rank: Rank,
+    /// When the current second began, lines in it, callers that got none.
+    state: Mutex<(Instant, u32, u64)>,
+}
+
+impl Log {
+    fn new(rank: Rank) -> Self {
+        Self { rank, state: Mutex::new((Instant::now(), 0, 0)) }
+    }
+
+    fn turn_away(&self, from: &str, why: &dyn std::fmt::Display) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let (began, lines, unsaid) = &mut *state;
+        if began.elapsed() >= Duration::from_secs(1) {
+            (*began, *lines) = (Instant::now(), 0);
+        }
+        if *lines == LOG_LINES_MAX {
+            *unsaid += 1;
+            return;
+        }
+        *lines += 1;
+        let more = match std::mem::take(unsaid) {
+            0 => String::new(),
+            unsaid => format!(" (and {unsaid} more before it)"),
+        };
+        let rank = self.rank;
+        // Standard error is the log of last resort; failing to write there must not stop the job.
+        drop(writeln!(io::stderr(), "hocket: rank {rank} turned away a connection from {from}: {why}{more}"));
+    }
+}

@@ -1,0 +1,21 @@
+//! The last word on connections whose frames nobody sends yet: why the rank gives up before its mesh is complete.
+
+use super::Stream;
+use hocket_protocol::checksum::seal;
+use hocket_protocol::frame::{ABORT_BYTES_MAX, Frame};
+use std::io::Write;
+
+/// Tells the rank at the other end of each of `streams` why we give up, and ends them; `checksums`: the job's frames between hosts
+/// carry one. A frame fits what a fresh connection takes at once; a peer that cannot be told sees the end alone.
+pub fn give_up(streams: impl IntoIterator<Item = Stream>, checksums: bool, reason: &str) {
+    let text: String = reason.chars().take(ABORT_BYTES_MAX / 4).collect();
+    let frame = Frame::Abort { payload_bytes: text.len() as u32 };
+    for mut stream in streams {
+        let mut header = frame.encode();
+        if checksums && !matches!(stream, Stream::Unix(_)) {
+            seal(&mut header, text.as_bytes());
+        }
+        let told = stream.write_all(&[&header[..], text.as_bytes()].concat()).and_then(|()| stream.flush());
+        drop(told.and_then(|()| stream.shutdown_write()));
+    }
+}

@@ -1,0 +1,89 @@
+"""A client's end of the connection to the store: TLS, and inside it the mutual proof of the job's secret. Every wait has a deadline."""
+
+from __future__ import annotations
+
+import socket
+import time
+
+from hocket import _native
+from hocket.errors import RendezvousError
+from hocket.launch import handshake
+
+READ_BYTES = 1 << 16
+
+
+class Channel:
+    """Plain bytes in and out of a connected socket, which it closes."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        """Nothing is said yet."""
+        self._socket = connection
+        self._tls = _native.Tls(connects=True)
+        self._held = b""
+
+    def prove(self, secret: bytes, deadline_s: float) -> None:
+        """Shake hands, prove the secret and see it proved.
+
+        Raises:
+            HandshakeError: the other side does not know it, or does not speak TLS.
+            ConnectionError, TimeoutError: it hangs up, or says nothing.
+        """
+        self.send(b"", deadline_s)
+        while (binding := self._tls.binding) is None:
+            try:
+                self._held = self._tls.receive(self._read(deadline_s))
+            except RendezvousError as error:
+                raise handshake.HandshakeError(
+                    f"it does not speak the protocol of Hocket's store, or another version of it ({error})"
+                ) from None
+            self.send(b"", deadline_s)
+        connector = handshake.Connector(secret, binding)
+        self.send(connector.hello(), deadline_s)
+        magic = self._exactly(len(handshake.MAGIC), deadline_s)
+        handshake.check_magic(magic)
+        challenge = magic + self._exactly(handshake.CHALLENGE_BYTES - len(magic), deadline_s)
+        self.send(connector.handle_challenge(challenge), deadline_s)
+        self._exactly(len(handshake.WELCOME), deadline_s)
+
+    def send(self, data: bytes, deadline_s: float) -> None:
+        """All of it, and what the session itself has to say."""
+        self._socket.settimeout(remaining_s(deadline_s))
+        self._socket.sendall(self._tls.send(data))
+
+    def receive(self, deadline_s: float) -> bytes:
+        """What comes next, at least a byte.
+
+        Raises:
+            ConnectionError, TimeoutError: it hung up, or says nothing.
+            RendezvousError: what came was changed on its way.
+        """
+        while not self._held:
+            self._held = self._tls.receive(self._read(deadline_s))
+        plain, self._held = self._held, b""
+        return plain
+
+    def close(self) -> None:
+        """Hang up."""
+        self._socket.close()
+
+    def _exactly(self, size: int, deadline_s: float) -> bytes:
+        data = b""
+        while len(data) < size:
+            data += self.receive(deadline_s)
+        data, self._held = data[:size], data[size:]
+        return data
+
+    def _read(self, deadline_s: float) -> bytes:
+        self._socket.settimeout(remaining_s(deadline_s))
+        data = self._socket.recv(READ_BYTES)
+        if not data:
+            raise ConnectionAbortedError("it closed the connection")
+        return data
+
+
+def remaining_s(deadline_s: float) -> float:
+    """Until then, on the monotonic clock; TimeoutError when it is past."""
+    left_s = deadline_s - time.monotonic()
+    if left_s <= 0:
+        raise TimeoutError
+    return left_s

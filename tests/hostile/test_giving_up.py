@@ -1,0 +1,81 @@
+"""Ranks that give up before all are connected, and strangers who only hold their place: who waits learns why, or gets in."""
+
+import contextlib
+import socket
+import threading
+import uuid
+
+import pytest
+
+from hocket import PeerError, RendezvousError, _native
+from hocket.artefacts.plan import Synchroniser
+from hocket.planners.compile import all_reduce_program
+
+TIMEOUT_S = 20.0
+HOLDERS = 100
+"""More than a door hears at a time."""
+
+
+def engine(rank, world, job, host, **options):
+    return _native.Engine(
+        rank=rank, world=world, job=job, secret=b"s", host=host, bind=["127.0.0.1"], **options
+    )
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"checksum": True}, {"tls": True}, {"tls": True, "checksum": True}], ids=str
+)
+@pytest.mark.parametrize("hosts", [["a", "b", "c"], ["a", "a", "c"]], ids=["three hosts", "two hosts"])
+def test_a_rank_that_gives_up_tells_who_is_connected_already(hosts, options):
+    """Rank 0 would only say that rank 1 closed its connection; why is known to rank 1 alone."""
+    job = uuid.uuid4().hex
+    made = [engine(rank, 3, job, host, **options) for rank, host in enumerate(hosts)]
+    peers = [(each.addresses, host) for each, host in zip(made, hosts, strict=True)]
+    zero = threading.Thread(target=made[0].connect, args=(peers, TIMEOUT_S))
+    zero.start()
+    # Rank 1 finds rank 0 and waits in vain for rank 2, which then finds rank 0 and not rank 1.
+    with pytest.raises(RendezvousError, match=r"rank 2 \(host c"):
+        made[1].connect(peers, 0.5)
+    made[1].close()
+    with pytest.raises(RendezvousError, match="rank 1"):
+        made[2].connect(peers, 0.5)
+    zero.join(TIMEOUT_S)
+    program = all_reduce_program(
+        world=3, elements=4, dtype="f32", op="sum", scale=1.0, synchroniser=Synchroniser(algorithm="ring")
+    )
+    memory = made[0].allocate(16)
+    with pytest.raises(PeerError, match=r"rank 1 \(host .\) gave up: not connected after .*rank 2 \(host c"):
+        number = made[0].load(program, {0: (memory, 0)}, priority=0, label="x")
+        made[0].launch(number)
+        made[0].wait(number, TIMEOUT_S)
+    for each in made:
+        each.close()
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "TLS"])
+def test_strangers_who_hold_their_place_do_not_keep_ranks_out(tls):
+    """Anybody could keep a job from starting by a few connections that say nothing."""
+    job = uuid.uuid4().hex
+    made = [engine(rank, 2, job, f"h{rank}", tls=tls) for rank in range(2)]
+    host, _, port = made[0].addresses[0].rpartition(":")
+    peers = [(each.addresses, f"h{rank}") for rank, each in enumerate(made)]
+    with contextlib.ExitStack() as held:
+        for _ in range(HOLDERS):
+            held.enter_context(socket.create_connection((host, int(port)), TIMEOUT_S))
+        errors = []
+
+        def connect(rank):
+            try:
+                # Less than strangers may take to prove the secret.
+                made[rank].connect(peers, 3.0)
+            except RendezvousError as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=connect, args=(rank,)) for rank in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(TIMEOUT_S)
+    for each in made:
+        each.close()
+    assert errors == []
