@@ -199,7 +199,15 @@ def test_torchrun_without_a_way_to_publish_says_what_to_do():
 
 def member(place, address, name="h"):
     return Member(
-        host=name, place=place, clock="c", process=1, version="1", address=address, networks=(), session="s"
+        host=name,
+        place=place,
+        clock="c",
+        process=1,
+        version="1",
+        tls=False,
+        address=address,
+        networks=(),
+        session="s",
     )
 
 

@@ -1,4 +1,4 @@
-"""A client's end of the connection to the store: TLS, and inside it the mutual proof of the job's secret. Every wait has a deadline."""
+"""A client's end of the connection to the store: TLS, and in it the mutual proof of the secret. Every wait has a deadline."""
 
 from __future__ import annotations
 

@@ -3,9 +3,8 @@ MPICH, SLURM.
 
 A pure function of a mapping. Two questions, answered apart because launchers nest (srun starts Open MPI
 ranks, too): the first source that numbers the rank wins; then the first source that says where to meet.
-Without a secret from Hocket's own launcher one is derived from the job's id: that keeps strays of other jobs
-out, not an attacker on the same network, who could derive it too. Set HOCKET_SECRET (hexadecimal, the same on
-all ranks) where that matters.
+Without HOCKET_SECRET, which Hocket's own launcher sets, a secret is derived from the job's id: that keeps strays of other jobs
+out, not an attacker on the same network, who could derive it too (`secrecy`).
 """
 
 from __future__ import annotations
@@ -48,6 +47,8 @@ class Identity:
     local_world: int | None
     job: str
     secret: bytes
+    private: bool
+    """Whether only this job's ranks know the secret."""
     meeting: Meeting
     master: str | None
     """Address of rank 0's machine, as far as the launcher says it."""
@@ -130,6 +131,7 @@ def identify(environment: Mapping[str, str], *, parent: int | None = None) -> Id
     source = _source(environment)
     rank, world, local_rank, local_world = _numbers(environment, source)
     job = _job(environment, source, parent)
+    secret, private = _secret(environment, job)
     return Identity(
         launcher=source.launcher if source else "no launcher",
         rank=rank,
@@ -137,7 +139,8 @@ def identify(environment: Mapping[str, str], *, parent: int | None = None) -> Id
         local_rank=local_rank,
         local_world=local_world,
         job=job,
-        secret=_secret(environment, job),
+        secret=secret,
+        private=private,
         meeting=_meeting(environment, world=world, local_world=local_world, job=job),
         master=environment.get("MASTER_ADDR"),
     )
@@ -214,17 +217,18 @@ def _job(environment: Mapping[str, str], source: _Source | None, parent: int | N
     return ":".join([source.launcher, *parts])
 
 
-def _secret(environment: Mapping[str, str], job: str) -> bytes:
+def _secret(environment: Mapping[str, str], job: str) -> tuple[bytes, bool]:
+    """The secret, and whether it is one."""
     text = environment.get("HOCKET_SECRET")
     if text is None:
-        return hashlib.sha256(b"hocket, no secret given: " + job.encode()).digest()
+        return hashlib.sha256(b"hocket, no secret given: " + job.encode()).digest(), False
     try:
         secret = bytes.fromhex(text)
     except ValueError:
         raise UsageError("HOCKET_SECRET is not hexadecimal") from None  # its value is nobody's business
     if len(secret) < SECRET_BYTES_MIN:
         raise UsageError(f"HOCKET_SECRET has {len(secret)} bytes: it needs {SECRET_BYTES_MIN}")
-    return secret
+    return secret, True
 
 
 def _meeting(environment: Mapping[str, str], *, world: int, local_world: int | None, job: str) -> Meeting:

@@ -85,4 +85,6 @@ def _proof(secret: bytes, binding: bytes, role: bytes, connector: bytes, accepto
 
 def _verify(expected: bytes, given: bytes) -> None:
     if not hmac.compare_digest(expected, given):
-        raise HandshakeError("it does not know this job's secret: another job uses this address")
+        raise HandshakeError(
+            "it does not know this job's secret: another job uses this address, or HOCKET_SECRET differs"
+        )

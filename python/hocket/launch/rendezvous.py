@@ -23,7 +23,7 @@ from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster
 from hocket.errors import Error, RendezvousError
 from hocket.launch import address as addresses
-from hocket.launch import interfaces, shape
+from hocket.launch import interfaces, secrecy, shape
 from hocket.launch.environment import Identity, identify
 from hocket.launch.host import Host
 from hocket.launch.server import Server
@@ -49,6 +49,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     clock: str
     process: int
     version: str
+    tls: bool
     address: str
     networks: tuple[str, ...]
     session: str
@@ -169,6 +170,7 @@ def join(
     *,
     environment: Mapping[str, str] | None = None,
     publish: Publish | None = None,
+    known_secret: bytes | None = None,
 ) -> Job:
     """Meet the other ranks of the job that this process was started for; alone, a job of one rank.
 
@@ -176,10 +178,11 @@ def join(
         settings: default: from the environment.
         environment: variables of the launcher; default `os.environ`.
         publish: how the store's address gets around under a launcher with a store of its own (torchrun).
+        known_secret: instead of a derived secret, one that is this job's alone and that others may have read.
 
     Raises:
         RendezvousError: within `settings.start_timeout_s`, on every rank: who is missing, who disagrees.
-        UsageError: variables contradict each other.
+        UsageError: variables contradict each other; TLS without a secret.
 
     >>> with join(environment={}) as job:
     ...     job.rank, job.world, job.clocks
@@ -188,8 +191,11 @@ def join(
     environment = os.environ if environment is None else environment
     settings = settings or Settings.from_environment(environment)
     me = identify({**environment, **settings.to_environment()}, parent=os.getppid())
-    if me.world == 1 and settings.secret is None:
-        me = dataclasses.replace(me, secret=secrets.token_bytes(SECRET_BYTES))
+    if not me.private and me.world == 1:
+        me = dataclasses.replace(me, secret=secrets.token_bytes(SECRET_BYTES), private=True)
+    if not me.private and known_secret is not None:
+        me = dataclasses.replace(me, secret=known_secret)
+    secrecy.check_secret(me, settings)
     host = Host.here(settings.host)
     deadline_s = time.monotonic() + settings.start_timeout_s
     with contextlib.ExitStack() as undo:
@@ -206,7 +212,7 @@ def join(
         )
         undo.callback(store.leave)
         try:
-            members = _introduce(me, host, store, deadline_s)
+            members = _introduce(me, host, store, deadline_s, tls=settings.tls)
             _agree(members)
             own = _addresses(settings.interface, me.rank, members)
         except Error as error:
@@ -273,13 +279,14 @@ def _meet_by_publishing(
     return server, addresses.join(interface or addresses.LOOPBACK, server.port)
 
 
-def _introduce(me: Identity, host: Host, store: Store, deadline_s: float) -> tuple[Member, ...]:
+def _introduce(me: Identity, host: Host, store: Store, deadline_s: float, *, tls: bool) -> tuple[Member, ...]:
     mine = Member(
         host=host.name,
         place=host.place,
         clock=host.clock,
         process=os.getpid(),
         version=__version__,
+        tls=tls,
         address=store.local_address,
         networks=tuple(address for _, address in interfaces.here()),
         session=secrets.token_hex(8),
@@ -300,6 +307,12 @@ def _agree(members: Sequence[Member]) -> None:
                 f"rank {rank} on {member.host} runs Hocket {member.version}, "
                 f"rank 0 on {members[0].host} runs {members[0].version}\n"
                 "hint: install the same version everywhere"
+            )
+        if member.tls != members[0].tls:
+            raise RendezvousError(
+                f"rank {rank} on {member.host} has HOCKET_TLS={member.tls:d}, "
+                f"rank 0 on {members[0].host} has HOCKET_TLS={members[0].tls:d}\n"
+                "hint: set it alike everywhere"
             )
 
 

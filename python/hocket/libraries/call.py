@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from hocket.errors import UsageError
 from hocket.launch.rendezvous import Job
+from hocket.launch.secrecy import refuse_clear
 
 DTYPES = {
     "f64": np.float64,
@@ -65,7 +66,7 @@ def place(job: Job, library: str) -> str:
 
 
 def open_library(name: str, job: Job) -> Library:
-    """UsageError when there is none of that name, or it is not installed."""
+    """UsageError when there is none of that name, it is not installed, or it would send in the clear what must not be."""
     makers: dict[str, Callable[[], Library]] = {
         "gloo": lambda: _torch("gloo", job),
         "nccl": lambda: _torch("nccl", job),
@@ -73,6 +74,7 @@ def open_library(name: str, job: Job) -> Library:
     }
     if name not in makers:
         raise UsageError(f"there is no library `{name}`\nhint: {', '.join(makers)}")
+    refuse_clear(job.settings, place(job, name), "leave the collective to the native wire")
     return makers[name]()
 
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from hocket.errors import PeerError
 from hocket.launch import address as addresses
 from hocket.launch.rendezvous import Job
+from hocket.launch.secrecy import refuse_clear
 
 HEAD = struct.Struct("<QQ")
 """Number of the message, and its bytes."""
@@ -50,6 +51,11 @@ class Mesh:
 
     def __init__(self, job: Job, name: str) -> None:
         """Meet the others; all nodes must, with one name. Raises PeerError, RendezvousError."""
+        refuse_clear(
+            job.settings,
+            "a replay, which is of plain TCP,",
+            "measure encrypted traffic with hocket bench tls",
+        )
         self._timeout_s = job.settings.timeout_s
         # Gaps are microseconds; epoll(7) counts milliseconds.
         self._selector = selectors.SelectSelector()

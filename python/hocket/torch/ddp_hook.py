@@ -16,6 +16,7 @@ from torch.futures import Future
 
 import torch
 from hocket.errors import PolicyError, UsageError
+from hocket.launch.secrecy import refuse_clear
 from hocket.settings import Settings
 from hocket.torch import buckets
 from hocket.torch.backend.works import Works
@@ -56,6 +57,12 @@ class _Buckets:
         if process.job.world != dist.get_world_size():
             raise UsageError(
                 f"DDP has {dist.get_world_size()} ranks, the job {process.job.world}: a hook is for all ranks of a job"
+            )
+        if dist.get_backend() != "hocket":
+            refuse_clear(
+                process.job.settings,
+                f"DDP over {dist.get_backend()}, parameters and buffers,",
+                'torch.distributed.init_process_group("hocket")',
             )
         self._policy, self._process = policy, process
         self._scene = Scene.of(policy, Topology.of(process.job.hosts), tuning=process.tuning)

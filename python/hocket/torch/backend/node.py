@@ -1,7 +1,7 @@
 """This process in the world of `torch.distributed`: a job that meets through torch's own store, and its engine.
 
-There is one as long as there is a default group; subgroups share it. Ranks prove a secret to each other that rank 0 makes and
-publishes in torch's store: who can read that store belongs to the job, as torch has it.
+There is one as long as there is a default group; subgroups share it. Without HOCKET_SECRET ranks prove a secret to each other that
+rank 0 makes and publishes in torch's store, which asks nobody who they are: whoever reads it can take part, as torch has it.
 """
 
 from __future__ import annotations
@@ -47,10 +47,12 @@ class Node:
             "MASTER_ADDR": os.environ.get("MASTER_ADDR", "localhost"),
             "MASTER_PORT": "1",
             "TORCHELASTIC_USE_AGENT_STORE": "True",
-            "HOCKET_SECRET": self._secret(rank),
         }
         self.job: Job = join(
-            Settings.from_environment(environment), environment=environment, publish=self._publish
+            Settings.from_environment(environment),
+            environment=environment,
+            publish=self._publish,
+            known_secret=self._secret(rank),
         )
         try:
             self.tuning: Tuning = tuning.agreed(self.job)
@@ -72,10 +74,10 @@ class Node:
                 self.engine.close()
             self.job.close()
 
-    def _secret(self, rank: int) -> str:
+    def _secret(self, rank: int) -> bytes:
         if rank == 0:
             self._store.set("hocket/secret", secrets.token_hex(SECRET_BYTES))
-        return self._read("hocket/secret")
+        return bytes.fromhex(self._read("hocket/secret"))
 
     def _publish(self, address: str | None, _timeout_s: float) -> str:
         if address is not None:
