@@ -69,6 +69,14 @@ def test_ranks_started_by_hand_form_a_job(script, port):
     assert len({job[6] for job in jobs}) == 1
 
 
+def test_ranks_that_disagree_about_tls_say_so(script, port):
+    """Some ranks would wait for TLS that others never speak."""
+    common = {"HOCKET_SECRET": "ab" * 32}
+    results = run(script, [by_hand(rank, 2, port, HOCKET_TLS=str(rank)) for rank in range(2)], **common)
+    assert [code for code, _, _ in results] == [1, 1], results
+    assert all("has HOCKET_TLS=1, rank 0 on" in err for _, _, err in results), results
+
+
 @pytest.mark.parametrize(
     "variables",
     [
