@@ -133,9 +133,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, required=True)
     parser.add_argument("--steps", type=int, required=True, help="of each contender in a round")
     parser.add_argument("--warm-up", type=int, default=2, help="steps of each contender that do not count")
-    parser.add_argument(
-        "--climb", default="", help="a contender that first trains until its thresholds settle"
-    )
+    parser.add_argument("--climb", default="", help="a contender that first trains alone, for --climb-steps")
+    parser.add_argument("--climb-steps", type=int, default=400)
     parser.add_argument(
         "--error", action="store_true", help="measure the L2 error of the mean gradient instead"
     )
@@ -149,7 +148,9 @@ def main() -> None:
         result = {each.name: gradient_error(each) for each in contenders}
     else:
         for each in contenders:
-            result[each.name] = {"start": climb(each) if each.name == arguments.climb else None}
+            result[each.name] = {
+                "start": climb(each, arguments.climb_steps) if each.name == arguments.climb else None
+            }
             for _ in range(arguments.warm_up):
                 each.step()
             each.finish()
@@ -168,16 +169,15 @@ def main() -> None:
         dist.destroy_process_group()
 
 
-def climb(contender: Contender, steps_max: int = 600) -> dict[str, Any]:
-    """Train until the policy says that it has settled; its step times by threshold on the way."""
-    by_threshold: dict[str, list[float]] = {}
-    for _ in range(steps_max):
-        fused = str(hk.agreed(contender.model)["fusion_bytes"])
+def climb(contender: Contender, steps: int) -> list[dict[str, Any]]:
+    """Train; by step, in order, the setting and what it took."""
+    made = []
+    for _ in range(steps):
+        agreed = hk.agreed(contender.model)
         contender.step()
-        by_threshold.setdefault(fused, []).append(contender.times_s[-1])
-        if not hk.agreed(contender.model)["climbing"]:
-            break
-    return {"by_threshold": by_threshold, "settled": hk.agreed(contender.model)["fusion_bytes"]}
+        setting = {name: agreed[name] for name in ("fusion_bytes", "chunk_bytes")}
+        made.append({**setting, "step_s": contender.times_s[-1]})
+    return made
 
 
 def gradient_error(contender: Contender) -> float:
