@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster, Host, Rack
-from hocket.bench import adaptive_gloo
+from hocket.bench import adaptive_gloo, tensor_events
 from hocket.demo.bed import Bed, open_bed, run_ranks
 from hocket.errors import PeerError
 from hocket.launch.processes import ProcessSpec
@@ -271,6 +271,45 @@ def _priority(name: str) -> Row:
     return _ratio(name, what, asked, ours="priority", theirs="empty,gates=true", bar=1.06)
 
 
+def _tensor_events(name: str) -> Row:
+    """What work per gradient costs when it waits for its bucket is the most that running it earlier could save."""
+    each = f"{tensor_events.__file__}:RoundEach"
+    alone = f"{each},fusion_bytes=0,first_fusion_bytes=0"
+    asked = Training(
+        cluster=hosts([GIGABIT] * 4),
+        contenders=(each, alone, "empty"),
+        model="layers:32:512:256",
+        rounds=6,
+        steps=4,
+    )
+    result = train(asked)
+    steps_s = {contender: step_s(result, contender, asked) for contender in asked.contenders}
+    value = steps_s[each] / steps_s["empty"]
+    what = (
+        f"two casts of each gradient in its bucket / no work; {steps_s[alone] / steps_s['empty']:.3f} with one "
+        "program per gradient"
+    )
+    return Row(name=name, what=what, value=value, bar=None, holds=True, details={"step_s": steps_s})
+
+
+def _partitions(name: str) -> Row:
+    """The same parameters, eight to a layer: each an entry of the queue, or all in one whose chunks overtake."""
+    layer_bytes = 4 * 512 * 512
+    asked = Training(
+        cluster=hosts([0.6 * GIGABIT] * 4),
+        contenders=(
+            "priority,fusion_bytes=0,first_fusion_bytes=0",
+            f"priority,fusion_bytes={layer_bytes},first_fusion_bytes={layer_bytes}",
+        ),
+        model="parts:16:512:256:8",
+        rounds=3,
+        steps=12,
+    )
+    parts, whole = asked.contenders
+    what = "layers as one entry each, chunks of 128 KiB / as eight entries of 128 KiB, communication-bound"
+    return _ratio(name, what, asked, ours=whole, theirs=parts, bar=None)
+
+
 def _empty(name: str) -> Row:
     asked = Training(
         cluster=hosts([GIGABIT] * 4),
@@ -353,6 +392,8 @@ ROWS: dict[str, Callable[[str], Row]] = {
     "adaptive_fusion_latency": _adaptive_latency,
     "adaptive_fusion_gloo": _adaptive_gloo,
     "priority": _priority,
+    "tensor_events": _tensor_events,
+    "partitions": _partitions,
     "ring": _ring,
     "empty": _empty,
     "losses": _losses,

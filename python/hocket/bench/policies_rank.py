@@ -63,20 +63,25 @@ class Contender:
 class Layers(nn.Module):
     """`count` square layers of `width`: as much communication as computation allows, in so many gradients."""
 
-    def __init__(self, count: int, width: int) -> None:
-        """Without bias: one gradient a layer."""
+    def __init__(self, count: int, width: int, parts: int = 1) -> None:
+        """Without bias: `parts` gradients a layer, each of some of its outputs."""
         super().__init__()
-        self.layers = nn.ModuleList(nn.Linear(width, width, bias=False) for _ in range(count))
+        self.layers = nn.ModuleList(
+            nn.Linear(width, width // parts, bias=False) for _ in range(count * parts)
+        )
+        self._parts = parts
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """(batch, width) to the same."""
-        for layer in self.layers:
-            x = torch.tanh(layer(x))
+        for first in range(0, len(self.layers), self._parts):
+            outputs = [layer(x) for layer in self.layers[first : first + self._parts]]
+            x = torch.tanh(outputs[0] if self._parts == 1 else torch.cat(outputs, 1))
         return x
 
 
 def workload(name: str, seed: int, rank: int) -> tuple[nn.Module, torch.optim.Optimizer, Any, Any]:
-    """Model, optimizer, batches and loss: a task of the demo (`-sgd`: with plain SGD), or `layers:COUNT:WIDTH:BATCH`."""
+    """Model, optimizer, batches and loss: a task of the demo (`-sgd`: with plain SGD), `layers:COUNT:WIDTH:BATCH`;
+    `parts:COUNT:WIDTH:BATCH:PARTS` has PARTS gradients a layer."""
     task = TASKS.get(name.removesuffix("-sgd"))
     if task is not None:
         model = task.model(seed)
@@ -85,8 +90,8 @@ def workload(name: str, seed: int, rank: int) -> tuple[nn.Module, torch.optim.Op
         plain = name.endswith("-sgd")
         optimizer = torch.optim.SGD(model.parameters(), lr=0.02) if plain else task.optimizer(model)
         return model, optimizer, lambda: next(batches), task.loss
-    _, count, width, batch = name.split(":")
-    model = Layers(int(count), int(width))
+    _, count, width, batch, *parts = name.split(":")
+    model = Layers(int(count), int(width), *map(int, parts))
     generator = torch.Generator().manual_seed(1000 * seed + rank)
     inputs, targets = torch.randn(2, int(batch), int(width), generator=generator)
     return (

@@ -1,9 +1,9 @@
 """Hill climbing that reverses and never ends: settings on ladders, one step at a time, by costs that are noisy and change. Pure.
 
-Each turn measures one setting. A neighbour is measured right after the setting it is compared with, so that slow drifts cancel.
-After a step that pays, the next goes in the same direction. A step that does not pay is taken back; then the other direction is tried,
-then the next knob. When no step pays, the climber rests, twice as long after each fruitless round, and tries again. A rest ends early
-when the cost of the setting itself changes.
+Each turn measures one setting. A neighbour is measured right after the setting it is compared with, so that slow drifts
+cancel. After a step that pays, the next goes in the same direction. A step that does not pay is taken back; then the other
+direction is tried, then the next knob. When no step pays, the climber rests, twice as long after each fruitless round, and tries
+again. A rest ends early when the cost of the setting itself changes.
 """
 
 from __future__ import annotations
