@@ -2,16 +2,18 @@
 
 import math
 import random
+from copy import deepcopy
 from statistics import fmean
 
 import pytest
 
-from hocket.policies.adaptive_fusion import LADDERS, AdaptiveFusion
+from hocket.policies.adaptive_fusion import AdaptiveFusion
 from hocket.policies.hill_climb import REST_MAX, HillClimb
 from hocket.tracing.control import Control, Statistics
 from hocket.tracing.policy import DEFAULTS
 from hocket.tracing.topology import Topology
 
+LADDERS = AdaptiveFusion.ladders
 START = {"fusion_bytes": 256 << 10, "chunk_bytes": 512 << 10}
 
 
@@ -136,10 +138,10 @@ class Ranks:
     def _handlers(self):
         """Every rank's handler up to each negotiation, again from the start with its result: policies are put back in between."""
         results: list[list[float]] = []
-        saved = [_copied(each.climb) for each in self.policies]
+        saved = [deepcopy(each.climb) for each in self.policies]
         while True:
             for policy, climb in zip(self.policies, saved, strict=True):
-                policy.climb = _copied(climb)
+                policy.climb = deepcopy(climb)
             exchanges = [_Exchange(results, rank) for rank in range(len(self.policies))]
             open_turns = 0
             for rank, (policy, exchange) in enumerate(zip(self.policies, exchanges, strict=True)):
@@ -178,12 +180,6 @@ class _Exchange:
         self.proposed.update(changes)
 
 
-def _copied(climb):
-    import copy
-
-    return copy.deepcopy(climb)
-
-
 @pytest.mark.parametrize("late", [0, 3])
 def test_the_policy_climbs_by_the_slowest_rank_and_counts_each_setting_once(late):
     """Broken: a setting would be judged by steps of the one before, while its epoch waits to begin; or by a fast rank."""
@@ -204,3 +200,16 @@ def test_the_policy_climbs_by_the_slowest_rank_and_counts_each_setting_once(late
     for _ in range(400):
         ranks.tick(step_s, 8)
     assert ranks.epochs > before, "it never ends"
+
+
+def test_a_rest_lasts_as_many_steps_as_it_says():
+    """Broken: a rest would be counted in ticks of the timer, and half of the time would be spent on neighbours; or it would
+    never end, once a thousand steps have been counted."""
+    ranks = Ranks(2, 0)
+    settings = []
+    for _ in range(3000):
+        ranks.tick(lambda _rank, agreed: 0.1 + 0.02 * abs(math.log2(agreed["fusion_bytes"] / (1 << 20))), 3)
+        settings.append(ranks.agreed["fusion_bytes"])
+    late = settings[1000:]
+    assert late.count(1 << 20) > 0.9 * len(late)
+    assert set(late) == {1 << 19, 1 << 20, 1 << 21}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from hocket.policies import AdaptiveFusion
 from hocket.tracing.context import Context
-from hocket.tracing.control import Control, Statistics
 from hocket.tracing.handles import Buffer
 from hocket.tracing.policy import Policy
 
@@ -18,8 +19,6 @@ class OverGloo(Policy):
 
 
 class AdaptiveOverGloo(AdaptiveFusion, OverGloo):
-    """The same, looking for its threshold."""
+    """The same, looking for its threshold; Gloo has chunks of its own."""
 
-    def on_timer(self, cx: Control, stats: Statistics) -> None:
-        """As `AdaptiveFusion`."""
-        super().on_timer(cx, stats)
+    ladders: ClassVar[dict[str, list[int]]] = {"fusion_bytes": AdaptiveFusion.ladders["fusion_bytes"]}

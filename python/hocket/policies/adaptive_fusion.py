@@ -10,11 +10,6 @@ from hocket.policies.hill_climb import HillClimb
 from hocket.tracing.control import Control, Statistics
 from hocket.tracing.policy import Policy, Value
 
-LADDERS = {
-    "fusion_bytes": [1 << at for at in range(16, 28)],
-    "chunk_bytes": [1 << at for at in range(16, 23)],
-}
-
 
 class AdaptiveFusion(Policy):
     """Plain data parallelism that looks for its own fusion threshold and chunk size."""
@@ -24,19 +19,28 @@ class AdaptiveFusion(Policy):
         "chunk_bytes": 512 << 10,
         "steps": 12,
     }
+    ladders: ClassVar[dict[str, list[int]]] = {
+        "fusion_bytes": [1 << at for at in range(16, 28)],
+        "chunk_bytes": [1 << at for at in range(16, 23)],
+    }
     timer_interval_s = 0.2
 
     def __init__(self) -> None:
         """Nothing is known yet."""
         self.climb: HillClimb | None = None
+        self.noted = 0
 
     def on_timer(self, cx: Control, stats: Statistics) -> None:
-        """Once enough steps were made in the setting that is to be measured: note what they took, and go on to the next."""
+        """Once enough new steps were made in the setting that is to be measured: note what they took, and go on."""
         if self.climb is None:
-            self.climb = HillClimb(LADDERS, {knob: int(cx.agreed(knob)) for knob in LADDERS})
-        began = all(cx.agreed(knob) == value for knob, value in self.climb.setting.items())
-        steps = int(cx.agreed("steps"))
-        if began and cx.negotiate(stats.count("step_time") >= steps + 2, how="min"):
+            self.climb = HillClimb(self.ladders, {knob: int(cx.agreed(knob)) for knob in self.ladders})
+        steps, made, before = int(cx.agreed("steps")), stats.count("step_time"), self.climb.setting
+        began = all(cx.agreed(knob) == value for knob, value in before.items())
+        if made < self.noted:
+            self.noted = 0  # another epoch than this policy's own has begun
+        # The first steps of an epoch are slower; later ones count once.
+        if began and cx.negotiate(made >= steps + (self.noted or 2), how="min"):
             self.climb.note(cx.negotiate(stats.median("step_time", steps), how="max"))
+            self.noted = made if self.climb.setting == before else 0
         setting = self.climb.setting
         cx.propose(**setting, first_fusion_bytes=setting["fusion_bytes"])

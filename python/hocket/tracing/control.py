@@ -30,12 +30,14 @@ class Statistics:
         """None yet."""
         self._lock = threading.Lock()
         self._values: dict[str, deque[float]] = {}
+        self._counts: dict[str, int] = {}
         self._others: Sequence[Mapping[str, Sequence[float]]] = ()
 
     def record(self, name: str, value: float) -> None:
         """One more value."""
         with self._lock:
             self._values.setdefault(name, deque(maxlen=KEPT)).append(float(value))
+            self._counts[name] = self._counts.get(name, 0) + 1
 
     def get(self, name: str, window: int = 10, rank: int | None = None) -> float:
         """Mean of the last `window` values, of this rank or as another one last published; 0 when there are none."""
@@ -49,8 +51,9 @@ class Statistics:
         return statistics.median(values) if values else 0.0
 
     def count(self, name: str) -> int:
-        """How many values are kept since the epoch began."""
-        return len(self.values(name))
+        """How many values came since the epoch began, also those that are not kept any more."""
+        with self._lock:
+            return self._counts.get(name, 0)
 
     def values(self, name: str) -> list[float]:
         """This rank's, oldest first."""
@@ -70,6 +73,7 @@ class Statistics:
         """A new epoch: old values say nothing of it."""
         with self._lock:
             self._values.clear()
+            self._counts.clear()
 
 
 class Exchange(Protocol):
