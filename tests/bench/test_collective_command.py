@@ -52,6 +52,25 @@ def test_all_reduce_against_gloo(tmp_path):
     assert drawn.read_text().count("<circle") == 2 * 2 * len(sizes)
 
 
+def test_plain_against_tls(tmp_path):
+    """What encryption costs could not be measured, or the contender would not encrypt."""
+    written = tmp_path / "out.json"
+    ended = bench(
+        *("all_reduce", "-n", "2", "--sizes", "4KB,1MB", "--rounds", "2", "--tcp", "--ours", "engine,tls"),
+        *("--json", str(written)),
+    )
+    assert ended.returncode == 0, ended.stderr
+    rows(written, ["engine", "tls"], [4_000, 1_000_000])
+
+
+def test_tls_refuses_contenders_that_send_in_the_clear(monkeypatch):
+    """Encrypted traffic would be compared with plain one, and nobody told."""
+    monkeypatch.setenv("HOCKET_TLS", "1")
+    ended = bench("all_reduce", "-n", "2", "--sizes", "4KB", "--rounds", "1", "--against", "gloo")
+    assert ended.returncode != 0
+    assert "HOCKET_TLS=1, but contender `gloo` sends in the clear" in ended.stderr
+
+
 @pytest.mark.parametrize("what", BUS)
 def test_every_collective_of_the_engine(tmp_path, what):
     """A collective would be measured that does not do what it is called."""
@@ -113,7 +132,10 @@ def test_options_that_make_no_sense(arguments, said):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--against", "gluu"], "there is no contender `gluu`\nhint: engine, native, torch, gloo, nccl, mpi"),
+        (
+            ["--against", "gluu"],
+            "there is no contender `gluu`\nhint: engine, tls, native, torch, gloo, nccl, mpi",
+        ),
         (["--against", "gloo,gloo"], "engine, gloo, gloo: each can be there only once"),
         (["--ours", ","], "nobody is to be measured"),
     ],

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+from collections.abc import Sequence
 
 from hocket.errors import RendezvousError, UsageError
 
 LOOPBACK = "127.0.0.1"
 PORT_MAX = 65535
+FAR_AWAY = ("192.0.2.1", "2001:db8::1")
+"""Addresses that are nobody's (RFC 5737, RFC 3849): routes to them are the default ones."""
 
 
 class UnknownNameError(RendezvousError):
@@ -73,6 +76,12 @@ def resolve(host: str, port: int) -> list[tuple[int, tuple[str, int]]]:
             "hint: give an address instead, in HOCKET_STORE or MASTER_ADDR"
         ) from None
     return [(family, where) for family, _, _, _, where in found]  # type: ignore[misc]
+
+
+def outward(known: Sequence[str]) -> str | None:
+    """The local address that packets to far away would leave from, else the first of `known` that others may reach."""
+    found = next(filter(None, map(towards, FAR_AWAY)), None)
+    return found or next((each for each in known if not is_loopback(each)), None)
 
 
 def towards(host: str) -> str | None:

@@ -23,7 +23,7 @@ from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster
 from hocket.errors import Error, RendezvousError
 from hocket.launch import address as addresses
-from hocket.launch import interfaces, secrecy, shape
+from hocket.launch import interfaces, listening, secrecy, shape
 from hocket.launch.environment import Identity, identify
 from hocket.launch.host import Host
 from hocket.launch.server import Server
@@ -249,10 +249,9 @@ def _meet(me: Identity, settings: Settings, publish: Publish | None) -> tuple[Se
     if me.rank != 0 or me.meeting.served:
         return None, where
     host, port = addresses.split(where)
-    # A name may mean loopback here and another address elsewhere, so only literal addresses are bound.
-    literal = addresses.is_literal(host)
-    server = Server(host if literal else None, port, me.secret)
-    return server, addresses.join(host if literal else addresses.LOOPBACK, server.port)
+    hosts = listening.under(host, interface=settings.interface, one_host=me.local_world == me.world)
+    server = Server(hosts, port, me.secret)
+    return server, addresses.join(hosts[0], server.port)
 
 
 def _meet_by_publishing(
@@ -267,16 +266,15 @@ def _meet_by_publishing(
         return None, publish(None, settings.start_timeout_s)
     asked = settings.interface
     interface = interfaces.chosen(asked)[0] if asked and asked != interfaces.ALL else None
-    server = Server(interface, 0, me.secret)
+    name = interface or me.master or socket.gethostname()
+    hosts = listening.under(name, interface=asked, one_host=me.local_world == me.world)
+    server = Server(hosts, 0, me.secret)
     try:
-        publish(
-            addresses.join(interface or me.master or socket.gethostname(), server.port),
-            settings.start_timeout_s,
-        )
+        publish(addresses.join(name, server.port), settings.start_timeout_s)
     except BaseException:
         server.close()
         raise
-    return server, addresses.join(interface or addresses.LOOPBACK, server.port)
+    return server, addresses.join(hosts[0], server.port)
 
 
 def _introduce(me: Identity, host: Host, store: Store, deadline_s: float, *, tls: bool) -> tuple[Member, ...]:

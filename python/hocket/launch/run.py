@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 
 from hocket.errors import UsageError
 from hocket.launch import address as addresses
-from hocket.launch import output
+from hocket.launch import listening, output
 from hocket.launch.processes import SIGNALLED, Flow, Process, ProcessSpec, end_all
 from hocket.launch.server import Server
 from hocket.launch.store import Store
@@ -103,7 +103,11 @@ def launch(
         if serve:
             host, port = addresses.split(store, variable="store") if store else (addresses.LOOPBACK, 0)
             server = stack.enter_context(
-                Server(host if addresses.is_literal(host) else None, port, bytes.fromhex(secret))
+                Server(
+                    listening.under(host, interface=(settings or Settings()).interface, one_host=False),
+                    port,
+                    bytes.fromhex(secret),
+                )
             )
             store = addresses.join(host, server.port)
             _put(values, store, bytes.fromhex(secret))

@@ -1,7 +1,7 @@
 """What keeps a job's bytes from others: a secret that only its ranks know, and channels that are encrypted when that is asked for.
 
 A secret that is derived from what launchers say of a job, or that went through a store that anybody may read, keeps strays of other
-jobs out and nobody who means harm. SECURITY.md says what is promised; docs/launching.md, "Secrets", how to give one.
+jobs out and nobody who means harm. SECURITY.md says what is promised; docs/secrets.md how to give one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from hocket.errors import UsageError
 from hocket.launch.environment import Identity
 from hocket.settings import Settings
 
-HOW = "give all ranks one HOCKET_SECRET, such as `openssl rand -hex 32` prints; SECURITY.md has the way for each launcher"
+HOW = "give all ranks one HOCKET_SECRET, such as `openssl rand -hex 32` prints; docs/secrets.md has the way for each launcher"
 
 log = logging.getLogger("hocket.launch")
 

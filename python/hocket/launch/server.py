@@ -8,11 +8,13 @@ is logged and dropped. Closing leaves nothing: neither thread nor socket.
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import selectors
 import socket
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -36,6 +38,8 @@ BACKLOG = 1024
 LINGER_TICK_S = 0.01
 ACCEPT_PAUSE_S = 0.1
 """Without file descriptors for new connections, look again after this."""
+PORTS_TRIED = 20
+"""Ports that are free at one address and not at all."""
 
 log = logging.getLogger("hocket.store")
 
@@ -58,21 +62,21 @@ class Server:
     """A store that serves until `close`.
 
     Args:
-        host: IP address to listen at; None: all addresses of this machine.
-        port: 0 for one that is free.
+        hosts: IP addresses of this machine to listen at.
+        port: 0 for one that is free at all of them.
         secret: the job's.
 
     Raises:
         RendezvousError: the address is taken or not one of this machine.
 
-    >>> with Server("127.0.0.1", 0, b"0123456789abcdef") as server:
+    >>> with Server(["127.0.0.1"], 0, b"0123456789abcdef") as server:
     ...     server.port > 0
     True
     """
 
-    def __init__(self, host: str | None, port: int, secret: bytes) -> None:
+    def __init__(self, hosts: Sequence[str], port: int, secret: bytes) -> None:
         """Listen and start to serve."""
-        self._listener = _listen(host, port)
+        self._listeners = _listen_at_all(hosts, port)
         self._secret = secret
         self._ledger = Ledger()
         self._connections: dict[int, _Connection] = {}
@@ -82,7 +86,7 @@ class Server:
         self._closing = threading.Event()
         self._wake_in, self._wake_out = socket.socketpair()
         self._selector = selectors.DefaultSelector()
-        self._selector.register(self._listener, selectors.EVENT_READ)
+        self._listen(True)
         self._selector.register(self._wake_out, selectors.EVENT_READ)
         self._thread = threading.Thread(target=self._serve, name="hocket-store", daemon=True)
         self._thread.start()
@@ -90,7 +94,7 @@ class Server:
     @property
     def port(self) -> int:
         """The port that it listens at."""
-        return int(self._listener.getsockname()[1])
+        return int(self._listeners[0].getsockname()[1])
 
     def close(self, linger_s: float = 0.0, world: int = 0) -> None:
         """Stop serving, after at most `linger_s` for `world` ranks to have come and left; idempotent."""
@@ -102,7 +106,7 @@ class Server:
         self._closing.set()
         self._wake_in.send(b"x")
         self._thread.join()
-        for each in (self._wake_in, self._wake_out, self._listener):
+        for each in (self._wake_in, self._wake_out, *self._listeners):
             each.close()
 
     def __enter__(self) -> Server:
@@ -117,8 +121,8 @@ class Server:
         with self._selector:
             while not self._closing.is_set():
                 for key, events in self._selector.select(self._timeout_s()):
-                    if key.fileobj is self._listener:
-                        self._accept()
+                    if key.fileobj in self._listeners:
+                        self._accept(key.fileobj)
                     elif isinstance(key.data, _Connection):
                         self._move(key.data, events)
                 self._expire(time.monotonic_ns())
@@ -132,14 +136,21 @@ class Server:
         nearest = min((each for each in deadlines if each is not None), default=None)
         return None if nearest is None else max(0.0, (nearest - time.monotonic_ns()) / 1e9)
 
-    def _accept(self) -> None:
+    def _listen(self, on: bool) -> None:
+        for each in self._listeners:
+            if on:
+                self._selector.register(each, selectors.EVENT_READ)
+            else:
+                self._selector.unregister(each)
+
+    def _accept(self, listener: socket.socket) -> None:
         try:
-            accepted, peer = self._listener.accept()
+            accepted, peer = listener.accept()
         except BlockingIOError:
             return
         except OSError as error:
             log.warning("store: no new connection can be taken: %s", error.strerror)
-            self._selector.unregister(self._listener)
+            self._listen(False)
             self._accept_again_ns = time.monotonic_ns() + round(ACCEPT_PAUSE_S * 1e9)
             return
         strangers = [each for each in self._connections.values() if not each.proven]
@@ -251,7 +262,7 @@ class Server:
         self._ledger.expire(now_ns)
         if self._accept_again_ns is not None and self._accept_again_ns <= now_ns:
             self._accept_again_ns = None
-            self._selector.register(self._listener, selectors.EVENT_READ)
+            self._listen(True)
         for each in list(self._connections.values()):
             if not each.proven and each.deadline_ns <= now_ns:
                 self._drop(
@@ -272,28 +283,40 @@ class Server:
             log.warning("store: further dropped connections are not logged")
 
 
-def _listen(host: str | None, port: int) -> socket.socket:
-    family = (
-        socket.AF_INET6
-        if (host is None and socket.has_dualstack_ipv6()) or ":" in (host or "")
-        else socket.AF_INET
-    )
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    try:
+def _listen_at_all(hosts: Sequence[str], port: int) -> tuple[socket.socket, ...]:
+    """One port at all of them."""
+    for left in reversed(range(PORTS_TRIED)):
         with contextlib.ExitStack() as undo:
-            undo.callback(listener.close)
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(host is not None))
-            listener.bind((host or "", port))
-            listener.listen(BACKLOG)
-            listener.setblocking(False)
-            undo.pop_all()
-    except OSError as error:
-        where = addresses.join(host or "*", port)
-        raise RendezvousError(
-            f"the store cannot listen at {where} on {socket.gethostname()}: {error.strerror}\n"
-            "hint: another job or program may use it, or it is no address of this machine; set HOCKET_STORE "
-            "to a free ADDRESS:PORT of rank 0's machine, on all ranks"
-        ) from None
+            listeners: list[socket.socket] = []
+            for host in hosts:
+                chosen = listeners[0].getsockname()[1] if listeners else port
+                try:
+                    listeners.append(undo.enter_context(contextlib.closing(_listen(host, chosen))))
+                except OSError as error:
+                    # The port that the first found free may be taken at the next.
+                    if port == 0 and listeners and left and error.errno == errno.EADDRINUSE:
+                        break
+                    where = addresses.join(host, chosen)
+                    raise RendezvousError(
+                        f"the store cannot listen at {where} on {socket.gethostname()}: {error.strerror}\n"
+                        "hint: another job or program may use it, or it is no address of this machine; set HOCKET_STORE "
+                        "to a free ADDRESS:PORT of rank 0's machine, on all ranks"
+                    ) from None
+            else:
+                undo.pop_all()
+                return tuple(listeners)
+    raise AssertionError("the last try listens or raises")
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    listener = socket.socket(addresses.family(host), socket.SOCK_STREAM)
+    with contextlib.ExitStack() as undo:
+        undo.callback(listener.close)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if listener.family == socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listener.bind((host, port))
+        listener.listen(BACKLOG)
+        listener.setblocking(False)
+        undo.pop_all()
     return listener

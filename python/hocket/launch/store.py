@@ -45,7 +45,7 @@ class Store:
         RendezvousError: nobody listens there, or somebody else does.
 
     >>> from hocket.launch.server import Server
-    >>> server = Server("127.0.0.1", 0, b"0123456789abcdef")
+    >>> server = Server(["127.0.0.1"], 0, b"0123456789abcdef")
     >>> store = Store(f"127.0.0.1:{server.port}", b"0123456789abcdef", rank=0, who="rank 0", timeout_s=5)
     >>> store.gather("colour", rank=0, world=1, value="red", timeout_s=5)
     ['red']

@@ -54,7 +54,7 @@ class Mesh:
         refuse_clear(
             job.settings,
             "a replay, which is of plain TCP,",
-            "measure encrypted traffic with hocket bench tls",
+            "measure encrypted traffic by hocket bench all_reduce --tcp --ours engine,tls",
         )
         self._timeout_s = job.settings.timeout_s
         # Gaps are microseconds; epoll(7) counts milliseconds.

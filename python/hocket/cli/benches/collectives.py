@@ -49,7 +49,13 @@ def _collective(what: str, doc: str) -> click.Command:
     @click.option(
         "--rounds", type=click.IntRange(1), default=20, show_default=True, help="Turns of each contender."
     )
-    @click.option("--ours", default="engine", show_default=True, callback=_names, help="Hocket's own.")
+    @click.option(
+        "--ours",
+        default="engine",
+        show_default=True,
+        callback=_names,
+        help="Hocket's own: engine, tls (the same, encrypted between hosts), native, torch.",
+    )
     @click.option(
         "--against", default="", callback=_names, help="Other libraries in the same run: gloo, mpi, nccl."
     )

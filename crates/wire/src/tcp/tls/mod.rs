@@ -10,7 +10,8 @@
 //!
 //! Budget: beside what a plain connection does, a pass of AES-GCM, an allocation and a copy per record when it is sealed, a pass
 //! and two copies when it is opened, and one copy out of the buffer that the system fills. Records stay in the second-level
-//! cache throughout. `hocket bench tls` measures what that leaves of the plain throughput.
+//! cache throughout. `hocket bench all_reduce --tcp --ours engine,tls` measures what that leaves of the plain throughput,
+//! `examples/secure_throughput.rs` the same of one connection, and the ciphers alone.
 
 mod credentials;
 mod session;

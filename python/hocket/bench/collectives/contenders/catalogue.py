@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from hocket.bench.collectives.contenders.contender import Contender
 from hocket.bench.collectives.request import Request
 from hocket.errors import UsageError
 from hocket.launch.rendezvous import Job
+from hocket.launch.secrecy import refuse_clear
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +32,12 @@ def _engine(job: Job, request: Request) -> Contender:
     return Engine(job, request)
 
 
+def _tls(job: Job, request: Request) -> Contender:
+    """The same, encrypted between hosts, which with `--tcp` all ranks are."""
+    settings = dataclasses.replace(job.settings, tls=True)
+    return _engine(dataclasses.replace(job, settings=settings), request)
+
+
 def _native(job: Job, request: Request) -> Contender:
     from hocket.bench.collectives.contenders.native import Native  # noqa: PLC0415  # as above
 
@@ -45,19 +53,26 @@ def _torch(job: Job, _request: Request) -> Contender:
 def _gloo(job: Job, _request: Request) -> Contender:
     from hocket.bench.collectives.contenders.torch_distributed import TorchDistributed  # noqa: PLC0415  # as above
 
+    _in_the_clear("gloo", job)
     return TorchDistributed("gloo", job)
 
 
 def _nccl(job: Job, _request: Request) -> Contender:
     from hocket.bench.collectives.contenders.torch_distributed import TorchDistributed  # noqa: PLC0415  # as above
 
+    _in_the_clear("nccl", job)
     return TorchDistributed("nccl", job)
 
 
 def _mpi(job: Job, request: Request) -> Contender:
     from hocket.bench.collectives.contenders.mpi import Mpi  # noqa: PLC0415  # as above
 
+    _in_the_clear("mpi", job)
     return Mpi(job, request)
+
+
+def _in_the_clear(name: str, job: Job) -> None:
+    refuse_clear(job.settings, f"contender `{name}`", "compare plain and encrypted by --ours engine,tls")
 
 
 def _needs_torch(_request: Request, _world: int) -> None:
@@ -93,6 +108,7 @@ def _needs_mpi(request: Request, _world: int) -> None:
 
 CATALOGUE: dict[str, Entry] = {
     "engine": Entry(make=_engine),
+    "tls": Entry(make=_tls),
     "native": Entry(make=_native),
     "torch": Entry(make=_torch, check=_needs_torch),
     "gloo": Entry(make=_gloo, check=_needs_torch),
