@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import socket
 import threading
@@ -10,11 +11,11 @@ from contextlib import contextmanager
 
 import pytest
 
-from hocket.measure import datagrams
+from hocket.measure import datagrams, quantile
 from hocket.measure.datagrams import BLOCKED, TOKEN_BYTES, answer, ask, listen
 from hocket.measure.network import _losses
 from hocket.measure.pace import Pace
-from hocket.measure.quantile import Quantile
+from hocket.measure.quantile import PRECISION, Quantile
 
 TOKEN = bytes(range(TOKEN_BYTES))
 
@@ -160,11 +161,40 @@ def test_a_quantile_is_known_when_it_is() -> None:
     assert quiet.known
     assert not loud.known
     assert quiet.value == pytest.approx(100.1, abs=0.05)
+    assert quiet.precision <= PRECISION < loud.precision
+
+
+def test_the_precision_that_is_told_holds() -> None:
+    """Broken: ±7 % would be said of a latency that is wrong by more, more often than once in twenty."""
+    outside = 0
+    for seed in range(200):
+        noise = random.Random(seed)  # noqa: S311  # no secret
+        times = Quantile()
+        for _ in range(400):
+            times.add(1 + noise.expovariate(1))
+        true = 1 - math.log(0.9)
+        outside += abs(times.value - true) > times.precision * times.value
+    assert outside <= 20
+
+
+def test_a_pair_is_asked_until_its_time_is_over_and_no_longer_than_needed(
+    link: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Broken: a pair would be given up before its budget, or asked on when its latency is known."""
+    with answering(honest) as address:
+        monkeypatch.setattr(quantile, "PRECISION", 1.0)
+        soon = ask(link, address, TOKEN, 7, duration_s=60.0, pace=Pace(1e9))
+        monkeypatch.setattr(quantile, "PRECISION", 0.0)
+        never = ask(link, address, TOKEN, 7, duration_s=0.05, pace=Pace(1e9))
+    assert soon is not None
+    assert never is not None
+    assert soon.sent == quantile.LEAST
+    assert never.precision > 0
 
 
 def test_losses_become_a_sentence() -> None:
     """Broken: a bad cable would be measured and not mentioned."""
-    trips = {(0, 1): datagrams.Trips(1e-4, 100, 0, 0), (0, 2): datagrams.Trips(1e-4, 200, 5, 1)}
+    trips = {(0, 1): datagrams.Trips(1e-4, 100, 0, 0, 0.01), (0, 2): datagrams.Trips(1e-4, 200, 5, 1, 0.01)}
     said = _losses(trips, ["a", "b", "c"])
     assert (
         said == "of 300 datagrams 5 were lost and 1 came out of order; most between a and c: 5 and 1 of 200"

@@ -87,7 +87,19 @@ def test_pings_become_a_cluster_and_go_on_after_an_interruption(tmp_path: Path) 
     names = ["me@ax", "cy", "bx", "dy"]
     (tmp_path / "hosts").write_text("me@ax slots=2\ncy\nbx\ndy\n")
     out = tmp_path / "cluster.toml"
-    call = ["--hosts", str(tmp_path / "hosts"), "--ssh", ssh, "-o", str(out), "--fping", "--link", "1e9"]
+    call = [
+        "--hosts",
+        str(tmp_path / "hosts"),
+        "--ssh",
+        ssh,
+        "-o",
+        str(out),
+        "--fping",
+        "--link",
+        "1e9",
+        "--pair-budget",
+        "1e-6",
+    ]
     result = CliRunner().invoke(command, call)
     assert result.exit_code == 0, (result.output, result.exception)
     cluster = files.read(out, Cluster)
@@ -96,6 +108,9 @@ def test_pings_become_a_cluster_and_go_on_after_an_interruption(tmp_path: Path) 
     assert cluster.latency_s[0][2] == 0.05e-3
     assert cluster.latency_s[0][1] == cluster.latency_s[1][0] == 0.5e-3
     assert "of 18 pings" in result.stderr
+    # Three pings tell nothing, and their time was over.
+    assert "the latency of 6 of 6 measurements is not known to 2%" in result.stderr
+    assert cluster.latency_precision[0][1] == cluster.latency_precision[1][0] == 1
     calls = (tmp_path / "calls").read_text().splitlines()
     assert len(calls) == len(names) * (len(names) - 1) // 2
     assert not beside(out).exists()
@@ -105,9 +120,9 @@ def test_rounds_of_fping_are_not_measured_twice(tmp_path: Path) -> None:
     """Broken: an interruption would cost all pings before it."""
     ssh = shell(tmp_path, f'echo x >> {tmp_path}/calls; echo "${{2##* }} : 0.1 0.1" >&2')
     with Saved(tmp_path / "s", ["a", "b", "c"], Asked(), tool="fping") as saved:
-        probe_by_fping(["a", "b", "c"], ssh=ssh, link_bit_per_s=1e9, saved=saved)
+        probe_by_fping(["a", "b", "c"], ssh=ssh, link_bit_per_s=1e9, pair_s=1e-6, saved=saved)
     with Saved(tmp_path / "s", ["a", "b", "c"], Asked(), tool="fping") as saved:
-        probe_by_fping(["a", "b", "c"], ssh="false", link_bit_per_s=1e9, saved=saved)
+        probe_by_fping(["a", "b", "c"], ssh="false", link_bit_per_s=1e9, pair_s=1e-6, saved=saved)
     assert (tmp_path / "calls").read_text().count("x") == 3
 
 
@@ -124,5 +139,5 @@ def test_fping_itself_measures_this_machine(tmp_path: Path) -> None:
     if shutil.which("fping") is None:
         pytest.skip("fping is not installed")
     ssh = shell(tmp_path, 'shift; exec sh -c "$*"')
-    cluster = probe_by_fping(["127.0.0.1", "127.0.0.2", "127.0.0.3"], ssh=ssh, link_bit_per_s=1e9)
+    cluster = probe_by_fping(["127.0.0.1", "127.0.0.2", "127.0.0.3"], ssh=ssh, link_bit_per_s=1e9, pair_s=0.1)
     assert all(0 < cluster.latency_s[a][b] < 0.1 for a in range(3) for b in range(3) if a != b)

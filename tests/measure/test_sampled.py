@@ -16,7 +16,7 @@ from hocket.measure.steps import Durations
 from hocket.ordering.matrix import build
 from hocket.ordering.solve import Request, cost_s, solve
 
-BRIEF = Durations(pings_s=0.01, window_s=0.01, transfer_s=0.05, crowded_s=0.05)
+BRIEF = Durations(window_s=0.01, transfer_s=0.05, crowded_s=0.05)
 
 
 def landmarks_of(hosts: int, count: int) -> list[int]:
@@ -73,7 +73,7 @@ def test_all_hosts_of_a_sampled_probe_get_the_same_complete_cluster() -> None:
             seat,
             name=f"host{seat.rank}",
             address=f"127.0.0.{seat.rank + 1}",
-            asked=Asked(sample=4, limit_bit_per_s=1e9),
+            asked=Asked(sample=4, limit_bit_per_s=1e9, pair_s=0.1),
             durations=BRIEF,
             note=said.append if seat.rank == 0 else None,
         )
@@ -88,7 +88,10 @@ def test_all_hosts_of_a_sampled_probe_get_the_same_complete_cluster() -> None:
     assert "pairs that were measured to check" in said[0]
 
 
-@pytest.mark.parametrize("asked", [Asked(sample=3), Asked(sample=6), Asked(limit_bit_per_s=10.0)])
+@pytest.mark.parametrize(
+    "asked",
+    [Asked(sample=3), Asked(sample=6), Asked(limit_bit_per_s=10.0), Asked(pair_s=0.0), Asked(pair_s=1e4)],
+)
 def test_what_cannot_be_asked_is_refused(asked: Asked) -> None:
     """Broken: a probe would begin and end in a riddle."""
     with pytest.raises(UsageError, match="probe: "):

@@ -18,10 +18,10 @@ from hocket.measure.network import probe
 from hocket.measure.saved import Saved, Tool, beside
 from hocket.measure.steps import Durations, Step
 
-BRIEF = Durations(pings_s=0.01, window_s=0.01, transfer_s=0.05, crowded_s=0.05)
-ASKED = Asked(limit_bit_per_s=1e10)
+BRIEF = Durations(window_s=0.01, transfer_s=0.05, crowded_s=0.05)
+ASKED = Asked(limit_bit_per_s=1e10, pair_s=0.01)
 HOSTS = ("a", "b")
-STEP = Step(0, "latencies", [(0, 1, [1e-4, 64, 0, 0])])
+STEP = Step(0, "latencies", [(0, 1, [1e-4, 64, 0, 0, 0.01])])
 
 
 def take_part(seat: Seat, kept: list[Step], stop_at: int | None) -> Cluster:
@@ -118,7 +118,7 @@ def test_agents_take_finished_steps_from_the_launcher() -> None:
     hosts = [ProcessSpec(argv=AGENT, host=name) for name in ("left", "right")]
     kept: list[Step] = []
     probe_hosts(hosts, asked=ASKED, keep=kept.append)
-    odd = Step(0, "latencies", [(0, 1, [0.5, 64, 0, 0])])
+    odd = Step(0, "latencies", [(0, 1, [0.5, 64, 0, 0, 0.01])])
     again: list[Step] = []
     cluster = probe_hosts(hosts, asked=ASKED, saved=[odd, *kept[1:2]], keep=again.append)
     assert cluster.latency_s[0][1] == 0.25

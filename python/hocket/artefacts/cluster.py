@@ -47,9 +47,10 @@ class Rack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Cluster(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Hosts in the given order, their racks, and, when measured, host-to-host matrices (row: source).
 
-    `latency_s` is half the round trip; `bandwidth_bit_per_s` what one flow alone gets. Diagonals are zero latency and
-    the bandwidth within the host. `streams`: how many TCP connections it takes to fill a path that gives each of them less than it
-    has; symmetric.
+    `latency_s` is half the round trip, as the row's host measures it, and `latency_precision` the part of it by which it may be
+    wrong (95 %; 1: by anything); a round trip does not tell its two directions apart.
+    `bandwidth_bit_per_s` is what one flow alone gets. Diagonals are zero latency and the bandwidth within the host. `streams`: how
+    many TCP connections it takes to fill a path that gives each of them less than it has; symmetric.
 
     A testbed emulates what the file says of latency, jitter and loss (`artefacts/ways.py`): `latency_s` as the time from source to
     destination, which may differ from the way back; or, without it, the sum of what the links on the way add. `reorder`: jitter
@@ -60,6 +61,7 @@ class Cluster(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     hosts: tuple[Host, ...]
     racks: tuple[Rack, ...] = ()
     latency_s: tuple[tuple[float, ...], ...] = ()
+    latency_precision: tuple[tuple[float, ...], ...] = ()
     bandwidth_bit_per_s: tuple[tuple[float, ...], ...] = ()
     streams: tuple[tuple[int, ...], ...] = ()
     measured_at: str | None = None

@@ -20,7 +20,8 @@ from hocket.launch import hosts as hosts_file
 from hocket.launch.processes import ProcessSpec
 from hocket.launch.remote import processes_over, reachable, store_for
 from hocket.measure import fping
-from hocket.measure.asked import LIMIT_BIT_PER_S, Asked, Rates
+from hocket.measure.asked import LIMIT_BIT_PER_S, PAIR_S, Asked, Rates
+from hocket.measure.certainty import within
 from hocket.measure.hosts import AGENT, probe_hosts
 from hocket.measure.network import estimate_s
 from hocket.measure.rounds import rounds_of
@@ -57,6 +58,15 @@ HOSTS_SHOWN_MAX = 16
     help="Bit/s that datagrams may take of a host's link.",
 )
 @click.option(
+    "--pair-budget",
+    "pair_s",
+    type=float,
+    default=PAIR_S,
+    show_default=True,
+    metavar="SECONDS",
+    help="The longest that the latency of a pair is asked for, each direction; mostly it is known to 2 % long before.",
+)
+@click.option(
     "--sample",
     type=click.IntRange(1),
     metavar="N",
@@ -88,6 +98,7 @@ def command(
     store: str | None,
     rates: Rates,
     limit_bit_per_s: float,
+    pair_s: float,
     sample: int | None,
     skip_unreachable: bool,
     by_fping: bool,
@@ -101,7 +112,7 @@ def command(
 
     Example: hocket probe --hosts hosts.txt -o cluster.toml
     """
-    asked = Asked(rates=rates, limit_bit_per_s=limit_bit_per_s, sample=sample or 0)
+    asked = Asked(rates=rates, limit_bit_per_s=limit_bit_per_s, pair_s=pair_s, sample=sample or 0)
     if by_fping != (link_bit_per_s is not None):
         raise click.UsageError("--fping and --link belong together: fping measures no rates")
     if by_fping and (hosts is None or sample):
@@ -133,6 +144,7 @@ def command(
                     names,
                     ssh=ssh,
                     link_bit_per_s=link_bit_per_s,
+                    pair_s=pair_s,
                     saved=saved,
                     progress=progress,
                     note=notes.append,
@@ -208,6 +220,11 @@ def _print(cluster: Cluster) -> None:
         names = [host.name for host in cluster.hosts]
         rates = [[_rate(rate) for rate in row] for row in cluster.bandwidth_bit_per_s]
         delays = [[f"{delay * 1e6:.0f} µs" for delay in row] for row in cluster.latency_s]
+        if cluster.latency_precision:
+            delays = [
+                [f"{delay}, {within(part)}" for delay, part in zip(*rows, strict=True)]
+                for rows in zip(delays, cluster.latency_precision, strict=True)
+            ]
         if rates:
             shown.print(_matrix("one flow, from row to column", names, rates))
         shown.print(_matrix("one way, half the round trip", names, delays))

@@ -19,7 +19,7 @@ from hocket.launch import rendezvous
 from hocket.launch.store import Store
 from hocket.measure.asked import Asked
 from hocket.measure.network import probe
-from hocket.measure.sampled import ROW_PAIR_S
+from hocket.measure.sampled import ROW_SHARE
 from hocket.measure.steps import Step
 from hocket.measure.trains import TRAINS_BYTES
 
@@ -93,7 +93,9 @@ def run_agent(order: Order) -> None:
         hosts = list(dict.fromkeys(places))
         if places.index(job.identity) != job.rank:
             return
-        measuring_s = len(hosts) * ROW_PAIR_S + TRAINS_BYTES * 8 / order.asked.limit_bit_per_s
+        measuring_s = (
+            2 + len(hosts) * ROW_SHARE
+        ) * order.asked.pair_s + TRAINS_BYTES * 8 / order.asked.limit_bit_per_s
         timeout_s = STEP_TIMEOUT_S + measuring_s
         cluster = probe(
             _Hosts(job.store, hosts.index(job.identity), len(hosts), timeout_s),

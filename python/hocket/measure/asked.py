@@ -21,16 +21,24 @@ LANDMARKS_MIN = 4
 """Fewer landmarks see nothing of the network but themselves."""
 
 
+PAIR_S = 1.0
+"""Most networks tell a pair's latency in a tenth of it."""
+
+PAIR_S_MAX = 600.0
+
+
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """Options of a probe, the same on all its hosts.
 
     `rates`: `trains` of datagrams, which find the capacity of the narrowest link between two hosts and keep to the limit, or `tcp`,
     transfers that load the network and so find what flows take from one another. `limit_bit_per_s`: what datagrams may take of a
-    host's link, each direction, headers included. `sample`: landmarks; 0: all pairs are measured.
+    host's link, each direction, headers included. `pair_s`: the longest that the latency of one pair is asked for, in each
+    direction, where it is not known to 2 % before. `sample`: landmarks; 0: all pairs are measured.
     """
 
     rates: Rates = "trains"
     limit_bit_per_s: float = LIMIT_BIT_PER_S
+    pair_s: float = PAIR_S
     sample: int = 0
 
     def check(self, hosts: int) -> None:
@@ -38,6 +46,10 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
         if not (math.isfinite(self.limit_bit_per_s) and self.limit_bit_per_s >= LEAST_BIT_PER_S):
             raise UsageError(
                 f"probe: a limit of {self.limit_bit_per_s:g} bit/s: it must be {LEAST_BIT_PER_S:g} or more"
+            )
+        if not 0 < self.pair_s <= PAIR_S_MAX:
+            raise UsageError(
+                f"probe: {self.pair_s:g} s for a pair: it must be above 0, and at most {PAIR_S_MAX:g}"
             )
         if self.sample and not LANDMARKS_MIN <= self.sample <= hosts // 2:
             raise UsageError(

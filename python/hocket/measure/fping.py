@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import shlex
 import subprocess
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
 from hocket.artefacts.cluster import Cluster, Host, Rack
 from hocket.errors import PeerError
+from hocket.measure import certainty
+from hocket.measure.asked import PAIR_S
+from hocket.measure.datagrams import Trips
 from hocket.measure.quantile import Quantile
 from hocket.measure.rounds import tournament
 from hocket.measure.saved import Saved
@@ -38,19 +42,20 @@ def probe_by_fping(
     *,
     ssh: str,
     link_bit_per_s: float,
+    pair_s: float = PAIR_S,
     saved: Saved | None = None,
     progress: Progress | None = None,
     note: Note | None = None,
 ) -> Cluster:
     """Measure latencies between hosts; `names` as ssh and the hosts themselves know them, `ssh` reaches one.
 
-    `link_bit_per_s` is written as the rate of every host's own link. Raises PeerError naming the pair of hosts, and saying why: no
+    `link_bit_per_s` is written as the rate of every host's own link. Pings go on until a latency is known or, behind
+    the first PINGS of them, `pair_s` are over. Raises PeerError naming the pair of hosts, and saying why: no
     fping there, no way to the host, no answer.
     """
     hosts = [name.rpartition("@")[2] for name in names]
     rounds = tournament(len(names))
-    found: dict[tuple[int, int], float] = {}
-    sent = lost = 0
+    found: dict[tuple[int, int], Trips] = {}
     with ThreadPoolExecutor(max(1, len(names) // 2)) as pool:
         for number, pairs in enumerate(rounds):
             if progress is not None:
@@ -58,19 +63,23 @@ def probe_by_fping(
             if saved is not None and number < len(saved.steps):
                 step = saved.steps[number]
             else:
-                asked = pool.map(lambda pair: _ask(ssh, names[pair[0]], hosts[pair[1]]), pairs)
+                asked = pool.map(lambda pair: _ask(ssh, names[pair[0]], hosts[pair[1]], pair_s), pairs)
                 step = Step(
                     number, "fping", [(*pair, list(each)) for pair, each in zip(pairs, asked, strict=True)]
                 )
                 if saved is not None:
                     saved.add(step)
-            for a, b, (round_trip_s, its_sent, its_lost) in step.found:
-                found[a, b] = found[b, a] = round_trip_s / 2
-                sent, lost = sent + int(its_sent), lost + int(its_lost)
+            for a, b, (round_trip_s, its_sent, its_lost, precision) in step.found:
+                found[a, b] = Trips(round_trip_s, int(its_sent), int(its_lost), 0, precision)
+    sent, lost = sum(each.sent for each in found.values()), sum(each.lost for each in found.values())
     if lost and note is not None:
         note(f"of {sent:,} pings {lost:,} were lost")
+    unsure = certainty.imprecise(found, hosts, pair_s)
+    if unsure and note is not None:
+        note(unsure)
     every = range(len(names))
-    latency_s = [[found.get((a, b), 0.0) for b in every] for a in every]
+    both = [[found.get((a, b)) or found.get((b, a)) for b in every] for a in every]
+    latency_s = [[each.round_trip_s / 2 if each else 0.0 for each in row] for row in both]
     racks = find_racks([[link_bit_per_s for _ in every] for _ in every], latency_s)
     place = {host: index for index, rack in enumerate(racks) for host in rack}
     return Cluster(
@@ -80,6 +89,9 @@ def probe_by_fping(
         ),
         racks=tuple(Rack(name=f"rack{index}") for index in range(len(racks))),
         latency_s=tuple(tuple(round(each, 7) for each in row) for row in latency_s),
+        latency_precision=tuple(
+            tuple(round(each.precision, 4) if each else 0.0 for each in row) for row in both
+        ),
         measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
     )
 
@@ -106,8 +118,22 @@ def _is_milliseconds(text: str) -> bool:
         return False
 
 
-def _ask(ssh: str, source: str, destination: str) -> tuple[float, int, int]:
-    """Low quantile of round trips, pings, and how many were lost."""
+def _ask(ssh: str, source: str, destination: str, pair_s: float) -> tuple[float, int, int, float]:
+    """Low quantile of round trips, pings, how many were lost, and the quantile's precision."""
+    quantile = Quantile()
+    sent = 0
+    end_s = time.perf_counter() + pair_s
+    while not quantile.count or (not quantile.known and time.perf_counter() < end_s):
+        trips = _once(ssh, source, destination)
+        sent += len(trips)
+        for each in trips:
+            if each is not None:
+                quantile.add(each)
+    return quantile.value, sent, sent - quantile.count, quantile.precision
+
+
+def _once(ssh: str, source: str, destination: str) -> list[float | None]:
+    """Round trips of one fping, None for those that were lost; some came back."""
     command = f"fping -q -C {PINGS} -p {PERIOD_MS} -t {WAIT_MS} -- {shlex.quote(destination)}"
     try:
         ran = subprocess.run(
@@ -125,11 +151,7 @@ def _ask(ssh: str, source: str, destination: str) -> tuple[float, int, int]:
     if ran.returncode == MISSING:
         raise PeerError(f"probe: there is no fping on {source}\nhint: install it there (apt install fping)")
     trips = round_trips(said, destination)
-    quantile = Quantile()
-    for each in trips:
-        if each is not None:
-            quantile.add(each)
-    if not quantile.count:
+    if all(each is None for each in trips):
         why = "none of its pings came back" if trips else said.strip()[-400:] or f"exit code {ran.returncode}"
         raise PeerError(f"probe: from {source} to {destination} by fping: {why}")
-    return quantile.value, len(trips), len(trips) - quantile.count
+    return trips

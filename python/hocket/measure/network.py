@@ -1,6 +1,7 @@
 """The probe: hosts of a job measure each other and agree on one `Cluster`.
 
-1. a tournament of pairs, in which no host is in two measurements at once: latency of datagrams until it is known, then rates;
+1. a tournament of pairs, in which no host is in two measurements at once: latency of datagrams until it is known, asked by one end
+   and then by the other; then rates, both directions;
 2. racks from the gaps in these; without any, pairs that look slow once more, each alone, since pairs of a
    round may have shared a link;
 3. one pair of each two racks alone, for the same reason;
@@ -21,7 +22,7 @@ import msgspec
 
 from hocket.artefacts.cluster import Cluster, Host, Rack
 from hocket.errors import UsageError
-from hocket.measure import streams, trains
+from hocket.measure import certainty, streams, trains
 from hocket.measure.asked import Asked
 from hocket.measure.datagrams import TOKEN_BYTES, Trips
 from hocket.measure.rounds import crossing, tournament, within
@@ -51,6 +52,9 @@ COPY_S = 0.1
 
 WINDOWS = 5
 """Windows of an undisturbed transfer, about."""
+
+PINGS_S = 0.1
+"""What it takes to know a latency, mostly: less than a pair may take."""
 
 STEP_OVERHEAD_S = 0.05
 """Of a step beside its measurement: connections, and the hosts' agreement that all are there."""
@@ -97,9 +101,15 @@ def probe(
         steps = Steps(ranks, station, asked, durations, saved=saved, keep=keep)
         kind = _Sampled if asked.sample else _Everybody
         cluster = kind(steps, hosts, asked, progress or _silent, note or _unsaid).run()
-        said = _losses(steps.trips, [host.name for host in hosts])
-        if said and note is not None:
-            note(said)
+        names = [host.name for host in hosts]
+        for said in (
+            _losses(steps.trips, names),
+            certainty.imprecise(steps.trips, names, asked.pair_s),
+            certainty.lopsided_trips(steps.trips, names),
+            certainty.lopsided_rates(cluster.bandwidth_bit_per_s, names),
+        ):
+            if said and note is not None:
+                note(said)
         return cluster
     finally:
         station.close()
@@ -111,23 +121,23 @@ def estimate_s(
     """About how long a probe takes, seconds."""
     asked = asked or Asked()
     if asked.sample:
-        return Sampled.estimate_s(hosts, durations) + trains.TRAINS_BYTES * 8 / asked.limit_bit_per_s
+        return Sampled.estimate_s(hosts, asked.pair_s) + trains.TRAINS_BYTES * 8 / asked.limit_bit_per_s
     racks = min(hosts, racks)
     steps = _steps(hosts, racks, asked)
-    pings = len(tournament(hosts))
+    pings = 2 * len(tournament(hosts))
     crowded = CROSSING_ROUNDS if racks > 1 and asked.rates == "tcp" else 0
     plain = steps - pings - crowded
     rate_s = WINDOWS * durations.window_s
     if asked.rates == "trains":
         rate_s = trains.TRAINS_BYTES * 8 / asked.limit_bit_per_s + 2 * trains.QUIET_S
-    measuring_s = pings * durations.pings_s + plain * rate_s + crowded * durations.crowded_s
+    measuring_s = pings * min(asked.pair_s, PINGS_S) + plain * rate_s + crowded * durations.crowded_s
     return measuring_s + steps * STEP_OVERHEAD_S
 
 
 def _steps(hosts: int, racks: int, asked: Asked) -> int:
-    """Three a round of the tournament, by TCP two that ask whether several connections gain, and those between racks."""
+    """Four a round of the tournament, by TCP two that ask whether several connections gain, and those between racks."""
     asking = min(2, len(tournament(hosts))) if asked.rates == "tcp" else 0
-    return 3 * len(tournament(hosts)) + asking + _steps_between(racks, asked)
+    return 4 * len(tournament(hosts)) + asking + _steps_between(racks, asked)
 
 
 def _steps_between(racks: int, asked: Asked) -> int:
@@ -160,8 +170,9 @@ class _Everybody:
         rounds = tournament(count)
         for index, pairs in enumerate(rounds):
             self._tell(f"pairs, round {index + 1} of {len(rounds)}")
-            for (a, b), round_trip_s in self._steps.latencies(pairs).items():
-                latency_s[a][b] = latency_s[b][a] = round_trip_s / 2
+            for flows in (pairs, [(b, a) for a, b in pairs]):
+                for (asking, answering), round_trip_s in self._steps.latencies(flows).items():
+                    latency_s[asking][answering] = round_trip_s / 2
             for flows in (pairs, [(b, a) for a, b in pairs]):
                 for (source, destination), rate in self._steps.rates(flows).items():
                     rates[source][destination] = rate
@@ -178,6 +189,10 @@ class _Everybody:
             trunks=trunks,
             links=links,
             latency_s=latency_s,
+            precision=[
+                [self._steps.trips[a, b].precision if a != b else 0.0 for b in range(count)]
+                for a in range(count)
+            ],
             rates=settled,
             several=tuple(
                 tuple(several.get((a, b), 1) for b in range(count)) for a in range(count) if several
@@ -248,7 +263,7 @@ class _Sampled:
     ) -> None:
         self._hosts = hosts
         self._note = note
-        self._sampled = Sampled(steps, len(hosts), asked.sample, progress)
+        self._sampled = Sampled(steps, len(hosts), asked.sample, asked.pair_s, progress)
 
     def run(self) -> Cluster:
         found = self._sampled.run()
@@ -261,6 +276,7 @@ class _Sampled:
             trunks=[None],
             links=found.links_bit_per_s,
             latency_s=found.latency_s,
+            precision=(),
             rates=None,
         )
 
@@ -272,6 +288,7 @@ def _cluster(
     trunks: Sequence[float | None],
     links: Sequence[float],
     latency_s: Sequence[Sequence[float]],
+    precision: Sequence[Sequence[float]],
     rates: list[list[float]] | None,
     several: tuple[tuple[int, ...], ...] = (),
 ) -> Cluster:
@@ -296,6 +313,7 @@ def _cluster(
         ),
         latency_s=tuple(tuple(round(each, 7) for each in row) for row in latency_s),
         bandwidth_bit_per_s=tuple(tuple(float(round(each)) for each in row) for row in rates or ()),
+        latency_precision=tuple(tuple(round(each, 4) for each in row) for row in precision),
         streams=several,
         measured_at=hosts[0].time,
     )

@@ -16,7 +16,9 @@ CONFIDENCE = 1.96
 """Standard deviations that hold 95 %."""
 
 LEAST = 64
-"""Values before it is asked whether they are enough; asked again after each as many more."""
+"""Values before it is asked whether they are enough; asked again after a tenth more, and as many more at least."""
+
+GROWTH = 0.1
 
 
 class Quantile:
@@ -32,13 +34,16 @@ class Quantile:
     def __init__(self) -> None:
         """Without values."""
         self._values: list[float] = []
+        self._asked_at = LEAST
         self._known = False
 
     def add(self, value: float) -> None:
         """One more."""
         self._values.append(value)
-        if len(self._values) % LEAST == 0:
-            self._known = self._within()
+        count = len(self._values)
+        if count == self._asked_at:
+            self._known = self.precision <= PRECISION
+            self._asked_at = count + max(LEAST, int(count * GROWTH))
 
     @property
     def count(self) -> int:
@@ -55,11 +60,13 @@ class Quantile:
         """The quantile; there must be a value."""
         return sorted(self._values)[int(len(self._values) * QUANTILE)]
 
-    def _within(self) -> bool:
+    @property
+    def precision(self) -> float:
+        """The part of the quantile by which it may be wrong, each way; 1: by anything, since there are too few values."""
         values, count = sorted(self._values), len(self._values)
         middle, spread = count * QUANTILE, CONFIDENCE * math.sqrt(count * QUANTILE * (1 - QUANTILE))
         low, high = math.floor(middle - spread), math.ceil(middle + spread)
         if low < 0 or high >= count:
-            return False
+            return 1.0
         value = values[int(middle)]
-        return values[low] >= value * (1 - PRECISION) and values[high] <= value * (1 + PRECISION)
+        return min(1.0, max(value - values[low], values[high] - value) / value) if value > 0 else 1.0

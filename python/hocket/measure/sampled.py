@@ -16,7 +16,7 @@ import numpy as np
 
 from hocket.measure.completion import complete, errors
 from hocket.measure.rounds import meeting, rounds_of
-from hocket.measure.steps import Durations, Flow, Progress, Steps
+from hocket.measure.steps import Flow, Progress, Steps
 
 CHECKS = 3
 """Rounds of pairs that are held out: one and a half pairs for each host."""
@@ -25,8 +25,8 @@ STEPS = 1 + 3 * CHECKS
 SEED = 1
 """All hosts draw the same landmarks."""
 
-ROW_PAIR_S = 5e-3
-"""Longest time for one host of a landmark's row, unless not a single answer came."""
+ROW_SHARE = 5e-3
+"""Of a pair's time, what one host of a landmark's row may take, unless not a single answer came: rows have hundreds of hosts."""
 
 
 @dataclass(frozen=True)
@@ -41,20 +41,21 @@ class Found:
 class Sampled:
     """The steps of such a probe."""
 
-    def __init__(self, steps: Steps, hosts: int, landmarks: int, progress: Progress) -> None:
-        """`landmarks` of so many hosts."""
+    def __init__(self, steps: Steps, hosts: int, landmarks: int, pair_s: float, progress: Progress) -> None:
+        """`landmarks` of so many hosts; `pair_s`: as asked."""
         self._steps, self._hosts, self._progress = steps, hosts, progress
+        self._pair_s = pair_s
         self._landmarks = sorted(random.Random(SEED).sample(range(hosts), landmarks))  # noqa: S311  # no secret
 
     @staticmethod
-    def estimate_s(hosts: int, durations: Durations) -> float:
+    def estimate_s(hosts: int, pair_s: float) -> float:
         """About how long the latencies take."""
-        return hosts * ROW_PAIR_S + CHECKS * durations.pings_s
+        return (hosts * ROW_SHARE + CHECKS) * pair_s
 
     def run(self) -> Found:
         """Take all steps."""
         self._tell(f"{len(self._landmarks)} landmarks ask {self._hosts} hosts")
-        asked = self._steps.rows(self._landmarks, ROW_PAIR_S)
+        asked = self._steps.rows(self._landmarks, self._pair_s * ROW_SHARE)
         rows_s = np.zeros((len(self._landmarks), self._hosts))
         for at, landmark in enumerate(self._landmarks):
             for other in range(self._hosts):

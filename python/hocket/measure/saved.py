@@ -22,7 +22,7 @@ Tool = Literal["agents", "fping"]
 class Head(msgspec.Struct, frozen=True, kw_only=True):
     """The first line."""
 
-    version: int = 1
+    version: int = 2
     hosts: tuple[str, ...]
     asked: Asked
     tool: Tool

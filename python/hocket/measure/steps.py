@@ -54,12 +54,11 @@ class Ranks(Protocol):
 class Durations:
     """How long measurements take, seconds.
 
-    Pings last `pings_s` at most, and are over when their low quantile is known; a transfer lasts `transfer_s` at most,
+    A transfer lasts `transfer_s` at most,
     and is over when two of its windows agree. `crowded_s`: several flows on one link, of which one that loses all of its
     packets waits 0.2 s for its timer.
     """
 
-    pings_s: float = 0.25
     window_s: float = 0.1
     transfer_s: float = 1.2
     crowded_s: float = 0.9
@@ -100,11 +99,8 @@ class Steps:
         def measure() -> Numbers:
             with self._open(pairs) as links:
                 self._meet()
-                mine = links.round_trips(self._durations.pings_s)
-            return {
-                (self._ranks.rank, other): (each.round_trip_s, each.sent, each.lost, each.reordered)
-                for other, each in mine.items()
-            }
+                mine = links.round_trips(self._asked.pair_s)
+            return {(self._ranks.rank, other): _numbers(each) for other, each in mine.items()}
 
         return self._trips(self._step("latencies", measure))
 
@@ -116,10 +112,7 @@ class Steps:
             if self._ranks.rank not in landmarks:
                 return {}
             mine = self._station.row(self.done, pair_s)
-            return {
-                (self._ranks.rank, other): (each.round_trip_s, each.sent, each.lost, each.reordered)
-                for other, each in mine.items()
-            }
+            return {(self._ranks.rank, other): _numbers(each) for other, each in mine.items()}
 
         with self._station.answering(self.done):
             return self._trips(self._step("rows", measure))
@@ -142,8 +135,8 @@ class Steps:
         return self._tcp(flows, self._durations.crowded_s, None)
 
     def _trips(self, found: Numbers) -> dict[Flow, float]:
-        for pair, (round_trip_s, *counts) in found.items():
-            self.trips[pair] = Trips(round_trip_s, *map(int, counts))
+        for pair, (round_trip_s, sent, lost, reordered, precision) in found.items():
+            self.trips[pair] = Trips(round_trip_s, int(sent), int(lost), int(reordered), precision)
         return _first(found)
 
     def _tcp(self, flows: Sequence[Flow], duration_s: float, window_s: float | None) -> dict[Flow, float]:
@@ -185,6 +178,10 @@ class Steps:
                 self._keep(step)
         self.done += 1
         return {(a, b): tuple(numbers) for a, b, numbers in step.found}
+
+
+def _numbers(trips: Trips) -> tuple[float, ...]:
+    return trips.round_trip_s, trips.sent, trips.lost, trips.reordered, trips.precision
 
 
 def _first(found: Numbers) -> dict[Flow, float]:

@@ -30,9 +30,8 @@ from hocket.measure.quantile import Quantile
 SILENCE_S = 5.0
 """A peer from which nothing comes for so long is reported."""
 
-PINGS_MAX = 300
 PINGS_MIN = 10
-"""Round trips over TCP, where datagrams do not pass: as many as fit the time, within these bounds."""
+"""Round trips over TCP, where datagrams do not pass, whatever the time."""
 
 PORTS_TRIED = 20
 """A port must be free for TCP and for UDP."""
@@ -249,7 +248,7 @@ class Links:
         """
         done = threading.Event()
         with ThreadPoolExecutor(max(1, len(self.into) + 1)) as pool:
-            echoes = [pool.submit(self._echo, source) for source in self.into]
+            echoes = [pool.submit(self._echo, source, duration_s) for source in self.into]
             if self.into:
                 answers = pool.submit(datagrams.answer, self._datagrams, self._token, self._step, done)
             try:
@@ -348,18 +347,23 @@ class Links:
         times = Quantile()
         end = time.perf_counter() + duration_s
         try:
-            while times.count < PINGS_MAX and (times.count < PINGS_MIN or time.perf_counter() < end):
+            while (
+                times.count < datagrams.QUESTIONS_MAX
+                and not times.known
+                and (times.count < PINGS_MIN or time.perf_counter() < end)
+            ):
                 start = time.perf_counter()
                 link.sendall(bytes(_PING_BYTES))
                 _exactly(link, _PING_BYTES)
                 times.add(time.perf_counter() - start)
         except (OSError, EOFError) as error:
             raise self._silent(destination, error) from None
-        return Trips(times.value, times.count, 0, 0)
+        return Trips(times.value, times.count, 0, 0, times.precision)
 
-    def _echo(self, source: int) -> None:
+    def _echo(self, source: int, duration_s: float) -> None:
+        """Until the other end closes, which asks by datagrams first, where these pass."""
         link = self.into[source]
-        link.settimeout(SILENCE_S)
+        link.settimeout(2 * duration_s + SILENCE_S)
         try:
             while ping := link.recv(_PING_BYTES):
                 link.sendall(ping)
