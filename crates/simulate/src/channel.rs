@@ -237,8 +237,11 @@ impl<'a> Flows<'a> {
     /// message has left lies in front of the link that limits it, up to what that link queues.
     pub fn word_waits(&self, route: u32, now: Picos) -> Picos {
         let waits_s = |link: u32| {
-            let left: f64 =
-                self.shares.limited(link).map(|flow| self.channels[flow as usize].left(now)).sum();
+            let left: f64 = self
+                .shares
+                .waiting(self.network, link)
+                .map(|flow| self.channels[flow as usize].left(now))
+                .sum();
             let Link { bytes_per_s, queue_s, .. } = self.network.links[link as usize];
             (left / bytes_per_s).min(queue_s)
         };
