@@ -295,7 +295,8 @@ class Builder:
 
 class OrderProblem:
     """One collective between hosts, of which the order is looked for. Matrices are symmetric, C-contiguous f64, row by row, and
-    their diagonals are not looked at. UsageError says what does not fit.
+    their diagonals are not looked at. `links`, which pairs share: bytes/s of each and of what a flow has beside it; then,
+    C-contiguous u32, where the links of each ordered pair begin, and the links. UsageError says what does not fit.
 
     `algorithm`: `ring`, `halving_doubling`, `recursive_doubling`, `double_binary_tree`, `bcube` (of `base`), `two_level` (groups
     of `sizes`). `far_first`: the rounds of halving-doubling and BCube begin between ranks far apart.
@@ -307,6 +308,7 @@ class OrderProblem:
         hosts: int,
         latency_s: Buffer,
         s_per_byte: Buffer | None,
+        links: tuple[Sequence[tuple[float, float]], Buffer, Buffer] | None,
         algorithm: str,
         base: int,
         sizes: Sequence[int],

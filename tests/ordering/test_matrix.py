@@ -7,9 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hocket.artefacts.cluster import Cluster, Host
+from hocket.artefacts.cluster import Cluster, Host, Rack
+from hocket.artefacts.network import GOODPUT, LATENCY_S
 from hocket.errors import ArtefactError, UsageError
-from hocket.ordering.matrix import of_cluster, read_csv
+from hocket.measure.inferred import with_trunks
+from hocket.ordering.cluster import of_cluster
+from hocket.ordering.matrix import read_csv
+from hocket.ordering.solve import Request, solve
 
 
 def write(path: Path, text: str) -> Path:
@@ -105,11 +109,63 @@ def test_files_that_are_not_there_or_no_text(tmp_path: Path) -> None:
         read_csv(tmp_path / "binary.csv")
 
 
-def test_clusters_that_were_not_measured_or_do_not_fit() -> None:
-    """Broken: a cluster written by hand would be ordered by nothing."""
+def test_a_cluster_written_by_hand_has_its_links() -> None:
+    """Broken: a file that plans and testbeds take would be refused, or all of its pairs would be alike."""
+    hosts = tuple(
+        Host(name=name, rack=rack, bandwidth_bit_per_s=rate)
+        for name, rack, rate in (("a", "x", 1e9), ("b", "y", 5e8), ("c", "x", 1e9))
+    )
+    racks = (Rack(name="x", uplink_bit_per_s=2e8), Rack(name="y"))
+    matrix = of_cluster(Cluster(hosts=hosts, racks=racks))
+    assert matrix.s_per_byte is not None
+    assert matrix.s_per_byte[0] == pytest.approx([0, 8 / (2e8 * GOODPUT), 8 / (1e9 * GOODPUT)])
+    assert matrix.latency_s[0, 1] == LATENCY_S
+    assert "latencies are not in the file" in matrix.notes[0]
+    assert matrix.links is not None
+    assert matrix.links.groups == ((0, 2), (1,))
+    # Out of a and c and of their rack; into them and their rack; out of b, into b.
+    assert len(matrix.links.rates) == 8
+    rates = [matrix.links.rates[link][0] for link in matrix.links.crossed[: matrix.links.starts[2]]]
+    assert rates == pytest.approx([each * GOODPUT / 8 for each in (1e9, 2e8, 5e8)])
+
+
+def test_further_cards_are_beside_a_trunk() -> None:
+    """Broken: pairs of hosts with two cards would be as slow between racks as if they had one."""
+    hosts = tuple(
+        Host(name=name, rack=name, bandwidth_bit_per_s=3e8, cards_bit_per_s=(2e8, 1e8)) for name in "abc"
+    )
+    racks = tuple(Rack(name=name, uplink_bit_per_s=5e7) for name in "abc")
+    matrix = of_cluster(Cluster(hosts=hosts, racks=racks))
+    assert matrix.s_per_byte is not None
+    assert matrix.s_per_byte[0, 1] == pytest.approx(8 / (1.5e8 * GOODPUT))
+    assert matrix.links is not None
+    assert (5e7 * GOODPUT / 8, 1e8 * GOODPUT / 8) in [pytest.approx(each) for each in matrix.links.rates]
+
+
+def test_trunks_show_in_rates(tmp_path: Path) -> None:
+    """Broken: matrices without a cluster would be ordered as if racks had no trunks, and nobody would be told."""
+    rates = "\n".join(
+        ",".join("0" if a == b else "900" if a % 2 == b % 2 else "100" for b in range(6)) for a in range(6)
+    )
+    ones = "\n".join(",".join("1" for _ in range(6)) for _ in range(6))
+    latency, bandwidth = write(tmp_path / "l.csv", ones), write(tmp_path / "b.csv", rates)
+    matrix = with_trunks(read_csv(latency, bandwidth=bandwidth, unit="ms"))
+    assert matrix.links is not None
+    assert matrix.links.groups == ((0, 2, 4), (1, 3, 5))
+    assert "host0 host2 host4 and host1 host3 host5 are racks" in matrix.notes[0]
+    found = solve(matrix, Request(algorithm="ring", size_bytes=1e6))
+    assert len({host % 2 for host in found.order[:3]}) == 1
+    # Three flows out of each rack, or one.
+    assert found.given_s == pytest.approx(3 * found.cost_s)
+    assert found.proven
+    even = write(tmp_path / "e.csv", ones)
+    unseen = solve(with_trunks(read_csv(latency, bandwidth=even)), Request(size_bytes=1e6))
+    assert any("several pairs share do not count" in note for note in unseen.notes)
+
+
+def test_clusters_that_do_not_fit() -> None:
+    """Broken: a matrix of other hosts would be ordered by."""
     hosts = tuple(Host(name=name, bandwidth_bit_per_s=1e9) for name in "ab")
-    with pytest.raises(ArtefactError, match="was not measured"):
-        of_cluster(Cluster(hosts=hosts))
     with pytest.raises(ArtefactError, match="`latency_s` is not 2 rows of 2"):
         of_cluster(Cluster(hosts=hosts, latency_s=((0.0, 1.0),)))
 
@@ -134,4 +190,4 @@ def test_a_cluster_keeps_its_slots_and_bandwidth() -> None:
     assert matrix.slots == (2, 3)
     assert matrix.s_per_byte is not None
     assert matrix.s_per_byte[0, 1] == pytest.approx(1e-8)
-    assert not matrix.latency_s.any()
+    assert matrix.latency_s[0, 1] == LATENCY_S

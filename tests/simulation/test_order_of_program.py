@@ -11,12 +11,13 @@ from click.testing import CliRunner
 
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster, Host, Rack
+from hocket.artefacts.network import restricted
 from hocket.artefacts.plan import Bucket, Plan, Synchroniser
 from hocket.cli.order import command
 from hocket.errors import UsageError
 from hocket.simulation import flow
 from hocket.simulation.networks import from_cluster
-from hocket.simulation.order import _at_once, in_order, solve_program
+from hocket.simulation.order import _at_once, solve_program
 
 
 def cluster(racks: int, hosts: int, slots: int = 1) -> Cluster:
@@ -57,7 +58,7 @@ def plan(world: int, algorithm: str = "ring", sizes: tuple[int, ...] = ()) -> Pl
 
 
 def step_s(of: Plan, told: Cluster, order: tuple[int, ...]) -> float:
-    network = from_cluster(in_order(told, order), of.world)
+    network = from_cluster(restricted(told, order), of.world)
     return flow.predict(of, network, _at_once(of)).outcome.step_s
 
 
@@ -78,7 +79,7 @@ def test_an_order_is_never_worse_than_the_given_one_and_a_seed_is_an_order() -> 
     """Broken: asking would make a job slower, or ranks would come to different orders."""
     told, of = cluster(2, 4), plan(4)
     best = solve_program(of, told, evaluations=60).order
-    again = solve_program(of, in_order(told, best), evaluations=30)
+    again = solve_program(of, restricted(told, best), evaluations=30)
     assert again.cost_s <= again.given_s
     assert solve_program(of, told, evaluations=60) == solve_program(of, told, evaluations=60)
 

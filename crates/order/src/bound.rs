@@ -7,8 +7,10 @@
 //! - Tree: it spans all hosts, so it has an edge as long as the longest of the shortest spanning tree; its longest way has as
 //!   many edges as it is deep.
 //! - Two levels: a chain of the largest group, which no chain of as many links beats, and a ring of the leaders.
+//! - A link that divides the hosts carries every byte once in each direction, whatever the algorithm: the sum of the hosts on one
+//!   side has to come to the other. In a ring at least one host sends across it.
 
-use crate::cost::{rounds, tree_depth};
+use crate::cost::{phases, rounds, tree_depth};
 use crate::model::{Algorithm, Model, ModelError};
 use crate::network::Network;
 use crate::one_tree::OneTree;
@@ -20,7 +22,24 @@ pub fn lower_bound(network: &Network, model: &Model, cost_s: f64) -> Result<f64,
     if n < 2 {
         return Ok(0.0);
     }
-    Ok(match &model.algorithm {
+    Ok(of_pairs(network, model, cost_s).max(of_links(network, model)))
+}
+
+fn of_links(network: &Network, model: &Model) -> f64 {
+    let Some(links) = network.links() else { return 0.0 };
+    let phases = phases(model, network.hosts());
+    let most = phases.iter().map(|phase| phase.flows.len()).max().unwrap_or(0) as u32;
+    let least_s = |link: u32| match model.algorithm {
+        Algorithm::Ring => links.rate(link).busy_s(1, phases[0].bytes),
+        // However many flows there are, they carry all bytes together.
+        _ => links.rate(link).busy_s(most, model.bytes / f64::from(most)),
+    };
+    links.cuts().into_iter().map(least_s).fold(0.0, f64::max)
+}
+
+fn of_pairs(network: &Network, model: &Model, cost_s: f64) -> f64 {
+    let n = network.hosts();
+    match &model.algorithm {
         Algorithm::Ring => ring(network, model.bytes, cost_s),
         Algorithm::DoubleBinaryTree => {
             let half_bytes = model.bytes / 2.0;
@@ -40,7 +59,7 @@ pub fn lower_bound(network: &Network, model: &Model, cost_s: f64) -> Result<f64,
             2.0 * f64::from(longest - 1) * piece.least() + ring_s
         }
         _ => in_rounds(network, model),
-    })
+    }
 }
 
 fn ring(network: &Network, bytes: f64, cost_s: f64) -> f64 {

@@ -3,12 +3,14 @@
 //! Numbers in, numbers out: no I/O, no clock; who wants a time limit or progress gives a [`Watch`]. An order is
 //! `order[rank] = host`. Results depend on the input and the seed alone, unless a watch stops the search early.
 //!
-//! The cost of an order per algorithm is that of "Cloud Collectives: Towards Cloud-aware Collectives for ML Workloads with Rank
+//! An order costs what its pairs take alone, or what the busiest link takes that several pairs share, whichever is more. The former
+//! per algorithm is that of "Cloud Collectives: Towards Cloud-aware Collectives for ML Workloads with Rank
 //! Reordering" (Luo, Nelson, Krishnamurthy and Ceze 2021), with message sizes and pipelining beside latency.
 #![forbid(unsafe_code)]
 
 mod bound;
 mod cost;
+mod links;
 mod model;
 mod network;
 mod one_tree;
@@ -16,6 +18,7 @@ mod solve;
 
 pub use bound::lower_bound;
 pub use cost::{Evaluator, evaluate};
+pub use links::{Links, Rate};
 pub use model::{Algorithm, First, Model, ModelError};
 pub use network::{Network, NetworkError};
 pub use solve::{Budget, NoWatch, Solution, Watch, amount, solve};

@@ -1,11 +1,14 @@
-//! What hosts are to each other: latency and time per byte of every pair, the same both ways.
+//! What hosts are to each other: latency and time per byte of every pair, the same both ways, and links that pairs share.
 
-/// Pairs of hosts. A message of `m` bytes from `i` to `j` takes `latency_s + m · s_per_byte`.
+use crate::links::Links;
+
+/// Pairs of hosts. A message of `m` bytes from `i` to `j` takes `latency_s + m · s_per_byte` when it is alone.
 #[derive(Clone, Debug)]
 pub struct Network {
     hosts: usize,
     latency_s: Vec<f64>,
     s_per_byte: Vec<f64>,
+    links: Option<Links>,
 }
 
 /// Why numbers are no network.
@@ -26,6 +29,15 @@ pub enum NetworkError {
     /// Both ways differ.
     #[error("entries of row {0}, column {1} and the other way round differ")]
     Asymmetric(usize, usize),
+    /// Not one path for each ordered pair.
+    #[error("the links between {0} hosts are no list for each ordered pair")]
+    Paths(usize),
+    /// A path leads over what is not there.
+    #[error("a path crosses link {0}, and there are {1}")]
+    Link(u32, usize),
+    /// A link's rate.
+    #[error("link {0} carries {1} bytes per second: it must be above 0 and finite")]
+    Rate(usize, f64),
 }
 
 /// Matrices of more hosts would not fit the memory of an ordinary machine: two of 2 GiB.
@@ -45,7 +57,17 @@ impl Network {
                 check(matrix, hosts)?;
             }
         }
-        Ok(Self { hosts, latency_s, s_per_byte })
+        Ok(Self { hosts, latency_s, s_per_byte, links: None })
+    }
+
+    /// With links that its pairs share, of the same number of hosts.
+    pub fn with_links(self, links: Links) -> Self {
+        Self { links: Some(links), ..self }
+    }
+
+    /// None when they are not known.
+    pub fn links(&self) -> Option<&Links> {
+        self.links.as_ref()
     }
 
     /// How many.
@@ -73,6 +95,20 @@ impl Network {
         let n = self.hosts as u32;
         let all = (0..n).flat_map(|a| (0..n).map(move |b| (a, b)));
         all.map(|(a, b)| if a == b { 0.0 } else { self.message_s(a, b, bytes) }).collect()
+    }
+
+    /// The same, and `weight` times what each takes from others on shared links: short tours of it leave racks seldom.
+    pub fn crowded_messages_s(&self, bytes: f64, weight: f64) -> Vec<f64> {
+        let mut lengths = self.messages_s(bytes);
+        if let Some(links) = &self.links {
+            for (at, length) in lengths.iter_mut().enumerate() {
+                let (a, b) = ((at / self.hosts) as u32, (at % self.hosts) as u32);
+                if a != b {
+                    *length += weight * bytes * links.taken_s_per_byte(a, b);
+                }
+            }
+        }
+        lengths
     }
 
     fn at(&self, a: u32, b: u32) -> usize {

@@ -1,7 +1,9 @@
 //! Rank orders: what a collective costs in one, and the search for a cheap one, which Python may watch and stop.
 
 use crate::exceptions::error;
-use hocket_order::{Algorithm, Budget, First, Model, Network, Watch, amount, evaluate, lower_bound, solve};
+use hocket_order::{
+    Algorithm, Budget, First, Links, Model, Network, Rate, Watch, amount, evaluate, lower_bound, solve,
+};
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
 use std::sync::Arc;
@@ -38,19 +40,23 @@ impl Watch for Limited<'_> {
     }
 }
 
+/// Rates and what flows have beside; where each ordered pair's links begin; the links.
+type SharedLinks = (Vec<(f64, f64)>, PyBuffer<u32>, PyBuffer<u32>);
+
 /// Order, seconds in it, in the given order, at least; proven, complete.
 type Found = (Vec<u32>, f64, f64, f64, bool, bool);
 
 #[pymethods]
 impl OrderProblem {
     #[new]
-    #[pyo3(signature = (*, hosts, latency_s, s_per_byte, algorithm, base, sizes, size_bytes, chunk_bytes, far_first))]
+    #[pyo3(signature = (*, hosts, latency_s, s_per_byte, links, algorithm, base, sizes, size_bytes, chunk_bytes, far_first))]
     #[expect(clippy::too_many_arguments, clippy::needless_pass_by_value, reason = "keywords of Python")]
     fn new(
         py: Python<'_>,
         hosts: usize,
         latency_s: PyBuffer<f64>,
         s_per_byte: Option<PyBuffer<f64>>,
+        links: Option<SharedLinks>,
         algorithm: &str,
         base: u32,
         sizes: Vec<u32>,
@@ -60,7 +66,14 @@ impl OrderProblem {
     ) -> PyResult<Self> {
         let wrong = |what: &dyn std::fmt::Display| error(py, "UsageError", &format!("order: {what}"));
         let s_per_byte = s_per_byte.map_or(Ok(Vec::new()), |matrix| matrix.to_vec(py))?;
-        let network = Network::new(hosts, latency_s.to_vec(py)?, s_per_byte).map_err(|what| wrong(&what))?;
+        let mut network =
+            Network::new(hosts, latency_s.to_vec(py)?, s_per_byte).map_err(|what| wrong(&what))?;
+        if let Some((rates, starts, crossed)) = links {
+            let rate = |(bytes_per_s, beside_bytes_per_s)| Rate { bytes_per_s, beside_bytes_per_s };
+            let rates = rates.into_iter().map(rate).collect();
+            let links = Links::new(hosts, rates, starts.to_vec(py)?, crossed.to_vec(py)?);
+            network = network.with_links(links.map_err(|what| wrong(&what))?);
+        }
         let algorithm = match algorithm {
             "ring" => Algorithm::Ring,
             "halving_doubling" => Algorithm::HalvingDoubling,

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.ways import latency_matrix
 from hocket.errors import ArtefactError
@@ -32,10 +34,15 @@ WITHIN_HOST_BIT_PER_S = 40e9
 
 @dataclass(frozen=True)
 class Link:
-    """One direction of one wire. `name` is for people; the rate is of payload."""
+    """One direction of one wire. `name` is for people; the rate is of payload.
+
+    `beside_bit_per_s`: what each pair of hosts that crosses it has on another way at the same time: further cards of hosts are of
+    networks of their own, which know no racks.
+    """
 
     name: str
     bit_per_s: float
+    beside_bit_per_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -48,7 +55,8 @@ class Network:
 
     def bit_per_s(self, source: int, destination: int) -> float:
         """Rate of the narrowest link from host to host."""
-        return min(self.links[link].bit_per_s for link in self.paths[source, destination])
+        crossed = (self.links[link] for link in self.paths[source, destination])
+        return min(link.bit_per_s + link.beside_bit_per_s for link in crossed)
 
 
 def network(cluster: Cluster, among: Sequence[int] | None = None) -> Network:
@@ -76,11 +84,12 @@ def network(cluster: Cluster, among: Sequence[int] | None = None) -> Network:
         paths[host, host] = (len(links) - 1,)
         latencies_s[host, host] = WITHIN_HOST_LATENCY_S
     found: dict[str, int] = {}
+    beside = min(sum(host.cards_bit_per_s[1:]) for host in cluster.hosts) * goodput
 
-    def link(name: str, bit_per_s: float) -> int:
+    def link(name: str, bit_per_s: float, beside_bit_per_s: float = 0.0) -> int:
         if name not in found:
             found[name] = len(links)
-            links.append(Link(name, bit_per_s))
+            links.append(Link(name, bit_per_s, beside_bit_per_s))
         return found[name]
 
     for i, j in ((i, j) for i in used for j in used if i != j):
@@ -90,13 +99,28 @@ def network(cluster: Cluster, among: Sequence[int] | None = None) -> Network:
             for rack, side in ((source.rack, "out"), (destination.rack, "in")):
                 uplink = uplinks.get(rack)
                 if uplink is not None:
-                    path.append(link(trunk_name(rack, side), uplink * goodput))
+                    path.append(link(trunk_name(rack, side), uplink * goodput, beside))
         path.append(link(f"{destination.name} in", destination.bandwidth_bit_per_s * goodput))
         if measured:
             path.append(link(f"{source.name} to {destination.name}", measured[i][j]))
         paths[i, j] = tuple(path)
         latencies_s[i, j] = LATENCY_S if known_s is None else known_s[i][j]
     return Network(tuple(links), paths, latencies_s)
+
+
+def restricted(cluster: Cluster, hosts: Sequence[int]) -> Cluster:
+    """The cluster of some of its hosts, in this order; with all of them, as a launcher sees it whose host list has it."""
+
+    def rows(matrix: tuple[tuple[float, ...], ...]) -> tuple[tuple[float, ...], ...]:
+        return tuple(tuple(matrix[a][b] for b in hosts) for a in hosts) if matrix else ()
+
+    return msgspec.structs.replace(
+        cluster,
+        hosts=tuple(cluster.hosts[host] for host in hosts),
+        latency_s=rows(cluster.latency_s),
+        bandwidth_bit_per_s=rows(cluster.bandwidth_bit_per_s),
+        streams=tuple(tuple(cluster.streams[a][b] for b in hosts) for a in hosts) if cluster.streams else (),
+    )
 
 
 def trunk_name(rack: str, side: str) -> str:

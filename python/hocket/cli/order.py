@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,7 +20,9 @@ from hocket.artefacts.profile import Profile
 from hocket.cli.shared.output import bars, console
 from hocket.errors import UsageError
 from hocket.launch import hosts as hosts_file
+from hocket.measure.inferred import with_trunks
 from hocket.ordering import execute, matrix, topology
+from hocket.ordering.cluster import of_cluster
 from hocket.ordering.handover import FORMATS
 from hocket.ordering.handover.layout import layout_of
 from hocket.ordering.matrix import Matrix
@@ -68,7 +71,9 @@ def _sizes(_context: click.Context, _option: click.Parameter, text: str | None) 
 @click.option(
     "--unit", type=click.Choice(["s", "ms", "us"]), default="s", show_default=True, help="Of --matrix."
 )
-@click.option("--cluster", "cluster_path", type=PATH, help="Cluster that `hocket probe` measured.")
+@click.option(
+    "--cluster", "cluster_path", type=PATH, help="Cluster that `hocket probe` measured, or written by hand."
+)
 @click.option(
     "--topology", "topology_path", type=PATH, help="AWS instance topology (JSON) or SLURM's topology.conf."
 )
@@ -107,7 +112,12 @@ def _sizes(_context: click.Context, _option: click.Parameter, text: str | None) 
     show_default=True,
     help="With --program: steps to simulate.",
 )
-@click.option("--far-first", is_flag=True, help="Rounds begin between ranks far apart, as Hocket's own do.")
+@click.option(
+    "--far-first/--near-first",
+    default=None,
+    help="Rounds begin between ranks far apart, as Hocket's own do, or next to each other, as Gloo's and MPI's do; default: "
+    "far for bcube, near for others.",
+)
 @click.option(
     "--seed", type=click.IntRange(0, (1 << 64) - 1), default=0, show_default=True, help="Of all chance."
 )
@@ -149,7 +159,7 @@ def command(
     plan_path: Path | None,
     profile_path: Path | None,
     evaluations: int,
-    far_first: bool,
+    far_first: bool | None,
     seed: int,
     restarts: int,
     effort: float,
@@ -242,22 +252,16 @@ def _given(
     if cluster_path is not None:
         if listed:
             raise click.UsageError("--hosts is for --matrix and --topology; a cluster has its own hosts")
-        return matrix.of_cluster(files.read(cluster_path, Cluster), skip_unreachable=skip)
+        return of_cluster(files.read(cluster_path, Cluster), skip_unreachable=skip)
     if topology_path is not None:
         found = topology.read(topology_path, names)
     elif matrix_path is not None:
         found = matrix.read_csv(
             matrix_path, bandwidth=bandwidth_path, unit=unit, hosts=names, skip_unreachable=skip
         )
+        found = with_trunks(found)
     slots = {host.name: host.slots for host in listed or ()}
-    return Matrix(
-        hosts=found.hosts,
-        latency_s=found.latency_s,
-        s_per_byte=found.s_per_byte,
-        slots=tuple(slots.get(host, 1) for host in found.hosts),
-        left_out=found.left_out,
-        notes=found.notes,
-    )
+    return replace(found, slots=tuple(slots.get(host, 1) for host in found.hosts))
 
 
 def _sizes_table(

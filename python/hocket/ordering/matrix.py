@@ -1,4 +1,4 @@
-"""What hosts are to each other: latency and bandwidth of every pair, from CSV files or a cluster, checked and symmetric.
+"""What hosts are to each other: latency and bandwidth of every pair, checked and symmetric, and the links that pairs share.
 
 Every rule that numbers break has its own message with row and column. What can be ordered although it is not as it should be
 (both ways differ) is made so, and said in `notes`.
@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from hocket.artefacts.cluster import Cluster
 from hocket.errors import ArtefactError, UsageError
+from hocket.ordering.shared import SharedLinks
 
 Numbers = NDArray[np.float64]
 
@@ -36,13 +36,15 @@ ASYMMETRY_SAID = 0.01
 class Matrix:
     """Hosts in the given order, and symmetric matrices over them; the diagonals are 0.
 
-    `latency_s` is one way. `s_per_byte` is the inverse of bandwidth; None when it is not known. `slots` is how many ranks each
-    host takes, `left_out` are hosts that nobody reached, `notes` says what was changed.
+    `latency_s` is one way. `s_per_byte` is the inverse of bandwidth of a pair alone; None when it is not known. `links` are those
+    that pairs share; None when they are not known. `slots` is how many ranks each host takes, `left_out` are hosts that nobody
+    reached, `notes` says what was changed.
     """
 
     hosts: tuple[str, ...]
     latency_s: Numbers
     s_per_byte: Numbers | None = None
+    links: SharedLinks | None = None
     slots: tuple[int, ...] = ()
     left_out: tuple[str, ...] = ()
     notes: tuple[str, ...] = field(default=())
@@ -81,36 +83,6 @@ def read_csv(
         numbers * UNITS_S[unit],
         rates,
         what=(str(latency), str(bandwidth)),
-        skip_unreachable=skip_unreachable,
-    )
-
-
-def of_cluster(cluster: Cluster, *, skip_unreachable: bool = False) -> Matrix:
-    """The measured matrices of a cluster; `skip_unreachable` as for `read_csv`.
-
-    Raises ArtefactError when it was not measured, or its matrices do not fit its hosts.
-
-    >>> from hocket.artefacts.cluster import Host
-    >>> hosts = tuple(Host(name=name, bandwidth_bit_per_s=1e9) for name in "ab")
-    >>> of_cluster(Cluster(hosts=hosts, latency_s=((0.0, 1e-4), (2e-4, 0.0)))).latency_s.tolist()
-    [[0.0, 0.0002], [0.0002, 0.0]]
-    """
-    if not (cluster.latency_s or cluster.bandwidth_bit_per_s):
-        raise ArtefactError("cluster: its network was not measured\nhint: `hocket probe` measures it")
-    count = len(cluster.hosts)
-    for title in ("latency_s", "bandwidth_bit_per_s"):
-        rows = getattr(cluster, title)
-        if rows and (len(rows) != count or any(len(row) != count for row in rows)):
-            raise ArtefactError(f"cluster: `{title}` is not {count} rows of {count}, one for each host")
-    rates = np.array(cluster.bandwidth_bit_per_s, dtype=np.float64) if cluster.bandwidth_bit_per_s else None
-    # Without latency, bandwidth alone decides.
-    latency_s = np.array(cluster.latency_s, dtype=np.float64) if cluster.latency_s else None
-    return build(
-        [host.name for host in cluster.hosts],
-        latency_s,
-        rates,
-        what=("cluster: `latency_s`", "cluster: `bandwidth_bit_per_s`"),
-        slots=[host.slots for host in cluster.hosts],
         skip_unreachable=skip_unreachable,
     )
 

@@ -1,7 +1,7 @@
 """The order of hosts in which a collective costs least, and with `auto` also which algorithm and which groups.
 
-The cost of an order is that of `crates/order`: sums and maxima over the links that the algorithm uses, of latency and of bytes
-over bandwidth. What pairs cannot show, links that several pairs share, it does not know.
+The cost of an order is that of `crates/order`: sums and maxima over the pairs that the algorithm uses, of latency and of bytes over
+bandwidth, or what the busiest link takes that pairs share. Where these links are not known, that is said.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
     `size_bytes` is each rank's buffer; 0: latency alone. `groups` are the sizes of `two_level`; empty: found. `far_first`: the
     rounds of halving-doubling and BCube begin between ranks far apart, as Hocket's own do; Gloo's and MPI's begin with neighbours.
+    None: as who is likely to run it, MPI and Gloo halving-doubling, Hocket BCube.
     The same seed, restarts and effort give the same order, unless `time_limit_s` ends the search.
     """
 
@@ -44,7 +45,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: float = 0.0
     base: int = 4
     groups: tuple[int, ...] = ()
-    far_first: bool = False
+    far_first: bool | None = None
     seed: int = 0
     restarts: int = 4
     effort: float = 1.0
@@ -105,9 +106,8 @@ def solve(matrix: Matrix, request: Request, progress: Progress | None = None) ->
         _solve_one(matrix, request, algorithm, groups, progress)
         for algorithm, groups in _candidates(matrix, request)
     ]
-    if request.size_bytes and matrix.s_per_byte is None:
-        note = "the bytes of a buffer do not count: bandwidth is not known"
-        found = [msgspec.structs.replace(each, notes=(*each.notes, note)) for each in found]
+    unknown = _unknown(matrix) if request.size_bytes else ()
+    found = [msgspec.structs.replace(each, notes=(*each.notes, *unknown)) for each in found]
     best = min(found, key=lambda each: each.cost_s)
     if len(found) == 1:
         return best
@@ -116,6 +116,17 @@ def solve(matrix: Matrix, request: Request, progress: Progress | None = None) ->
         for each in sorted(found, key=lambda each: each.cost_s)
     ]
     return msgspec.structs.replace(best, considered=tuple(considered))
+
+
+def _unknown(matrix: Matrix) -> tuple[str, ...]:
+    """What an order for bytes would have to know."""
+    if matrix.s_per_byte is None:
+        return ("the bytes of a buffer do not count: bandwidth is not known",)
+    if matrix.links is None:
+        return (
+            "links that several pairs share do not count: these matrices do not show any (a cluster file of `hocket probe` does)",
+        )
+    return ()
 
 
 def solve_sizes(
@@ -139,11 +150,14 @@ def cost_s(matrix: Matrix, request: Request, order: Sequence[int]) -> float:
 
 
 def find_groups(matrix: Matrix, size_bytes: float = 0.0) -> tuple[tuple[int, ...], ...]:
-    """Hosts that are near each other, by the widest gap between links that join them; one group when there is none.
+    """Hosts behind one switch, where these are known; else those that are near each other, by the widest gap between links that
+    join them; one group when there is none.
 
     >>> find_groups(Matrix(hosts=("a", "b", "c"), latency_s=np.array([[0, 9, 1], [9, 0, 9], [1, 9, 0]]) * 1e-4))
     ((0, 2), (1,))
     """
+    if matrix.links is not None and len(matrix.links.groups) > 1:
+        return matrix.links.groups
     lengths = _message_s(matrix, size_bytes)
     joins = _spanning_tree(lengths)
     ratios = [after[0] / before[0] if before[0] > 0 else math.inf for before, after in pairwise(joins)]
@@ -246,16 +260,18 @@ def _solve_one(
 def _problem(
     matrix: Matrix, request: Request, algorithm: str, groups: tuple[int, ...]
 ) -> _native.OrderProblem:
+    links, far_first = matrix.links, request.far_first
     return _native.OrderProblem(
         hosts=len(matrix.hosts),
         latency_s=_buffer(matrix.latency_s),
         s_per_byte=None if matrix.s_per_byte is None else _buffer(matrix.s_per_byte),
+        links=None if links is None else (links.rates, links.starts.data, links.crossed.data),
         algorithm=algorithm,
         base=request.base,
         sizes=groups,
         size_bytes=request.size_bytes,
         chunk_bytes=CHUNK_BYTES,
-        far_first=request.far_first,
+        far_first=algorithm == "bcube" if far_first is None else far_first,
     )
 
 

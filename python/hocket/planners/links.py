@@ -26,7 +26,8 @@ class LinkGraph:
 
     def path_bit_per_s(self, source: int, destination: int) -> float:
         """Rate of the narrowest link from rank to rank."""
-        return min(self.links[link].bit_per_s for link in self.paths[source, destination])
+        crossed = (self.links[link] for link in self.paths[source, destination])
+        return min(link.bit_per_s + link.beside_bit_per_s for link in crossed)
 
     def slow_pairs(self) -> tuple[tuple[int, int], ...]:
         """Ordered pairs of ranks on different hosts whose path is slower than half the fastest such path."""

@@ -1,17 +1,19 @@
 """An order from the search of `hocket.ordering`, where the network between hosts was measured.
 
 Racks and hosts explain most of a network, and the contiguous order needs no more; what they leave, distances between racks and
-pairs that are slow for no visible reason, only a matrix shows.
+pairs that are slow for no visible reason, only a matrix shows. Trunks and cards are shared there as they are in the link graph.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 
 from hocket.artefacts.plan import Algorithm
 from hocket.ordering.matrix import build
+from hocket.ordering.shared import shared_links
 from hocket.ordering.solve import Request, cost_s, solve
 from hocket.planners.links import LinkGraph
 
@@ -40,7 +42,10 @@ def solved_order(
     for pair, one_way_s in graph.latencies_s.items():
         latency_s[pair] = one_way_s or SHORTEST_S
         bit_per_s[pair] = graph.path_bit_per_s(*pair)
-    matrix = build([str(rank) for rank in range(world)], latency_s, bit_per_s)
+    matrix = replace(
+        build([str(rank) for rank in range(world)], latency_s, bit_per_s),
+        links=shared_links(graph.links, graph.paths, world),
+    )
     request = Request(
         algorithm=algorithm, size_bytes=SIZE_BYTES, groups=sizes, effort=EFFORT, restarts=RESTARTS
     )

@@ -1,8 +1,8 @@
 """The order of hosts in which a Hocket program costs least: its simulated step is the cost, whatever the program does.
 
-What closed forms do not know, trunks that pairs share, buckets beside one another, codecs, rounds that overlap, the simulator
-does, and it takes milliseconds where they take microseconds. So they make the candidates, each for the collective that it knows;
-simulation ranks these, and anneals the best of them for as many evaluations as are asked for.
+What closed forms do not know, buckets beside one another, codecs, rounds that overlap, the simulator does, and it takes
+milliseconds where they take microseconds. So they make the candidates, each for the collective that it knows; simulation ranks
+these, and anneals the best of them for as many evaluations as are asked for.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ import math
 import random
 from collections.abc import Sequence
 
-import msgspec
-
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.dtypes import ITEM_BYTES
+from hocket.artefacts.network import restricted
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.profile import Gradient, Profile
 from hocket.errors import UsageError
-from hocket.ordering.matrix import of_cluster
+from hocket.ordering.cluster import of_cluster
 from hocket.ordering.solve import ALGORITHMS, Considered, Ordering, Progress, Request, solve
 from hocket.simulation import flow
 from hocket.simulation.flow import Prepared
@@ -79,20 +78,6 @@ def solve_program(
     )
 
 
-def in_order(cluster: Cluster, order: Sequence[int]) -> Cluster:
-    """The cluster as a launcher sees it whose host list has this order."""
-    return msgspec.structs.replace(
-        cluster,
-        hosts=tuple(cluster.hosts[host] for host in order),
-        latency_s=tuple(tuple(cluster.latency_s[a][b] for b in order) for a in order)
-        if cluster.latency_s
-        else (),
-        bandwidth_bit_per_s=tuple(tuple(cluster.bandwidth_bit_per_s[a][b] for b in order) for a in order)
-        if cluster.bandwidth_bit_per_s
-        else (),
-    )
-
-
 class _Search:
     """Evaluations of one plan, counted."""
 
@@ -106,7 +91,7 @@ class _Search:
 
     def cost_s(self, order: Sequence[int]) -> float:
         """Of a step."""
-        network = from_cluster(in_order(self._cluster, order), self._plan.world)
+        network = from_cluster(restricted(self._cluster, order), self._plan.world)
         run = flow.predict(self._plan, network, self._profile, prepared=self._prepared)
         self.done += 1
         if self._progress is not None:
@@ -155,7 +140,12 @@ def _candidates(plan: Plan, cluster: Cluster, seed: int) -> list[tuple[str, tupl
             continue
         for size_bytes in dict.fromkeys((float(largest), 0.0)):
             request = Request(
-                algorithm=algorithm, size_bytes=size_bytes, seed=seed, effort=CANDIDATE_EFFORT, restarts=1
+                algorithm=algorithm,
+                size_bytes=size_bytes,
+                far_first=True,
+                seed=seed,
+                effort=CANDIDATE_EFFORT,
+                restarts=1,
             )
             found.append((algorithm, solve(matrix, request).order))
     return found

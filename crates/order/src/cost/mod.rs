@@ -1,5 +1,7 @@
-//! What a collective costs in an order, kept up to date while the order changes.
+//! What a collective costs in an order, kept up to date while the order changes: what pairs take alone, or what the busiest
+//! shared link takes.
 
+mod loads;
 mod ring;
 mod rounds;
 mod tallest;
@@ -8,11 +10,13 @@ mod two_level;
 
 use crate::model::{Algorithm, Model, ModelError, check_order};
 use crate::network::Network;
+use loads::Loads;
+pub(crate) use loads::phases;
 pub(crate) use ring::{RingCost, ring_s};
 use rounds::RoundsCost;
 pub(crate) use rounds::{radices, rounds};
 use tree::TreeCost;
-pub(crate) use tree::depth as tree_depth;
+pub(crate) use tree::{depth as tree_depth, edges as tree_edges};
 use two_level::TwoLevelCost;
 
 /// One model on one network. After a change of the order, `update` is told which ranks have another host.
@@ -30,7 +34,8 @@ trait Cost {
 
 /// The cost of an order, incrementally.
 pub struct Evaluator<'a> {
-    inner: Box<dyn Cost + Send + 'a>,
+    pairs: Box<dyn Cost + Send + 'a>,
+    loads: Option<Loads<'a>>,
     hosts: usize,
 }
 
@@ -38,7 +43,7 @@ impl<'a> Evaluator<'a> {
     /// For a model that fits the network; call [`Self::rebuild`] before anything else.
     pub fn new(network: &'a Network, model: &'a Model) -> Result<Self, ModelError> {
         model.check(network.hosts())?;
-        let inner: Box<dyn Cost + Send + 'a> = match &model.algorithm {
+        let pairs: Box<dyn Cost + Send + 'a> = match &model.algorithm {
             Algorithm::Ring => Box::new(RingCost::new(network, model.bytes)),
             Algorithm::DoubleBinaryTree => Box::new(TreeCost::new(network, model)),
             Algorithm::TwoLevel { sizes } => Box::new(TwoLevelCost::new(network, model, sizes)),
@@ -46,32 +51,72 @@ impl<'a> Evaluator<'a> {
                 Box::new(RoundsCost::new(network, rounds(model, network.hosts())))
             }
         };
-        Ok(Self { inner, hosts: network.hosts() })
+        let loads = network.links().map(|links| Loads::new(links, model, network.hosts()));
+        Ok(Self { pairs, loads, hosts: network.hosts() })
     }
 
     /// Looks at the whole order.
     pub fn rebuild(&mut self, order: &[u32]) {
-        self.inner.rebuild(order);
+        self.pairs.rebuild(order);
+        if let Some(loads) = &mut self.loads {
+            loads.rebuild(order);
+        }
     }
 
     /// Looks at ranks whose host is another one than before, each named once.
     pub fn update(&mut self, order: &[u32], changed: &[u32]) {
         // Beyond a part of all ranks, looking each up costs more than looking at all in a row.
         if changed.len() * 4 > self.hosts {
-            self.inner.rebuild(order);
+            self.rebuild(order);
         } else {
-            self.inner.update(order, changed);
+            self.follow(order, changed);
+        }
+    }
+
+    fn follow(&mut self, order: &[u32], changed: &[u32]) {
+        self.pairs.update(order, changed);
+        if let Some(loads) = &mut self.loads {
+            loads.update(order, changed);
         }
     }
 
     /// Seconds that the collective takes.
     pub fn cost(&self) -> f64 {
-        self.inner.cost()
+        self.loads.as_ref().map_or(0.0, Loads::busiest_s).max(self.pairs.cost())
+    }
+
+    /// Cost and guide: of orders that cost the same the one that burdens links least is better.
+    pub(crate) fn rank(&self) -> Rank {
+        Rank { cost_s: self.cost(), guide_s: self.guide() }
     }
 
     /// The cost with means for maxima.
     pub(crate) fn guide(&self) -> f64 {
-        self.inner.guide()
+        self.pairs.guide() + self.loads.as_ref().map_or(0.0, Loads::mean_s)
+    }
+}
+
+/// How good an order is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rank {
+    pub cost_s: f64,
+    pub guide_s: f64,
+}
+
+impl Rank {
+    /// Costs within this part of each other are the same but for rounding.
+    const SAME: f64 = 1e-12;
+
+    /// Of no order.
+    pub fn worst() -> Self {
+        Self { cost_s: f64::INFINITY, guide_s: f64::INFINITY }
+    }
+
+    /// Costs less, or as much with a lower guide.
+    pub fn beats(self, other: Self) -> bool {
+        let (least, most) = (1.0 - Self::SAME, 1.0 + Self::SAME);
+        self.cost_s < other.cost_s * least
+            || (self.cost_s <= other.cost_s * most && self.guide_s < other.guide_s * least)
     }
 }
 
@@ -84,4 +129,4 @@ pub fn evaluate(network: &Network, model: &Model, order: &[u32]) -> Result<f64, 
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -8,10 +8,12 @@ use crate::model::{Algorithm, First, Model};
 use crate::network::Network;
 
 /// Pairs of ranks that exchange messages which take as long as `bytes` alone, `times` times in all: on the way there and back.
+/// In all, each direction of a pair carries `carried_bytes`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Round {
     pub bytes: f64,
     pub times: f64,
+    pub carried_bytes: f64,
     pub pairs: Vec<(u32, u32)>,
 }
 
@@ -56,7 +58,7 @@ fn folded(n: usize, bytes: f64, core: impl Fn(&[usize]) -> Vec<Round>) -> Vec<Ro
     }
     if extra > 0 {
         let pairs = (0..extra as u32).map(|pair| (2 * pair, 2 * pair + 1)).collect();
-        found.push(Round { bytes, times: 2.0, pairs });
+        found.push(Round { bytes, times: 2.0, carried_bytes: bytes, pairs });
     }
     found
 }
@@ -77,9 +79,10 @@ fn exchanges(radices: &[usize], first: First, bytes: impl Fn(u32, usize) -> f64,
             .filter(|(low, high)| high / stride / radix == low / stride / radix)
             .map(|(low, high)| (low as u32, high as u32))
             .collect();
+        let each_bytes = bytes(round as u32, span);
         // A rank's messages of one round share its link.
-        let bytes = bytes(round as u32, span) * (radix - 1) as f64;
-        found.push(Round { bytes, times, pairs });
+        let bytes = each_bytes * (radix - 1) as f64;
+        found.push(Round { bytes, times, carried_bytes: times * each_bytes, pairs });
     }
     found
 }

@@ -165,6 +165,11 @@ impl Shape {
     }
 }
 
+/// The ranks at both ends of each edge of one of the trees, the lower one first.
+pub fn edges(n: usize, half: usize) -> impl Iterator<Item = (u32, u32)> {
+    (1..n).map(move |node| (place(node, n, half) as u32, place(parent(node, n), n, half) as u32))
+}
+
 /// Edges from the deepest leaf to the root.
 pub fn depth(n: usize) -> u32 {
     let steps = |node: usize| {

@@ -1,6 +1,7 @@
 //! Two levels: each group reduces along a chain to its first rank, these run a ring, and each result goes back along the chain.
 //!
-//! The chain of a group is pipelined as in [`super::tree`]; the ring begins when the slowest group's leader has its sum.
+//! Chains are pipelined as in [`super::tree`], and the ring with them: the leaders pass on what has come down the chains while more
+//! comes. So the first piece takes its way along the longest chain and back, and the slowest link of a chain or the ring the rest.
 
 use super::Cost;
 use super::ring::ring_s;
@@ -17,7 +18,9 @@ pub struct TwoLevelCost<'a> {
     spans: Vec<(usize, usize)>,
     /// By rank: its group.
     groups: Vec<u32>,
+    /// By group: one piece along the chain, and what follows it over the chain's slowest link.
     chains: Tallest,
+    rests: Tallest,
     sums_s: Vec<f64>,
     ring_s: f64,
     ring_mean_s: f64,
@@ -36,6 +39,7 @@ impl<'a> TwoLevelCost<'a> {
             bytes: model.bytes,
             piece_bytes: model.bytes.min(model.chunk_bytes),
             chains: Tallest::new(spans.len()),
+            rests: Tallest::new(spans.len()),
             sums_s: vec![0.0; spans.len()],
             spans,
             groups,
@@ -52,7 +56,8 @@ impl<'a> TwoLevelCost<'a> {
             slowest_s = slowest_s.max(self.network.s_per_byte(link[0], link[1]));
         }
         self.sums_s[group] = sum_s;
-        self.chains.set(group, sum_s + (self.bytes - self.piece_bytes) * slowest_s);
+        self.chains.set(group, sum_s);
+        self.rests.set(group, (self.bytes - self.piece_bytes) * slowest_s);
     }
 
     fn look_at_ring(&mut self, order: &[u32]) {
@@ -86,7 +91,7 @@ impl Cost for TwoLevelCost<'_> {
     }
 
     fn cost(&self) -> f64 {
-        2.0 * self.chains.max() + self.ring_s
+        2.0 * self.chains.max() + self.rests.max().max(self.ring_s)
     }
 
     fn guide(&self) -> f64 {

@@ -5,7 +5,7 @@
 //! still counts.
 
 use super::Watch;
-use crate::cost::Evaluator;
+use crate::cost::{Evaluator, Rank};
 
 /// How much the guide counts beside the cost.
 const GUIDE: f64 = 0.1;
@@ -17,7 +17,7 @@ const SAMPLES: usize = 200;
 const WATCHED: u64 = 1024;
 
 /// An annealing run from `start`; `heat` is the first temperature as a part of the mean change that a move makes. Returns the
-/// cheapest order seen and its cost, and whether it came to its end.
+/// cheapest order seen and how good it is, and whether it came to its end.
 pub fn anneal(
     start: &[u32],
     evaluator: &mut Evaluator<'_>,
@@ -25,10 +25,10 @@ pub fn anneal(
     heat: f64,
     random: &mut fastrand::Rng,
     watch: &dyn Watch,
-) -> (f64, Vec<u32>, bool) {
+) -> (Rank, Vec<u32>, bool) {
     let mut state = State { order: start.to_vec(), changed: Vec::new(), before: Vec::new() };
     evaluator.rebuild(&state.order);
-    let mut best = (evaluator.cost(), state.order.clone());
+    let mut best = (evaluator.rank(), state.order.clone());
     if start.len() < 3 {
         return (best.0, best.1, true);
     }
@@ -48,8 +48,8 @@ pub fn anneal(
         let after = energy_of(evaluator);
         if after <= energy || random.f64() < ((energy - after) / temperature).exp() {
             energy = after;
-            if evaluator.cost() < best.0 {
-                best.0 = evaluator.cost();
+            if evaluator.rank().beats(best.0) {
+                best.0 = evaluator.rank();
                 best.1.copy_from_slice(&state.order);
             }
         } else {

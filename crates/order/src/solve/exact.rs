@@ -50,7 +50,7 @@ pub fn shortest_tour(n: usize, lengths: &[f64]) -> Option<Vec<u32>> {
 pub fn cheapest(n: usize, evaluator: &mut Evaluator<'_>) -> Vec<u32> {
     let mut order: Vec<u32> = (0..n as u32).collect();
     evaluator.rebuild(&order);
-    let mut best = (evaluator.cost(), order.clone());
+    let mut best = (evaluator.rank(), order.clone());
     let mut counts = vec![0; n];
     let mut at = 1;
     while at < n {
@@ -62,8 +62,8 @@ pub fn cheapest(n: usize, evaluator: &mut Evaluator<'_>) -> Vec<u32> {
         let with = if at % 2 == 0 { 0 } else { counts[at] };
         order.swap(with, at);
         evaluator.update(&order, &[with as u32, at as u32]);
-        if evaluator.cost() < best.0 {
-            best = (evaluator.cost(), order.clone());
+        if evaluator.rank().beats(best.0) {
+            best = (evaluator.rank(), order.clone());
         }
         counts[at] += 1;
         at = 1;

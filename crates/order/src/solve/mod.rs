@@ -1,7 +1,7 @@
 //! Finds an order in which a collective costs little; never one that costs more than the given order.
 //!
-//! Rings are tours, and have their own methods; few hosts are solved exactly; everything else is annealed from the given order
-//! and from a short tour. Runs are spread over the cores, and their number does not depend on how many there are, so that a
+//! Rings are tours, and have their own methods; few hosts are solved exactly; everything else, rings over shared links among it, is
+//! annealed from the given order and from short tours. Runs are spread over the cores, and their number does not depend on how many there are, so that a
 //! seed gives the same order everywhere.
 
 mod anneal;
@@ -11,7 +11,7 @@ mod ring;
 mod tour;
 
 use crate::bound::lower_bound;
-use crate::cost::Evaluator;
+use crate::cost::{Evaluator, Rank};
 use crate::model::{Algorithm, First, Model, ModelError, check_order};
 use crate::network::Network;
 use std::sync::Mutex;
@@ -22,6 +22,8 @@ const MOVES: u64 = 200_000;
 const MOVES_PER_HOST: u64 = 200;
 /// A move touches few of the groups of two levels: so many cost as much as one of another algorithm.
 const TWO_LEVEL_CHEAPNESS: u64 = 5;
+/// How much tours keep away from shared links: not at all, as much as from slow pairs, and as far as can be.
+const CROWDED: [f64; 3] = [0.0, 1.0, 1e3];
 /// First temperatures of runs, as a part of the mean change: the start is forgotten, half kept, kept.
 const HEATS: [f64; 3] = [1.0, 0.1, 0.02];
 
@@ -76,10 +78,10 @@ pub struct Solution {
 pub fn amount(network: &Network, model: &Model, budget: &Budget) -> u64 {
     let n = network.hosts();
     match model.algorithm {
-        Algorithm::Ring => ring::amount(n, budget),
+        Algorithm::Ring if network.links().is_none() => ring::amount(n, budget),
         _ if n <= exact::ALL_MAX => 0,
         _ => {
-            ring::amount(n, &first_tour(budget))
+            ring::amount(n, &first_tour(budget)) * tours(network).len() as u64
                 + moves(n, &model.algorithm, budget) * u64::from(budget.restarts)
         }
     }
@@ -97,20 +99,26 @@ pub fn solve(
     let mut evaluator = Evaluator::new(network, model)?;
     evaluator.rebuild(given);
     let given_s = evaluator.cost();
-    let found = match model.algorithm {
-        Algorithm::Ring => ring::ring(network, model.bytes, given, budget, watch),
+    let mut found = match model.algorithm {
+        Algorithm::Ring if network.links().is_none() => {
+            ring::ring(network, model.bytes, given, budget, watch)
+        }
         _ if network.hosts() <= exact::ALL_MAX => {
             let order = exact::cheapest(network.hosts(), &mut evaluator);
             ring::Found { order, proven: true, complete: true }
         }
         _ => annealed(network, model, given, budget, watch)?,
     };
+    if model.algorithm == Algorithm::Ring && network.links().is_some() {
+        ring::turn(network, model.bytes, &mut found.order);
+    }
     evaluator.rebuild(&found.order);
     // What is equally good to rounding is not worth a change.
     let better = evaluator.cost() < given_s * (1.0 - 1e-9);
     let (order, cost_s) = if better { (found.order, evaluator.cost()) } else { (given.to_vec(), given_s) };
     let bound_s = if found.proven { cost_s } else { lower_bound(network, model, cost_s)?.min(cost_s) };
-    Ok(Solution { order, cost_s, given_s, bound_s, proven: found.proven, complete: found.complete })
+    let proven = found.proven || cost_s <= bound_s * (1.0 + 1e-9);
+    Ok(Solution { order, cost_s, given_s, bound_s, proven, complete: found.complete })
 }
 
 fn moves(n: usize, algorithm: &Algorithm, budget: &Budget) -> u64 {
@@ -131,10 +139,27 @@ fn annealed(
     watch: &dyn Watch,
 ) -> Result<ring::Found, ModelError> {
     let n = network.hosts();
-    // Neighbours exchange about half of the bytes in the largest rounds, and chains and trees pass on all.
-    let lengths = network.messages_s(model.bytes / 2.0);
-    let tour = ring::tour(n, &lengths, given, &first_tour(budget), watch);
-    let starts = [best_turn(network, model, &tour.order)?, given.to_vec()];
+    let mut starts = Vec::new();
+    let mut complete = true;
+    for &weight in tours(network) {
+        // Neighbours exchange about half of the bytes in the largest rounds, and chains and trees pass on all.
+        let lengths = network.crowded_messages_s(model.bytes / 2.0, weight);
+        let tour = ring::tour(n, &lengths, given, &first_tour(budget), watch);
+        complete &= tour.complete;
+        starts.push(best_turn(network, model, &tour.order)?);
+    }
+    let mut evaluator = Evaluator::new(network, model)?;
+    let mut best = (Rank::worst(), given.to_vec());
+    for order in starts {
+        evaluator.rebuild(&order);
+        if evaluator.rank().beats(best.0) {
+            best = (evaluator.rank(), order);
+        }
+    }
+    if best.0.cost_s <= lower_bound(network, model, best.0.cost_s)? * (1.0 + 1e-9) {
+        return Ok(ring::Found { order: best.1, proven: true, complete });
+    }
+    let starts = [best.1.clone(), given.to_vec()];
     let runs = in_parallel(budget.restarts, |run| {
         let mut random = fastrand::Rng::with_seed(budget.seed ^ (u64::from(run) << 32));
         let mut evaluator = Evaluator::new(network, model)?;
@@ -150,29 +175,32 @@ fn annealed(
             watch,
         ))
     });
-    let mut best = (f64::INFINITY, given.to_vec());
-    let mut complete = tour.complete;
     for run in runs {
-        let (cost_s, order, ended) = run?;
+        let (rank, order, ended) = run?;
         complete &= ended;
-        if cost_s < best.0 {
-            best = (cost_s, order);
+        if rank.beats(best.0) {
+            best = (rank, order);
         }
     }
     Ok(ring::Found { order: best.1, proven: false, complete })
+}
+
+/// How much the tours that are started from keep away from shared links.
+fn tours(network: &Network) -> &'static [f64] {
+    if network.links().is_some() { &CROWDED } else { &CROWDED[..1] }
 }
 
 /// A tour has no beginning; groups and rounds have, and most turns of it tear racks apart.
 fn best_turn(network: &Network, model: &Model, tour: &[u32]) -> Result<Vec<u32>, ModelError> {
     let mut evaluator = Evaluator::new(network, model)?;
     let mut turned = tour.to_vec();
-    let mut best = (f64::INFINITY, Vec::new());
+    let mut best = (Rank::worst(), tour.to_vec());
     for _ in 0..tour.len() {
         turned.rotate_left(1);
         let order = arranged(&turned, model);
         evaluator.rebuild(&order);
-        if evaluator.cost() < best.0 {
-            best = (evaluator.cost(), order);
+        if evaluator.rank().beats(best.0) {
+            best = (evaluator.rank(), order);
         }
     }
     Ok(best.1)

@@ -33,20 +33,26 @@ fn kicks(n: usize, budget: &Budget) -> u64 {
     (KICKS as f64 * n as f64 * budget.effort) as u64
 }
 
-/// An order in which a ring takes little time; `given` is one of the starts. A ring may be turned and mirrored: its longest link
-/// comes last, so that who reads the order sees near hosts together.
+/// An order in which a ring takes little time; `given` is one of the starts.
 pub fn ring(network: &Network, bytes: f64, given: &[u32], budget: &Budget, watch: &dyn Watch) -> Found {
     let mut found = cheap_ring(network, bytes, given, budget, watch);
-    let n = found.order.len();
-    let link_s = |at: usize| network.message_s(found.order[at], found.order[(at + 1) % n], bytes / n as f64);
-    if n > 2 {
-        let longest = (0..n).max_by(|&a, &b| link_s(a).total_cmp(&link_s(b))).unwrap_or(0);
-        found.order.rotate_left((longest + 1) % n);
-        if found.order[0] > found.order[n - 1] {
-            found.order.reverse();
-        }
-    }
+    turn(network, bytes, &mut found.order);
     found
+}
+
+/// A ring may be turned and mirrored: its longest link comes last, so that who reads the order sees near hosts together.
+pub fn turn(network: &Network, bytes: f64, order: &mut [u32]) {
+    let n = order.len();
+    if n < 3 {
+        return;
+    }
+    let lengths = network.crowded_messages_s(bytes / n as f64, 1.0);
+    let link_s = |at: usize| lengths[order[at] as usize * n + order[(at + 1) % n] as usize];
+    let longest = (0..n).max_by(|&a, &b| link_s(a).total_cmp(&link_s(b))).unwrap_or(0);
+    order.rotate_left((longest + 1) % n);
+    if order[0] > order[n - 1] {
+        order.reverse();
+    }
 }
 
 fn cheap_ring(network: &Network, bytes: f64, given: &[u32], budget: &Budget, watch: &dyn Watch) -> Found {

@@ -21,7 +21,7 @@ from hocket.bench.spearman import spearman
 from hocket.demo.bed import open_bed
 from hocket.errors import PeerError
 from hocket.launch.testbed import wiring
-from hocket.ordering.matrix import of_cluster
+from hocket.ordering.cluster import of_cluster
 from hocket.ordering.solve import Algorithm, Request, solve
 
 KILOBYTE = 1 << 10

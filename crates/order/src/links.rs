@@ -1,0 +1,131 @@
+//! Links that several pairs of hosts share: cards, trunks between racks. A message crosses all links of its path.
+
+use crate::network::NetworkError;
+
+/// Links, and which of them lie between two hosts.
+#[derive(Clone, Debug)]
+pub struct Links {
+    /// By link.
+    rates: Vec<Rate>,
+    /// Row by row, for each ordered pair of hosts and once more: where its links begin.
+    starts: Vec<u32>,
+    crossed: Vec<u32>,
+    hosts: usize,
+}
+
+/// What a link carries, bytes per second; `beside`: what each flow that crosses it has on another way at the same time, as hosts
+/// have whose further cards are of a network of their own.
+#[derive(Clone, Copy, Debug)]
+pub struct Rate {
+    /// Of the link.
+    pub bytes_per_s: f64,
+    /// Of each flow's other way.
+    pub beside_bytes_per_s: f64,
+}
+
+impl Rate {
+    /// Seconds for so many flows of so many bytes each.
+    pub fn busy_s(&self, flows: u32, bytes: f64) -> f64 {
+        let flows = f64::from(flows);
+        flows * bytes / (self.bytes_per_s + flows * self.beside_bytes_per_s)
+    }
+}
+
+impl Links {
+    /// `starts[a · hosts + b]` is where the links from `a` to `b` begin in `crossed`, and the next entry where they end.
+    pub fn new(
+        hosts: usize,
+        rates: Vec<Rate>,
+        starts: Vec<u32>,
+        crossed: Vec<u32>,
+    ) -> Result<Self, NetworkError> {
+        let rises = starts.windows(2).all(|two| two[0] <= two[1]);
+        let ends = starts.last().is_some_and(|&end| end as usize == crossed.len());
+        if starts.len() != hosts * hosts + 1 || !rises || !ends {
+            return Err(NetworkError::Paths(hosts));
+        }
+        if let Some(&link) = crossed.iter().find(|&&link| link as usize >= rates.len()) {
+            return Err(NetworkError::Link(link, rates.len()));
+        }
+        let fits = |rate: &Rate| {
+            rate.bytes_per_s > 0.0
+                && rate.bytes_per_s.is_finite()
+                && rate.beside_bytes_per_s >= 0.0
+                && rate.beside_bytes_per_s.is_finite()
+        };
+        match rates.iter().position(|rate| !fits(rate)) {
+            Some(link) => Err(NetworkError::Rate(link, rates[link].bytes_per_s)),
+            None => Ok(Self { rates, starts, crossed, hosts }),
+        }
+    }
+
+    /// How many.
+    pub fn count(&self) -> usize {
+        self.rates.len()
+    }
+
+    /// Of one link.
+    pub fn rate(&self, link: u32) -> Rate {
+        self.rates[link as usize]
+    }
+
+    /// What a message from `a` to `b` crosses.
+    pub fn path(&self, a: u32, b: u32) -> &[u32] {
+        let pair = a as usize * self.hosts + b as usize;
+        &self.crossed[self.starts[pair] as usize..self.starts[pair + 1] as usize]
+    }
+
+    /// Time per byte on all links between two hosts, both ways together: long where a message takes much from others.
+    pub fn taken_s_per_byte(&self, a: u32, b: u32) -> f64 {
+        let links = self.path(a, b).iter().chain(self.path(b, a));
+        links.map(|&link| self.rate(link).busy_s(1, 1.0)).sum()
+    }
+
+    /// Links that divide the hosts: all that goes from hosts on one side to those on the other crosses them, and nothing else.
+    pub fn cuts(&self) -> Vec<u32> {
+        let mut pairs = vec![0_usize; self.count()];
+        let mut sources = vec![vec![false; self.hosts]; self.count()];
+        let mut targets = vec![vec![false; self.hosts]; self.count()];
+        for a in 0..self.hosts as u32 {
+            for b in (0..self.hosts as u32).filter(|&b| b != a) {
+                for &link in self.path(a, b) {
+                    pairs[link as usize] += 1;
+                    sources[link as usize][a as usize] = true;
+                    targets[link as usize][b as usize] = true;
+                }
+            }
+        }
+        let divides = |&link: &u32| {
+            let link = link as usize;
+            let many = |sides: &[bool]| sides.iter().filter(|&&side| side).count();
+            let from = many(&sources[link]);
+            let either = sources[link].iter().zip(&targets[link]).all(|(from, to)| from != to);
+            either && from > 0 && pairs[link] == from * (self.hosts - from)
+        };
+        (0..self.count() as u32).filter(divides).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rate(bytes_per_s: f64) -> Rate {
+        Rate { bytes_per_s, beside_bytes_per_s: 0.0 }
+    }
+
+    /// Broken: paths that lead nowhere would be read beyond their end, or a link of no rate would make an order free.
+    #[test]
+    fn refuses_what_are_no_links() {
+        let refused = |rates: &[Rate], starts: &[u32], crossed: &[u32]| {
+            Links::new(2, rates.to_vec(), starts.to_vec(), crossed.to_vec()).unwrap_err()
+        };
+        let (one, starts) = ([rate(1.0)], [0, 0, 1, 1, 1]);
+        assert_eq!(refused(&one, &[0, 1], &[0]), NetworkError::Paths(2));
+        assert_eq!(refused(&one, &[0, 1, 0, 1, 1], &[0]), NetworkError::Paths(2));
+        assert_eq!(refused(&one, &starts, &[0, 0]), NetworkError::Paths(2));
+        assert_eq!(refused(&one, &starts, &[1]), NetworkError::Link(1, 1));
+        assert_eq!(refused(&[rate(0.0)], &starts, &[0]), NetworkError::Rate(0, 0.0));
+        assert!(matches!(refused(&[rate(f64::NAN)], &starts, &[0]), NetworkError::Rate(0, _)));
+    }
+}

@@ -1,0 +1,87 @@
+"""What a cluster file says of its hosts, for the search of orders: pairs as they were measured, else as their links are."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.network import LATENCY_S, Network, network, restricted
+from hocket.artefacts.ways import latency_matrix
+from hocket.errors import ArtefactError
+from hocket.ordering.matrix import Matrix, Numbers, build
+from hocket.ordering.shared import shared_links
+
+SHORTEST_S = 1e-9
+"""Instead of a latency of nothing, which a file may say of its links: a matrix of zeros is one that was not measured."""
+
+
+def of_cluster(cluster: Cluster, *, skip_unreachable: bool = False) -> Matrix:
+    """Pairs of a cluster's hosts, and the links that they share: cards of hosts and trunks of racks. `skip_unreachable`: leave out
+    hosts of which no pair was measured, instead of an error.
+
+    Raises ArtefactError when the file contradicts itself, UsageError when there is nothing to order.
+
+    >>> from hocket.artefacts.cluster import Host
+    >>> hosts = tuple(Host(name=name, bandwidth_bit_per_s=1e9) for name in "ab")
+    >>> of_cluster(Cluster(hosts=hosts, latency_s=((0.0, 1e-4), (2e-4, 0.0)))).latency_s.tolist()
+    [[0.0, 0.0002], [0.0002, 0.0]]
+    """
+    count = len(cluster.hosts)
+    for title in ("latency_s", "bandwidth_bit_per_s"):
+        rows = getattr(cluster, title)
+        if rows and (len(rows) != count or any(len(row) != count for row in rows)):
+            raise ArtefactError(f"cluster: `{title}` is not {count} rows of {count}, one for each host")
+    measured = Matrix(hosts=(), latency_s=np.zeros((0, 0)))
+    if cluster.latency_s or cluster.bandwidth_bit_per_s:
+        measured = _built(
+            cluster,
+            _numbers(cluster.latency_s),
+            _numbers(cluster.bandwidth_bit_per_s),
+            skip_unreachable=skip_unreachable,
+        )
+    kept = [at for at, host in enumerate(cluster.hosts) if host.name not in measured.left_out]
+    left = restricted(cluster, kept)
+    between = network(left)
+    notes = list(measured.notes)
+    known_s = latency_matrix(left)
+    if known_s is None:
+        notes.append(f"latencies are not in the file: {LATENCY_S * 1e6:.0f} µs between any two hosts")
+    latency_s = np.full((len(kept),) * 2, LATENCY_S) if known_s is None else np.array(known_s)
+    found = _built(left, np.maximum(latency_s, SHORTEST_S), _rates(left, between))
+    racks: dict[str, list[int]] = {}
+    for at, host in enumerate(left.hosts):
+        racks.setdefault(host.rack, []).append(at)
+    return Matrix(
+        hosts=found.hosts,
+        latency_s=found.latency_s,
+        s_per_byte=found.s_per_byte,
+        links=shared_links(between.links, between.paths, len(kept), list(racks.values())),
+        slots=found.slots,
+        left_out=measured.left_out,
+        notes=tuple(dict.fromkeys((*notes, *found.notes))),
+    )
+
+
+def _rates(cluster: Cluster, between: Network) -> Numbers:
+    """As measured, else of the narrowest link of each way."""
+    if cluster.bandwidth_bit_per_s:
+        return np.array(cluster.bandwidth_bit_per_s, dtype=np.float64)
+    hosts = range(len(cluster.hosts))
+    return np.array([[between.bit_per_s(a, b) for b in hosts] for a in hosts])
+
+
+def _built(
+    cluster: Cluster, latency_s: Numbers | None, bit_per_s: Numbers | None, *, skip_unreachable: bool = False
+) -> Matrix:
+    return build(
+        [host.name for host in cluster.hosts],
+        latency_s,
+        bit_per_s,
+        what=("cluster: `latency_s`", "cluster: `bandwidth_bit_per_s`"),
+        slots=[host.slots for host in cluster.hosts],
+        skip_unreachable=skip_unreachable,
+    )
+
+
+def _numbers(rows: tuple[tuple[float, ...], ...]) -> Numbers | None:
+    return np.array(rows, dtype=np.float64) if rows else None
