@@ -80,18 +80,25 @@ def train(asked: Training) -> dict[str, Any]:
     return result
 
 
-def in_bed(cluster: Cluster, slots: Sequence[str], argv: Sequence[str]) -> Any:
-    """What rank 0 of `argv --out FILE` wrote, a rank on each slot. Raises PeerError with the last words of the rank that failed."""
+def in_bed(
+    cluster: Cluster, slots: Sequence[str], argv: Sequence[str], *, interface: str | None = None
+) -> Any:
+    """What rank 0 of `argv --out FILE` wrote, a rank on each slot. `interface`: as HOCKET_INTERFACE; None: the default.
+
+    Raises PeerError with the last words of the rank that failed.
+    """
     with tempfile.TemporaryDirectory(prefix="hocket-bench-") as directory, open_bed(cluster) as bed:
         if not bed.carries_any_program:
             raise PeerError(f"these rows need network namespaces: {bed.remarks[0]}")
         out = Path(directory) / "result.json"
         files.write(Path(directory) / "cluster.toml", cluster)
-        _launch(bed, slots, [*argv, "--out", str(out)], Path(directory) / "cluster.toml")
+        _launch(bed, slots, [*argv, "--out", str(out)], Path(directory) / "cluster.toml", interface)
         return json.loads(out.read_text())
 
 
-def _launch(bed: Bed, slots: Sequence[str], argv: list[str], cluster: Path) -> None:
+def _launch(
+    bed: Bed, slots: Sequence[str], argv: list[str], cluster: Path, interface: str | None = None
+) -> None:
     environment = {
         **bed.environment,
         "WORLD_SIZE": str(len(slots)),
@@ -105,7 +112,9 @@ def _launch(bed: Bed, slots: Sequence[str], argv: list[str], cluster: Path) -> N
         )
         for rank, host in enumerate(slots)
     ]
-    settings = Settings(cluster=str(cluster), timeout_s=TIMEOUT_S, start_timeout_s=TIMEOUT_S)
+    settings = Settings(
+        cluster=str(cluster), timeout_s=TIMEOUT_S, start_timeout_s=TIMEOUT_S, interface=interface
+    )
     run_ranks(bed, slots[0], processes, settings)
 
 

@@ -146,7 +146,13 @@ def solve_sizes(
 
 def cost_s(matrix: Matrix, request: Request, order: Sequence[int]) -> float:
     """Seconds that the collective takes in an order of the matrix's hosts; `auto` is no collective."""
-    return _problem(matrix, request, request.algorithm, request.groups).cost_s(order)
+    return costs_s(matrix, request, [order])[0]
+
+
+def costs_s(matrix: Matrix, request: Request, orders: Sequence[Sequence[int]]) -> list[float]:
+    """The same of many orders."""
+    problem = _problem(matrix, request, request.algorithm, request.groups)
+    return [problem.cost_s(order) for order in orders]
 
 
 def find_groups(matrix: Matrix, size_bytes: float = 0.0) -> tuple[tuple[int, ...], ...]:

@@ -14,19 +14,20 @@ import numpy as np
 from msgspec import Struct
 
 from hocket.artefacts.cluster import Cluster
-from hocket.bench.orders import beds, cost, mpi, program_cost
-from hocket.bench.orders.program_cost import NATIVE, native_program
+from hocket.bench.orders import beds, cost, mpi
+from hocket.bench.orders.native import NATIVE, Algorithm, sizes_of
+from hocket.bench.orders.scored import Scored, score
 from hocket.bench.policies import in_bed
-from hocket.bench.spearman import spearman
 from hocket.demo.bed import open_bed
 from hocket.errors import PeerError
-from hocket.launch.testbed import wiring
+from hocket.launch.testbed import example_cluster, wiring
 from hocket.ordering.cluster import of_cluster
-from hocket.ordering.solve import Algorithm, Request, solve
+from hocket.ordering.solve import Algorithm as Asked
+from hocket.ordering.solve import Request, cost_s, solve
 
 KILOBYTE = 1 << 10
-FLOAT_BYTES = 4
-RANDOM_ORDERS, CORRELATED_ORDERS = 3, 40
+MEGABYTE = 1_000_000
+RANDOM_ORDERS = 3
 SEED = 7
 
 
@@ -49,18 +50,6 @@ class Compared(Struct, frozen=True, kw_only=True):
     bar: float
 
 
-class Correlated(Struct, frozen=True, kw_only=True):
-    """An algorithm in random orders: rank correlation of costs and times, order by order."""
-
-    name: str
-    what: str
-    racks: int
-    costs_s: list[float]
-    times_s: list[float]
-    value: float
-    bar: float
-
-
 class Run(Struct, frozen=True, kw_only=True):
     """What ranks do in every order: `turns` times, `calls` in a row."""
 
@@ -69,6 +58,7 @@ class Run(Struct, frozen=True, kw_only=True):
     size_bytes: int
     calls: int
     turns: int
+    sizes: tuple[int, ...] = ()
 
 
 class Workload(Struct, frozen=True, kw_only=True):
@@ -79,7 +69,7 @@ class Workload(Struct, frozen=True, kw_only=True):
 
     what: str
     run: Run
-    asked_for: Algorithm
+    asked_for: Asked
     far_first: bool = False
     against: str
     bar: float
@@ -124,23 +114,74 @@ WORKLOADS = {
         bar=1.3,
     ),
 }
+DEMO = "demo"
+"""The demo's own cluster, whose hosts are listed in turn: a ring as given against the chosen one."""
+DEMO_BYTES, DEMO_BAR = 12 * MEGABYTE, 2.2
 ROWS = tuple(
     [f"{name}-{racks}" for name in WORKLOADS for racks in (2, 4)]
-    + [f"correlation-{algorithm}-{racks}" for algorithm in NATIVE for racks in (2, 4)]
+    + [DEMO]
+    + [f"{algorithm}-{bed}" for bed in beds.BY_RATES for algorithm in NATIVE]
+    + [f"{algorithm}-latency{racks}" for racks in (2, 4) for algorithm in NATIVE]
 )
-"""The names that `--row` takes: what is run, and the number of racks."""
+"""The names that `--row` takes: what is run, and the cluster: `2` or `4` racks with latency, or one of `beds`."""
 
 
-def measure(names: Sequence[str] = ROWS) -> Iterator[Compared | Correlated]:
+def measure(names: Sequence[str] = ROWS) -> Iterator[Compared | Scored]:
     """Rows one by one as they are measured. Raises PeerError when something that was started failed."""
     for name in names:
-        what, _, racks = name.rpartition("-")
-        algorithm = what.partition("-")[2]
-        yield _correlation(name, algorithm, int(racks)) if algorithm else _compare(name, what, int(racks))
+        what, _, bed = name.rpartition("-")
+        if name == DEMO:
+            yield _demo()
+        elif what in WORKLOADS:
+            yield _compare(name, what, int(bed))
+        else:
+            yield _score(name, next(each for each in NATIVE if each == what), bed)
+
+
+def _score(name: str, algorithm: Algorithm, bed: str) -> Scored:
+    latency = bed.startswith("latency")
+    cluster = beds.latency(int(bed.removeprefix("latency"))) if latency else beds.BY_RATES[bed]()
+    size_bytes = 64 * KILOBYTE if latency else 4 * MEGABYTE
+    run = Run(
+        program=algorithm,
+        algorithm=algorithm,
+        size_bytes=size_bytes,
+        calls=10 if latency else 2,
+        turns=2 if latency else 1,
+        sizes=sizes_of(algorithm, cluster),
+    )
+
+    def times_s(orders: Sequence[Sequence[int]]) -> list[float]:
+        return [statistics.median(each) for each in by_ranks(cluster, run, orders)]
+
+    return score(name, cluster, algorithm, size_bytes, times_s)
+
+
+def _demo() -> Compared:
+    cluster = example_cluster("two-racks")
+    matrix, asked = of_cluster(cluster), Request(algorithm="ring", size_bytes=DEMO_BYTES)
+    given = tuple(range(len(cluster.hosts)))
+    orders = {"given": given, "chosen": solve(matrix, asked).order}
+    run = Run(program="ring", algorithm="ring", size_bytes=DEMO_BYTES, calls=3, turns=3)
+    by_order = dict(zip(orders, by_ranks(cluster, run, list(orders.values())), strict=True))
+    medians_s = {order: statistics.median(each) for order, each in by_order.items()}
+    costs_s = {name: cost_s(matrix, asked, order) for name, order in orders.items()}
+    return Compared(
+        name=DEMO,
+        what="Hocket's own ring, 12 MB, the demo's cluster: given / chosen",
+        racks=len(cluster.racks),
+        orders=orders,
+        costs_s=costs_s,
+        least_cost_s=costs_s["chosen"],
+        times_s=medians_s,
+        all_times_s=by_order,
+        value=medians_s["given"] / medians_s["chosen"],
+        bar=DEMO_BAR,
+    )
 
 
 def _compare(name: str, what: str, racks: int) -> Compared:
-    asked, cluster = WORKLOADS[what], beds.cluster(racks)
+    asked, cluster = WORKLOADS[what], beds.latency(racks)
     run = asked.run
     chosen = solve(of_cluster(cluster), Request(algorithm=asked.asked_for, far_first=asked.far_first)).order
     best, worst = cost.extremes(run.algorithm, cluster, run.size_bytes)
@@ -169,33 +210,15 @@ def _compare(name: str, what: str, racks: int) -> Compared:
     )
 
 
-def _correlation(name: str, algorithm: str, racks: int) -> Correlated:
-    cluster = beds.cluster(racks)
-    draws = random.Random(SEED)  # noqa: S311  # an example, not a secret
-    orders = [tuple(draws.sample(range(beds.HOSTS), beds.HOSTS)) for _ in range(CORRELATED_ORDERS)]
-    run = Run(program=algorithm, algorithm=algorithm, size_bytes=64 * KILOBYTE, calls=10, turns=2)
-    times_s = [statistics.median(each) for each in by_ranks(cluster, run, orders)]
-    program = native_program(algorithm, len(cluster.hosts), run.size_bytes)
-    costs_s = program_cost.costs_s(program, cluster, np.array(orders), FLOAT_BYTES)
-    return Correlated(
-        name=name,
-        what=f"{algorithm}, 64 KiB: Spearman of cost and time, {CORRELATED_ORDERS} random orders, {racks} racks",
-        racks=racks,
-        costs_s=list(map(float, costs_s)),
-        times_s=times_s,
-        value=spearman(costs_s, times_s),
-        bar=0.9,
-    )
-
-
 def by_ranks(cluster: Cluster, run: Run, orders: Sequence[Sequence[int]]) -> list[list[float]]:
     """By order, seconds of each turn."""
     argv = [sys.executable, "-m", "hocket.bench.orders.rank", "--workload", run.program]
     argv += ["--orders", json.dumps(orders), "--turns", str(run.turns), "--calls", str(run.calls)]
-    argv += ["--size-bytes", str(run.size_bytes)]
+    argv += ["--size-bytes", str(run.size_bytes), "--sizes", json.dumps(run.sizes)]
     argv += ["--machines", ",".join(wiring.address(at) for at in range(len(cluster.hosts)))]
     slots = [host.name for host in cluster.hosts]
-    times_s: list[list[float]] = in_bed(cluster, slots, argv)
+    interface = "all" if any(host.cards_bit_per_s for host in cluster.hosts) else None
+    times_s: list[list[float]] = in_bed(cluster, slots, argv, interface=interface)
     return times_s
 
 

@@ -66,11 +66,13 @@ def order_search(*, rows: tuple[str, ...], out: Path | None) -> None:
 def orders(*, rows: tuple[str, ...], out: Path | None) -> None:
     """What the order of ranks is worth to Gloo, Open MPI, DDP and LightGBM as they are, and how well its cost is predicted.
 
-    On emulated clusters of eight hosts whose links have latency: 2 racks of 4, and 4 racks of 2. About fifteen minutes; needs root.
+    On emulated clusters of eight hosts: links with latency in 2 racks of 4 and 4 racks of 2; trunks that racks share, hosts of
+    different rates, hosts with two cards. About 45 minutes; needs root.
 
     Example: hocket bench orders --row gloo-2
     """
     from hocket.bench.orders.rows import ROWS, Compared, measure  # noqa: PLC0415  # loads what only this verb needs
+    from hocket.bench.orders.scored import Scored  # noqa: PLC0415  # the same
 
     if listed(rows, ROWS):
         return
@@ -82,6 +84,11 @@ def orders(*, rows: tuple[str, ...], out: Path | None) -> None:
         table.add_row(
             row.name, row.what, f"{row.value:.3g}", f"{row.bar:g}", "yes" if row.value >= row.bar else "no"
         )
+        if isinstance(row, Scored):
+            table.add_row(
+                "", f"  chosen over the best of {len(row.orders)}", f"{row.chosen_to_best:.3f}", "", ""
+            )
+            table.add_row("", "  given over chosen", f"{row.gain:.2f}", "", "")
         if isinstance(row, Compared):
             for order, time_s in row.times_s.items():
                 shown = ",".join(map(str, row.orders[order]))

@@ -1,0 +1,54 @@
+"""Hocket's own algorithms as `hocket bench orders` runs them, and the same as `hocket order` is asked for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+from hocket._native import Program
+from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.plan import CHUNK_BYTES
+from hocket.ordering.solve import Request
+from hocket.planners.order import rack_blocks
+
+Algorithm = Literal["ring", "halving_doubling", "double_binary_tree", "bcube", "two_level"]
+NATIVE: tuple[Algorithm, ...] = get_args(Algorithm)
+"""Algorithms of Hocket's own programs."""
+
+BCUBE_BASE = 4
+
+
+def sizes_of(algorithm: str, cluster: Cluster) -> tuple[int, ...]:
+    """Base of BCube; of two levels a group as large as each rack."""
+    if algorithm == "two_level":
+        return tuple(sorted((len(rack) for rack in rack_blocks(cluster, len(cluster.hosts))), reverse=True))
+    return (BCUBE_BASE,) if algorithm == "bcube" else ()
+
+
+def native_program(algorithm: str, sizes: tuple[int, ...], order: Sequence[int], size_bytes: int) -> Program:
+    """An all-reduce of floats to their mean as training runs it, in pieces, in an order of the ranks."""
+    logical = Program.all_reduce(
+        name=algorithm,
+        world=len(order),
+        elements=size_bytes // 4,
+        dtype="f32",
+        op="sum",
+        scale=1.0 / len(order),
+        algorithm=algorithm,
+        sizes=sizes,
+        record_non_finite=False,
+    )
+    program = logical.lower().relabel(order).chunk(CHUNK_BYTES)
+    program.verify()
+    return program
+
+
+def request(algorithm: Algorithm, sizes: tuple[int, ...], size_bytes: int) -> Request:
+    """What a user of Hocket's programs asks of `hocket order`."""
+    return Request(
+        algorithm=algorithm,
+        size_bytes=size_bytes,
+        groups=sizes if algorithm == "two_level" else (),
+        # `--far-first`, which is BCube's default.
+        far_first=True if algorithm == "halving_doubling" else None,
+    )
