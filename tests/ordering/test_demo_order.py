@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
@@ -12,7 +13,7 @@ from hocket.artefacts.network import GOODPUT
 from hocket.cli.order import command
 from hocket.launch.testbed import clusters
 from hocket.ordering.cluster import of_cluster
-from hocket.ordering.solve import Algorithm, Request, cost_s
+from hocket.ordering.solve import Algorithm, Request, cost_s, solve
 
 CLUSTER = Path(clusters.__file__).parent / "two-racks.toml"
 
@@ -29,6 +30,20 @@ def test_the_demos_ring_crosses_its_trunk_once() -> None:
     assert said["given_s"] == pytest.approx(2 * said["cost_s"])
     assert said["proven"] is True
     assert {host % 2 for host in said["order"][:2]} in ({0}, {1})
+
+
+def test_a_probed_cluster_counts_its_trunks_beside_its_matrices() -> None:
+    """Broken: the rates of single pairs, which a probe measures alone, would hide what pairs take from one another."""
+    cluster = clusters.example_cluster("two-racks")
+    racks = [host.rack for host in cluster.hosts]
+    probed = msgspec.structs.replace(
+        cluster,
+        latency_s=tuple(tuple(5e-5 * (a != b) for b in range(4)) for a in range(4)),
+        bandwidth_bit_per_s=tuple(tuple(9e8 if a == b else 9e7 for b in racks) for a in racks),
+    )
+    found = solve(of_cluster(probed), Request(algorithm="ring", size_bytes=12e6))
+    assert found.given_s == pytest.approx(2 * 1.5 * 12e6 * 8 / 1e8)
+    assert found.cost_s < 0.6 * found.given_s
 
 
 @pytest.mark.parametrize("algorithm", ["bcube", "halving_doubling"])

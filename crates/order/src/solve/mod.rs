@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// Moves of one annealing run: for any number of hosts, and for each.
 const MOVES: u64 = 200_000;
 const MOVES_PER_HOST: u64 = 200;
-/// A move touches few of the groups of two levels: so many cost as much as one of another algorithm.
+/// A move touches few of the groups of two levels: so many cost as much as one of another algorithm, where links are not shared.
 const TWO_LEVEL_CHEAPNESS: u64 = 5;
 /// How much tours keep away from shared links: not at all, as much as from slow pairs, and as far as can be.
 const CROWDED: [f64; 3] = [0.0, 1.0, 1e3];
@@ -82,7 +82,7 @@ pub fn amount(network: &Network, model: &Model, budget: &Budget) -> u64 {
         _ if n <= exact::ALL_MAX => 0,
         _ => {
             ring::amount(n, &first_tour(budget)) * tours(network).len() as u64
-                + moves(n, &model.algorithm, budget) * u64::from(budget.restarts)
+                + moves(network, &model.algorithm, budget) * u64::from(budget.restarts)
         }
     }
 }
@@ -121,9 +121,10 @@ pub fn solve(
     Ok(Solution { order, cost_s, given_s, bound_s, proven, complete: found.complete })
 }
 
-fn moves(n: usize, algorithm: &Algorithm, budget: &Budget) -> u64 {
-    let cheapness = if matches!(algorithm, Algorithm::TwoLevel { .. }) { TWO_LEVEL_CHEAPNESS } else { 1 };
-    ((MOVES + MOVES_PER_HOST * n as u64) as f64 * budget.effort) as u64 * cheapness
+fn moves(network: &Network, algorithm: &Algorithm, budget: &Budget) -> u64 {
+    let cheap = matches!(algorithm, Algorithm::TwoLevel { .. }) && network.links().is_none();
+    let cheapness = if cheap { TWO_LEVEL_CHEAPNESS } else { 1 };
+    ((MOVES + MOVES_PER_HOST * network.hosts() as u64) as f64 * budget.effort) as u64 * cheapness
 }
 
 /// A tour to start from need not be the shortest.
@@ -169,7 +170,7 @@ fn annealed(
         Ok(anneal::anneal(
             start,
             &mut evaluator,
-            moves(n, &model.algorithm, budget),
+            moves(network, &model.algorithm, budget),
             heat,
             &mut random,
             watch,

@@ -25,26 +25,26 @@ SEEDS = {2: 20, 4: 7}
 
 def trunks() -> Cluster:
     """Two racks of four behind trunks as wide as half a host's link."""
-    return _racked([MEGABIT * 200] * HOSTS, [0, 1] * 4, [MEGABIT * 100] * 2)
+    return _racked([MEGABIT * 400] * HOSTS, [0, 1] * 4, [MEGABIT * 200] * 2)
 
 
 def uneven_trunks() -> Cluster:
     """Three racks of three, three and two, whose trunks differ."""
     return _racked(
-        [MEGABIT * 200] * HOSTS, [0, 1, 2, 0, 1, 2, 0, 1], [MEGABIT * rate for rate in (150, 100, 60)]
+        [MEGABIT * 400] * HOSTS, [0, 1, 2, 0, 1, 2, 0, 1], [MEGABIT * rate for rate in (300, 200, 120)]
     )
 
 
 def uneven_hosts() -> Cluster:
     """Hosts of different rates in racks of five and three."""
-    rates = [MEGABIT * rate for rate in (200, 100, 200, 150, 200, 100, 200, 200)]
-    return _racked(rates, [0, 1, 0, 0, 0, 1, 0, 1], [MEGABIT * 80] * 2)
+    rates = [MEGABIT * rate for rate in (400, 200, 400, 300, 400, 200, 400, 400)]
+    return _racked(rates, [0, 1, 0, 0, 0, 1, 0, 1], [MEGABIT * 160] * 2)
 
 
 def cards() -> Cluster:
     """Two racks of four hosts with two cards, of which the first are behind trunks."""
-    both = (MEGABIT * 150, MEGABIT * 30)
-    return _racked([sum(both)] * HOSTS, [0, 1] * 4, [MEGABIT * 75] * 2, cards=both)
+    both = (MEGABIT * 300, MEGABIT * 60)
+    return _racked([sum(both)] * HOSTS, [0, 1] * 4, [MEGABIT * 150] * 2, cards=both)
 
 
 def _racked(
