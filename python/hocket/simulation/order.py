@@ -42,7 +42,7 @@ def solve_program(
     """The cheapest order of the cluster's hosts found for a plan that stays as it is; never one that costs more than the given.
 
     Without a profile all gradients are ready at once, so that communication alone counts. Raises UsageError when the plan is for
-    another number of ranks, ArtefactError for a cluster without latencies.
+    another number of ranks, ArtefactError for a cluster that contradicts itself.
     """
     slots = sum(host.slots for host in cluster.hosts)
     if plan.world != slots:

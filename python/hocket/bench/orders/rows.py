@@ -146,7 +146,7 @@ def _score(name: str, algorithm: Algorithm, bed: str) -> Scored:
         program=algorithm,
         algorithm=algorithm,
         size_bytes=size_bytes,
-        calls=10 if latency else 2,
+        calls=10 if latency else 1,
         turns=2 if latency else 1,
         sizes=sizes_of(algorithm, cluster),
     )
