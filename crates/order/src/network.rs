@@ -61,6 +61,7 @@ impl Network {
     }
 
     /// With links that its pairs share, of the same number of hosts.
+    #[must_use]
     pub fn with_links(self, links: Links) -> Self {
         Self { links: Some(links), ..self }
     }
