@@ -162,7 +162,7 @@ def _demo() -> Compared:
     matrix, asked = of_cluster(cluster), Request(algorithm="ring", size_bytes=DEMO_BYTES)
     given = tuple(range(len(cluster.hosts)))
     orders = {"given": given, "chosen": solve(matrix, asked).order}
-    run = Run(program="ring", algorithm="ring", size_bytes=DEMO_BYTES, calls=3, turns=3)
+    run = Run(program="ring", algorithm="ring", size_bytes=DEMO_BYTES, calls=5, turns=3)
     by_order = dict(zip(orders, by_ranks(cluster, run, list(orders.values())), strict=True))
     medians_s = {order: statistics.median(each) for order, each in by_order.items()}
     costs_s = {name: cost_s(matrix, asked, order) for name, order in orders.items()}
