@@ -33,7 +33,8 @@ QUEUE_S = QUEUE_MS / 1000
 (Gettys and Nichols 2011, "Bufferbloat")."""
 
 TRUNK_INCAST = 0.97
-"""What TCP leaves of a trunk for each doubling of the flows on it: fitted once to `hocket bench predict` (docs/results.md)."""
+"""What TCP leaves of a trunk for each doubling of the flows on it: fitted to two clusters of two racks, and judged on others
+(`hocket bench predict --fit`, docs/results.md)."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,9 @@ class Network:
         return SimulatedNetwork(links, routes)
 
 
-def from_cluster(cluster: Cluster, world: int, *, shaped: bool = False) -> Network:
+def from_cluster(
+    cluster: Cluster, world: int, *, shaped: bool = False, trunk_incast: float = TRUNK_INCAST
+) -> Network:
     """Hosts with their links, racks with their trunks, and measured paths: what planners see; and queues, which they do not.
 
     `shaped`: the links are those of the testbed, whose token buckets let some pass at once after a rest.
@@ -96,7 +99,7 @@ def from_cluster(cluster: Cluster, world: int, *, shaped: bool = False) -> Netwo
         hosts=graph.hosts,
         links=graph.links,
         bursts_bytes=tuple(bursts) if shaped else (),
-        incast=tuple(TRUNK_INCAST if link.name in trunks else 1.0 for link in graph.links),
+        incast=tuple(trunk_incast if link.name in trunks else 1.0 for link in graph.links),
         queues_s=tuple(0.0 if link.name in memory else QUEUE_S for link in graph.links),
         path=lambda source, destination: (
             graph.paths[source, destination],

@@ -67,14 +67,26 @@ def _speed_row(speed: Speed) -> tuple[str, ...]:
     multiple=True,
     help="One cluster alone; may be given again. `--cluster list` lists them.",
 )
+@click.option(
+    "--fit", "fits", is_flag=True, help="Measure what the constant of trunks is fitted on, and fit it again."
+)
 @json_option
-def predict(*, names: tuple[str, ...], out: Path | None) -> None:
-    """Predicted step times against measured ones on emulated clusters. About two minutes; needs root.
+def predict(*, names: tuple[str, ...], fits: bool, out: Path | None) -> None:
+    """Predicted step times against measured ones on emulated clusters. About eight minutes; needs root.
 
     Example: hocket bench predict --cluster "4 hosts, 1 Gbit/s"
     """
-    from hocket.bench.predict import CLUSTERS, agreement, measure  # noqa: PLC0415  # loads what only this verb needs
+    from hocket.bench.predict import (  # noqa: PLC0415  # loads what only this verb needs
+        CLUSTERS,
+        FITTED_ON,
+        agreement,
+        fit,
+        measure,
+    )
 
+    if fits and names:
+        raise click.UsageError("--fit and --cluster: what the constant is fitted on is not chosen by hand")
+    names = FITTED_ON if fits else names
     if listed(names, CLUSTERS, "cluster"):
         return
     rows = []
@@ -93,10 +105,26 @@ def predict(*, names: tuple[str, ...], out: Path | None) -> None:
             f"{row.closed_form_s / row.measured_s - 1:+.1%}",
         )
     console().print(table)
-    click.echo(
-        f"{len(rows)} configurations: median error {found.median_error:.1%}, worst {found.worst_error:.1%}, "
-        f"Spearman {found.spearman:.3f}, regret {found.regret:.1%}"
-    )
+    each = Table("cluster", "configurations", "median error", "worst", "Spearman", "regret")
+    scores = {
+        f"{name}{', fitted on' if name in FITTED_ON else ''}": of for name, of in found.clusters.items()
+    }
+    if found.held_out is not None:
+        scores["all that nothing was fitted to, worst Spearman and regret"] = found.held_out
+    for name, of in scores.items():
+        each.add_row(
+            name,
+            str(of.configurations),
+            f"{of.median_error:.1%}",
+            f"{of.worst_error:.1%}",
+            f"{of.spearman:.3f}",
+            f"{of.regret:.1%}",
+        )
+    console().print(each)
+    for incast, error in fit(rows).items() if fits else ():
+        click.echo(
+            f"a trunk keeps {incast:g} of its rate for each doubling of its flows: mean error {error:.2%}"
+        )
     write(out, msgspec.to_builtins(found))
 
 
