@@ -252,6 +252,18 @@ def test_a_gradient_enqueued_twice_is_refused():
         testing.run(Wrong(), world=2)
 
 
+def test_a_part_of_a_gradient_is_no_entry():
+    """A user of the paper's partitions would look for a bucket that is none of his."""
+
+    class Wrong(Policy):
+        def on_tensor_ready(self, cx, grad):
+            for part in cx.split(grad, 2):
+                cx.enqueue(part)
+
+    with pytest.raises(PolicyError, match=r"py:\d+: enqueues a part of a gradient(.|\n)*chunk_bytes"):
+        testing.run(Wrong(), world=2)
+
+
 def test_a_world_in_which_a_policy_is_wrong_is_named():
     """Odd worlds are where rings by hand go wrong."""
 

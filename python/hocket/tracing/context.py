@@ -7,7 +7,7 @@ from collections.abc import Callable
 from hocket.errors import PolicyError
 from hocket.tracing import sources
 from hocket.tracing.collectives import CollectiveOps
-from hocket.tracing.handles import Gradient
+from hocket.tracing.handles import Buffer, Gradient
 from hocket.tracing.observed import Observed, Source, agree, source_of, window_mean
 from hocket.tracing.policy import Value
 from hocket.tracing.recorder import Pending, Recorder
@@ -121,6 +121,11 @@ class Context(CollectiveOps):
 
     def enqueue(self, grad: Gradient, priority: int | None = None) -> None:
         """Into the priority queue, to be fused with its neighbours; a lower priority goes first (default: backward order)."""
+        if self._enqueue is not None and isinstance(grad, Buffer) and not isinstance(grad, Gradient):
+            raise PolicyError(
+                f"{sources.where()}: enqueues a part of a gradient: the entries of the queue are whole gradients\n"
+                "hint: urgent buckets overtake between chunks already: make the agreed value `chunk_bytes` smaller"
+            )
         if self._enqueue is None or not isinstance(grad, Gradient):
             raise PolicyError(
                 f"{sources.where()}: only `on_tensor_ready` enqueues, and only its gradient\n"
