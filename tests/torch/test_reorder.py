@@ -5,15 +5,19 @@ import json
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from hocket.artefacts.cluster import Cluster, Host, Rack
+from hocket.artefacts.plan import Bucket, Plan, Synchroniser
 from hocket.errors import UsageError
 from hocket.launch.processes import ProcessSpec
 from hocket.launch.run import launch
 from hocket.launch.testbed import Testbed
+from hocket.ordering.current import Look
+from hocket.ordering.keeper import Keeper
 from hocket.settings import Settings
 from hocket.torch.reorder import decode, encode, of_ranks
 
@@ -92,11 +96,37 @@ def test_measured_hosts_give_ranks_their_distances() -> None:
         latency_s=((0.0, 1e-3), (3e-3, 0.0)),
         bandwidth_bit_per_s=((1e10, 8e6), (8e8, 1e10)),
     )
-    latency_s, s_per_byte = of_ranks(("b", "a", "a"), cluster)
+    latency_s, s_per_byte, _ = of_ranks(("b", "a", "a"), cluster)
     assert latency_s[0, 1] == latency_s[1, 0] == 3e-3
     assert s_per_byte[0, 1] == s_per_byte[2, 0] == 1e-6
     assert latency_s[1, 2] < 1e-5
     assert (latency_s.diagonal() == 0).all()
+
+
+def test_racks_of_the_cluster_file_repair_an_order_that_goes_to_and_fro() -> None:
+    """Broken: a job whose ranks alternate between racks would cross the trunk at every step, or one that does not would be made to:
+    pairs alone do not show that they share it."""
+    cluster = Cluster(
+        hosts=tuple(Host(name=f"h{at}", rack=f"r{at % 2}", bandwidth_bit_per_s=1e9) for at in range(8)),
+        racks=(Rack(name="r0", uplink_bit_per_s=1e9), Rack(name="r1", uplink_bit_per_s=1e9)),
+    )
+    known = of_ranks(tuple(host.name for host in cluster.hosts), cluster)
+    bucket = Bucket(
+        gradients=("w",),
+        elements=1 << 20,
+        dtype="f32",
+        priority=0,
+        synchroniser=Synchroniser(algorithm="ring"),
+    )
+    # Every pair tells the same: of a trunk's share nothing is seen here.
+    looks = [[None if a == b else Look(1e-3, 1e6, 1e-2) for b in range(8)] for a in range(8)]
+    for given, repaired in (((0, 1, 2, 3, 4, 5, 6, 7), True), ((0, 2, 4, 6, 1, 3, 5, 7), False)):
+        plan = Plan(world=8, order=given, buckets=(bucket,), label="", reason="", predicted_step_s=0.0)
+        keeper = Keeper(plan, *known)
+        proposed = [order for order in (keeper.look(looks) for _ in range(20)) if order is not None]
+        assert bool(proposed) == repaired
+        for order in proposed:
+            assert sum(a % 2 != b % 2 for a, b in pairwise((*order, order[0]))) == 2
 
 
 @pytest.mark.parametrize("interval", [0.0, -1.0, float("nan"), 1e9])

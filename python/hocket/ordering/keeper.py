@@ -11,6 +11,7 @@ from hocket.artefacts.plan import Plan
 from hocket.ordering.current import WINDOW, Current, Look
 from hocket.ordering.hysteresis import Caution, Hysteresis
 from hocket.ordering.matrix import Matrix, Numbers
+from hocket.ordering.shared import SharedLinks
 from hocket.ordering.solve import Algorithm, Request, cost_s, solve
 
 EFFORT, RESTARTS = 0.2, 2
@@ -24,10 +25,16 @@ class Keeper:
     """`order` is the current one, over ranks."""
 
     def __init__(
-        self, plan: Plan, latency_s: Numbers, s_per_byte: Numbers, caution: Caution | None = None
+        self,
+        plan: Plan,
+        latency_s: Numbers,
+        s_per_byte: Numbers,
+        links: SharedLinks | None = None,
+        caution: Caution | None = None,
     ) -> None:
-        """`latency_s`, `s_per_byte`: of every pair of ranks, as measured before."""
+        """`latency_s`, `s_per_byte`: of every pair of ranks, as measured before; `links`: those that pairs share, where known."""
         self.order = plan.order
+        self._links = links
         self._current = Current(latency_s, s_per_byte)
         self._hysteresis = Hysteresis(caution)
         self._request = _request(plan)
@@ -74,6 +81,7 @@ class Keeper:
             hosts=tuple(str(rank) for rank in range(len(latency_s))),
             latency_s=latency_s,
             s_per_byte=s_per_byte,
+            links=self._links,
         )
         current_s = cost_s(matrix, request, self.order)
         best = solve(matrix, request).order

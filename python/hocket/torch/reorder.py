@@ -21,6 +21,7 @@ from hocket.launch.store import Store
 from hocket.ordering.current import Look, uniform
 from hocket.ordering.keeper import Keeper
 from hocket.ordering.matrix import Numbers
+from hocket.ordering.shared import SharedLinks, shared_links
 from hocket.tracing.epoch import Epoch, Epochs
 
 PATIENCE_S = 3600.0
@@ -137,8 +138,9 @@ def decode(text: str) -> tuple[int, ...]:
     return tuple(int(each) for each in text.split(","))
 
 
-def of_ranks(hosts: tuple[str, ...], cluster: Cluster | None) -> tuple[Numbers, Numbers]:
-    """Latency and seconds per byte between ranks, by their hosts; those that the cluster does not have are alike."""
+def of_ranks(hosts: tuple[str, ...], cluster: Cluster | None) -> tuple[Numbers, Numbers, SharedLinks | None]:
+    """Latency and seconds per byte between ranks, by their hosts, and the links that they share; None without a cluster. Hosts that
+    the cluster does not have are alike, and share nothing."""
     latency_s, s_per_byte = uniform(len(hosts))
     place = {} if cluster is None else {host.name: at for at, host in enumerate(cluster.hosts)}
     known = None if cluster is None else network(cluster)
@@ -152,4 +154,16 @@ def of_ranks(hosts: tuple[str, ...], cluster: Cluster | None) -> tuple[Numbers, 
                 pair = place[source], place[destination]
                 latency_s[a, b] = max(known.latencies_s[pair], NEIGHBOUR_S)
                 s_per_byte[a, b] = 8 / known.bit_per_s(*pair)
-    return np.maximum(latency_s, latency_s.T), np.maximum(s_per_byte, s_per_byte.T)
+    latency_s, s_per_byte = np.maximum(latency_s, latency_s.T), np.maximum(s_per_byte, s_per_byte.T)
+    if cluster is None or known is None:
+        return latency_s, s_per_byte, None
+    at = [place.get(host) for host in hosts]
+    paths = {
+        (a, b): known.paths[i, j]
+        for (a, i), (b, j) in itertools.permutations(enumerate(at), 2)
+        if i is not None and j is not None and i != j
+    }
+    racks: dict[str | None, list[int]] = {}
+    for rank, i in enumerate(at):
+        racks.setdefault(None if i is None else cluster.hosts[i].rack, []).append(rank)
+    return latency_s, s_per_byte, shared_links(known.links, paths, len(hosts), list(racks.values()))
