@@ -268,6 +268,30 @@ def _adaptive_gloo(name: str) -> Row:
     return _adaptive(name, f"{file}:OverGloo", f"{file}:AdaptiveOverGloo")
 
 
+def _hill(name: str) -> Row:
+    """How much there is to be found over the native wire: fixed sizes of buckets and chunks, without a climber."""
+    settings = [(fused, chunk) for fused in (256, 1024, 4096) for chunk in (64, 512, 4096)]
+    named = {
+        f"{fused} KiB in chunks of {chunk} KiB": (
+            f"empty,fusion_bytes={fused << 10},first_fusion_bytes={fused << 10},chunk_bytes={chunk << 10}"
+        )
+        for fused, chunk in settings
+        if chunk <= max(fused, 512)
+    }
+    asked = Training(
+        cluster=hosts([10 * GIGABIT] * 8),
+        contenders=tuple(named.values()),
+        model="layers:400:64:1",
+        rounds=3,
+        steps=4,
+    )
+    result = train(asked)
+    steps_s = {each: step_s(result, contender, asked) for each, contender in named.items()}
+    what = f"worst / best of {len(named)} fixed sizes of buckets and chunks, native wire"
+    value = max(steps_s.values()) / min(steps_s.values())
+    return Row(name=name, what=what, value=value, bar=None, holds=True, details={"step_s": steps_s})
+
+
 def _priority(name: str) -> Row:
     asked = Training(
         cluster=hosts([0.6 * GIGABIT] * 4),
@@ -288,7 +312,7 @@ def _tensor_events(name: str) -> Row:
         cluster=hosts([GIGABIT] * 4),
         contenders=(each, alone, "empty"),
         model="layers:32:512:256",
-        rounds=6,
+        rounds=4,
         steps=4,
     )
     result = train(asked)
@@ -398,6 +422,7 @@ ROWS: dict[str, Callable[[str], Row]] = {
     "two_level": _two_level,
     "two_level_contiguous": _two_level_contiguous,
     "adaptive_fusion": _adaptive_native,
+    "adaptive_fusion_hill": _hill,
     "adaptive_fusion_latency": _adaptive_latency,
     "adaptive_fusion_gloo": _adaptive_gloo,
     "priority": _priority,
