@@ -122,6 +122,15 @@ def test_without_simgrid_its_level_says_how_to_get_it(cluster, profile, monkeypa
         fidelity.predict(plan, cluster, profile, fidelity="simgrid")
 
 
+def test_words_wait_at_hosts_and_not_at_trunks():
+    """Direct exchanges over three racks would be predicted up to a fifth too slow: their words cross two trunks that are full."""
+    hosts = tuple(Host(name=f"h{at}", rack=f"r{at // 2}", bandwidth_bit_per_s=5e8) for at in range(6))
+    racks = tuple(Rack(name=f"r{at}", uplink_bit_per_s=2e8) for at in range(3))
+    network = from_cluster(Cluster(hosts=hosts, racks=racks), 6)
+    crossed = {network.links[link].name: network.queues_s[link] for link in network.path(0, 5)[0]}
+    assert list(crossed.values()) == [0.05, 0.0, 0.0, 0.05], crossed
+
+
 @pytest.mark.skipif(simgrid.environment() is None, reason=simgrid.MISSING)
 @pytest.mark.parametrize("algorithm", ["ring", "two_level", "direct", "double_binary_tree"])
 def test_simgrid_agrees_with_flows_on_whole_programs(cluster, profile, algorithm):
