@@ -50,7 +50,10 @@ class Settings:
         "HOCKET_STORE_SERVED", False, flag, "1: the launcher serves the store; 0: rank 0."
     )
     secret: str | None = _variable(
-        "HOCKET_SECRET", None, str, "The job's secret, hexadecimal; made by the launcher."
+        "HOCKET_SECRET",
+        None,
+        str,
+        "The job's secret, hexadecimal; made by `hocket run`, else yours to give (docs/secrets.md).",
     )
     interface: str | None = _variable(
         "HOCKET_INTERFACE",
@@ -109,7 +112,10 @@ class Settings:
         "HOCKET_CHECKSUM", False, flag, "1: frames between hosts carry a CRC32C; damage fails the job."
     )
     tls: bool = _variable(
-        "HOCKET_TLS", False, flag, "1: connections between hosts are TLS 1.3, keyed by the job's secret."
+        "HOCKET_TLS",
+        False,
+        flag,
+        "1: connections between hosts are TLS 1.3, bound to a secret that only the job's ranks know.",
     )
     threads: int = _variable("HOCKET_THREADS", 1, int, "Native threads of each rank.")
     timeout_s: float = _variable(

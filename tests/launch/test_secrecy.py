@@ -2,8 +2,10 @@
 
 import logging
 import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -68,6 +70,48 @@ def test_a_given_secret_is_one(launcher, caplog):
     check_secret(me, Settings(tls=True))
     check_secret(me, Settings())
     assert not caplog.records
+
+
+MPIRUN = shutil.which("mpirun", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+RANK = """
+from hocket.launch.rendezvous import join
+
+with join() as job:
+    job.engine().close()
+    print(f"rank {job.rank} met the others over TLS: {job.settings.tls}", flush=True)
+"""
+
+
+@pytest.mark.skipif(MPIRUN is None, reason="no mpirun here")
+@pytest.mark.parametrize("passed", [True, False], ids=["with -x", "without"])
+def test_mpirun_passes_the_secret_on(tmp_path, passed):
+    """What docs/secrets.md says of Open MPI would not work."""
+    script = tmp_path / "rank.py"
+    script.write_text(RANK)
+    given = ["-x", "HOCKET_SECRET"] if passed else []
+    argv = [
+        "--allow-run-as-root",
+        "--oversubscribe",
+        "-n",
+        "2",
+        *given,
+        "-x",
+        "HOCKET_TLS",
+        sys.executable,
+        str(script),
+    ]
+    variables = {**os.environ, "HOCKET_TLS": "1"}
+    if passed:
+        variables["HOCKET_SECRET"] = "ef" * 32
+    ended = subprocess.run(
+        [str(MPIRUN), *argv], env=variables, capture_output=True, text=True, timeout=60, check=False
+    )
+    if passed:
+        assert ended.returncode == 0, ended.stderr
+        assert ended.stdout.count("met the others over TLS: True") == 2
+    else:
+        assert ended.returncode != 0
+        assert "HOCKET_TLS=1 needs a secret, and Open MPI gives rank" in ended.stderr
 
 
 def test_a_rank_alone_needs_none():

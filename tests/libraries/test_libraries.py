@@ -8,6 +8,7 @@ import shutil
 import socket
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from hocket.launch.processes import ProcessSpec
 from hocket.launch.rendezvous import join
 from hocket.launch.run import launch
 from hocket.libraries.call import open_library
+from hocket.libraries.torch_distributed import serve_store
 from hocket.settings import Settings
 
 RANK = Path(__file__).parent / "mpi_rank.py"
@@ -132,3 +134,11 @@ def test_mpi_without_mpirun(tmp_path):
         pytest.skip("mpi4py finds no MPI here")
     assert "library `mpi`: MPI calls this process rank 0 of 1, the job rank" in output
     assert "hint: start the ranks with mpirun" in output
+
+
+def test_a_store_of_torch_s_listens_at_one_address():
+    """Torch's stores ask nobody who they are: any interface would let strangers write into them."""
+    store = serve_store("127.0.0.1", timedelta(seconds=10))
+    socket.create_connection(("127.0.0.1", store.port), timeout=5).close()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.2", store.port), timeout=5)

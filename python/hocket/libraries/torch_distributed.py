@@ -40,6 +40,21 @@ class Communicator(NamedTuple):
     stream: torch.cuda.Stream | None
 
 
+def serve_store(host: str, timeout: timedelta) -> TCPStore:
+    """A store of torch's at that address alone: left to itself, torch listens at all interfaces."""
+    with socket.socket(addresses.family(host), socket.SOCK_STREAM) as listener:
+        listener.bind((host, 0))
+        listener.listen(BACKLOG)
+        return TCPStore(
+            host,
+            listener.getsockname()[1],
+            is_master=True,
+            timeout=timeout,
+            wait_for_workers=False,
+            master_listen_fd=listener.detach(),
+        )
+
+
 class TorchDistributed:
     """One process group per group of ranks."""
 
@@ -100,20 +115,8 @@ class TorchDistributed:
         if job.rank != 0:
             host, port = job.store.get(key, job.settings.start_timeout_s)
             return TCPStore(host, port, is_master=False, timeout=self._timeout)
-        # Left to itself, torch listens at all interfaces.
-        with socket.socket(addresses.family(job.bind), socket.SOCK_STREAM) as listener:
-            listener.bind((job.bind, 0))
-            listener.listen(BACKLOG)
-            port = listener.getsockname()[1]
-            store = TCPStore(
-                job.bind,
-                port,
-                is_master=True,
-                timeout=self._timeout,
-                wait_for_workers=False,
-                master_listen_fd=listener.detach(),
-            )
-        job.store.set(key, [job.bind, port])
+        store = serve_store(job.bind, self._timeout)
+        job.store.set(key, [job.bind, store.port])
         return store
 
     def _communicator(self, call: Call) -> Communicator:

@@ -13,6 +13,7 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 import torch
 from hocket.bench.collectives.definitions import DTYPES, ROOT, Elements
 from hocket.launch.rendezvous import Job
+from hocket.libraries.torch_distributed import serve_store
 
 WIRES = {
     "gloo": "loopback TCP",
@@ -101,7 +102,7 @@ def _group(backend: str, ranks: Sequence[int], timeout: timedelta) -> Any:
 def _start(job: Job) -> None:
     timeout = timedelta(seconds=job.settings.start_timeout_s)
     if job.rank == 0:
-        store = TCPStore(job.bind, 0, is_master=True, wait_for_workers=False, timeout=timeout)
+        store = serve_store(job.bind, timeout)
         job.store.set("bench/torch", [job.bind, store.port])
     else:
         host, port = job.store.get("bench/torch", job.settings.start_timeout_s)
