@@ -6,6 +6,7 @@ import pytest
 
 from hocket import testing
 from hocket.errors import PolicyError
+from hocket.tracing import libraries
 from hocket.tracing.kernels import Kernel
 from hocket.tracing.policy import Policy
 from hocket.tracing.topology import Topology
@@ -80,6 +81,18 @@ WRONG = {
     "unknown type": (lambda cx, b: cx.alloc(3, "f8"), "there is no element type `f8`"),
     "unknown reduction": (lambda cx, b: cx.all_reduce(b, op="xor"), "there is no reduction `xor`"),
     "unknown algorithm": (lambda cx, b: cx.all_reduce(b, algorithm="star"), "there is no algorithm `star`"),
+    "unknown library": (
+        lambda cx, b: cx.all_reduce(b, op="mean", library="oneccl"),
+        "there is no library `oneccl`\nhint: gloo, nccl, mpi",
+    ),
+    "nccl without a GPU": (
+        lambda cx, b: cx.all_reduce(b, op="mean", library="nccl"),
+        "library `nccl` needs a GPU, and this machine has none",
+    ),
+    "an algorithm for a library": (
+        lambda cx, b: cx.all_reduce(b, op="mean", library="gloo", algorithm="ring"),
+        "library `gloo` chooses its algorithms itself, it cannot be told `ring`",
+    ),
     "unknown kernel": (lambda cx, b: cx.apply("fft.f32", [b], [b]), "there is no built-in kernel `fft.f32`"),
     "types of a kernel": (
         lambda cx, b: cx.apply("sub.f64", [b, b], [cx.alloc(len(b))]),
@@ -192,14 +205,22 @@ def policy_of(handler):
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_refused(name):
+def test_refused(name, monkeypatch):
     """A user would find out in training, or never."""
+    monkeypatch.setattr(libraries, "has_gpu", lambda: False)
     handler, said = WRONG[name]
     with pytest.raises(PolicyError) as refusal:
         testing.run(policy_of(handler), world=2)
     assert said in str(refusal.value)
     # Where: this file, or for a whole program the handler.
     assert ".py:" in str(refusal.value)
+
+
+def test_nccl_with_a_gpu(monkeypatch):
+    """The refusal would be for everybody."""
+    monkeypatch.setattr(libraries, "has_gpu", lambda: True)
+    policy = policy_of(lambda cx, b: cx.all_reduce(b, op="mean", library="nccl"))
+    assert testing.run(policy, world=2).error() < 1e-6
 
 
 def test_there_are_enough():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Protocol
@@ -13,6 +12,7 @@ import numpy.typing as npt
 from hocket.errors import UsageError
 from hocket.launch.rendezvous import Job
 from hocket.launch.secrecy import refuse_clear
+from hocket.tracing.libraries import KNOWN
 
 DTYPES = {
     "f64": np.float64,
@@ -67,15 +67,10 @@ def place(job: Job, library: str) -> str:
 
 def open_library(name: str, job: Job) -> Library:
     """UsageError when there is none of that name, it is not installed, or it would send in the clear what must not be."""
-    makers: dict[str, Callable[[], Library]] = {
-        "gloo": lambda: _torch("gloo", job),
-        "nccl": lambda: _torch("nccl", job),
-        "mpi": lambda: _mpi(job),
-    }
-    if name not in makers:
-        raise UsageError(f"there is no library `{name}`\nhint: {', '.join(makers)}")
+    if name not in KNOWN:
+        raise UsageError(f"there is no library `{name}`\nhint: {', '.join(KNOWN)}")
     refuse_clear(job.settings, place(job, name), "leave the collective to the native wire")
-    return makers[name]()
+    return _mpi(job) if name == "mpi" else _torch(name, job)
 
 
 def _torch(backend: str, job: Job) -> Library:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 from hocket.errors import PolicyError
-from hocket.tracing import algorithms, sources
+from hocket.tracing import algorithms, libraries, sources
 from hocket.tracing.data import DataOps
 from hocket.tracing.handles import Buffer
+from hocket.tracing.libraries import Library
 from hocket.tracing.messages import MessageOps
-
-Library = Literal["gloo", "nccl", "mpi"]
 
 
 class CollectiveOps(DataOps, MessageOps):
@@ -204,6 +202,7 @@ class CollectiveOps(DataOps, MessageOps):
         weave = self._recorder.weave
         numbers: tuple[int, ...]
         if library is not None:
+            libraries.check(library, algorithm)
             name, numbers = f"library:{library}", ()
         elif algorithm == "auto":
             name, numbers = weave.choose(what, members, buffer.bytes)
