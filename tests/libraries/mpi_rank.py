@@ -1,8 +1,12 @@
 """One rank of `test_libraries.py`: every collective of a library against NumPy, or a member that stays away."""
 
+import os
+import socket
+import struct
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
@@ -23,7 +27,7 @@ def main():
         job.store.barrier(
             "open", job.rank, job.world, 20
         )  # loading torch takes longer than some time-outs here
-        {"collectives": collectives, "stays_away": stays_away}[what](library, job, name)
+        {"collectives": collectives, "stays_away": stays_away, "traffic": traffic}[what](library, job, name)
         job.store.barrier(
             "done", job.rank, job.world, 20
         )  # one that closes early takes others' connections along
@@ -69,6 +73,44 @@ def stays_away(library, job, name):
     if name == "mpi":
         sys.stdout.write(f"rank {job.rank} is right\n")
         sys.exit()
+
+
+def traffic(library, job, name):
+    """What a collective lets this rank receive over TCP, in parts of the buffer: its own share, and not a multiple of it."""
+    n, elements, slack = job.world, 1_000_000, 0.05
+    group, root = tuple(range(n)), n - 1
+    shares = {
+        "reduce_scatter": (n - 1) / n,
+        "all_gather": (n - 1) / n,
+        "gather": (n - 1) / n if job.rank == root else 0,
+        "scatter": 0 if job.rank == root else 1 / n,
+    }
+    for what, share in shares.items():
+        call = Call(what, group, "sum", root if what in ("gather", "scatter") else None, "f32")
+        times_s = []
+        for turn in range(6):
+            values = np.ones(elements, np.float32)
+            job.store.barrier(f"{what}/{turn}", job.rank, n, 20)
+            before, began_s = received_bytes(), time.monotonic()
+            library.run(call, values, None)
+            times_s.append(time.monotonic() - began_s)
+            job.store.barrier(f"{what}/{turn}/done", job.rank, n, 20)
+            got = (received_bytes() - before) / values.nbytes
+        median_ms = sorted(times_s)[len(times_s) // 2] * 1e3
+        sys.stdout.write(f"{what} rank {job.rank}: received {got:.2f} of the buffer, {median_ms:.1f} ms\n")
+        assert got <= share + slack, f"{what}: received {got:.2f} of the buffer, not {share:.2f}"
+
+
+def received_bytes():
+    """By all TCP connections of this process: `tcpi_bytes_received` of Linux' `struct tcp_info`."""
+    total = 0
+    for entry in Path("/proc/self/fd").iterdir():
+        if entry.is_socket():
+            with socket.socket(fileno=os.dup(int(entry.name))) as connection:
+                if connection.family in (socket.AF_INET, socket.AF_INET6):
+                    known = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 136)
+                    total += struct.unpack_from("Q", known, 128)[0]
+    return total
 
 
 def refusal(act):

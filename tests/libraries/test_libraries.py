@@ -30,6 +30,7 @@ def run_by_launcher(library, what, timeout_s, world=3):
     outcome = launch([spec] * world, settings=Settings(timeout_s=30, start_timeout_s=30), out=out, err=out)
     assert outcome.code == 0, out.getvalue().decode()
     assert out.getvalue().count(b"is right") == world
+    return out.getvalue().decode()
 
 
 def own_segments(folder):
@@ -61,6 +62,11 @@ def run_by_mpirun(what, timeout_s, folder):
 def test_gloo():
     """Another library would get other elements, types or groups."""
     run_by_launcher("gloo", "collectives", 20)
+
+
+def test_gloo_moves_each_part_once():
+    """A reduce-scatter by all-reduce, or a scatter by broadcast, costs a multiple; `pytest -s` prints bytes and times."""
+    sys.stdout.write(run_by_launcher("gloo", "traffic", 20, world=4))
 
 
 def test_mpi(tmp_path):

@@ -60,6 +60,10 @@ class Mpi:
             raise UsageError(f"{self._place}, {call}: needs a destination")
         typed = self._typed(call, elements)
         comm = self._comm(call)
+        if call.what == "reduce_scatter":
+            # In place, MPI would leave every result at the start of the buffer.
+            own = parts(elements, len(call.group))[comm.rank]
+            into = np.empty_like(own)
         mpi = self._mpi
         try:
             with self._calling:
@@ -72,6 +76,8 @@ class Mpi:
         except mpi.Exception as error:
             raise PeerError(f"{self._place}, {call}: {error}") from None
         self._unfinished.remove(request)
+        if call.what == "reduce_scatter":
+            own[:] = into
 
     def close(self) -> None:
         """A collective under way is given up; communicators end with MPI."""
@@ -103,11 +109,12 @@ class Mpi:
             self._comms[call.group] = known
         return known
 
-    def _start(  # noqa: PLR0911  # a case per collective
+    def _start(  # noqa: PLR0911, PLR0912  # a case per collective
         self, call: Call, comm: Any, elements: Elements, typed: Any, into: Elements | None
     ) -> Any:
         mpi, n = self._mpi, len(call.group)
         op = {"sum": mpi.SUM, "min": mpi.MIN, "max": mpi.MAX}[call.reduce]
+        landing = None if into is None else self._typed(call, into)
         root = 0 if call.root is None else call.group.index(call.root)
         if elements.dtype == np.float16:
             elements = elements.view(np.uint16)  # moved as bits: any MPI can
@@ -115,8 +122,10 @@ class Mpi:
         counts = [len(each) for each in parts(elements, n)]
         own = parts(elements, n)[comm.rank]
         match call.what:
-            case "all_reduce" | "reduce_scatter":
+            case "all_reduce":
                 return comm.Iallreduce(mpi.IN_PLACE, typed, op)
+            case "reduce_scatter":
+                return comm.Ireduce_scatter(typed, landing, counts, op)
             case "reduce_to":
                 if comm.rank == root:
                     return comm.Ireduce(mpi.IN_PLACE, typed, op, root)

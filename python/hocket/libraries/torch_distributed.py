@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -23,14 +24,19 @@ from hocket.libraries.call import Call, Elements, place
 from hocket.libraries.presence import Presence
 
 REDUCTIONS = {"sum": dist.ReduceOp.SUM, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX}
+LOCAL_REDUCTIONS: dict[str, Callable[..., torch.Tensor]] = {
+    "sum": torch.sum,
+    "min": torch.amin,
+    "max": torch.amax,
+}
 POLL_S = 50e-6
 """Between looks at a stream: CUDA has no wait with a deadline."""
 BACKLOG = 1024
 WAIT_S_MIN = 1e-3
 """torch takes a time-out of zero milliseconds for none."""
 
-Copies = list[tuple[torch.Tensor, torch.Tensor]]
-"""To and from, once the collective is complete."""
+Finish = Callable[[], None]
+"""What is left to do once the collective is complete."""
 
 
 class Communicator(NamedTuple):
@@ -88,7 +94,7 @@ class TorchDistributed:
             whole = _tensor(elements, call.dtype, stream)
             target = whole if into is None else _tensor(into, call.dtype, stream)
             try:
-                works, copies = self._start(communicator.group, call, whole, target)
+                works, finish = self._start(communicator.group, call, whole, target)
             except dist.DistError as error:  # NCCL connects at a group's first collective
                 raise PeerError(f"{self._place}, {call}: {error}") from None
             except (RuntimeError, ValueError, TypeError) as error:
@@ -99,8 +105,7 @@ class TorchDistributed:
                 self._presence.wait(call, lambda within_s: _complete(works, stream, within_s))
             except RuntimeError as error:
                 raise PeerError(f"{self._place}, {call}: {error}") from None
-            for to, source in copies:
-                to.copy_(source)
+            finish()
             if stream is not None:
                 _bytes(elements)[:] = whole.view(torch.uint8).cpu().numpy()
                 if into is not None:
@@ -146,42 +151,95 @@ class TorchDistributed:
 
     def _start(  # noqa: PLR0911  # a case per collective
         self, group: Any, call: Call, whole: torch.Tensor, target: torch.Tensor
-    ) -> tuple[list[Any], Copies]:
+    ) -> tuple[list[Any], Finish]:
         own = call.group.index(self._job.rank)
         root = -1 if call.root is None else call.group.index(call.root)
         pieces = _pieces(whole, len(call.group))
+        longest = max(map(len, pieces))
+        if not longest and call.what != "barrier":
+            return [], _nothing
         match call.what:
-            case "all_reduce" | "reduce_scatter":
-                # Parts may be uneven, which reduce-scatter of these libraries is not made for.
+            case "all_reduce":
                 options = dist.AllreduceOptions()
                 options.reduceOp = REDUCTIONS[call.reduce]
-                return [group.allreduce([whole], options)], []
+                return [group.allreduce([whole], options)], _nothing
+            case "reduce_scatter":
+                return self._reduce_scatter(group, call, pieces)
             case "reduce_to":
                 reduce = dist.ReduceOptions()
                 reduce.reduceOp, reduce.rootRank = REDUCTIONS[call.reduce], root
-                return [group.reduce([whole], reduce)], []
+                return [group.reduce([whole], reduce)], _nothing
             case "broadcast":
-                return [_broadcast(group, whole, root)], []
+                return [_broadcast(group, whole, root)], _nothing
             case "scatter":
-                landing = whole if own == root else torch.empty_like(whole)
-                copies = [] if own == root else [(pieces[own], _pieces(landing, len(pieces))[own])]
-                return [_broadcast(group, landing, root)], copies
-            case "all_gather" | "gather":
-                # One broadcast per part: any lengths, and each byte once. What is not the caller's lands beside its buffer.
-                keeps = call.what == "all_gather" or own == root
-                landings = [
-                    piece if keeps or own == at else torch.empty_like(piece)
-                    for at, piece in enumerate(pieces)
-                ]
-                return [_broadcast(group, each, at) for at, each in enumerate(landings) if each.numel()], []
+                scatter = dist.ScatterOptions()
+                scatter.rootRank = root
+                part = whole.new_empty(longest)
+                brought = [[_padded(piece, longest) for piece in pieces]] if own == root else []
+                return [group.scatter([part], brought, scatter)], _copying([pieces[own]], [part])
+            case "all_gather":
+                # One broadcast per part: any lengths, each byte once, and none beside the buffer.
+                return [
+                    _broadcast(group, each, at) for at, each in enumerate(pieces) if each.numel()
+                ], _nothing
+            case "gather":
+                gather = dist.GatherOptions()
+                gather.rootRank = root
+                parts = [[whole.new_empty(longest) for _ in pieces]] if own == root else []
+                work = group.gather(parts, [_padded(pieces[own], longest)], gather)
+                return [work], _copying(pieces, parts[0]) if parts else _nothing
             case "all_to_all":
-                return [group.alltoall_base(target, whole, [], [], dist.AllToAllOptions())], []
+                return [group.alltoall_base(target, whole, [], [], dist.AllToAllOptions())], _nothing
             case "barrier":
                 barrier = dist.BarrierOptions()
                 if whole.is_cuda:
                     barrier.device_ids = [whole.device.index]  # else NCCL guesses one
-                return [group.barrier(barrier)], []
+                return [group.barrier(barrier)], _nothing
         raise UsageError(f"{self._place}, {call}: there is no such collective")
+
+    def _reduce_scatter(self, group: Any, call: Call, pieces: list[torch.Tensor]) -> tuple[list[Any], Finish]:
+        own = call.group.index(self._job.rank)
+        longest = max(map(len, pieces))
+        if self._backend == "nccl":
+            options = dist.ReduceScatterOptions()
+            options.reduceOp = REDUCTIONS[call.reduce]
+            part = pieces[own].new_empty(longest)
+            even = torch.cat([_padded(piece, longest) for piece in pieces])
+            return [group._reduce_scatter_base(part, even, options)], _copying([pieces[own]], [part])
+        # Torch's for Gloo is an all-reduce within, of twice the bytes: everyone's part for us comes by its all-to-all instead.
+        length = len(pieces[own])
+        every = pieces[own].new_empty(length * len(pieces))
+        splits = [length] * len(pieces), [len(piece) for piece in pieces]
+        work = group.alltoall_base(every, torch.cat(pieces), *splits, dist.AllToAllOptions())
+
+        def finish() -> None:
+            by_rank = every.view(len(pieces), length)
+            pieces[own].copy_(LOCAL_REDUCTIONS[call.reduce](by_rank, dim=0))
+
+        return [work], finish
+
+
+def _nothing() -> None:
+    """Results are where they belong."""
+
+
+def _copying(to: Sequence[torch.Tensor], parts: Sequence[torch.Tensor]) -> Finish:
+    """Parts without what was padded."""
+
+    def finish() -> None:
+        for piece, part in zip(to, parts, strict=True):
+            piece.copy_(part[: len(piece)])
+
+    return finish
+
+
+def _padded(piece: torch.Tensor, longest: int) -> torch.Tensor:
+    """These collectives move parts of one length."""
+    if len(piece) == longest:
+        return piece
+    padded = piece.new_zeros(longest)
+    padded[: len(piece)] = piece
+    return padded
 
 
 def _complete(works: list[Any], stream: torch.cuda.Stream | None, within_s: float) -> bool:
