@@ -52,7 +52,10 @@ def measure(*, rounds: int = 30) -> HookCost:
     def adopt(_bucket: int, index: int, parameter: torch.Tensor) -> None:
         raise AssertionError(f"gradient {index} of {parameter.shape} left its bucket")
 
-    readiness = _native.Readiness(engine, [number], [GRADIENTS], lambda: None, adopt, lambda *_: None)
+    def ignore(*_: object) -> None:
+        pass
+
+    readiness = _native.Readiness(engine, [number], [GRADIENTS], ignore, adopt, ignore, ignore)
     plain, empty, hooked = (_parameters() for _ in range(3))
     for parameter in empty:
         parameter.register_post_accumulate_grad_hook(lambda _parameter: None)

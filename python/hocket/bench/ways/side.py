@@ -1,0 +1,95 @@
+"""One side of a comparison: the same training with DDP or with Hocket, whose differences in spelling end here."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import hocket.torch as hk
+import torch
+from torch import nn
+
+Kind = Literal["ddp", "hocket"]
+MakeOptimizer = Callable[[Any], torch.optim.Optimizer]
+
+
+def sgd(parameters: Any) -> torch.optim.Optimizer:
+    """What ways use that are not about optimizers."""
+    return torch.optim.SGD(parameters, lr=0.05, momentum=0.9, weight_decay=1e-3)
+
+
+@dataclass
+class Trained:
+    """A model in training; `module` is the user's own, `model` what is called."""
+
+    model: nn.Module
+    module: nn.Module
+    optimizer: torch.optim.Optimizer
+    kind: Kind
+
+    def no_sync(self) -> contextlib.AbstractContextManager[None]:
+        """Accumulation without communication."""
+        found: contextlib.AbstractContextManager[None] = self.model.no_sync()  # type: ignore[operator]
+        return found
+
+    def join(self, **options: bool) -> contextlib.AbstractContextManager[Any]:
+        """Unequal numbers of batches."""
+        if self.kind == "hocket":
+            return hk.join(self.model, **options)
+        assert isinstance(self.model, nn.parallel.DistributedDataParallel)  # noqa: S101
+        found: contextlib.AbstractContextManager[None] = self.model.join(**options)
+        return found
+
+    def step(self, loss: torch.Tensor) -> None:
+        """The usual end of a step."""
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+
+@dataclass
+class Side:
+    """Starts models and makes batches; the same on both sides, other batches on each rank."""
+
+    kind: Kind
+    rank: int
+    generator: torch.Generator
+    started: list[Trained] = field(default_factory=list)
+
+    def start(
+        self,
+        module: nn.Module,
+        make: MakeOptimizer = sgd,
+        *,
+        of: Callable[[nn.Module], Any] = lambda module: module.parameters(),
+        call: Callable[[nn.Module], nn.Module] = lambda module: module,
+        buffers: Literal["after_step", "before_forward", "none"] = "after_step",
+        **ddp_options: Any,
+    ) -> Trained:
+        """Distribute `module` with an optimizer made of `of(module)`; `call(model)` is then called in its place."""
+        optimizer = make(of(module))
+        model: nn.Module
+        if self.kind == "hocket":
+            model, optimizer = hk.distribute(module, optimizer, buffers=buffers)
+        else:
+            if buffers == "none":
+                ddp_options["broadcast_buffers"] = False
+            model = nn.parallel.DistributedDataParallel(module, **ddp_options)
+        trained = Trained(call(model), module, optimizer, self.kind)
+        self.started.append(trained)
+        return trained
+
+    def batch(self, *shape: int) -> torch.Tensor:
+        """Normal numbers."""
+        return torch.randn(*shape, generator=self.generator)
+
+    def batches(self, count: int, *shape: int) -> Iterator[torch.Tensor]:
+        """Several."""
+        for _ in range(count):
+            yield self.batch(*shape)
+
+    def words(self, *shape: int, below: int = 20) -> torch.Tensor:
+        """Whole numbers."""
+        return torch.randint(0, below, shape, generator=self.generator)
