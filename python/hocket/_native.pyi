@@ -201,10 +201,12 @@ class Readiness:
         on_first: Callable[[], None],
         adopt: Callable[[int, int, Any], None],
         twice: Callable[[int, int], None],
+        refused: Callable[[Exception], None],
     ) -> None:
         """`gradients[b]`: how many bucket `b` waits for. `on_first()` is called by the first hook of each backward, `adopt(bucket,
         index, parameter)` when a parameter's gradient is not the bucket's view (it copies and puts the view back), `twice(bucket,
-        index)` when a gradient comes again after its bucket was launched."""
+        index)` when a gradient comes again after its bucket was launched, `refused(error)` when a bucket cannot be launched: it
+        may raise a better error, else that one is raised."""
 
     enabled: bool
     """False: hooks do nothing (gradient accumulation)."""
@@ -214,6 +216,9 @@ class Readiness:
 
     def missing(self) -> list[tuple[int, int]]:
         """(bucket, index) of gradients that have not come in this backward."""
+
+    def order(self) -> list[tuple[int, int]]:
+        """(bucket, index) of the gradients that have come in this backward, in the order in which they came."""
 
     def finish(self) -> None:
         """Launch the buckets that still wait for gradients, as they are."""

@@ -1,6 +1,6 @@
 //! `Readiness` and its hooks: what runs when autograd has produced a gradient.
 //!
-//! Budget of a hook: one attribute look-up, one identity comparison, one bit and one counter; the last gradient of a
+//! Budget of a hook: one attribute look-up, one identity comparison, one bit and two counters; the last gradient of a
 //! bucket adds a queue push and, when the I/O thread sleeps, a wake-up.
 
 use crate::engine::{Engine, duration, raise, wait};
@@ -15,6 +15,8 @@ struct Bucket {
     program: u32,
     /// By gradient: whether it came in this backward.
     came: Vec<AtomicBool>,
+    /// By gradient that came: how many came before it.
+    turns: Vec<AtomicU32>,
     missing: AtomicU32,
     launched: AtomicBool,
 }
@@ -26,9 +28,12 @@ struct Shared {
     enabled: AtomicBool,
     /// A backward has begun and was not waited for.
     under_way: AtomicBool,
+    /// Gradients that came in this backward.
+    arrivals: AtomicU32,
     on_first: Py<PyAny>,
     adopt: Py<PyAny>,
     twice: Py<PyAny>,
+    refused: Py<PyAny>,
 }
 
 impl Shared {
@@ -36,7 +41,10 @@ impl Shared {
         if bucket.launched.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
-        self.executor.launch(bucket.program).map_err(|cause| raise(py, &cause))
+        let Err(cause) = self.executor.launch(bucket.program) else { return Ok(()) };
+        let cause = raise(py, &cause);
+        self.refused.call1(py, (cause.value(py),))?;
+        Err(cause)
     }
 }
 
@@ -55,6 +63,7 @@ impl Readiness {
         on_first: Py<PyAny>,
         adopt: Py<PyAny>,
         twice: Py<PyAny>,
+        refused: Py<PyAny>,
     ) -> PyResult<Self> {
         if programs.len() != gradients.len() || gradients.contains(&0) {
             let what = "each bucket has one program and at least one gradient";
@@ -63,6 +72,7 @@ impl Readiness {
         let bucket = |(program, gradients): (u32, u32)| Bucket {
             program,
             came: (0..gradients).map(|_| AtomicBool::new(false)).collect(),
+            turns: (0..gradients).map(|_| AtomicU32::new(0)).collect(),
             missing: AtomicU32::new(gradients),
             launched: AtomicBool::new(false),
         };
@@ -71,9 +81,11 @@ impl Readiness {
             buckets: programs.into_iter().zip(gradients).map(bucket).collect(),
             enabled: AtomicBool::new(true),
             under_way: AtomicBool::new(false),
+            arrivals: AtomicU32::new(0),
             on_first,
             adopt,
             twice,
+            refused,
         })))
     }
 
@@ -104,6 +116,19 @@ impl Readiness {
                 .extend(came.filter(|(_, came)| !came.load(Ordering::Acquire)).map(|(at, _)| (bucket, at)));
         }
         missing
+    }
+
+    fn order(&self) -> Vec<(usize, usize)> {
+        let mut order = Vec::new();
+        for (bucket, known) in self.0.buckets.iter().enumerate() {
+            for (index, (came, turn)) in known.came.iter().zip(&known.turns).enumerate() {
+                if came.load(Ordering::Acquire) {
+                    order.push((turn.load(Ordering::Relaxed), (bucket, index)));
+                }
+            }
+        }
+        order.sort_unstable();
+        order.into_iter().map(|(_, place)| place).collect()
     }
 
     fn finish(&self, py: Python<'_>) -> PyResult<()> {
@@ -137,6 +162,7 @@ impl Readiness {
             }
             bucket.launched.store(false, Ordering::Release);
         }
+        self.0.arrivals.store(0, Ordering::Relaxed);
         self.0.under_way.store(false, Ordering::Release);
     }
 }
@@ -171,6 +197,8 @@ impl ReadyHook {
             }
             return Ok(());
         }
+        let turn = self.shared.arrivals.fetch_add(1, Ordering::Relaxed);
+        bucket.turns[self.index].store(turn, Ordering::Relaxed);
         if bucket.missing.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.shared.launch(py, bucket)?;
         }

@@ -1,13 +1,22 @@
-"""The plan of a job that nobody measured: by hosts alone, gradients in reverse order of registration."""
+"""The plan of a job whose model nobody measured: gradients in the order in which backward makes them, in buckets of usual sizes.
+
+How buckets travel is decided by what is known of the hosts: their names alone, or a cluster.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 from msgspec import Struct
 
+from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.plan import SHARED_CHUNK_BYTES, Plan, Synchroniser
+from hocket.artefacts.profile import Gradient
+from hocket.errors import UsageError
 from hocket.planners.buckets import buckets, bundles
+from hocket.planners.search import neutral_profile
+from hocket.planners.search import plan as searched
 
 FIRST_BUCKET_BYTES = 1 << 20
 """The first bucket is ready early in backward: a small one puts the network to work."""
@@ -24,14 +33,39 @@ class Shape(Struct, frozen=True, kw_only=True):
     dtype: str
 
 
-def default_plan(gradients: Sequence[Shape], hosts: Sequence[str]) -> Plan:
-    """A plan for `gradients` in registration order; `hosts[rank]` is each rank's host.
+class Choice(Struct, frozen=True, kw_only=True):
+    """How all buckets travel, and why."""
+
+    order: tuple[int, ...]
+    synchroniser: Synchroniser
+    reason: str
+
+
+def default_plan(gradients: Sequence[Shape], choice: Choice) -> Plan:
+    """A plan for `gradients` in the order in which backward makes them.
+
+    >>> default_plan([Shape(name="w", elements=10, dtype="f32")], by_hosts(["a", "a"])).label
+    'default in_place'
+    """
+    bundled = bundles(gradients, BUCKET_BYTES, first_bytes=FIRST_BUCKET_BYTES)
+    return Plan(
+        world=len(choice.order),
+        order=choice.order,
+        buckets=buckets(bundled, choice.synchroniser),
+        label=f"default {choice.synchroniser.algorithm}",
+        reason=choice.reason,
+        predicted_step_s=0.0,
+    )
+
+
+def by_hosts(hosts: Sequence[str]) -> Choice:
+    """Where nothing was measured; `hosts[rank]` is each rank's host.
 
     One host: in place, through shared memory. Several hosts with several ranks each, next to one another: `two_level`. Else
     a ring.
 
-    >>> default_plan([Shape(name="w", elements=10, dtype="f32")], ["a", "a"]).buckets[0].synchroniser.algorithm
-    'in_place'
+    >>> by_hosts(["a", "a", "b", "b"]).synchroniser.sizes
+    (2, 2)
     """
     world = len(hosts)
     blocks = host_runs(hosts)
@@ -45,15 +79,62 @@ def default_plan(gradients: Sequence[Shape], hosts: Sequence[str]) -> Plan:
         )
     else:
         synchroniser, why = Synchroniser(algorithm="ring"), "each rank has its own host"
-    bundled = bundles(list(reversed(gradients)), BUCKET_BYTES, first_bytes=FIRST_BUCKET_BYTES)
-    return Plan(
-        world=world,
-        order=tuple(range(world)),
-        buckets=buckets(bundled, synchroniser),
-        label=f"default {synchroniser.algorithm}",
-        reason=f"Nothing was measured; {why}.",
-        predicted_step_s=0.0,
+    return Choice(
+        order=tuple(range(world)), synchroniser=synchroniser, reason=f"Nothing was measured; {why}."
     )
+
+
+def by_cluster(gradients: Sequence[Shape], hosts: Sequence[str], cluster: Cluster) -> Choice:
+    """The algorithm and the rank order that `hocket plan` would choose for a model that takes no time, without a codec.
+
+    Raises UsageError when a rank's host is not in the cluster, ArtefactError for a cluster that contradicts itself.
+
+    >>> from hocket.artefacts.cluster import Cluster, Host, Rack
+    >>> places = [Host(name=f"h{i}", rack="ab"[i % 2], bandwidth_bit_per_s=1e9) for i in range(4)]
+    >>> racks = tuple(Rack(name=name, uplink_bit_per_s=1e8) for name in "ab")
+    >>> shapes = [Shape(name="w", elements=1_000_000, dtype="f32")]
+    >>> by_cluster(shapes, ["h0", "h1", "h2", "h3"], Cluster(hosts=tuple(places), racks=racks)).order
+    (0, 2, 1, 3)
+    """
+    job, ranks = _of_job(cluster, hosts)
+    profile = neutral_profile(
+        Gradient(name=each.name, shape=(each.elements,), dtype=each.dtype, ready_s=0.0, needed_s=0.0)
+        for each in reversed(gradients)
+    )
+    best = searched(job, profile, len(hosts), codec="none")
+    return Choice(
+        order=tuple(ranks[place] for place in best.order),
+        synchroniser=best.buckets[0].synchroniser,
+        reason=f"No model was measured; for this cluster, {best.label} is predicted to be the fastest of "
+        f"{len(best.candidates)} plans without a codec.",
+    )
+
+
+def _of_job(cluster: Cluster, hosts: Sequence[str]) -> tuple[Cluster, tuple[int, ...]]:
+    """The hosts that have ranks, with as many slots as ranks; and which rank has each of these slots, in order."""
+    unknown = next((host for host in hosts if all(host != each.name for each in cluster.hosts)), None)
+    if unknown is not None:
+        raise UsageError(
+            f"rank {list(hosts).index(unknown)} is on host `{unknown}`, which the cluster does not have\n"
+            "hint: `hocket probe` measures the hosts of a job"
+        )
+    used = [at for at, host in enumerate(cluster.hosts) if host.name in hosts]
+
+    def among(matrix: tuple[tuple[float, ...], ...]) -> tuple[tuple[float, ...], ...]:
+        return tuple(tuple(matrix[i][j] for j in used) for i in used) if matrix else ()
+
+    placed = msgspec.structs.replace(
+        cluster,
+        hosts=tuple(
+            msgspec.structs.replace(cluster.hosts[at], slots=list(hosts).count(cluster.hosts[at].name))
+            for at in used
+        ),
+        latency_s=among(cluster.latency_s),
+        bandwidth_bit_per_s=among(cluster.bandwidth_bit_per_s),
+        streams=(),
+    )
+    ranks = tuple(rank for at in used for rank, host in enumerate(hosts) if host == cluster.hosts[at].name)
+    return placed, ranks
 
 
 def host_runs(hosts: Sequence[str]) -> list[int]:

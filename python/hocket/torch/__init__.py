@@ -7,7 +7,17 @@ model, optimizer = hk.distribute(model, optimizer)
 
 from hocket.parameter_server.choice import ParameterServer
 from hocket.torch.ddp_hook import ddp_hook
-from hocket.torch.distribute import agreed, clip_grad_norm_, distribute, log, no_sync, rank, record, world
+from hocket.torch.distribute import (
+    agreed,
+    clip_grad_norm_,
+    distribute,
+    join,
+    log,
+    no_sync,
+    rank,
+    record,
+    world,
+)
 
 __all__ = [
     "ParameterServer",
@@ -15,6 +25,7 @@ __all__ = [
     "clip_grad_norm_",
     "ddp_hook",
     "distribute",
+    "join",
     "log",
     "no_sync",
     "rank",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -77,19 +77,31 @@ def of_plan(plan: Plan, parameters: Mapping[str, torch.nn.Parameter]) -> list[Sp
     ]
 
 
+def assumed_backward(names: Iterable[str]) -> tuple[str, ...]:
+    """The order in which backward makes gradients as far as their registration tells: the last first."""
+    return tuple(reversed(list(names)))
+
+
+def tensors(parameters: Mapping[str, torch.nn.Parameter], backward: Sequence[str] = ()) -> list[Tensor]:
+    """Gradients as tracing knows them. `backward`: the order in which it makes them; forward uses them the other way round."""
+    count = len(parameters)
+    order = {name: at for at, name in enumerate(backward or assumed_backward(parameters))}
+    return [
+        Tensor(name, tuple(each.shape), DTYPES[each.dtype], order[name], count - 1 - order[name])
+        for name, each in parameters.items()
+    ]
+
+
 def of_policy(
-    policy: Policy, parameters: Mapping[str, torch.nn.Parameter], scene: Scene
+    policy: Policy,
+    parameters: Mapping[str, torch.nn.Parameter],
+    scene: Scene,
+    backward: Sequence[str] = (),
 ) -> tuple[list[Spec], list[Guard]]:
     """Buckets as a policy's handlers make them, and what they took for granted; programs are traced once per signature."""
-    count = len(parameters)
-    tensors = [
-        # Backward makes the last first.
-        Tensor(name, tuple(each.shape), DTYPES[each.dtype], count - 1 - at, at)
-        for at, (name, each) in enumerate(parameters.items())
-    ]
     specs: list[Spec] = []
     known: dict[object, Traced] = {}
-    asked = layout(policy, tensors, scene)
+    asked = layout(policy, tensors(parameters, backward), scene)
     for at, fused in enumerate(asked.buckets):
         # A handler of gradients may look at names and orders; one of buckets knows type and length alone.
         plain = type(policy).on_tensor_ready is Policy.on_tensor_ready

@@ -1,9 +1,13 @@
-"""Where a model's programs come from, epoch by epoch: a plan, whose order may change, or a policy, which is traced again."""
+"""Where a model's programs come from, epoch by epoch: a plan, whose order may change, or a policy, which is traced again.
+
+A plan that was given stays as it is. Where none was, and with policies, the first backward shows in which order gradients really
+come; where that makes other buckets, an epoch with these begins. The order is rank 0's.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -20,6 +24,7 @@ from hocket.tracing.epoch import Epoch, Epochs
 from hocket.tracing.observed import Guard
 from hocket.tracing.policy import Policy
 from hocket.tracing.trace import Scene
+from hocket.tracing.trace import layout as traced_layout
 
 
 @dataclass
@@ -28,6 +33,9 @@ class Course:
 
     epochs: Epochs
     make: Callable[[Epoch], list[Spec]]
+    layout: Callable[[tuple[str, ...]], object] = tuple
+    """What an order of backward comes to: where it is equal, another order changes nothing."""
+    plan: Callable[[Epoch], Plan | None] = lambda _epoch: None
     policy: Policy | None = None
     timer: Timer | None = None
     reorder: Reorder | None = None
@@ -36,6 +44,16 @@ class Course:
     def specs(self) -> list[Spec]:
         """Buckets and programs of the current epoch, the same on all ranks."""
         return self.make(self.epochs.current)
+
+    @property
+    def observes(self) -> bool:
+        """Whether the order in which gradients come is still to be seen."""
+        return self.epochs.observes
+
+    def observed(self, backward: tuple[str, ...]) -> None:
+        """The order in which rank 0's gradients came, on every rank after the same step."""
+        assumed = self.epochs.current.backward
+        self.epochs.observed(None if self.layout(backward) == self.layout(assumed) else backward)
 
     def decide(self, smallest_vote: int) -> bool:
         """Whether an epoch begins now."""
@@ -67,17 +85,33 @@ class Course:
             self.timer.statistics.record(name, value)
 
 
+Planned = Callable[[Sequence[str]], Plan]
+"""A default plan, given names in the order in which backward makes their gradients."""
+
+
 def of_plan(
-    plan: Plan, parameters: Mapping[str, torch.nn.Parameter], reorder: Reorder | None = None
+    plan: Plan | Planned, parameters: Mapping[str, torch.nn.Parameter], reorder: Reorder | None = None
 ) -> Course:
-    """One epoch without an end; with `reorder`, one for each order."""
+    """One epoch without an end for a plan that was given; for a default plan one more when backward's order is seen; with
+    `reorder`, one for each order of ranks."""
+
+    def current(epoch: Epoch) -> Plan:
+        made = (
+            plan if isinstance(plan, Plan) else plan(epoch.backward or buckets.assumed_backward(parameters))
+        )
+        order = epoch.agreed.get(ORDER)
+        return made if order is None else msgspec.structs.replace(made, order=decode(str(order)))
 
     def make(epoch: Epoch) -> list[Spec]:
-        order = epoch.agreed.get(ORDER)
-        current = plan if order is None else msgspec.structs.replace(plan, order=decode(str(order)))
-        return buckets.of_plan(current, parameters)
+        return buckets.of_plan(current(epoch), parameters)
 
-    return Course(Epochs(Epoch(0)) if reorder is None else reorder.epochs, make, reorder=reorder)
+    def layout(backward: tuple[str, ...]) -> object:
+        made = current(Epoch(0, backward=backward))
+        return [frozenset(bucket.gradients) for bucket in made.buckets]
+
+    epochs = Epochs(Epoch(0)) if reorder is None else reorder.epochs
+    epochs.observes = not isinstance(plan, Plan)
+    return Course(epochs, make, layout, current, reorder=reorder)
 
 
 def of_policy(
@@ -94,12 +128,19 @@ def of_policy(
 
     def make(epoch: Epoch) -> list[Spec]:
         now = Scene.of(policy, scene.topology, epoch.agreed, epoch.snapshot, scene.tuning)
-        specs, course.guards = buckets.of_policy(policy, parameters, now)
+        specs, course.guards = buckets.of_policy(policy, parameters, now, epoch.backward)
         _agree(policy, specs, job)
         return specs
 
-    first = Epoch(0, scene.agreed)
-    course = Course(Epochs(first), make, policy)
+    def layout(backward: tuple[str, ...]) -> object:
+        fused = traced_layout(policy, buckets.tensors(parameters, backward), scene).buckets
+        if type(policy).on_tensor_ready is Policy.on_tensor_ready:
+            return [(frozenset(tensor.name for tensor in each.tensors), each.priority) for each in fused]
+        # Such a handler may look at the orders themselves.
+        return fused
+
+    epochs = Epochs(Epoch(0, scene.agreed), observes=policy.exchanges == "gradients")
+    course = Course(epochs, make, layout, policy=policy)
     course.timer = Timer(
         policy, job, topology=scene.topology, epochs=course.epochs, guards=lambda: course.guards, fail=fail
     )

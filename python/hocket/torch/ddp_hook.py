@@ -65,7 +65,8 @@ class _Buckets:
                 'torch.distributed.init_process_group("hocket")',
             )
         self._policy, self._process = policy, process
-        self._scene = Scene.of(policy, Topology.of(process.job.hosts), tuning=process.tuning)
+        topology = Topology.of(process.job.hosts, process.cluster)
+        self._scene = Scene.of(policy, topology, tuning=process.tuning)
         self._timeout_s = process.job.settings.timeout_s
         self._works = Works("ddp-hook")
         self._made: dict[int, tuple[tuple[torch.Size, ...], Bucket]] = {}

@@ -3,34 +3,37 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
 import functools
 import sys
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 from weakref import WeakKeyDictionary
 
 import msgspec
 
 import torch
-from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.plan import Plan
-from hocket.artefacts.trace import LoadedProgram, RunInfo, write_run
+from hocket.artefacts.trace import write_run
 from hocket.errors import UsageError
+from hocket.launch.first_file import of_rank_0
 from hocket.launch.rendezvous import Job
 from hocket.parameter_server.choice import ParameterServer
-from hocket.planners.default import Shape, default_plan
+from hocket.planners.default import Choice, Shape, by_cluster, by_hosts, default_plan
 from hocket.policies.load import load
 from hocket.settings import Settings
+from hocket.torch import buckets as bucket_memory
 from hocket.torch import gradients, parameter_servers
-from hocket.torch.course import of_plan, of_policy
+from hocket.torch import join as joining
+from hocket.torch.course import Planned, of_plan, of_policy
+from hocket.torch.module_buffers import BeforeForward, Buffers, Keep
 from hocket.torch.parameters import ParameterSession
 from hocket.torch.process import Process, joined
 from hocket.torch.profiler import Profiler
 from hocket.torch.push_pull import PushPullSession
 from hocket.torch.reorder import Reorder
 from hocket.torch.replicate import replicate
+from hocket.torch.run_file import RunFile, run_info
 from hocket.torch.serve import serve
 from hocket.torch.session import Session
 from hocket.torch.spans import Spans
@@ -53,6 +56,7 @@ def distribute(
     plan: Plan | None = None,
     policy: Policy | None = None,
     parameter_server: ParameterServer | None = None,
+    buffers: Keep | None = None,
     settings: Settings | None = None,
 ) -> tuple[Model, Optimizer]:
     """Train `model` together with the other ranks of the job; the loop stays as it is.
@@ -64,7 +68,9 @@ def distribute(
     Args:
         model: on the CPU; parameters that do not require gradients are left alone.
         optimizer: over parameters of the model.
-        plan: default: the plan file of `settings`, else one by hosts alone.
+        plan: default: the plan file of `settings`, else one for the cluster of `settings`, else one by hosts alone; rank 0's
+            files count. A default plan, and a policy, goes by the order in which backward makes gradients: it is seen in the first
+            step, and where it makes other buckets than the reverse of registration, an epoch with these begins after the second.
         policy: what to do with gradients instead of a plan; default: the policy of `settings`.
         parameter_server: keep parameters on servers, the job's last ranks, instead of all-reducing gradients; default: what
             `settings` say. On a rank that serves, this call does not return: it serves, then ends the process (SystemExit).
@@ -87,7 +93,14 @@ def distribute(
         policy = load(settings.policy)
     if policy is not None and (plan is not None or settings.plan is not None):
         raise UsageError("a plan and a policy both say how gradients travel\nhint: give one of them")
+    if buffers not in (None, *get_args(Keep)):
+        raise UsageError(f"buffers={buffers!r}: known are {', '.join(map(repr, get_args(Keep)))}")
     parameter_server = parameter_server or ParameterServer.of(settings)
+    if parameter_server is not None and buffers not in (None, "none"):
+        raise UsageError(
+            f"buffers={buffers!r} with parameter servers: workers do not step together, each keeps its own buffers\n"
+            'hint: buffers="none", or no parameter servers'
+        )
     if settings.reorder_interval_s is not None and (policy is not None or parameter_server is not None):
         raise UsageError(
             "HOCKET_REORDER_INTERVAL_S is for plans: a policy decides for itself, and parameter servers have no order\n"
@@ -116,6 +129,7 @@ def distribute(
             policy=policy,
             process=process,
             settings=settings,
+            buffers=buffers or "after_step",
         )
     except BaseException as error:
         process.abort(f"{type(error).__name__}: {error}")
@@ -140,7 +154,7 @@ def _with_servers(
     )
     if spans is not None and process.job.rank == 0:
         world = process.job.world
-        info = _run_info(process.job, None, programs)
+        info = run_info(process.job, None, programs)
         write_run(
             spans.directory, msgspec.structs.replace(info, roles=parameter_servers.roles(choice, world))
         )
@@ -173,24 +187,31 @@ def _session_of(
     policy: Policy | None,
     process: Process,
     settings: Settings,
+    buffers: Keep,
 ) -> Session | ParameterSession:
     job = process.job
-    cluster = None if settings.cluster is None else files.read(Path(settings.cluster), Cluster)
+    cluster = process.cluster
     if policy is None:
-        plan = plan or _plan(settings, parameters, job)
-        if plan.world != job.world:
+        plan = plan or of_rank_0(job, "plan", settings.plan, Plan)
+        planned = plan or _default_plan(parameters, job, cluster)
+        if plan is not None and plan.world != job.world:
             raise UsageError(
                 f"the plan is for {plan.world} ranks, the job has {job.world}\nhint: make a new plan"
             )
         reorder = None
         if settings.reorder_interval_s is not None:
-            reorder = Reorder(plan, job, process.engine, cluster, interval_s=settings.reorder_interval_s)
-        course = of_plan(plan, parameters, reorder)
+            first = (
+                planned if isinstance(planned, Plan) else planned(bucket_memory.assumed_backward(parameters))
+            )
+            reorder = Reorder(first, job, process.engine, cluster, interval_s=settings.reorder_interval_s)
+        course = of_plan(planned, parameters, reorder)
     else:
         scene = Scene.of(policy, Topology.of(job.hosts, cluster), tuning=process.tuning)
         course = of_policy(policy, parameters, job, scene, process.abort)
     replicate(model, optimizer, job, process.engine)
     spans = _spans(model, optimizer, process, settings)
+    kept = Buffers(model, buffers, job, process.engine)
+    run_file = RunFile(spans, job, course, cluster)
     session: Session | ParameterSession
     if policy is not None and policy.exchanges == "parameters":
         session = ParameterSession(
@@ -201,6 +222,8 @@ def _session_of(
             engine=process.engine,
             libraries=process.libraries,
             spans=spans,
+            buffers=kept,
+            loaded=run_file.loaded,
         )
     else:
         session = Session(
@@ -212,19 +235,61 @@ def _session_of(
             engine=process.engine,
             libraries=process.libraries,
             spans=spans,
+            buffers=kept,
+            loaded=run_file.loaded,
         )
-    if spans is not None and job.rank == 0:
-        programs = tuple(
-            LoadedProgram(program=program, label=f"bucket {index}", bucket=index, bytes=len(bucket.memory))
-            for index, (program, bucket) in enumerate(zip(session.programs, session.buckets, strict=True))
-        )
-        write_run(spans.directory, _run_info(job, plan, programs, cluster))
+    if kept.kept and buffers == "before_forward":
+        session.before_forward = BeforeForward(model, kept, session.communicates)
     return session
 
 
 def no_sync(model: torch.nn.Module) -> contextlib.AbstractContextManager[None]:
     """Backward passes inside accumulate gradients without communication; also `model.no_sync()`."""
     return _session(model).no_sync()
+
+
+def join(
+    *models: torch.nn.Module,
+    divide_by_initial_world_size: bool = True,
+    throw_on_early_termination: bool = False,
+) -> contextlib.AbstractContextManager[None]:
+    """Ranks with unequal numbers of batches: `with hk.join(model):` around the loop, on all ranks.
+
+    A rank that leaves the body first takes part in the others' reductions with zeros, until all ranks have left. Then all go on
+    from the state of the highest rank among those that finished last: parameters, buffers and, other than with the `join` of
+    DistributedDataParallel, the optimizer's state. Inside, a step is one forward and backward with communication; buffers are
+    sent before its forward, from the highest rank that has a batch, as DistributedDataParallel does.
+
+    Args:
+        models: distributed ones, in the order in which their backward passes come.
+        divide_by_initial_world_size: True: gradients are sums over the ranks that have batches, divided by the number of all
+            ranks. False: divided by the number of those that have batches.
+        throw_on_early_termination: True: when the first rank has finished, all ranks raise UsageError at the next forward.
+
+    Raises:
+        UsageError: a model's gradients are not sums to which a finished rank can add nothing: policies that promise less than the
+        mean, local SGD, parameter servers.
+    """
+    windows = []
+    for model in models:
+        session = _session(model)
+        if isinstance(session, Profiler):
+            return contextlib.nullcontext()
+        why = joining.refusal(session)
+        if why is not None:
+            raise UsageError(f"join: {why}\nhint: give every rank the same number of batches")
+    for model in models:
+        session = _session(model)
+        assert isinstance(session, Session)  # noqa: S101  # others were refused
+        windows.append(
+            joining.Window(
+                model,
+                session,
+                by_initial_world=divide_by_initial_world_size,
+                throws=throw_on_early_termination,
+            )
+        )
+    return joining.joined_training(windows)
 
 
 def log(model: torch.nn.Module, **values: Any) -> None:
@@ -293,32 +358,24 @@ def _spans(
     return Spans(model, optimizer, process.engine, Path(settings.trace), process.job.rank)
 
 
-def _plan(settings: Settings, parameters: dict[str, torch.nn.Parameter], job: Job) -> Plan:
-    if settings.plan is not None:
-        return files.read(Path(settings.plan), Plan)
-    shapes = [
-        Shape(name=name, elements=each.numel(), dtype=gradients.DTYPES[each.dtype])
+def _default_plan(parameters: dict[str, torch.nn.Parameter], job: Job, cluster: Cluster | None) -> Planned:
+    """The plan of a job that was given none, from the order in which backward makes gradients."""
+    shapes = {
+        name: Shape(name=name, elements=each.numel(), dtype=gradients.DTYPES[each.dtype])
         for name, each in parameters.items()
-    ]
-    return default_plan(shapes, job.hosts)
+    }
+    choice = by_hosts(job.hosts)
+    if cluster is not None:
+        # Rank 0's, since another machine may round a prediction another way.
+        chosen = by_cluster(list(reversed(shapes.values())), job.hosts, cluster) if job.rank == 0 else None
+        given = job.store.gather(
+            "plan/choice", job.rank, job.world, msgspec.to_builtins(chosen), job.settings.start_timeout_s
+        )
+        choice = msgspec.convert(given[0], Choice)
+    return lambda backward: default_plan([shapes[name] for name in backward], choice)
 
 
 def _with_no_sync(model: Model) -> Model:
     # A partial of a module's function: the model stays picklable and copyable.
     model.no_sync = functools.partial(no_sync, model)  # type: ignore[assignment]
     return model
-
-
-def _run_info(
-    job: Job, plan: Plan | None, programs: tuple[LoadedProgram, ...], cluster: Cluster | None = None
-) -> RunInfo:
-    return RunInfo(
-        world=job.world,
-        hosts=job.hosts,
-        script=" ".join(sys.argv),
-        started_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        plan=plan,
-        cluster=cluster,
-        clocks=job.clocks,
-        programs=programs,
-    )

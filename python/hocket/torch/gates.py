@@ -58,14 +58,14 @@ class Gates:
     submodule by itself, all gates open first. What no forward used so far opens when forward begins.
 
     All gates also open for `state_dict`, `load_state_dict`, copies and pickles of the model, its submodules and the optimizer,
-    for `parameters()` and `named_parameters()` of the model and its submodules outside forward (so that
+    for `parameters()`, `buffers()` and their named forms of the model and its submodules outside forward (so that
     `torch.nn.utils.clip_grad_norm_(model.parameters(), 1)` sees reduced gradients), for `zero_grad` without a step before it,
     and before a fork. `zero_grad` after `step` is put off with it.
 
-    What cannot be seen needs `open_all()` first: `layer.weight`, `layer.weight.grad`, `optimizer.param_groups[0]["params"]`
-    and `optimizer.state` read by hand between backward and the next forward; `GradScaler.unscale_` and `GradScaler.step`;
-    a second backward without a forward between. A layer that uses a parameter of a module which it does not call, and did
-    not use it in the forward that was seen, may get the value of the step before.
+    What cannot be seen needs `open_all()` first: `layer.weight`, `layer.weight.grad`, a buffer of a layer, `optimizer.state` and
+    `optimizer.param_groups[0]["params"]` read by hand between backward and the next forward; `GradScaler.unscale_` and
+    `GradScaler.step`; a second backward without a forward between. A layer that uses a parameter of a module which it does not
+    call, and did not use it in the forward that was seen, may get the value of the step before.
 
     Attributes:
         barrier_reason: why the last `step()` was not put off; before the first: why it will not be. None: it was, or will be.
@@ -253,7 +253,8 @@ class Gates:
             self._keep(module.register_state_dict_pre_hook(opens))
             # The public name is younger than the oldest torch that we support.
             self._keep(module._register_load_state_dict_pre_hook(opens))
-            self._replace(module, "named_parameters", functools.partial(_named_parameters, self, module))
+            for name in ("named_parameters", "named_buffers"):
+                self._replace(module, name, functools.partial(_named, self, module, name))
             self._replace(module, "__getstate__", functools.partial(_state, self, module))
             if hasattr(type(module), "__deepcopy__"):
                 self._replace(module, "__deepcopy__", functools.partial(_deepcopy, self, module))
@@ -468,9 +469,9 @@ def _open_all(gates: Gates, *_: Any) -> None:
     gates.open_all()
 
 
-def _named_parameters(gates: Gates, module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+def _named(gates: Gates, module: torch.nn.Module, name: str, *args: Any, **kwargs: Any) -> Any:
     gates.outside_forward()
-    return type(module).named_parameters(module, *args, **kwargs)
+    return getattr(type(module), name)(module, *args, **kwargs)
 
 
 def _state(gates: Gates, owner: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from hocket.launch.rendezvous import Job
 from hocket.libraries.service import Service
 from hocket.torch import buckets as bucket_memory
 from hocket.torch.course import Course
+from hocket.torch.module_buffers import BeforeForward, Buffers
 from hocket.torch.spans import Spans
 from hocket.torch.votes import Votes
 
@@ -29,6 +31,8 @@ class ParameterSession:
         engine: _native.Engine,
         libraries: Service,
         spans: Spans | None,
+        buffers: Buffers,
+        loaded: Callable[[Sequence[bucket_memory.Bucket]], None],
     ) -> None:
         """Replicas are equal at the start: what state starts as is the same on all ranks."""
         policy = course.policy
@@ -36,6 +40,9 @@ class ParameterSession:
             raise UsageError("parameters are exchanged once in `every` steps, at least 1")
         self.job, self.engine, self.course, self.spans = job, engine, course, spans
         self._every = policy.every
+        self.module_buffers = buffers
+        self._loaded = loaded
+        self.before_forward: BeforeForward | None = None
         self._libraries = libraries
         self._steps = 0
         self._parameters = parameters
@@ -53,6 +60,10 @@ class ParameterSession:
     def no_sync(self) -> contextlib.AbstractContextManager[None]:
         """Gradients are not communicated anyway."""
         return contextlib.nullcontext()
+
+    def communicates(self) -> bool:
+        """Every forward is of a step."""
+        return True
 
     def close(self) -> None:
         """Stop what runs beside training."""
@@ -78,6 +89,7 @@ class ParameterSession:
         for program in loaded:
             self._libraries.forget(program)
             self.engine.unload(program)
+        self._loaded(self.buckets)
 
     def _on_step(self, *_: Any) -> None:
         self._steps += 1
@@ -85,13 +97,17 @@ class ParameterSession:
             return
         began_ns = _native.now_ns()
         timeout_s = self.job.settings.timeout_s
-        self._votes.cast(self.course.epochs.vote(), [])
+        self.module_buffers.begin()
+        self._votes.cast(self.course.epochs.vote(), [], meet=self.module_buffers.end())
         self._libraries.expect(self.programs)
         for program in self.programs:
             self.engine.launch(program)
         for program in self.programs:
             self.engine.wait(program, timeout_s)
         begins = self.course.decide(self._votes.count(timeout_s))
+        self.module_buffers.arrive()
+        if self._votes.meet:
+            self.module_buffers.meet()
         ended_ns = _native.now_ns()
         self.course.record("wait_time", (ended_ns - began_ns) * 1e-9)
         if self.spans is not None:

@@ -15,9 +15,11 @@ from types import TracebackType
 from typing import Any
 
 from hocket import _native
+from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.tuning import Tuning
 from hocket.launch import tuning
 from hocket.launch.clock import ClockLog
+from hocket.launch.first_file import of_rank_0
 from hocket.launch.rendezvous import Job, join
 from hocket.libraries.service import Service
 from hocket.settings import Settings
@@ -32,6 +34,8 @@ class Process:
         self.job: Job = join(settings, publish=publish)
         self._engine: _native.Engine | None = None
         self._tuning: Tuning | None = None
+        self._cluster: Cluster | None = None
+        self._asked_for_cluster = False
         self._libraries: Service | None = None
         self._owner = os.getpid()
         self._closers: list[Callable[[], None]] = []
@@ -59,6 +63,14 @@ class Process:
         if self._tuning is None:
             self._tuning = tuning.agreed(self.job)
         return self._tuning
+
+    @property
+    def cluster(self) -> Cluster | None:
+        """What is known of the hosts and the network between them; the first use asks rank 0, on every rank."""
+        if not self._asked_for_cluster:
+            self._cluster = of_rank_0(self.job, "cluster", self.job.settings.cluster, Cluster)
+            self._asked_for_cluster = True
+        return self._cluster
 
     @property
     def libraries(self) -> Service:

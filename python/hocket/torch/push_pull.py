@@ -121,6 +121,7 @@ class PushPullSession(places.InPlace):
             self._on_first,
             self._adopt,
             self._twice,
+            lambda _error: None,
         )
         for key, parameter in enumerate(parameters.values()):
             bucket = self.buckets[key]

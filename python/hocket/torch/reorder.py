@@ -107,7 +107,7 @@ class Reorder:
         looks = [[None if look is None else Look(*look) for look in each["looks"]] for each in everyone]
         order = self._keeper.look(looks)
         if order is not None:
-            self.epochs.learn(Epoch(current.number + 1, {ORDER: encode(order)}))
+            self.epochs.learn(current.after({ORDER: encode(order)}))
 
     def _looks(self) -> list[tuple[float, int, float] | None]:
         """Of each connection, since the look before."""

@@ -11,6 +11,8 @@ import math
 import os
 import time
 import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from hocket import _native
@@ -22,8 +24,12 @@ from hocket.torch import places
 from hocket.torch.buckets import Bucket
 from hocket.torch.course import Course
 from hocket.torch.gates import Gates
+from hocket.torch.module_buffers import BeforeForward, Buffers
 from hocket.torch.spans import Spans
 from hocket.torch.votes import Votes
+
+if TYPE_CHECKING:
+    from hocket.torch.join import Window
 
 
 class Session(places.InPlace):
@@ -40,13 +46,20 @@ class Session(places.InPlace):
         engine: _native.Engine,
         libraries: Service,
         spans: Spans | None,
+        buffers: Buffers,
+        loaded: Callable[[Sequence[Bucket]], None],
     ) -> None:
-        """Make the buckets, load the programs, hook every gradient."""
+        """Make the buckets, load the programs, hook every gradient. `loaded`: told of each epoch's."""
         self.job = job
         self.spans = spans
         self.engine = engine
         self.course = course
+        self.optimizer = optimizer
+        self.module_buffers = buffers
+        self.before_forward: BeforeForward | None = None
+        self.window: Window | None = None
         self._libraries = libraries
+        self._loaded = loaded
         self.iteration = 0
         self._parameters = parameters
         self._owner = os.getpid()
@@ -72,6 +85,10 @@ class Session(places.InPlace):
     def programs(self) -> list[int]:
         """By bucket: its program's number."""
         return [bucket.program for bucket in self.buckets]
+
+    def communicates(self) -> bool:
+        """Whether a backward now would."""
+        return self.readiness.enabled
 
     def close(self) -> None:
         """Apply what is outstanding, and stop what runs beside training."""
@@ -107,6 +124,7 @@ class Session(places.InPlace):
             self._on_first,
             self._adopt,
             self._twice,
+            self._on_refused,
         )
         for index, bucket in enumerate(self.buckets):
             for position, (name, parameter, view) in enumerate(
@@ -124,6 +142,7 @@ class Session(places.InPlace):
         for program in loaded:
             self._libraries.forget(program)
             self.engine.unload(program)
+        self._loaded(self.buckets)
 
     def _keep_gradients_in_place(self, optimizer: torch.optim.Optimizer) -> None:
         """`zero_grad` zeroes whole buckets; gradients of parameters that are not communicated go as before."""
@@ -146,30 +165,48 @@ class Session(places.InPlace):
                 "backward in a forked child of the process that distributed the model\n"
                 "hint: train in the process that called `distribute`"
             )
-        self._under_way = True
-        self._libraries.expect(self.programs)
+        self._begin()
         if self.gates is not None:
             self.gates.backward_began()
         # The same call as DistributedDataParallel's own; there is no public one.
         torch.autograd.Variable._execution_engine.queue_callback(self._on_end)
 
+    def _begin(self) -> None:
+        self._under_way = True
+        self._libraries.expect(self.programs)
+        with self._naming_the_finished():
+            if self.window is None:
+                self.module_buffers.begin()
+            else:
+                self.window.announce()
+
     def _on_end(self) -> None:
         """End of backward: what has not come is launched as it is; then all buckets are awaited, or gates are closed."""
+        self._end(barrier=self.gates is None or self.window is not None)
+        if self.gates is not None:
+            self.gates.backward_ended()
+
+    def idle_step(self) -> None:
+        """A step of the others, in which this rank has nothing to add."""
+        self.zero_grad()
+        self._begin()
+        self._end(barrier=True)
+
+    def _end(self, *, barrier: bool) -> None:
         began_ns = _native.now_ns()
         places.check(self.buckets, self._addresses)
-        missing = self.readiness.missing()
-        unmade = []
-        for bucket, index in missing:
-            parameter = self.buckets[bucket].parameters[index]
-            if parameter.grad is not self.buckets[bucket].views[index]:
-                self._adopt(bucket, index, parameter)
-            # Accumulated without communication before, and not made by this backward: it still counts as made.
-            if not bool(self.buckets[bucket].views[index].any()):
-                unmade.append(self.buckets[bucket].names[index])
-        self._votes.cast(self.course.epochs.vote(), unmade)
-        self._unmade, self._counted, self._waited = set(unmade), False, set()
-        self.readiness.finish()
-        if self.gates is None or not self.course.epochs.settled:
+        seen = self.readiness.order() if self.course.observes else None
+        unmade = self._adopt_missing()
+        with self._naming_the_finished():
+            meet = self.window is None and self.module_buffers.end()
+            self._votes.cast(self.course.epochs.vote(), unmade, meet=meet)
+            self._unmade, self._counted, self._waited = set(unmade), False, set()
+            self.readiness.finish()
+            if self.window is not None:
+                self.window.active()
+            elif not barrier:
+                self.module_buffers.arrive()
+        if barrier or not self.course.epochs.settled:
             self._wait_all()
             ended_ns = _native.now_ns()
             self.course.record("wait_time", (ended_ns - began_ns) * 1e-9)
@@ -177,13 +214,37 @@ class Session(places.InPlace):
                 self._load()
                 if self.gates is not None:
                     self.gates.rebucket(self._gated())
-        if self.gates is not None:
-            self.gates.backward_ended()
+        if seen is not None:
+            self._agree_on_order(seen)
         self._under_way = False
         self._note()
         if self.spans is not None:
             self.spans.waited(self.iteration, began_ns, _native.now_ns())
+        if self.window is not None:
+            self.window.step_ended()
         self.iteration += 1
+
+    def _adopt_missing(self) -> list[str]:
+        """Names of gradients that this rank did not make."""
+        unmade = []
+        for bucket, index in self.readiness.missing():
+            parameter = self.buckets[bucket].parameters[index]
+            if parameter.grad is not self.buckets[bucket].views[index]:
+                self._adopt(bucket, index, parameter)
+            # Accumulated without communication before, and not made by this backward: it still counts as made.
+            if not bool(self.buckets[bucket].views[index].any()):
+                unmade.append(self.buckets[bucket].names[index])
+        return unmade
+
+    def _agree_on_order(self, seen: list[tuple[int, int]]) -> None:
+        """All ranks, after the first step: the order in which rank 0's gradients came; those that did not come as was thought."""
+        mine = None
+        if self.job.rank == 0:
+            names = [self.buckets[bucket].names[index] for bucket, index in seen]
+            mine = list(dict.fromkeys([*names, *bucket_memory.assumed_backward(self._parameters)]))
+        job = self.job
+        order = job.store.gather("backward", job.rank, job.world, mine, job.settings.timeout_s)[0]
+        self.course.observed(tuple(order))
 
     def _wait_all(self) -> None:
         for bucket in range(len(self.buckets)):
@@ -194,16 +255,19 @@ class Session(places.InPlace):
         if bucket in self._waited:
             return
         timeout_s = self.job.settings.timeout_s
-        try:
+        with self._naming_the_finished():
             self.readiness.wait_bucket(bucket, timeout_s)
             if not self._counted:
                 self._begins = self.course.decide(self._votes.count(timeout_s))
                 self._counted = True
-        except PeerError as error:
-            self._tell_of_loss(str(error))
-            raise
+                if self.window is None:
+                    self.module_buffers.arrive()
+                    if self._votes.meet:
+                        self.module_buffers.meet()
         self._waited.add(bucket)
         own = self.buckets[bucket]
+        if self.window is not None and self.window.factor != 1:
+            own.elements.mul_(self.window.factor)
         for name, parameter in zip(own.names, own.parameters, strict=True):
             if name in self._unmade and not self._votes.made(name):
                 parameter.grad = None
@@ -234,11 +298,28 @@ class Session(places.InPlace):
             squares = sum(float(torch.linalg.vector_norm(bucket.elements)) ** 2 for bucket in self.buckets)
             self.course.record("gradient_norm", math.sqrt(squares))
 
-    def _tell_of_loss(self, message: str) -> None:
-        timer = self.course.timer
+    @contextlib.contextmanager
+    def _naming_the_finished(self) -> Iterator[None]:
+        try:
+            yield
+        except PeerError as error:
+            self._on_refused(error)
+            raise
+
+    def _on_refused(self, error: Exception) -> None:
+        """A rank is gone: the policy is told. Where it has only finished first, a better error than that it left."""
+        message = str(error)
         lost = next((rank for rank in range(self.job.world) if f"rank {rank} " in message), None)
-        if timer is not None and lost is not None and lost != self.job.rank:
-            timer.worker_removed(lost)
+        if lost is None or lost == self.job.rank:
+            return
+        if self.course.timer is not None:
+            self.course.timer.worker_removed(lost)
+        if " left the job" in message:
+            raise PeerError(
+                f"rank {lost} on {self.job.hosts[lost]} finished after {self.iteration} iterations and left, while rank "
+                f"{self.job.rank} on {self.job.host} is in iteration {self.iteration + 1} ({message})\n"
+                "hint: where ranks have unequal numbers of batches, put the loop into `with hocket.torch.join(model):`"
+            ) from None
 
     def _warn_of_non_finite(self) -> None:
         programs = self.programs

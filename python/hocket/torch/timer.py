@@ -16,7 +16,7 @@ from hocket.errors import Error, PolicyError, RendezvousError
 from hocket.launch.rendezvous import Job
 from hocket.launch.store import Store
 from hocket.tracing.control import Control, Statistics
-from hocket.tracing.epoch import Epoch, Epochs
+from hocket.tracing.epoch import Epochs
 from hocket.tracing.observed import Guard
 from hocket.tracing.policy import Policy, Value
 from hocket.tracing.topology import Topology
@@ -136,7 +136,7 @@ class Timer:
         broken = self._enough(snapshot) and any(not guard.holds(snapshot) for guard in self._guards())
         changed = {name: value for name, value in changes.items() if current.agreed.get(name) != value}
         if changed or broken:
-            self._epochs.learn(Epoch(current.number + 1, {**current.agreed, **changed}, snapshot))
+            self._epochs.learn(current.after({**current.agreed, **changed}, snapshot))
 
     def _enough(self, snapshot: list[Mapping[str, list[float]]]) -> bool:
         return all(len(each.get("step_time", ())) > 1 for each in snapshot)

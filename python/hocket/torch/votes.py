@@ -1,4 +1,5 @@
-"""A few numbers of every rank and iteration, of which all get the largest: which gradients were made, which epoch is known.
+"""A few numbers of every rank and iteration, of which all get the largest: which gradients were made, which epoch is known,
+whether the ranks must meet about the model's buffers.
 
 They travel in a program of their own beside the buckets, so that what a policy does to gradients cannot touch them.
 """
@@ -16,22 +17,22 @@ ITEM_BYTES = 4
 
 
 class Votes:
-    """One epoch number, as its negative so that the largest is the smallest, and one flag per parameter."""
+    """One epoch number, as its negative so that the largest is the smallest, whether to meet, and one flag per parameter."""
 
     def __init__(self, engine: _native.Engine, hosts: Sequence[str], names: Sequence[str]) -> None:
         """Load the program: on all ranks in the same order among others."""
         self._engine = engine
-        self._place = {name: 1 + at for at, name in enumerate(names)}
-        memory = engine.allocate((1 + len(names)) * ITEM_BYTES)
+        self._place = {name: 2 + at for at, name in enumerate(names)}
+        memory = engine.allocate((2 + len(names)) * ITEM_BYTES)
         self._values = np.frombuffer(memoryview(memory), dtype=np.float32)
         self._program = engine.load(
-            votes_program(hosts, 1 + len(names)), {0: (memory, 0)}, priority=0, label="votes"
+            votes_program(hosts, 2 + len(names)), {0: (memory, 0)}, priority=0, label="votes"
         )
 
-    def cast(self, epoch: int, missing: Sequence[str]) -> None:
-        """This rank's: the epoch it knows, and the parameters that got no gradient. Returns at once."""
-        self._values[1:] = 1
-        self._values[0] = -epoch
+    def cast(self, epoch: int, missing: Sequence[str], *, meet: bool) -> None:
+        """This rank's: the epoch it knows, the parameters that got no gradient, whether it asks for a meeting. Returns at once."""
+        self._values[2:] = 1
+        self._values[:2] = -epoch, meet
         for name in missing:
             self._values[self._place[name]] = 0
         self._engine.launch(self._program)
@@ -40,6 +41,11 @@ class Votes:
         """Wait for all; the smallest epoch that is known."""
         self._engine.wait(self._program, timeout_s)
         return -int(self._values[0])
+
+    @property
+    def meet(self) -> bool:
+        """Whether any rank asked for a meeting."""
+        return bool(self._values[1] > 0)
 
     def made(self, name: str) -> bool:
         """Whether any rank made a gradient of that parameter."""

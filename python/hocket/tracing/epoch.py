@@ -17,25 +17,45 @@ from hocket.tracing.policy import Value
 
 @dataclass(frozen=True)
 class Epoch:
-    """What is agreed from its beginning on; `snapshot` are the statistics that handlers see."""
+    """What is agreed from its beginning on.
+
+    `snapshot` are the statistics that handlers see; `backward` the gradients in the order in which backward was seen to make
+    them, empty where nobody looked: then the reverse of their registration.
+    """
 
     number: int
     agreed: Mapping[str, Value] = field(default_factory=dict)
     snapshot: Snapshot = ()
+    backward: tuple[str, ...] = ()
+
+    def after(self, agreed: Mapping[str, Value], snapshot: Snapshot = ()) -> Epoch:
+        """The next one, with other agreed values; what was seen of backward stays."""
+        return Epoch(self.number + 1, agreed, snapshot, self.backward)
+
+    def seen(self, backward: tuple[str, ...]) -> Epoch:
+        """The next one, which knows backward's order."""
+        return Epoch(self.number + 1, self.agreed, self.snapshot, backward)
 
 
 class Epochs:
     """One rank's knowledge. `learn` may be called at any time; `vote` and `decide` once each per iteration, in turn."""
 
-    def __init__(self, first: Epoch) -> None:
-        """`first` is in force."""
+    def __init__(self, first: Epoch, *, observes: bool = False) -> None:
+        """`first` is in force; `observes`: until `observed`, backward's order is still to be seen."""
         self.current = first
+        self.observes = observes
         self._next: Epoch | None = None
 
     @property
     def settled(self) -> bool:
-        """Whether no epoch waits to begin."""
-        return self._next is None
+        """Whether no epoch waits to begin or may still come of what is observed: others are learned only then."""
+        return self._next is None and not self.observes
+
+    def observed(self, backward: tuple[str, ...] | None) -> None:
+        """Backward's order, the same on all ranks; None: it is as was thought."""
+        if backward is not None:
+            self.learn(self.current.seen(backward))
+        self.observes = False
 
     def learn(self, epoch: Epoch) -> None:
         """An epoch that will begin once all ranks know it; each follows the one before."""

@@ -1,0 +1,35 @@
+"""A file that counts as rank 0 has it, so that all ranks decide alike whatever files the others have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from hocket.artefacts import files
+from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.plan import Plan
+from hocket.artefacts.tuning import Tuning
+from hocket.errors import Error
+from hocket.launch.rendezvous import Job
+
+Artefact = TypeVar("Artefact", Cluster, Plan, Tuning)
+
+
+def of_rank_0(job: Job, what: str, path: str | None, kind: type[Artefact]) -> Artefact | None:
+    """What rank 0's `path` holds, None where it has none; every rank must call it, with the same `what`.
+
+    Raises:
+        ArtefactError: rank 0's file cannot be read, or is none.
+        RendezvousError: rank 0 gave up for that.
+    """
+    given = None
+    if job.rank == 0 and path is not None:
+        try:
+            given = msgspec.to_builtins(files.read(Path(path), kind))
+        except Error as error:
+            job.close(str(error).partition("\n")[0])
+            raise
+    given = job.store.gather(what, job.rank, job.world, given, job.settings.start_timeout_s)[0]
+    return None if given is None else msgspec.convert(given, kind)

@@ -1,0 +1,170 @@
+"""`join`: ranks with unequal numbers of batches train together; a finished rank adds nothing until all have finished.
+
+The semantics are those of `torch.distributed.algorithms.join`. At the start of each step ranks tell one another which of
+them still have batches. A rank without takes part in the reductions with zeros. In the end all ranks go on from the state of
+one that finished last.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import numpy as np
+
+import torch
+from hocket.errors import UsageError
+from hocket.planners.compile import votes_program
+from hocket.torch.module_buffers import Hook
+from hocket.torch.replicate import replicate
+from hocket.torch.session import Session
+
+
+class Window:
+    """One model between entering and leaving `join`."""
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        session: Session,
+        *,
+        by_initial_world: bool,
+        throws: bool,
+    ) -> None:
+        """Every rank enters before its first batch."""
+        self.factor = 1.0
+        """What the mean over all ranks is multiplied with in this step."""
+        self._model, self._session = model, session
+        self._by_initial_world, self._throws = by_initial_world, throws
+        self._buffers_sent = False
+        self._announced = self._counted = False
+        self._before: list[int] | None = None
+        world = session.job.world
+        memory = session.engine.allocate(world * 4)
+        self._values = np.frombuffer(memoryview(memory), dtype=np.float32)
+        self._program = session.engine.load(
+            votes_program(session.job.hosts, world), {0: (memory, 0)}, priority=0, label="join"
+        )
+        self._hook = model.register_forward_pre_hook(Hook(self._on_forward), prepend=True)
+        session.window = self
+        if session.before_forward is not None:
+            session.before_forward.suspended = True
+
+    def announce(self, *, active: bool = True) -> None:
+        """This rank begins a step, with a batch or without; once a step counts."""
+        if not self._announced:
+            self._values[:] = 0
+            self._values[self._session.job.rank] = active
+            self._session.engine.launch(self._program)
+            self._announced = True
+
+    def active(self) -> list[int]:
+        """The ranks that have a batch in this step."""
+        if not self._counted:
+            self._session.engine.wait(self._program, self._session.job.settings.timeout_s)
+            self._counted = True
+            found = [int(rank) for rank in np.flatnonzero(self._values)]
+            if found and not self._by_initial_world:
+                self.factor = self._session.job.world / len(found)
+        return [int(rank) for rank in np.flatnonzero(self._values)]
+
+    def step_ended(self) -> None:
+        """What was said of this step is over."""
+        self._before = self.active()
+        self._announced = self._counted = self._buffers_sent = False
+        self.factor = 1.0
+
+    def idle(self) -> bool:
+        """This rank has finished: one step of those that have not. False: all have, and go on from the same state."""
+        session = self._session
+        if session.gates is not None:
+            session.gates.open_all()
+        self.announce(active=False)
+        active = self.active()
+        if not active:
+            self._go_on_together()
+            return False
+        if self._throws:
+            raise self._early([rank for rank in range(session.job.world) if rank not in active])
+        self._send_buffers(active)
+        session.idle_step()
+        return True
+
+    def close(self) -> None:
+        """No hooks and nothing loaded any more; the same on all ranks."""
+        self._hook.remove()
+        self._session.window = None
+        if self._session.before_forward is not None:
+            self._session.before_forward.suspended = False
+
+    def unload(self) -> None:
+        """After a window in which every rank waited for what it announced."""
+        self._session.engine.unload(self._program)
+
+    def _on_forward(self) -> None:
+        session = self._session
+        if not torch.is_grad_enabled() or not session.readiness.enabled:
+            return
+        self.announce()
+        if self._throws and len(self.active()) < session.job.world:
+            raise self._early([rank for rank in range(session.job.world) if rank not in self.active()])
+        if session.module_buffers.kept:
+            self._send_buffers(self.active())
+
+    def _send_buffers(self, active: list[int]) -> None:
+        """Before forward, from the highest rank that has a batch."""
+        if not self._buffers_sent:
+            self._session.module_buffers.send(active[-1], everything=True)
+            self._buffers_sent = True
+
+    def _go_on_together(self) -> None:
+        session = self._session
+        if self._before is None:
+            return
+        source = self._before[-1]
+        if len(self._before) < session.job.world:
+            replicate(self._model, session.optimizer, session.job, session.engine, source)
+            session.module_buffers.equal()
+        else:
+            session.module_buffers.send(source, everything=True)
+        session.module_buffers.source = 0
+        session.zero_grad()
+
+    def _early(self, finished: list[int]) -> UsageError:
+        job = self._session.job
+        who = ", ".join(f"rank {rank} on {job.hosts[rank]}" for rank in finished)
+        return UsageError(
+            f"{who} ran out of batches after {self._session.iteration} iterations, others have more\n"
+            "hint: throw_on_early_termination=False goes on without"
+        )
+
+
+@contextlib.contextmanager
+def joined_training(windows: list[Window]) -> Iterator[None]:
+    """The body trains; then this rank goes through the steps that others still have. An error of the body goes on as it is."""
+    try:
+        yield
+        waiting = list(windows)
+        while waiting:
+            waiting = [each for each in waiting if each.idle()]
+        for each in windows:
+            each.unload()
+    finally:
+        for each in windows:
+            each.close()
+
+
+def refusal(session: object) -> str | None:
+    """Why what a session does cannot be joined; None when it can."""
+    if not isinstance(session, Session):
+        return {
+            "ParameterSession": "ranks exchange parameters, not sums to which one can add nothing",
+            "PushPullSession": "parameter servers let workers finish one after the other by themselves",
+        }.get(type(session).__name__)
+    policy = session.course.policy
+    if policy is not None and policy.contract != "mean":
+        return (
+            f"{type(policy).__name__} promises `{policy.contract}`, not the mean of what ranks add: "
+            "it keeps or rounds what a finished rank would have to leave out"
+        )
+    return None

@@ -1,0 +1,61 @@
+"""`run.json` of a training: what was loaded, kept true when an epoch brings other buckets."""
+
+from __future__ import annotations
+
+import datetime
+import sys
+from collections.abc import Sequence
+
+import msgspec
+
+from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.plan import Plan
+from hocket.artefacts.trace import LoadedProgram, RunInfo, write_run
+from hocket.launch.rendezvous import Job
+from hocket.torch.buckets import Bucket
+from hocket.torch.course import Course
+from hocket.torch.spans import Spans
+
+
+class RunFile:
+    """Written by rank 0 where a trace is written."""
+
+    def __init__(self, spans: Spans | None, job: Job, course: Course, cluster: Cluster | None) -> None:
+        """Nothing is written yet."""
+        self._directory = None if spans is None or job.rank != 0 else spans.directory
+        self._info = run_info(job, None, (), cluster)
+        self._course = course
+
+    def loaded(self, buckets: Sequence[Bucket]) -> None:
+        """The current epoch's buckets are loaded: they are those of its plan; programs of epochs before stay, of no bucket now."""
+        if self._directory is None:
+            return
+        current = self._course.epochs.current
+        of_epoch = "" if current.number == 0 else f" of epoch {current.number}"
+        before = (msgspec.structs.replace(each, bucket=None) for each in self._info.programs)
+        now = (
+            LoadedProgram(
+                program=bucket.program, label=f"bucket {at}{of_epoch}", bucket=at, bytes=len(bucket.memory)
+            )
+            for at, bucket in enumerate(buckets)
+        )
+        self._info = msgspec.structs.replace(
+            self._info, plan=self._course.plan(current), programs=(*before, *now)
+        )
+        write_run(self._directory, self._info)
+
+
+def run_info(
+    job: Job, plan: Plan | None, programs: tuple[LoadedProgram, ...], cluster: Cluster | None = None
+) -> RunInfo:
+    """What is known of the run when it starts."""
+    return RunInfo(
+        world=job.world,
+        hosts=job.hosts,
+        script=" ".join(sys.argv),
+        started_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        plan=plan,
+        cluster=cluster,
+        clocks=job.clocks,
+        programs=programs,
+    )

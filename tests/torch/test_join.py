@@ -1,0 +1,64 @@
+"""Ranks with unequal numbers of batches: what `join` does for them, and what is said without it."""
+
+import numpy as np
+import pytest
+import ranks
+
+
+def run(script, tmp_path, *arguments, world=2):
+    ended = ranks.run(f"join_scripts:{script}", world, tmp_path, *arguments)
+    assert ended.outcome.code == 0, ended.output
+    return ended.returned
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    return run("alone", tmp_path_factory.mktemp("alone"), world=1)[0]
+
+
+@pytest.mark.parametrize("policy", ["none", "plain", "gates"])
+def test_a_finished_rank_adds_nothing(tmp_path, alone, policy):
+    """The last batches would be lost, or weigh too much; momentum would differ between ranks from the next epoch on."""
+    first, *others = run("epochs", tmp_path, policy, world=3)
+    assert all(each == first for each in others)
+    for mine, theirs in zip(first[-1], alone, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-7)
+
+
+def test_epochs_begin_while_ranks_have_finished(tmp_path):
+    """A rank without batches would keep the buckets of an epoch that others have left."""
+    first, *others = run("epochs", tmp_path, "epochs", world=3)
+    assert all(each == first for each in others)
+
+
+def test_all_may_stop_with_the_first(tmp_path):
+    """Ranks could not stop together, or not train on after it."""
+    (said, numbers), (other, same) = run("early", tmp_path)
+    assert said == other
+    assert "rank 1 on" in said
+    assert "ran out of batches after 3 iterations" in said
+    assert numbers == same
+
+
+def test_what_cannot_be_joined_is_refused_by_name(tmp_path):
+    """A residual would go on flowing out of a rank that has finished."""
+    for top_k, local in run("refused", tmp_path):
+        assert "TopK promises `same`" in top_k
+        assert "exchange parameters" in local
+
+
+def test_two_models_are_joined(tmp_path):
+    """Adversarial training could not be joined."""
+    first, second = run("pair", tmp_path)
+    assert first == second
+
+
+def test_without_join_the_error_says_who_finished_and_what_to_do(tmp_path):
+    """The user would read of `votes`, and have to know that batches are unequal."""
+    ended = ranks.run("join_scripts:forgotten", 2, tmp_path)
+    lines = [line for line in ended.output.splitlines() if line.startswith("[0]")]
+    assert any("PeerError: rank 1 on" in line and "finished after 3 iterations" in line for line in lines), (
+        ended.output
+    )
+    assert any("rank 0 on" in line and "is in iteration 4" in line for line in lines), ended.output
+    assert any("with hocket.torch.join(model):" in line for line in lines), ended.output

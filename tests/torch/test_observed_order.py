@@ -1,0 +1,89 @@
+"""The order in which backward makes gradients is seen in the first step, and decides on buckets from then on."""
+
+import ranks
+
+from hocket.artefacts import files
+from hocket.artefacts.plan import Bucket, Plan, Synchroniser
+from hocket.artefacts.trace import Kind, read
+from hocket.settings import Settings
+
+LAST, FIRST = "layers.0", "first"
+
+
+def run(script, tmp_path, *arguments, settings=None):
+    settings = settings or Settings(timeout_s=30, start_timeout_s=30)
+    ended = ranks.run(f"order_scripts:{script}", 2, tmp_path, *arguments, settings=settings)
+    assert ended.outcome.code == 0, ended.output
+    return ended.returned
+
+
+def test_a_model_that_registers_its_last_layer_first_gets_its_buckets(tmp_path):
+    """The first bucket would wait for the end of backward; nothing would overlap."""
+    trace = tmp_path / "trace"
+    settings = Settings(timeout_s=30, start_timeout_s=30, trace=str(trace))
+    (epoch, before, after, numbers, _), other = run("backwards", tmp_path, "plan", settings=settings)
+    assert other[:4] == [epoch, before, after, numbers]
+    assert epoch == 1
+    assert f"{FIRST}.weight" in before[0]
+    assert f"{LAST}.weight" in after[0]
+    assert f"{FIRST}.weight" in after[-1]
+    _read_back(trace, after)
+    again = tmp_path / "again"
+    again.mkdir()
+    assert run("backwards", again, "plan")[0][3] == numbers, "the order depends on time"
+
+
+def _read_back(trace, buckets):
+    """Reports and replays would take the buckets of the first step for those of all."""
+    run = read(trace).run
+    assert [sorted(bucket.gradients) for bucket in run.plan.buckets] == buckets
+    current = {each.program: each.bucket for each in run.programs if each.bucket is not None}
+    assert sorted(current.values()) == list(range(len(buckets)))
+    assert all("epoch 1" in each.label for each in run.programs if each.bucket is not None)
+    records = read(trace).records(0)
+    launched = records[(records["kind"] == Kind.INSTANCE)]["program"]
+    assert set(current) <= set(launched.tolist())
+    assert len(run.programs) > len(current)
+
+
+def test_policies_are_told_what_was_seen(tmp_path):
+    """`priority=grad.forward_order` would send the last layer first."""
+    for epoch, _, _, _, seen in run("backwards", tmp_path, "policy"):
+        assert epoch == 1
+        backward = sorted(seen, key=lambda name: seen[name][0])
+        forward = sorted(seen, key=lambda name: seen[name][1])
+        assert {*backward[:2]} == {f"{LAST}.weight", f"{LAST}.bias"}
+        assert {*forward[:2]} == {f"{FIRST}.weight", f"{FIRST}.bias"}
+
+
+def test_rank_0_decides(tmp_path):
+    """Ranks whose backward takes other ways would have other buckets."""
+    assert run("other_ways", tmp_path) == [["1.weight", "3.weight", "0.weight", "2.weight"]] * 2
+
+
+def test_nothing_begins_where_buckets_stay(tmp_path):
+    """Every job would load its programs twice."""
+    assert run("forwards", tmp_path) == [0, 0]
+
+
+def test_a_plan_that_was_given_stays(tmp_path):
+    """A plan that somebody chose and measured would be another one after the first step."""
+    sizes = {FIRST: 512 * 8, LAST: 512 * 4, **{f"layers.{at}": 512 * 512 for at in range(1, 7)}}
+    names = [(f"{layer}.{part}", layer) for layer in sizes for part in ("weight", "bias")]
+    elements = {
+        name: sizes[layer] if name.endswith("weight") else 4 if layer == LAST else 512
+        for name, layer in names
+    }
+    one = Bucket(
+        gradients=tuple(elements),
+        elements=sum(elements.values()),
+        dtype="f32",
+        priority=0,
+        synchroniser=Synchroniser(algorithm="in_place"),
+    )
+    plan = Plan(world=2, order=(0, 1), buckets=(one,), label="one", reason="", predicted_step_s=0.0)
+    files.write(tmp_path / "plan.json", plan)
+    settings = Settings(timeout_s=30, start_timeout_s=30, plan=str(tmp_path / "plan.json"))
+    for epoch, before, after, *_ in run("backwards", tmp_path, "plan", settings=settings):
+        assert epoch == 0
+        assert before == after == [sorted(elements)]
