@@ -59,7 +59,11 @@ fn algorithms(n: usize) -> Vec<Algorithm> {
 /// The same hosts, behind trunks that their racks share; or not.
 fn sharing(network: Network, rack: usize, seed: u64, shared: bool) -> Network {
     let n = network.hosts();
-    if shared { network.with_links(crate::cost::tests::racks(n, rack, seed, seed % 2 == 0)) } else { network }
+    if shared {
+        network.with_links(crate::cost::tests::racks(n, rack, seed, seed.is_multiple_of(2)))
+    } else {
+        network
+    }
 }
 
 proptest! {
