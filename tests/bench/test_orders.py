@@ -115,7 +115,7 @@ def test_the_shipped_cost_ranks_orders_as_the_simulator_does(algorithm, bed):
         return times_s
 
     found = scored.score("", cluster, algorithm, 4_000_000, simulated_s)
-    assert found.value >= 0.85
+    assert found.value >= 0.9
     assert found.chosen_to_best <= 1.1
     assert found.chosen_s <= found.given_s * 1.001
     assert len(set(found.orders)) == scored.DRAWN
