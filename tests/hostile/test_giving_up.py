@@ -52,6 +52,30 @@ def test_a_rank_that_gives_up_tells_who_is_connected_already(hosts, options):
         each.close()
 
 
+@pytest.mark.parametrize("options", [{}, {"checksum": True}, {"tls": True}], ids=str)
+def test_a_connection_that_nobody_awaits_is_turned_away_with_a_reason(options):
+    """Ranks with another number of connections would wait for the heartbeat's whole time, and blame a silent network."""
+    job = uuid.uuid4().hex
+    made = [engine(rank, 2, job, f"h{rank}", **options) for rank in range(2)]
+    peers = [(each.addresses, f"h{rank}") for rank, each in enumerate(made)]
+    zero = threading.Thread(target=made[0].connect, args=(peers, TIMEOUT_S, [1, 1]))
+    zero.start()
+    made[1].connect(peers, TIMEOUT_S, [2, 2])
+    zero.join(TIMEOUT_S)
+    program = all_reduce_program(
+        world=2, elements=4, dtype="f32", op="sum", scale=1.0, synchroniser=Synchroniser(algorithm="ring")
+    )
+    memory = made[1].allocate(16)
+    with pytest.raises(PeerError, match=r"rank 0 does not await connection 1 of rank 1: HOCKET_STREAMS"):
+        number = made[1].load(program, {0: (memory, 0)}, priority=0, label="x")
+        made[1].launch(number)
+        made[1].wait(number, TIMEOUT_S)
+    for each in made:
+        # The job has failed, which closing may say again.
+        with contextlib.suppress(PeerError):
+            each.close()
+
+
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "TLS"])
 def test_strangers_who_hold_their_place_do_not_keep_ranks_out(tls):
     """Anybody could keep a job from starting by a few connections that say nothing."""

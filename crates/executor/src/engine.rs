@@ -110,7 +110,7 @@ impl Engine {
     pub fn connect(&self, peers: &[Address], timeout: Duration) -> Result<(), Error> {
         let own = self.identity.rank;
         let roster = Roster::new(peers, own, self.world)?;
-        let door = lock(&self.door).take().ok_or_else(|| Error::Usage("connected already".into()))?;
+        let mut door = lock(&self.door).take().ok_or_else(|| Error::Usage("connected already".into()))?;
         // What a limit of the system may forbid comes before there are peers, who would have to be told.
         let poller = Poller::new(&self.core.waker)?;
         let connected = self.spawn_threads()?;

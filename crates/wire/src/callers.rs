@@ -3,7 +3,7 @@
 //! Each caller is heard by a thread of its own, bounded in time and number.
 
 use crate::limits::is_out_of_descriptors;
-use crate::mesh::Identity;
+use crate::mesh::{Identity, turn_away};
 use crate::proof::admit;
 use crate::tcp::Stream;
 use hocket_ids::Rank;
@@ -76,8 +76,12 @@ pub(crate) fn keep_door(
                 let heard = admit(&identity, stream);
                 let made_room = !callers_of_thread.leave(caller);
                 match heard {
-                    // The mesh may be complete and gone; then dropping the stream turns the caller away.
-                    Ok(link) => drop(admitted.send(link)),
+                    // The mesh may be complete, and then nobody is awaited.
+                    Ok(link) => {
+                        if let Err(mpsc::SendError((way, stream))) = admitted.send(link) {
+                            turn_away(&identity, way, stream);
+                        }
+                    }
                     Err(_) if made_room => log.turn_away(&from, &"it made room for a newer caller"),
                     Err(why) => log.turn_away(&from, &why),
                 }

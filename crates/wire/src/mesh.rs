@@ -131,7 +131,8 @@ pub struct Door {
     /// A caller could not be let in for want of a descriptor.
     starved: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
-    admitted: mpsc::Receiver<(Way, Stream)>,
+    /// Nobody is awaited once the mesh is complete.
+    admitted: Option<mpsc::Receiver<(Way, Stream)>>,
 }
 
 impl Door {
@@ -158,7 +159,7 @@ impl Door {
         let thread = thread::Builder::new()
             .name("hocket-door".into())
             .spawn(move || keep_door(&doors, &local, &identity, [&flags[0], &flags[1]], &sender))?;
-        Ok(Self { addresses: bound, closing, starved, thread: Some(thread), admitted })
+        Ok(Self { addresses: bound, closing, starved, thread: Some(thread), admitted: Some(admitted) })
     }
 
     /// What peers connect to.
@@ -168,7 +169,7 @@ impl Door {
 
     /// Links to all other ranks, by rank (`None` at our own place).
     pub fn connect(
-        &self,
+        &mut self,
         identity: &Identity,
         peers: &[Address],
         arena: &Arena,
@@ -181,7 +182,14 @@ impl Door {
         let mut open: Vec<Vec<Option<Opened>>> =
             peers.iter().map(|peer| (0..lanes(peer)).map(|_| None).collect()).collect();
         open[own.index()].clear();
-        if let Err(error) = self.open_all(&mut open, identity, peers, (arena, waker), timeout) {
+        let opened = match &self.admitted {
+            Some(admitted) => self.open_all(admitted, &mut open, identity, peers, (arena, waker), timeout),
+            None => Err(io::Error::new(io::ErrorKind::InvalidInput, "connected already").into()),
+        };
+        for (way, stream) in self.admitted.take().iter().flat_map(mpsc::Receiver::try_iter) {
+            turn_away(identity, way, stream);
+        }
+        if let Err(error) = opened {
             let streams = open.into_iter().flatten().flatten().map(|(stream, _)| stream);
             give_up(streams, identity.checksums, &error.to_string());
             return Err(error);
@@ -197,6 +205,7 @@ impl Door {
     /// Fills every place of `open`, by rank and lane.
     fn open_all(
         &self,
+        admitted: &mpsc::Receiver<(Way, Stream)>,
         open: &mut [Vec<Option<Opened>>],
         identity: &Identity,
         peers: &[Address],
@@ -232,7 +241,7 @@ impl Door {
         }
         while open.iter().skip(own.index() + 1).flatten().any(Option::is_none) {
             let left = deadline.saturating_duration_since(Instant::now());
-            let (Way { from, lane, .. }, stream) = match self.admitted.recv_timeout(left.min(DOOR_POLL)) {
+            let (Way { from, lane, .. }, stream) = match admitted.recv_timeout(left.min(DOOR_POLL)) {
                 Ok(link) => link,
                 Err(_) if self.starved.load(Ordering::Relaxed) => {
                     return Err(io::Error::from(rustix::io::Errno::MFILE).into());
@@ -240,10 +249,11 @@ impl Door {
                 Err(_) if left.is_zero() => break,
                 Err(_) => continue,
             };
-            // A rank that is not ours to admit, or a second time, is turned away by dropping its connection.
             let lanes = open.get_mut(from.index()).filter(|_| from > own);
             if let Some(place @ None) = lanes.and_then(|lanes| lanes.get_mut(lane as usize)) {
                 *place = Some(finish(from, stream, Exchange::ReceiveFirst)?);
+            } else {
+                turn_away(identity, Way { from, to: own, lane }, stream);
             }
         }
         for (at, peer) in peers.iter().enumerate().skip(own.index() + 1) {
@@ -262,6 +272,15 @@ impl Door {
             Err(MeshError::Missing { ranks: failures, timeout_s: timeout.as_secs_f64() })
         }
     }
+}
+
+/// Tells a rank of the job why its connection is not taken; it believes that it is.
+pub(crate) fn turn_away(identity: &Identity, way: Way, stream: Stream) {
+    let Way { from, to, lane } = way;
+    let why = format!(
+        "rank {to} does not await connection {lane} of rank {from}: HOCKET_STREAMS and HOCKET_INTERFACE must mean as many on both"
+    );
+    give_up([stream], identity.checksums, &why);
 }
 
 /// A connection that is ready, and what came over it.

@@ -30,7 +30,7 @@ fn meet(tls: [bool; 2], between: impl Fn(SocketAddr) -> SocketAddr) -> [Mesh; 2]
         identities.each_ref().map(|own| Door::open(&[[127, 0, 0, 1].into()], own.clone()).unwrap());
     let address = |tcp, host: &str| Address { tcp: vec![tcp], host: host.into(), streams: 1 };
     let peers = [address(between(lower.addresses()[0]), "a"), address(higher.addresses()[0], "b")];
-    let connect = |door: Door, own: &Identity| {
+    let connect = |mut door: Door, own: &Identity| {
         let (arena, waker) = (Arena::new(0).unwrap(), Waker::new().unwrap());
         door.connect(own, &peers, &arena, &waker, TIMEOUT)
     };
