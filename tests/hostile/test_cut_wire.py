@@ -21,7 +21,7 @@ def test_a_reset_in_the_middle_of_a_frame_is_named(at, tls):
     for rank, outcome in enumerate(outcomes):
         assert isinstance(outcome, PeerError), outcome
         assert re.match(
-            rf"rank {1 - rank} \(host h{1 - rank}\) (connection lost: .*reset|closed its connection)",
+            rf"rank {1 - rank} on h{1 - rank} (connection lost: .*reset|closed its connection)",
             str(outcome),
         )
     # Told by the reset, not by a time-out.
@@ -37,5 +37,5 @@ def test_a_half_open_connection_is_named(tls):
     # Who noticed first tells nobody: nothing crosses.
     for rank, what in enumerate(texts):
         assert re.match(
-            rf"rank {1 - rank} \(host h{1 - rank}\) has been silent for \d\.\d s while `bucket 3`", what
+            rf"rank {1 - rank} on h{1 - rank} has been silent for \d\.\d s while `bucket 3`", what
         ), what

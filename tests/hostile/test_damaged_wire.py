@@ -17,7 +17,7 @@ def test_damage_is_found_and_located():
     errors, _ = exchange(300_000, checksum=True)
     assert all(isinstance(error, PeerError) for error in errors), errors
     for error in errors:
-        assert "rank 1 (host h1) → rank 0 (host h0)" in str(error)
+        assert "rank 1 on h1 → rank 0 on h0" in str(error)
         assert re.search(
             r"bytes 0\.\.200000 of `bucket 3` op \d+ \(program 0, launch 0\) .*CRC32C", str(error)
         )

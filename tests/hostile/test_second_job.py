@@ -53,7 +53,7 @@ def test_a_second_job_is_refused_and_ours_goes_on(start, when):
     _, err = stray.communicate(timeout=TIMEOUT_S)
     assert stray.returncode == 1
     assert "RendezvousError: rank 1: not connected" in err, err
-    assert f"rank 0 (host a, {zero_at}): " in err, err
+    assert f"rank 0 on a ({zero_at}): " in err, err
     assert "secret" in err, err
     if when != "while ours trains":
         tell(one, [zero_at, one_at])

@@ -96,7 +96,7 @@ def test_a_rank_that_is_stopped_is_named(ranks, hosts):
         _, err = started[rank].communicate(timeout=TIMEOUT_S)
         assert started[rank].returncode == 1
         assert re.search(
-            rf"PeerError: rank 1 \(host {hosts[1]}\) has been silent for 2\.\d s while `bucket 7` op \d+ \(program 0, launch \d+\)",
+            rf"PeerError: rank 1 on {hosts[1]} has been silent for 2\.\d s while `bucket 7` op \d+ \(program 0, launch \d+\)",
             err,
         ), err
 

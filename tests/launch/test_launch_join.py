@@ -209,6 +209,7 @@ def member(place, address, name="h"):
     return Member(
         host=name,
         place=place,
+        identity=place,
         clock="c",
         process=1,
         version="1",

@@ -105,8 +105,8 @@ def test_choices_have_names_and_leave_workers():
 
 def test_a_server_that_dies_is_called_one():
     """A user would look for a training script's mistake on a rank that runs none."""
-    said = with_roles("rank 3 (host b) closed its connection\nhint: look", workers=2)
-    assert said == "rank 3 (host b) closed its connection (rank 3 is parameter server 1)\nhint: look"
+    said = with_roles("rank 3 on b closed its connection\nhint: look", workers=2)
+    assert said == "rank 3 on b closed its connection (rank 3 is parameter server 1)\nhint: look"
     assert with_roles("rank 1 left", workers=2) == "rank 1 left"
 
 

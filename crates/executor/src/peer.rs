@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub struct Peer {
     /// Its rank.
     pub rank: Rank,
-    /// Its host, for messages.
+    /// Name of its host, which no other host of the job has.
     pub host: String,
     /// For its connections; the I/O thread sends it.
     pub outgoing: Mutex<Outgoing>,
@@ -77,9 +77,9 @@ impl Peer {
         }
     }
 
-    /// `rank 2 (host b0)`, as messages call it.
+    /// `rank 2 on b0`, as messages call it.
     pub fn name(&self) -> String {
-        format!("rank {} (host {})", self.rank, self.host)
+        format!("rank {} on {}", self.rank, self.host)
     }
 
     /// What the last look saw of its connections, as one.

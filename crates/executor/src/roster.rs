@@ -46,6 +46,6 @@ impl<'a> Roster<'a> {
 
     /// Our own rank and host, for messages.
     pub fn name(&self) -> String {
-        format!("rank {} (host {})", self.own, self.host())
+        format!("rank {} on {}", self.own, self.host())
     }
 }

@@ -34,7 +34,7 @@ const CALL_AGAIN: Duration = Duration::from_millis(50);
 pub struct Address {
     /// Of its door: one for each of its interfaces, in the order in which they meet those of others.
     pub tcp: Vec<SocketAddr>,
-    /// What ranks of one host share.
+    /// Name of its host, which no other host of the job has: ranks with equal names share memory.
     pub host: String,
     /// Connections between each of its interfaces and ours, of which both ends say the same number.
     pub streams: usize,
@@ -93,7 +93,7 @@ pub enum MeshError {
         timeout_s: f64,
     },
     /// A rank of this host ended while memory was exchanged with it.
-    #[error("rank {rank} (host {host}) left before all were connected: {source}")]
+    #[error("rank {rank} on {host} left before all were connected: {source}")]
     Left {
         /// Who.
         rank: Rank,
@@ -118,7 +118,7 @@ fn missing(ranks: &[(Rank, Address, String)], timeout_s: f64) -> String {
         .iter()
         .map(|(rank, address, why)| {
             let doors: Vec<String> = address.tcp.iter().map(ToString::to_string).collect();
-            format!("rank {rank} (host {}, {}): {why}", address.host, doors.join(" and "))
+            format!("rank {rank} on {} ({}): {why}", address.host, doors.join(" and "))
         })
         .collect();
     format!("not connected after {timeout_s:.0} s: {}", each.join("; "))

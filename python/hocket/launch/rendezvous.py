@@ -25,7 +25,7 @@ from hocket.errors import Error, RendezvousError
 from hocket.launch import address as addresses
 from hocket.launch import interfaces, listening, secrecy, shape
 from hocket.launch.environment import Identity, identify
-from hocket.launch.host import Host
+from hocket.launch.host import Host, job_names
 from hocket.launch.server import Server
 from hocket.launch.store import Store
 from hocket.settings import Settings
@@ -41,11 +41,13 @@ LINGER_S = 5.0
 class Member(msgspec.Struct, frozen=True, kw_only=True):
     """What a rank tells the others about itself when they meet.
 
-    `networks`: its host's addresses with their prefixes. `session` of rank 0 names the job.
+    Of its host: `host` is the name, `place`, `identity` and `clock` as in `Host`, `networks` the addresses with their prefixes.
+    `session` of rank 0 names the job.
     """
 
     host: str
     place: str
+    identity: str
     clock: str
     process: int
     version: str
@@ -62,8 +64,7 @@ class Job:
     Attributes:
         rank, world: this rank and how many there are.
         local_rank, local_world: position among the ranks of this host, and how many those are.
-        host: name of this host; `hosts`: of every rank's host, by rank.
-        identity: what ranks of this host share; `identities`: of every rank, by rank.
+        host: name of this host, which no other host of the job has; `hosts`: of every rank's host, by rank.
         name: the same on all ranks, another one for every job.
         secret: the job's.
         store: for values that ranks share while they set up.
@@ -78,8 +79,6 @@ class Job:
     local_world: int
     host: str
     hosts: tuple[str, ...]
-    identity: str
-    identities: tuple[str, ...]
     name: str
     secret: bytes = field(repr=False)
     store: Store
@@ -108,7 +107,7 @@ class Job:
             world=self.world,
             job=self.name,
             secret=self.secret,
-            host=self.identity,
+            host=self.host,
             bind=self.addresses,
             threads=threads or self.settings.threads,
             trace=None if directory is None else str(Path(directory) / f"rank-{self.rank}.hktrace"),
@@ -121,7 +120,7 @@ class Job:
         )
         timeout_s = self.settings.start_timeout_s
         try:
-            mine = (engine.addresses, self.identity, self._streams())
+            mine = (engine.addresses, self.host, self._streams())
             peers = self.store.gather("engine", self.rank, self.world, mine, timeout_s)
             # Both ends of a pair must say the same: the larger of what they know.
             streams = [max(own, row[self.rank]) for own, (_, _, row) in zip(mine[2], peers, strict=True)]
@@ -219,18 +218,16 @@ def join(
             store.leave(str(error).partition("\n")[0])
             raise
         undo.pop_all()
-    identities = [f"{member.host} {member.place}" for member in members]
+    hosts = tuple(member.host for member in members)
     clocks = [member.clock for member in members]
-    here = [rank for rank, identity in enumerate(identities) if identity == host.identity]
+    here = [rank for rank, each in enumerate(hosts) if each == hosts[me.rank]]
     return Job(
         rank=me.rank,
         world=me.world,
         local_rank=here.index(me.rank) if me.local_rank is None else me.local_rank,
         local_world=len(here),
-        host=host.name,
-        hosts=tuple(member.host for member in members),
-        identity=host.identity,
-        identities=tuple(identities),
+        host=hosts[me.rank],
+        hosts=hosts,
         name=members[0].session,
         secret=me.secret,
         store=store,
@@ -281,6 +278,7 @@ def _introduce(me: Identity, host: Host, store: Store, deadline_s: float, *, tls
     mine = Member(
         host=host.name,
         place=host.place,
+        identity=host.identity,
         clock=host.clock,
         process=os.getpid(),
         version=__version__,
@@ -295,7 +293,11 @@ def _introduce(me: Identity, host: Host, store: Store, deadline_s: float, *, tls
         raise RendezvousError(
             f"{error}\nhint: this is rank {me.rank} of {me.world}, started by {me.launcher}"
         ) from None
-    return tuple(msgspec.convert(given, list[Member]))
+    members = msgspec.convert(given, list[Member])
+    names = job_names([member.host for member in members], [member.identity for member in members])
+    return tuple(
+        msgspec.structs.replace(member, host=name) for member, name in zip(members, names, strict=True)
+    )
 
 
 def _agree(members: Sequence[Member]) -> None:

@@ -89,19 +89,18 @@ class _Saved(Sequence[Step]):
 def run_agent(order: Order) -> None:
     """Take part in the probe of the job that the environment describes."""
     with rendezvous.join() as job:
-        places = job.store.gather("probe/place", job.rank, job.world, job.identity, STEP_TIMEOUT_S)
-        hosts = list(dict.fromkeys(places))
-        if places.index(job.identity) != job.rank:
+        hosts = list(dict.fromkeys(job.hosts))
+        if job.hosts.index(job.host) != job.rank:
             return
         measuring_s = (
             2 + len(hosts) * ROW_SHARE
         ) * order.asked.pair_s + TRAINS_BYTES * 8 / order.asked.limit_bit_per_s
         timeout_s = STEP_TIMEOUT_S + measuring_s
         cluster = probe(
-            _Hosts(job.store, hosts.index(job.identity), len(hosts), timeout_s),
+            _Hosts(job.store, hosts.index(job.host), len(hosts), timeout_s),
             name=job.host,
             address=job.bind,
-            slots=places.count(job.identity),
+            slots=job.hosts.count(job.host),
             asked=order.asked,
             saved=_Saved(job.store, order.saved),
             keep=_keep if job.rank == 0 else None,

@@ -81,16 +81,14 @@ class ParameterServer:
 
 def among_workers(job: Job, workers: int) -> Job:
     """The job as its workers see it: a world of them alone."""
-    return dataclasses.replace(
-        job, world=workers, hosts=job.hosts[:workers], identities=job.identities[:workers]
-    )
+    return dataclasses.replace(job, world=workers, hosts=job.hosts[:workers])
 
 
 def with_roles(message: str, workers: int) -> str:
     """A message about ranks, with the servers among those that it names called so.
 
-    >>> with_roles("rank 2 (host b) left the job", workers=2)
-    'rank 2 (host b) left the job (rank 2 is parameter server 0)'
+    >>> with_roles("rank 2 on b left the job", workers=2)
+    'rank 2 on b left the job (rank 2 is parameter server 0)'
     """
     ranks = sorted({int(each) for each in re.findall(r"\brank (\d{1,9})\b", message)})
     served = [f"rank {rank} is parameter server {rank - workers}" for rank in ranks if rank >= workers]

@@ -250,7 +250,7 @@ class Server:
         if waited_s < self._job.settings.timeout_s:
             return
         others = self._machine.waits_for(key, worker)
-        named = ", ".join(f"rank {each} ({self._job.hosts[each]})" for each in others)
+        named = ", ".join(f"rank {each} on {self._job.hosts[each]}" for each in others)
         raise PeerError(
             f"worker {worker} waits for `{self._description.keys[key].name}` since {waited_s:.0f} s: {named} did not push\n"
             "hint: they are stopped, or slower than HOCKET_TIMEOUT_S allows"

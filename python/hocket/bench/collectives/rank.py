@@ -47,7 +47,8 @@ def main() -> None:
     request = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Request)
     with join(Settings.from_environment()) as job:
         if request.tcp:
-            job.identity = f"{job.identity}/{job.rank}"
+            job.hosts = tuple(f"{host} of rank {rank}" for rank, host in enumerate(job.hosts))
+            job.host = job.hosts[job.rank]
         measured = _Measurement(job, request).run()
         if job.rank == 0:
             Path(sys.argv[2]).write_bytes(msgspec.json.encode(measured))

@@ -22,10 +22,10 @@ def collectives_of(
     own = node.job.rank
     hosts: dict[str, list[int]] = {}
     for rank in ranks:
-        hosts.setdefault(node.job.identities[rank], []).append(rank)
+        hosts.setdefault(node.job.hosts[rank], []).append(rank)
     area = node.engine.allocate(_native.HostGroup.AREA_BYTES)
     store.set(f"hocket/area/{own}", str(area.arena_offset))
-    here = hosts[node.job.identities[own]]
+    here = hosts[node.job.hosts[own]]
     members = [(rank, int(store.get(f"hocket/area/{rank}"))) for rank in here]
     local = _native.HostGroup(
         node.engine,

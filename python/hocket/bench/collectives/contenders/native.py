@@ -22,7 +22,7 @@ class Native:
 
     def __init__(self, job: Job, request: Request) -> None:
         """Connect to the other ranks, and make the group and one of this rank alone."""
-        if request.tcp or len(set(job.identities)) > 1:
+        if len(set(job.hosts)) > 1:
             raise UsageError("contender `native` is for ranks of one host\nhint: `--ours engine`")
         self._rank, self._world = job.rank, job.world
         self._engine = job.engine()
