@@ -25,6 +25,5 @@ def test_a_changed_byte_ends_the_job(checksum):
     outcomes, _ = exchange(300_000, tls=True, checksum=checksum)
     assert all(isinstance(error, PeerError) for error in outcomes), outcomes
     assert any(
-        re.search(r"rank 1 on h1 .*TLS: a record was .*changed on its way", str(error))
-        for error in outcomes
+        re.search(r"rank 1 on h1 .*TLS: a record was .*changed on its way", str(error)) for error in outcomes
     ), outcomes

@@ -30,9 +30,10 @@ DTYPES = (
 def main():
     case, store = sys.argv[1:]
     rank, world = int(os.environ["HOCKET_RANK"]), int(os.environ["HOCKET_WORLD"])
+    meeting = f"tcp://{os.environ['TEST_MEETING']}:29555" if case.endswith("by_tcp") else f"file://{store}"
     dist.init_process_group(
-        "hocket",
-        init_method=f"file://{store}",
+        "gloo" if case.startswith("beside_gloo") else "hocket",
+        init_method=meeting,
         rank=rank,
         world_size=world,
         timeout=timedelta(seconds=TIMEOUT_S),
@@ -339,13 +340,22 @@ def fsdp(rank, world):
         shutil.rmtree(places[0])
 
 
+def beside_gloo(rank, world):
+    """A group of our backend whose first rank is on another host than the world's."""
+    members = list(range(1, world))
+    group = dist.new_group(members, backend="hocket")
+    if rank in members:
+        reductions(group, members, 1000, torch.float32)
+    dist.barrier()  # rank 0 serves torch's store
+
+
 CASES = {
     each.__name__: each
     for each in (
         *(collectives, messages, different_calls, other_sizes, stays_away, is_missed, refuses_at_the_call),
         *(dies, ddp, power_sgd, fsdp),
     )
-}
+} | {"beside_gloo_by_tcp": beside_gloo, "beside_gloo_by_file": beside_gloo}
 
 if __name__ == "__main__":
     main()

@@ -92,15 +92,25 @@ def test_training(case, hosts, tmp_path):
 
 def test_power_sgd_on_slow_links(tmp_path):
     """Operations of several buckets at once would meet each other's messages: over Gloo this very job ends so."""
+    assert_right_between_hosts("power_sgd", tmp_path)
+
+
+@pytest.mark.parametrize("case", ["beside_gloo_by_tcp", "beside_gloo_by_file"])
+def test_a_group_beside_another_backend_between_hosts(case, tmp_path):
+    """The group's store would be looked for on the machine of torch's store, or at a name that is another machine elsewhere."""
+    assert_right_between_hosts(case, tmp_path)
+
+
+def assert_right_between_hosts(case, tmp_path):
     hosts = tuple(Host(name=f"h{at}", rack="r", bandwidth_bit_per_s=2e8) for at in range(4))
     out = io.BytesIO()
     with Testbed(Cluster(hosts=hosts, racks=(Rack(name="r"),))) as testbed:
         specs = [
             ProcessSpec(
-                argv=[sys.executable, str(RANK), "power_sgd", str(tmp_path / "store")],
+                argv=[sys.executable, str(RANK), case, str(tmp_path / "store")],
                 host=host.name,
                 prefix=testbed.command(host.name),
-                environment={"MASTER_ADDR": testbed.address("h0")},
+                environment={"GLOO_SOCKET_IFNAME": "eth0", "TEST_MEETING": testbed.address("h0")},
             )
             for host in hosts
         ]

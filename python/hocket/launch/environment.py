@@ -51,7 +51,7 @@ class Identity:
     """Whether only this job's ranks know the secret."""
     meeting: Meeting
     master: str | None
-    """Address of rank 0's machine, as far as the launcher says it."""
+    """Under which this rank reaches the launcher's own store, where there is one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,7 +239,7 @@ def _meeting(environment: Mapping[str, str], *, world: int, local_world: int | N
     if world == 1:
         return Meeting(address=addresses.join(addresses.LOOPBACK, 0))
     master = _master(environment)
-    if master is not None and environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+    if environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
         return Meeting(address=None)
     if master is not None:
         return Meeting(address=master)

@@ -10,9 +10,8 @@ import contextlib
 import dataclasses
 import os
 import secrets
-import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,15 +22,13 @@ from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster
 from hocket.errors import Error, RendezvousError
 from hocket.launch import address as addresses
-from hocket.launch import interfaces, listening, secrecy, shape
+from hocket.launch import interfaces, secrecy, shape
 from hocket.launch.environment import Identity, identify
 from hocket.launch.host import Host, job_names
+from hocket.launch.meeting import Publish, meet
 from hocket.launch.server import Server
 from hocket.launch.store import Store
 from hocket.settings import Settings
-
-Publish = Callable[[str | None, float], str]
-"""`publish(address, timeout_s)`: rank 0 gives the store's address, all get it, by the launcher's store."""
 
 SECRET_BYTES = 32
 LINGER_S = 5.0
@@ -198,7 +195,7 @@ def join(
     host = Host.here(settings.host)
     deadline_s = time.monotonic() + settings.start_timeout_s
     with contextlib.ExitStack() as undo:
-        server, address = _meet(me, settings, publish)
+        server, address = meet(me, host, settings, publish)
         if server is not None:
             undo.callback(server.close, LINGER_S, me.world)
         store = Store(
@@ -236,42 +233,6 @@ def join(
         settings=settings,
         server=server,
     )
-
-
-def _meet(me: Identity, settings: Settings, publish: Publish | None) -> tuple[Server | None, str]:
-    """The store's address, and its server when that is this rank's task."""
-    where = me.meeting.address
-    if where is None:
-        return _meet_by_publishing(me, settings, publish)
-    if me.rank != 0 or me.meeting.served:
-        return None, where
-    host, port = addresses.split(where)
-    hosts = listening.under(host, interface=settings.interface, one_host=me.local_world == me.world)
-    server = Server(hosts, port, me.secret)
-    return server, addresses.join(hosts[0], server.port)
-
-
-def _meet_by_publishing(
-    me: Identity, settings: Settings, publish: Publish | None
-) -> tuple[Server | None, str]:
-    if publish is None:
-        raise RendezvousError(
-            f"{me.launcher} keeps MASTER_PORT for its own store, and the caller gave no way to use that\n"
-            "hint: join through hocket.torch, or set HOCKET_STORE to a free ADDRESS:PORT of rank 0's machine"
-        )
-    if me.rank != 0:
-        return None, publish(None, settings.start_timeout_s)
-    asked = settings.interface
-    interface = interfaces.chosen(asked)[0] if asked and asked != interfaces.ALL else None
-    name = interface or me.master or socket.gethostname()
-    hosts = listening.under(name, interface=asked, one_host=me.local_world == me.world)
-    server = Server(hosts, 0, me.secret)
-    try:
-        publish(addresses.join(name, server.port), settings.start_timeout_s)
-    except BaseException:
-        server.close()
-        raise
-    return server, addresses.join(hosts[0], server.port)
 
 
 def _introduce(me: Identity, host: Host, store: Store, deadline_s: float, *, tls: bool) -> tuple[Member, ...]:

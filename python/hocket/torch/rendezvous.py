@@ -12,11 +12,11 @@ from hocket.errors import RendezvousError
 KEY = "hocket/store"
 
 
-def publish(address: str | None, timeout_s: float) -> str:
-    """Rank 0 gives the address of the job's store, everybody gets it.
+def publish(text: str | None, timeout_s: float) -> str:
+    """Rank 0 tells where the job's store is, everybody gets it.
 
     Args:
-        address: `HOST:PORT` on rank 0, None elsewhere.
+        text: on rank 0 what all get, None elsewhere.
         timeout_s: longest wait for torchrun's store and for rank 0.
 
     Raises:
@@ -29,8 +29,8 @@ def publish(address: str | None, timeout_s: float) -> str:
         store = TCPStore(
             host, port, is_master=False, timeout=timedelta(seconds=timeout_s), wait_for_workers=False
         )
-        if address is not None:
-            store.set(key, address)
+        if text is not None:
+            store.set(key, text)
         return str(store.get(key).decode())
     except (DistError, RuntimeError) as error:
         raise RendezvousError(

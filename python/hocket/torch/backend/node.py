@@ -13,6 +13,8 @@ import secrets
 from datetime import timedelta
 from typing import Any
 
+from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
+
 from hocket import _native
 from hocket.artefacts.tuning import Tuning
 from hocket.errors import PeerError, RendezvousError
@@ -29,6 +31,8 @@ IDENTITY = (
     "HOCKET_LOCAL_WORLD",
     "LOCAL_RANK",
     "LOCAL_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
 )
 """What launchers say of a job of their own: this one is of the ranks that torch says."""
 
@@ -44,10 +48,11 @@ class Node:
         environment |= {
             "RANK": str(rank),
             "WORLD_SIZE": str(world),
-            "MASTER_ADDR": os.environ.get("MASTER_ADDR", "localhost"),
-            "MASTER_PORT": "1",
             "TORCHELASTIC_USE_AGENT_STORE": "True",
         }
+        master = _host_of(store)
+        if master is not None:
+            environment |= {"MASTER_ADDR": master, "MASTER_PORT": "1"}
         self.job: Job = join(
             Settings.from_environment(environment),
             environment=environment,
@@ -79,9 +84,9 @@ class Node:
             self._store.set("hocket/secret", secrets.token_hex(SECRET_BYTES))
         return bytes.fromhex(self._read("hocket/secret"))
 
-    def _publish(self, address: str | None, _timeout_s: float) -> str:
-        if address is not None:
-            self._store.set("hocket/address", address)
+    def _publish(self, text: str | None, _timeout_s: float) -> str:
+        if text is not None:
+            self._store.set("hocket/address", text)
         return self._read("hocket/address")
 
     def _read(self, key: str) -> str:
@@ -89,3 +94,10 @@ class Node:
             return str(self._store.get(key).decode())
         except RuntimeError as error:
             raise RendezvousError(f"rank 0 did not come to torch's store: {error}") from None
+
+
+def _host_of(store: Any) -> str | None:
+    """Under which this rank reaches the machine of torch's store; None where that is a file, or memory."""
+    while isinstance(store, PrefixStore):
+        store = store.underlying_store
+    return str(store.host) if isinstance(store, TCPStore) else None

@@ -1,0 +1,115 @@
+"""Where the ranks of a job meet: rank 0 serves the store unless the launcher does, and every rank learns an address of it.
+
+A host's name for itself is never told to another host: it may mean loopback there, or another machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from hocket.errors import RendezvousError
+from hocket.launch import address as addresses
+from hocket.launch import interfaces, listening
+from hocket.launch.environment import Identity
+from hocket.launch.host import Host
+from hocket.launch.server import Server
+from hocket.settings import Settings
+
+Publish = Callable[[str | None, float], str]
+"""`publish(text, timeout_s)`: rank 0 gives a text, all ranks get it, by the launcher's own store."""
+
+
+class _Place(msgspec.Struct, frozen=True, kw_only=True):
+    """Where rank 0 serves the store.
+
+    `place`: of its host, as in `Host`. `here`: the address for ranks of that place. `address`: for ranks of others; None: rank 0
+    is on the machine of the launcher's own store, of which each rank knows an address.
+    """
+
+    place: str
+    here: str
+    address: str | None
+    port: int
+
+
+def meet(me: Identity, host: Host, settings: Settings, publish: Publish | None) -> tuple[Server | None, str]:
+    """The store's address, and its server when that is this rank's task.
+
+    Raises:
+        RendezvousError: the store's address is taken, or there is no way to learn it.
+    """
+    where = me.meeting.address
+    if where is None:
+        return _meet_by_publishing(me, host, settings, publish)
+    if me.rank != 0 or me.meeting.served:
+        return None, where
+    name, port = addresses.split(where)
+    hosts = listening.under(name, interface=settings.interface, one_host=me.local_world == me.world)
+    server = Server(hosts, port, me.secret)
+    return server, addresses.join(hosts[0], server.port)
+
+
+def _meet_by_publishing(
+    me: Identity, host: Host, settings: Settings, publish: Publish | None
+) -> tuple[Server | None, str]:
+    if publish is None:
+        raise RendezvousError(
+            f"{me.launcher} keeps MASTER_PORT for its own store, and the caller gave no way to use that\n"
+            "hint: join through hocket.torch, or set HOCKET_STORE to a free ADDRESS:PORT of rank 0's machine"
+        )
+    if me.rank != 0:
+        return None, _address(_read(publish(None, settings.start_timeout_s)), me, host)
+    hosts, address = _listening(me, settings)
+    server = Server(hosts, 0, me.secret)
+    told = _Place(place=host.place, here=hosts[0], address=address, port=server.port)
+    try:
+        publish(msgspec.json.encode(told).decode(), settings.start_timeout_s)
+    except BaseException:
+        server.close()
+        raise
+    return server, addresses.join(told.here, told.port)
+
+
+def _read(text: str) -> _Place:
+    try:
+        return msgspec.json.decode(text, type=_Place)
+    except msgspec.DecodeError:
+        raise RendezvousError(
+            f"rank 0 said where its store is in words of another version: {text!r}\n"
+            "hint: install the same version of Hocket everywhere"
+        ) from None
+
+
+def _address(told: _Place, me: Identity, host: Host) -> str:
+    if told.place == host.place:
+        return addresses.join(told.here, told.port)
+    # `master` is how this rank reaches the launcher's store, beside which rank 0 is when it gave no address.
+    name = told.address or me.master
+    if name is None:
+        raise RendezvousError(
+            "rank 0 is on another host and knows no address of its own\n"
+            "hint: set HOCKET_INTERFACE there to the interface or address that leads to the others"
+        )
+    return addresses.join(name, told.port)
+
+
+def _listening(me: Identity, settings: Settings) -> tuple[tuple[str, ...], str | None]:
+    """Where rank 0 listens, and under which address ranks of other hosts find it; None: that of the launcher's own store."""
+    asked, one_host = settings.interface, me.local_world == me.world
+    if asked and asked != interfaces.ALL:
+        address = interfaces.chosen(asked)[0]
+        return (address,), address
+    seen = None if one_host else _seen_from_others(me.master)
+    if seen is not None:
+        return (addresses.LOOPBACK, seen), seen
+    return listening.under(me.master or addresses.LOOPBACK, interface=asked, one_host=one_host), None
+
+
+def _seen_from_others(master: str | None) -> str | None:
+    """The address of this host that leads to the launcher's store; None: that store is here, or nothing leads out."""
+    if master is None:
+        return addresses.outward([address.partition("/")[0] for _, address in interfaces.here()])
+    own = addresses.towards(master)
+    return None if own is None or addresses.is_loopback(own) else own
