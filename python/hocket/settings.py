@@ -44,7 +44,9 @@ class Settings:
     local_world: int | None = _variable(
         "HOCKET_LOCAL_WORLD", None, int, "Number of ranks that this host starts."
     )
-    host: str | None = _variable("HOCKET_HOST", None, str, "Name of this host in the cluster file.")
+    host: str | None = _variable(
+        "HOCKET_HOST", None, str, "Name of this host, in messages and in the cluster file; else its own name."
+    )
     store: str | None = _variable("HOCKET_STORE", None, str, "ADDRESS:PORT of the rendezvous store.")
     store_served: bool = _variable(
         "HOCKET_STORE_SERVED", False, flag, "1: the launcher serves the store; 0: rank 0."

@@ -183,7 +183,11 @@ impl Engine {
     ) -> PyResult<Self> {
         let parse = |text: String| {
             text.parse::<IpAddr>().map_err(|_| {
-                error(py, "UsageError", &format!("bind: `{text}` is not an IP address (rank {rank} on {host})"))
+                error(
+                    py,
+                    "UsageError",
+                    &format!("bind: `{text}` is not an IP address (rank {rank} on {host})"),
+                )
             })
         };
         let bind = bind.into_iter().map(parse).collect::<PyResult<Vec<IpAddr>>>()?;

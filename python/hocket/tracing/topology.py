@@ -66,7 +66,8 @@ class Topology:
         unknown = next((host for host in hosts if host not in known), None)
         if unknown is not None:
             raise UsageError(
-                f"rank {list(hosts).index(unknown)} is on host `{unknown}`, which the cluster does not have"
+                f"rank {list(hosts).index(unknown)} is on host `{unknown}`, which the cluster does not have\n"
+                f"hint: it has {', '.join(known)}; HOCKET_HOST gives a host the name that it has there"
             )
         between = network(cluster, [known[host] for host in hosts])
 
