@@ -125,7 +125,7 @@ fn nobody_in_the_middle_is_let_in() {
     let [zero, one] = meet([true; 2], |door| relay(door, open_and_pass_on));
     assert!(zero.is_err());
     let why = one.err().unwrap().to_string();
-    assert!(why.contains("rank 0 on a" && why.contains("secret"), "{why}");
+    assert!(why.contains("rank 0 on a (") && why.contains("secret"), "{why}");
 }
 
 /// A rank that was told to encrypt would talk in the clear to one that was not.
