@@ -99,18 +99,9 @@ def in_bed(
 def _launch(
     bed: Bed, slots: Sequence[str], argv: list[str], cluster: Path, interface: str | None = None
 ) -> None:
-    environment = {
-        **bed.environment,
-        "WORLD_SIZE": str(len(slots)),
-        "MASTER_ADDR": bed.address(slots[0]),
-        "MASTER_PORT": str(bed.port()),
-        "OMP_NUM_THREADS": "1",
-    }
+    environment = {**bed.environment, "OMP_NUM_THREADS": "1"}
     processes = [
-        ProcessSpec(
-            argv=argv, host=host, prefix=bed.command(host), environment={**environment, "RANK": str(rank)}
-        )
-        for rank, host in enumerate(slots)
+        ProcessSpec(argv=argv, host=host, prefix=bed.command(host), environment=environment) for host in slots
     ]
     settings = Settings(
         cluster=str(cluster), timeout_s=TIMEOUT_S, start_timeout_s=TIMEOUT_S, interface=interface

@@ -158,7 +158,7 @@ def command(
                 len(names),
                 estimate_s(len(names), asked=asked),
                 lambda progress: probe_hosts(
-                    here if hosts is None else processes_over(ssh, names, argv),
+                    here if hosts is None else processes_over(ssh, names, argv, interpreter),
                     store=store if hosts is None else store_for(names, store),
                     asked=asked,
                     saved=saved.steps if saved is not None else (),

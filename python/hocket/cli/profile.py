@@ -18,6 +18,7 @@ from hocket.launch import hosts as hosts_file
 from hocket.launch.processes import ProcessSpec
 from hocket.launch.remote import processes_over, store_for
 from hocket.launch.run import launch
+from hocket.launch.script import argv_of
 from hocket.settings import Settings
 
 GRADIENTS_SHOWN = 10
@@ -59,14 +60,14 @@ def command(
 
     Example: hocket profile -n 4 -o profile.json train.py --batch 32
     """
-    if not as_module and not Path(script).is_file():
-        raise UsageError(f"script {script} does not exist")
-    argv = [sys.executable, *(["-m"] if as_module else []), script, *arguments]
+    argv = argv_of(
+        script, arguments, interpreter=sys.executable, as_module=as_module, elsewhere=hosts is not None
+    )
     output.unlink(missing_ok=True)
     processes = [ProcessSpec(argv=argv)] * (world or 1)
     if hosts is not None:
         names = hosts_file.place(hosts_file.read(hosts), world)
-        processes, store = processes_over(ssh, names, argv), store_for(names, store)
+        processes, store = processes_over(ssh, names, argv, sys.executable), store_for(names, store)
     outcome = launch(processes, settings=Settings(profile_out=str(output.absolute())), store=store)
     if outcome.failures:
         raise Error(f"the script failed while it was profiled: {outcome.failures[0]}")

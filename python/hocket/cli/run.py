@@ -17,6 +17,7 @@ from hocket.launch import hosts as hosts_file
 from hocket.launch.processes import SIGNALLED, ProcessSpec
 from hocket.launch.remote import SSH, processes_over, store_for
 from hocket.launch.run import launch
+from hocket.launch.script import argv_of
 from hocket.parameter_server.choice import ParameterServer
 from hocket.settings import Settings
 
@@ -85,10 +86,13 @@ def command(
 ) -> None:
     """Run SCRIPT as the ranks of one job; its options come after it.
 
+    SCRIPT is a Python script, or any program or command. Ranks find torchrun's variables too: RANK, WORLD_SIZE, MASTER_ADDR …
+
     Example: hocket run -n 4 --plan plan.json --trace run1 train.py --epochs 3
     """
-    if not as_module and not Path(script).is_file():
-        raise UsageError(f"script {script} does not exist")
+    argv = argv_of(
+        script, arguments, interpreter=interpreter, as_module=as_module, elsewhere=hosts is not None
+    )
     given: dict[str, Any] = {
         "plan": _absolute(plan, must_exist=True),
         "policy": _policy(policy),
@@ -103,7 +107,6 @@ def command(
     given = {name: value for name, value in given.items() if value is not None}
     settings = dataclasses.replace(Settings.from_environment(), **given)
     serving = ParameterServer.of(settings)
-    argv = [interpreter, *(["-m"] if as_module else []), script, *arguments]
     serve = [interpreter, *SERVE]
     if hosts is None:
         processes = [ProcessSpec(argv=argv)] * (world or 1)
@@ -112,7 +115,10 @@ def command(
         slots = hosts_file.read(hosts)
         names = hosts_file.place(slots, world)
         others = hosts_file.place_servers(slots, len(names), serving.servers) if serving else []
-        processes = [*processes_over(ssh, names, argv), *processes_over(ssh, others, serve)]
+        processes = [
+            *processes_over(ssh, names, argv, interpreter),
+            *processes_over(ssh, others, serve, interpreter),
+        ]
         store = store_for(names, store)
     _say_threads(processes)
     try:

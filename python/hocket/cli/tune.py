@@ -158,7 +158,9 @@ def _real(
         names = [name] * (world or 2)
         return _Ranks(hosts=names, processes=[ProcessSpec(argv=argv, host=name) for name in names])
     names = hosts_file.place(hosts_file.read(hosts), world)
-    return _Ranks(hosts=names, processes=processes_over(ssh, names, argv), store=store_for(names, store))
+    return _Ranks(
+        hosts=names, processes=processes_over(ssh, names, argv, interpreter), store=store_for(names, store)
+    )
 
 
 @contextlib.contextmanager

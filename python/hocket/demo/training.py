@@ -84,18 +84,10 @@ def _launch(bed: Bed, training: Training, directory: Path, watch: _Watch) -> Non
     argv += ["--steps", str(training.steps), "--seed", str(training.seed)]
     argv += ["--out", str(directory), "--deadline-s", str(deadline_s)]
     meeting = bed.address(hosts[0])
-    environment = {
-        **bed.environment,
-        "WORLD_SIZE": str(len(hosts)),
-        "MASTER_ADDR": meeting,
-        "MASTER_PORT": str(bed.port()),
-    }
     outcome = launch(
         [
-            ProcessSpec(
-                argv=argv, host=host, prefix=bed.command(host), environment={**environment, "RANK": str(rank)}
-            )
-            for rank, host in enumerate(hosts)
+            ProcessSpec(argv=argv, host=host, prefix=bed.command(host), environment=bed.environment)
+            for host in hosts
         ],
         settings=_settings(training),
         store=addresses.join(meeting, bed.port()),

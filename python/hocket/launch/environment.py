@@ -129,6 +129,7 @@ def identify(environment: Mapping[str, str], *, parent: int | None = None) -> Id
     """
     environment = {name: value for name, value in environment.items() if value != ""}
     source = _source(environment)
+    _refuse_nested(environment, source)
     rank, world, local_rank, local_world = _numbers(environment, source)
     job = _job(environment, source, parent)
     secret, private = _secret(environment, job)
@@ -162,6 +163,20 @@ def _source(environment: Mapping[str, str]) -> _Source | None:
                 "hint: set both, or neither for a job of one process"
             )
     return None
+
+
+def _refuse_nested(environment: Mapping[str, str], source: _Source | None) -> None:
+    """`hocket run` sets torchrun's variables too; where they say something else, another launcher started this below it."""
+    if source is not SOURCES[0] or not {"RANK", "WORLD_SIZE"} <= environment.keys():
+        return
+    rank, world, _, _ = _numbers(environment, source)
+    workers = world - Settings.from_environment(environment).servers
+    said = (environment["RANK"], environment["WORLD_SIZE"])
+    if said != (str(rank), str(workers)):
+        raise UsageError(
+            f"`hocket run` started rank {rank} of {workers}, but RANK is {said[0]} and WORLD_SIZE {said[1]}\n"
+            "hint: start the job with one launcher: `hocket run` sets the variables of torchrun too"
+        )
 
 
 def _numbers(

@@ -1,20 +1,24 @@
 """Holds one rank: starts it, passes signals on, and ends it with all its descendants when the launcher goes.
 
 A program of its own on the standard library alone, run as `python -I -S leash.py` here or sent as text over
-ssh. Its standard input is a line of JSON (`argv`, `environment`, `directory`, `ranks_here`, `silence_s`),
-then lines from the launcher: `signal NUMBER`, or an empty one as a sign of life. End of input: the launcher
-is gone. The rank has its own process group and no input, and dies with this process; orphaned descendants
-come to this process, which ends them.
+ssh. Its standard input is a line of JSON (`argv`, `environment`, `directory`, `ranks_here`, `silence_s`,
+`towards`, `opens_meeting`), then lines from the launcher: `signal NUMBER`, or an empty one as a sign of life. End
+of input: the launcher is gone. The rank has its own process group and no input, and dies with this process;
+orphaned descendants come to this process, which ends them. The leash of rank 0 finds an address and a port for
+torch's store, which that rank will serve, and says them on its standard output first.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import json
 import os
 import select
 import signal
+import socket
+import struct
 import time
 from pathlib import Path
 from typing import Any
@@ -24,6 +28,10 @@ GRACE_S = 3.0
 """Between SIGTERM and SIGKILL when the launcher is gone."""
 CANNOT_START = 127
 SIGNALLED = 128
+
+MEETING = "hocket: meeting at "
+SIOCGIFADDR = 0x8915
+DISCARD_PORT = 9
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -70,11 +78,77 @@ def main() -> None:
         order = json.loads(launcher.readline() or b"null")
     if order is None:
         return
+    reserved = _open_meeting(order) if order["opens_meeting"] else None
+    _name_interface(order["environment"])
     rank = Rank(order)
     _hold(rank, wake_out, float(order["silence_s"]), told_to_end)
     _end_descendants(rank)
+    if reserved is not None:
+        reserved.close()
     assert rank.status is not None  # noqa: S101
     os._exit(rank.status if rank.status >= 0 else SIGNALLED - rank.status)
+
+
+def _open_meeting(order: dict[str, Any]) -> socket.socket:
+    """Tell where torch's store will be: at our address on the way to the job's store, and a port that is kept free for it.
+
+    The socket is bound and never listens: nobody is given the port, and who asks to reuse it, as torch does, may listen there.
+    """
+    address = _own_address(order["towards"])
+    if address is None:
+        name = os.uname().nodename
+        os.write(2, f"hocket: {name} knows no way to the job's store at {order['towards']}\n".encode())
+        os._exit(CANNOT_START)
+    reserved = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    reserved.bind((address, 0))
+    port = str(reserved.getsockname()[1])
+    order["environment"].update({"MASTER_ADDR": address, "MASTER_PORT": port})
+    os.write(1, f"{MEETING}{address} {port}\n".encode())
+    return reserved
+
+
+def _name_interface(environment: dict[str, str]) -> None:
+    """Gloo takes the interface of the host's own name, which may be loopback or nobody's: the one that leads to rank 0 is named."""
+    address = _own_address(environment["MASTER_ADDR"]) if "MASTER_ADDR" in environment else None
+    if (
+        address is None
+        or address.startswith("127.")
+        or address == "::1"
+        or "GLOO_SOCKET_IFNAME" in os.environ
+    ):
+        return
+    for name in _interfaces(address):
+        environment.setdefault("GLOO_SOCKET_IFNAME", name)
+
+
+def _own_address(towards: str) -> str | None:
+    """The address of this host that packets to `towards` leave from; None without a way there. Sends nothing."""
+    try:
+        found = socket.getaddrinfo(towards, DISCARD_PORT, type=socket.SOCK_DGRAM)
+    except OSError:
+        return None
+    for family, _, _, _, where in found:
+        with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect(where)
+            return str(probe.getsockname()[0])
+    return None
+
+
+def _interfaces(address: str) -> list[str]:
+    """Those that have the address."""
+    if ":" in address:
+        packed = socket.inet_pton(socket.AF_INET6, address).hex()
+        rows = [line.split() for line in Path("/proc/net/if_inet6").read_text().splitlines()]
+        return [row[-1] for row in rows if row[0] == packed]
+    found = []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        for _, name in socket.if_nameindex():
+            with contextlib.suppress(OSError):  # it has no IPv4 address
+                answer = fcntl.ioctl(asking, SIOCGIFADDR, struct.pack("256s", name.encode()))
+                if socket.inet_ntoa(answer[20:24]) == address:
+                    found.append(name)
+    return found
 
 
 def _become(order: dict[str, Any], parent: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import selectors
 import shlex
 import signal
@@ -25,6 +26,8 @@ BOOTSTRAP = (
     "while len(s)<n:\n b=f.read(n-len(s))\n if not b: raise SystemExit(1)\n s+=b\n"
     "exec(compile(s,'leash.py','exec'))"
 )
+MEETING = b"hocket: meeting at "
+"""Begins the line in which rank 0's leash says where torch's store will be, before the rank runs."""
 SIGNALLED = 128
 SILENCE_S = 30.0
 """A remote rank ends when the launcher was silent for so long: the connection broke without a word."""
@@ -44,6 +47,7 @@ class ProcessSpec:
         prefix: a command that runs the arguments after it somewhere: `("ip", "netns", "exec", "h1")`.
         remote: `prefix` leads to another machine and takes one argument, for a shell: `("ssh", "node7")`.
         environment: variables besides those that a rank needs.
+        interpreter: the Python of a remote host, which holds the rank there.
     """
 
     argv: Sequence[str]
@@ -51,6 +55,7 @@ class ProcessSpec:
     prefix: Sequence[str] = ()
     remote: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
+    interpreter: str = sys.executable
 
 
 class Process:
@@ -61,26 +66,18 @@ class Process:
         rank: int,
         spec: ProcessSpec,
         *,
-        environment: Mapping[str, str],
-        ranks_here: int,
         out: Channel,
         err: Channel,
     ) -> None:
-        """Start the leash and give it its order; secrets travel there, never as arguments."""
+        """Start the leash; it waits for `order`."""
         self.rank = rank
         self.spec = spec
         self.out, self.err = out, err
-        order = {
-            "argv": list(spec.argv),
-            "environment": {**spec.environment, **environment},
-            "directory": str(Path.cwd()),
-            "ranks_here": ranks_here,
-            "silence_s": SILENCE_S if spec.remote else 0,
-        }
+        self._line = b""
         leash = [sys.executable, "-I", "-S", str(LEASH)]
         text = b""
         if spec.remote:
-            leash = [shlex.join([spec.argv[0], "-I", "-S", "-c", BOOTSTRAP])]
+            leash = [shlex.join([spec.interpreter, "-I", "-S", "-c", BOOTSTRAP])]
             source = LEASH.read_bytes()
             text = b"%d\n" % len(source) + source
         try:
@@ -96,7 +93,34 @@ class Process:
             command = spec.prefix[0] if spec.prefix else sys.executable
             raise RendezvousError(f"rank {rank}: `{command}` cannot be started: {error.strerror}") from None
         self._said_s = time.monotonic()
-        self._say(text + json.dumps(order).encode() + b"\n")
+        self._say(text)
+
+    def order(self, order: Mapping[str, object]) -> None:
+        """What the leash is to start, as `leash.py` reads it; secrets travel here, never as arguments."""
+        self._say(json.dumps(order).encode() + b"\n")
+
+    def meeting(self, timeout_s: float) -> dict[str, str] | None:
+        """MASTER_ADDR and MASTER_PORT as the leash of rank 0 says them, once it has.
+
+        What a login shell prints before is passed on.
+        """
+        assert self._leash.stdout is not None  # noqa: S101
+        deadline_s = time.monotonic() + timeout_s
+        while (left_s := deadline_s - time.monotonic()) > 0:
+            if not select.select([self._leash.stdout], [], [], left_s)[0]:
+                continue
+            byte = self._leash.stdout.read(1)  # no more: what follows the line is the rank's
+            self._line += byte or b""
+            if not byte:
+                self._leash.poll()
+                time.sleep(left_s)
+            elif byte == b"\n":
+                line, self._line = self._line, b""
+                if line.startswith(MEETING):
+                    address, port = line.removeprefix(MEETING).decode().split()
+                    return {"MASTER_ADDR": address, "MASTER_PORT": port}
+                self.out.feed(line)
+        return None
 
     @property
     def streams(self) -> list[tuple[IO[bytes], Channel]]:

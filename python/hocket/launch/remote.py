@@ -22,12 +22,21 @@ REACH_TIMEOUT_S = 15.0
 ASKED_AT_ONCE = 64
 
 
-def processes_over(ssh: str, names: Sequence[str], argv: Sequence[str]) -> list[ProcessSpec]:
-    """`argv` once on each of the hosts, by rank; a thread count that was set here is set there."""
+def processes_over(
+    ssh: str, names: Sequence[str], argv: Sequence[str], interpreter: str
+) -> list[ProcessSpec]:
+    """`argv` once on each of the hosts, by rank, held by their `interpreter`; a thread count that was set here is set there."""
     reach = shlex.split(ssh)
     threads = {name: os.environ[name] for name in ("OMP_NUM_THREADS",) if name in os.environ}
     return [
-        ProcessSpec(argv=argv, host=name, prefix=[*reach, name], remote=True, environment=threads)
+        ProcessSpec(
+            argv=argv,
+            host=name,
+            prefix=[*reach, name],
+            remote=True,
+            environment=threads,
+            interpreter=interpreter,
+        )
         for name in names
     ]
 

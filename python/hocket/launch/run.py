@@ -14,15 +14,17 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 from typing import Any, BinaryIO
 
-from hocket.errors import UsageError
+from hocket.errors import RendezvousError, UsageError
 from hocket.launch import address as addresses
 from hocket.launch import listening, output
-from hocket.launch.processes import SIGNALLED, Flow, Process, ProcessSpec, end_all
+from hocket.launch.processes import SIGNALLED, SILENCE_S, Flow, Process, ProcessSpec, end_all
 from hocket.launch.server import Server
 from hocket.launch.store import Store
+from hocket.launch.variables import variables
 from hocket.settings import Settings
 
 TICK_S = 0.02
@@ -114,29 +116,64 @@ def launch(
         if store is None:
             raise UsageError("when rank 0 serves the store, `store` must say where")
         signals = stack.enter_context(_signals())
-        environments = _environments(
-            processes, settings or Settings.from_environment(), store=store, served=serve, secret=secret
-        )
-        machines = Counter(_machine(spec) for spec in processes)
+        settings = settings or Settings.from_environment()
+        environments = variables(processes, settings, store=store, served=serve, secret=secret)
         running: list[Process] = []
         stack.callback(end_all, running)
         for rank, spec in enumerate(processes):
             channels = output.channels(rank, len(processes), out, err, quiet_others=quiet_others)
-            process = Process(
-                rank,
-                spec,
-                environment=environments[rank],
-                ranks_here=machines[_machine(spec)],
-                out=channels[0],
-                err=channels[1],
-            )
-            running.append(process)
-        failures = _Watch(running, signals).until_the_end()
+            running.append(Process(rank, spec, out=channels[0], err=channels[1]))
+        orders = _Orders(environments=environments, store=store)
+        begun = orders.give(running, signals, settings.start_timeout_s)
+        failures = _Watch(begun, signals).until_the_end()
     if signals:
         if signals[0] == signal.SIGINT:
             raise KeyboardInterrupt
         raise SystemExit(SIGNALLED + signals[0])
     return Outcome(failures=tuple(failures))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Orders:
+    """What leashes are told to start."""
+
+    environments: Sequence[dict[str, str]]
+    store: str
+
+    def give(self, processes: Sequence[Process], signals: list[int], timeout_s: float) -> Sequence[Process]:
+        """Rank 0's leash says first where torch's store will be, then the others begin.
+
+        Those that have begun: all, or rank 0 alone where it ended before that, or a signal came.
+        """
+        first, *others = processes
+        machines = Counter(_machine(process.spec) for process in processes)
+        first.order(self._order(first, machines, None))
+        deadline_s = time.monotonic() + timeout_s
+        while (meeting := first.meeting(TICK_S)) is None:
+            if signals or first.code is not None:
+                return [first]
+            if time.monotonic() > deadline_s:
+                raise RendezvousError(
+                    f"rank 0 on {first.spec.host or 'this machine'} did not start within {timeout_s:g} s\n"
+                    "hint: see whether its host answers; HOCKET_START_TIMEOUT_S gives it longer"
+                )
+        for process in others:
+            process.order(self._order(process, machines, meeting))
+        return processes
+
+    def _order(
+        self, process: Process, machines: Counter[str | None], meeting: dict[str, str] | None
+    ) -> dict[str, object]:
+        spec = process.spec
+        return {
+            "argv": list(spec.argv),
+            "environment": {**spec.environment, **self.environments[process.rank], **(meeting or {})},
+            "directory": str(Path.cwd()),
+            "ranks_here": machines[_machine(spec)],
+            "silence_s": SILENCE_S if spec.remote else 0,
+            "towards": addresses.split(self.store)[0],
+            "opens_meeting": meeting is None,
+        }
 
 
 def _put(values: Mapping[str, Any] | None, store: str, secret: bytes) -> None:
@@ -213,31 +250,6 @@ def _failure(process: Process) -> Failure:
 def _machine(spec: ProcessSpec) -> str | None:
     """Ranks behind a local prefix share this machine's cores, whatever their hosts are called."""
     return spec.host if spec.remote else None
-
-
-def _environments(
-    processes: Sequence[ProcessSpec], settings: Settings, *, store: str, served: bool, secret: str
-) -> list[dict[str, str]]:
-    """What makes each process its rank."""
-    hosts = [spec.host for spec in processes]
-    counts, seen = Counter(hosts), Counter[str | None]()
-    environments = []
-    for rank, host in enumerate(hosts):
-        identity = Settings(
-            rank=rank,
-            world=len(processes),
-            local_rank=seen[host],
-            local_world=counts[host],
-            host=host,
-            store=store,
-            secret=secret,
-        ).to_environment()
-        seen[host] += 1
-        served_by_launcher = {"HOCKET_STORE_SERVED": str(int(served))}
-        environments.append(
-            {"PYTHONUNBUFFERED": "1", **settings.to_environment(), **identity, **served_by_launcher}
-        )
-    return environments
 
 
 @contextlib.contextmanager

@@ -1,0 +1,78 @@
+"""What makes a started process its rank: Hocket's variables, and those that torchrun sets, for programs that know only these.
+
+Which address and port torch's own store has, the leash of rank 0 says (`leash.py`): it is on the host whose they are.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import Counter
+from collections.abc import Sequence
+
+from hocket.launch.processes import ProcessSpec
+from hocket.settings import Settings
+
+
+def variables(
+    processes: Sequence[ProcessSpec], settings: Settings, *, store: str, served: bool, secret: str
+) -> list[dict[str, str]]:
+    """By rank. The last `settings.servers` processes are parameter servers, and no ranks of torch's.
+
+    >>> two = variables([ProcessSpec(argv=["a.out"])] * 2, Settings(), store="127.0.0.1:1", served=True, secret="")
+    >>> [(each["RANK"], each["WORLD_SIZE"], each["LOCAL_RANK"]) for each in two]
+    [('0', '2', '0'), ('1', '2', '1')]
+    """
+    workers = len(processes) - settings.servers
+    common = {"PYTHONUNBUFFERED": "1", **settings.to_environment(), "HOCKET_STORE_SERVED": str(int(served))}
+    ours = zip(processes, _places(processes), strict=True)
+    torchs = [*_torchrun(processes[:workers]), *({} for _ in processes[workers:])]
+    return [
+        common
+        | Settings(
+            rank=rank,
+            world=len(processes),
+            local_rank=local_rank,
+            local_world=local_world,
+            host=spec.host,
+            store=store,
+            secret=secret,
+        ).to_environment()
+        | torchs[rank]
+        for rank, (spec, (_, local_rank, local_world)) in enumerate(ours)
+    ]
+
+
+def _torchrun(workers: Sequence[ProcessSpec]) -> list[dict[str, str]]:
+    """As `torch.distributed.elastic.agent` sets them, with rank 0 serving torch's store."""
+    places, job = _places(workers), f"hocket-{secrets.token_hex(4)}"
+    world, groups = str(len(workers)), str(1 + max((group for group, _, _ in places), default=0))
+    return [
+        {
+            "RANK": str(rank),
+            "WORLD_SIZE": world,
+            "LOCAL_RANK": str(local_rank),
+            "LOCAL_WORLD_SIZE": str(local_world),
+            "GROUP_RANK": str(group),
+            "GROUP_WORLD_SIZE": groups,
+            "ROLE_NAME": "default",
+            "ROLE_RANK": str(rank),
+            "ROLE_WORLD_SIZE": world,
+            "TORCHELASTIC_RUN_ID": job,
+            "TORCHELASTIC_RESTART_COUNT": "0",
+            "TORCHELASTIC_MAX_RESTARTS": "0",
+            "TORCHELASTIC_USE_AGENT_STORE": "False",
+        }
+        for rank, (group, local_rank, local_world) in enumerate(places)
+    ]
+
+
+def _places(processes: Sequence[ProcessSpec]) -> list[tuple[int, int, int]]:
+    """By process: number of its host in order of appearance, position among the processes there, and how many those are."""
+    hosts = [(spec.host, *spec.prefix) for spec in processes]
+    numbers = {host: number for number, host in enumerate(dict.fromkeys(hosts))}
+    counts, seen = Counter(hosts), Counter[tuple[str | None, ...]]()
+    places = []
+    for host in hosts:
+        places.append((numbers[host], seen[host], counts[host]))
+        seen[host] += 1
+    return places
