@@ -37,3 +37,7 @@ class TestbedError(Error):
 
 class UsageError(Error):
     """The call or the command line asks for something that cannot be."""
+
+
+class MissingExtraError(UsageError, ModuleNotFoundError):
+    """A package is not installed that this part of Hocket needs; the message names the extra that brings it."""

@@ -65,7 +65,7 @@ def test_hosts_with_one_name_train(how, emulated, tmp_path):
             for node, host in enumerate(hosts)
         ]
         try:
-            said = [agent.communicate(timeout=100)[0] for agent in agents]
+            said = [agent.communicate(timeout=180)[0] for agent in agents]
         finally:
             for agent in agents:
                 agent.kill()

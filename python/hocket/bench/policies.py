@@ -17,6 +17,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from hocket import extras
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster, Host, Rack
 from hocket.bench import adaptive_gloo, tensor_events
@@ -66,6 +67,7 @@ def measure(names: Sequence[str] | None = None) -> Iterator[Row]:
 def train(asked: Training) -> dict[str, Any]:
     """One run; by contender its step times and losses. Raises PeerError with the last words of the rank that failed."""
     slots = [host.name for host in asked.cluster.hosts for _ in range(host.slots)]
+    extras.need("torch", "this benchmark")
     argv = [sys.executable, "-m", "hocket.bench.policies_rank", "--contenders", " ".join(asked.contenders)]
     argv += [
         "--model",

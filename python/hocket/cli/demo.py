@@ -17,7 +17,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from hocket import __version__
+from hocket import __version__, extras
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster
 from hocket.demo.bed import Bed, open_bed
@@ -69,6 +69,9 @@ def command(
 
     Example: hocket demo --model digits
     """
+    extras.need("torch", "hocket demo")
+    if model == "digits":
+        extras.need("sklearn", "model digits")
     cluster = files.read(cluster_path, Cluster) if cluster_path else example_cluster(CLUSTER)
     if any(host.slots != 1 for host in cluster.hosts) or len(cluster.hosts) < 2:
         raise UsageError("the demo trains one rank on each of at least two hosts: all `slots` must be 1")

@@ -10,10 +10,11 @@ import importlib
 import os
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 import click
 
-from hocket import __version__
+from hocket import __version__, extras
 from hocket.errors import Error, UsageError
 
 FAILED = 1
@@ -73,7 +74,16 @@ def main() -> None:
         error.show()
         sys.exit(error.exit_code)
     except Error as error:
-        if os.environ.get("HOCKET_DEBUG") == "1":
+        _tell(error)
+    except ModuleNotFoundError as error:
+        name = (error.name or "").partition(".")[0]
+        if name not in extras.EXTRAS:
             raise
-        click.echo(f"error: {error}", err=True)
-        sys.exit(MISUSED if isinstance(error, UsageError) else FAILED)
+        _tell(extras.missing(name, "this command"))
+
+
+def _tell(error: Error) -> NoReturn:
+    if os.environ.get("HOCKET_DEBUG") == "1":
+        raise error
+    click.echo(f"error: {error}", err=True)
+    sys.exit(MISUSED if isinstance(error, UsageError) else FAILED)

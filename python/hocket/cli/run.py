@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from hocket import extras
 from hocket.cli.shared.inputs import store_option
 from hocket.errors import UsageError
 from hocket.launch import hosts as hosts_file
@@ -107,6 +108,8 @@ def command(
     given = {name: value for name, value in given.items() if value is not None}
     settings = dataclasses.replace(Settings.from_environment(), **given)
     serving = ParameterServer.of(settings)
+    if serving:
+        extras.need("torch", "--servers")
     serve = [interpreter, *SERVE]
     if hosts is None:
         processes = [ProcessSpec(argv=argv)] * (world or 1)

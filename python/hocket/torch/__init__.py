@@ -5,9 +5,13 @@ import hocket.torch as hk
 model, optimizer = hk.distribute(model, optimizer)
 """
 
-from hocket.parameter_server.choice import ParameterServer
-from hocket.torch.ddp_hook import ddp_hook
-from hocket.torch.distribute import (
+from hocket import extras
+
+extras.need("torch", "hocket.torch")
+
+from hocket.parameter_server.choice import ParameterServer  # noqa: E402  # what comes next loads torch
+from hocket.torch.ddp_hook import ddp_hook  # noqa: E402
+from hocket.torch.distribute import (  # noqa: E402
     agreed,
     clip_grad_norm_,
     distribute,

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
+from hocket import extras
 from hocket.analysis.analyse import Analysis, analyse
 from hocket.analysis.summary import Summary
 from hocket.artefacts import trace as artefact
@@ -36,6 +37,7 @@ def measure(name: str, *, servers: int, iterations: int | None = None, keep: Pat
         hosts=tuple(Host(name=host, slots=1, bandwidth_bit_per_s=BANDWIDTH_BIT_PER_S) for host in hosts)
     )
     count = iterations or MODELS[name].iterations
+    extras.need("torch", "this benchmark")
     train = [sys.executable, "-m", "hocket.bench.models.rank", "--model", name, "--iterations", str(count)]
     train += ["--deadline-s", str(DEADLINE_S)]
     serve = [sys.executable, "-m", "hocket.torch.server_rank"]

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 from msgspec import Struct
 
+from hocket import extras
 from hocket.artefacts.cluster import Cluster
 from hocket.bench.orders import beds, cost, mpi
 from hocket.bench.orders.native import NATIVE, Algorithm, sizes_of
@@ -212,6 +213,7 @@ def _compare(name: str, what: str, racks: int) -> Compared:
 
 def by_ranks(cluster: Cluster, run: Run, orders: Sequence[Sequence[int]]) -> list[list[float]]:
     """By order, seconds of each turn."""
+    extras.need("torch", "this benchmark")
     argv = [sys.executable, "-m", "hocket.bench.orders.rank", "--workload", run.program]
     argv += ["--orders", json.dumps(orders), "--turns", str(run.turns), "--calls", str(run.calls)]
     argv += ["--size-bytes", str(run.size_bytes), "--sizes", json.dumps(run.sizes)]

@@ -1,0 +1,79 @@
+"""Without the packages that only parts of Hocket need: a message with the extra that brings them, never a traceback."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from hocket.extras import EXTRAS
+
+WITHOUT = """
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition('.')[0] in {absent!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Absent())
+"""
+
+
+def without_extras(source, *arguments):
+    """(exit code, what it printed) of Python code where none of the extras is installed."""
+    prepared = WITHOUT.format(absent=tuple(EXTRAS)) + source
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("HOCKET_")}
+    ran = subprocess.run(
+        [sys.executable, "-c", prepared, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+        env=environment,
+    )
+    return ran.returncode, ran.stdout + ran.stderr
+
+
+HOCKET = "from hocket.cli.main import main\nmain()"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "extra"),
+    [
+        (["demo"], "torch"),
+        (["bench", "models"], "torch"),
+        (["bench", "all_reduce", "--against", "gloo"], "torch"),
+        (["run", "--servers", "1", __file__], "torch"),
+        (["trace", "analyse", "TRACE"], "traces"),
+    ],
+)
+def test_a_verb_says_which_extra_it_needs(arguments, extra, tmp_path):
+    """Users would see a traceback that ends in `No module named 'torch'`."""
+    trace = tmp_path / "trace.parquet"
+    trace.write_bytes(b"PAR1")
+    arguments = [str(trace) if each == "TRACE" else each for each in arguments]
+    code, said = without_extras(HOCKET, *arguments)
+    assert code == 2, said
+    assert "Traceback" not in said, said
+    assert "hint: pip install" in said, said
+    assert f"hocket[{extra}]" in said, said
+
+
+def test_import_says_which_extra_it_needs():
+    """`No module named 'torch'` does not say what of Hocket brings it; programs that try the import go on as before."""
+    source = "try:\n    import hocket.torch\nexcept ImportError as error:\n    print(error.name, error)"
+    code, said = without_extras(source)
+    assert (code, said.splitlines()) == (
+        0,
+        ["torch hocket.torch needs torch, which is not installed", "hint: pip install 'hocket[torch]'"],
+    )
+
+
+def test_help_of_all_verbs_needs_no_extra():
+    """`hocket VERB --help` would end in a traceback on a machine that only plans."""
+    source = (
+        "import click\nfrom hocket.cli.main import hocket\nwith click.Context(hocket) as context:\n"
+        "    for name in hocket.list_commands(context):\n        hocket.get_command(context, name)\n        print(name)"
+    )
+    code, said = without_extras(source)
+    assert code == 0, said
+    assert {"bench", "demo", "run", "trace", "tune", "verify"} <= set(said.split())
