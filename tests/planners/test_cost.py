@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from planner_inputs import alternating, model
 
 from hocket.artefacts.cluster import Cluster, Host
-from hocket.artefacts.plan import Bucket, Plan, Synchroniser
+from hocket.artefacts.plan import Bucket, Plan
 from hocket.artefacts.profile import Profile
 from hocket.errors import ArtefactError, UsageError
 from hocket.planners import search
@@ -89,16 +90,9 @@ def test_relabelling_hosts_and_order_alike_changes_nothing(
 
 
 def relabel(bucket: Bucket, place: dict[int, int]) -> Bucket:
-    old = bucket.synchroniser
-    links = tuple((place[a], place[b]) for a, b in old.codec_links)
-    new = Synchroniser(algorithm=old.algorithm, sizes=old.sizes, codec=old.codec, codec_links=links)
-    return Bucket(
-        gradients=bucket.gradients,
-        elements=bucket.elements,
-        dtype="f32",
-        priority=bucket.priority,
-        synchroniser=new,
-    )
+    links = tuple((place[a], place[b]) for a, b in bucket.synchroniser.codec_links)
+    moved = msgspec.structs.replace(bucket.synchroniser, codec_links=links)
+    return msgspec.structs.replace(bucket, synchroniser=moved)
 
 
 def test_no_step_beats_its_busiest_link_or_its_compute(two_racks: Cluster, profile: Profile) -> None:

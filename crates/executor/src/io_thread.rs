@@ -262,11 +262,13 @@ impl Connection {
         self.looked_at = now;
         let Some(info) = self.stream.info() else { return };
         let look = Look {
+            at: now,
             sent: u64::from(info.sent),
             again: u64::from(info.sent_again),
             round_trip: Duration::from_micros(u64::from(info.round_trip_us)),
             shortest: Duration::from_micros(u64::from(info.round_trip_us_min)),
             acknowledged_bytes: info.acknowledged_bytes,
+            received_bytes: info.received_bytes,
             busy: Duration::from_micros(info.busy_us),
         };
         // Where the kernel has no other control, or does not let us, all stays as slow as it was.

@@ -1,9 +1,13 @@
 //! How much of a connection may be on its way at once, so that what it sends does not wait behind itself.
 //!
 //! TCP fills whatever buffer the narrowest link of a way has: tens of milliseconds that every word to a peer waits too, and in the end
-//! losses. A connection that is seen to build such a queue gets a send buffer of its rate times the round trip that it should have:
-//! what Vegas (Brakmo and Peterson, 1995) does with its window, as far as a program can. Where the queue stays, it is somebody
-//! else's, and whoever gives way to it gets less and less: then the buffer is the system's again, for good.
+//! losses. A connection that builds such a queue gets a send buffer of its rate times the round trip that it should have:
+//! what Vegas (Brakmo and Peterson, 1995) does with its window, as far as a program can.
+//!
+//! A round trip also has the queue of the opposite direction, where our peer does the same. The direction with the smaller buffer
+//! then sends less than the link carries, in proportion to the two buffers, although both follow the same rule: their estimates of the
+//! rate differ. So a buffer is as large as what the peer has on its way: what comes in while a round trip passes. Where the queue
+//! stays and we get less and less, it is another job's: then the buffer is the system's again, for good.
 
 use crate::congestion::Look;
 use std::time::Duration;
@@ -12,14 +16,18 @@ use std::time::Duration;
 const QUEUE_MAX: Duration = Duration::from_millis(25);
 /// A rate is not known from less.
 const BUSY_MIN: Duration = Duration::from_millis(40);
+/// Of the time between two looks: busy all along.
+const BUSY_SHARE: f64 = 0.8;
 /// One frame and some of the next.
 const BYTES_MIN: u64 = 128 * 1024;
 /// Looks of which the fastest counts: a connection that waits for others is no slower for that.
 const LOOKS: usize = 16;
 /// Looks at which a queue may stay while we have given half away.
 const PATIENCE: u32 = 20;
+/// Of the buffer for our own rate: what comes in makes it no larger.
+const GROWTH_MAX: f64 = 2.0;
 /// Buffers that differ by less are the same.
-const STEP: f64 = 0.125;
+const STEP: f64 = 0.05;
 
 /// What the send buffer of a connection is to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,12 +41,14 @@ pub enum Buffer {
 /// Of one connection.
 #[derive(Clone, Debug, Default)]
 pub struct Backlog {
+    at: Duration,
     acknowledged: u64,
+    received: u64,
     busy: Duration,
     /// Latest rates, byte/s.
     rates: [f64; LOOKS],
     looks: usize,
-    bytes: Option<u64>,
+    bytes: Option<f64>,
     /// When we began to give way.
     first_rate: f64,
     long: u32,
@@ -53,28 +63,34 @@ impl Backlog {
         if self.given_up || busy < BUSY_MIN {
             return None;
         }
-        (self.acknowledged, self.busy) = (look.acknowledged_bytes, look.busy);
+        let received = look.received_bytes.saturating_sub(self.received);
+        let passed = look.at.saturating_sub(self.at);
+        (self.at, self.busy) = (look.at, look.busy);
+        (self.acknowledged, self.received) = (look.acknowledged_bytes, look.received_bytes);
         self.rates[self.looks % LOOKS] = acknowledged as f64 / busy.as_secs_f64();
         self.looks += 1;
         let rate = self.rates.iter().copied().fold(0.0, f64::max);
         let too_long = look.round_trip.saturating_sub(look.shortest) > QUEUE_MAX;
         // Both directions may have a queue: of each one a round trip may be as long as that, and still all of the rate passes.
-        let bytes = ((rate * (look.shortest + QUEUE_MAX).as_secs_f64()) as u64).max(BYTES_MIN);
+        let own = (rate * (look.shortest + QUEUE_MAX).as_secs_f64()).max(BYTES_MIN as f64);
         let Some(before) = self.bytes else {
             self.first_rate = rate;
-            return too_long.then(|| self.set(bytes));
+            return too_long.then(|| self.set(own));
         };
         self.long = if too_long && rate < self.first_rate / 2.0 { self.long + 1 } else { 0 };
         if self.long == PATIENCE {
             self.given_up = true;
             return Some(Buffer::System);
         }
-        (bytes.abs_diff(before) as f64 > before as f64 * STEP).then(|| self.set(bytes))
+        let all_along = busy.as_secs_f64() >= BUSY_SHARE * passed.as_secs_f64();
+        let peers = received as f64 * look.round_trip.as_secs_f64() / passed.as_secs_f64();
+        let bytes = if all_along { own.max(peers.min(GROWTH_MAX * own)) } else { own };
+        ((bytes - before).abs() > before * STEP).then(|| self.set(bytes))
     }
 
-    fn set(&mut self, bytes: u64) -> Buffer {
+    fn set(&mut self, bytes: f64) -> Buffer {
         self.bytes = Some(bytes);
-        Buffer::Bytes(bytes)
+        Buffer::Bytes(bytes as u64)
     }
 }
 
@@ -112,6 +128,7 @@ mod tests {
             let turn = LOOK_EVERY;
             self.look.acknowledged_bytes += (rate * turn.as_secs_f64()) as u64;
             self.look.busy += turn;
+            self.look.at += turn;
             Look { round_trip, ..self.look }
         }
     }
@@ -162,6 +179,38 @@ mod tests {
         assert_eq!(said.last(), Some(&Buffer::System));
     }
 
+    /// Two directions of a link, each with its data in front of the other's acknowledgements: whose buffer is the smaller would send
+    /// less than the link carries, for as long as that lasts, though both chose by the same rule.
+    #[test]
+    fn both_directions_of_a_link_are_full_whatever_their_buffers_were() {
+        for (first, second) in [(1.0, 0.8), (0.7, 1.0), (1.0, 1.0), (0.5, 1.3)] {
+            let (capacity, shortest) = (12.5e6, Duration::from_millis(1));
+            let mut windows = [first * 625e3, second * 625e3];
+            let mut sides = [Backlog::default(), Backlog::default()];
+            let mut looks = [Look { shortest, ..Look::default() }; 2];
+            let (mut rates, mut round_trip) = ([0.0; 2], 0.0);
+            for turn in 0..40_u32 {
+                round_trip = windows.iter().copied().fold(0.0, f64::max) / capacity;
+                rates = windows.map(|window| (window / round_trip).min(capacity));
+                for side in 0..2 {
+                    // What a look counts is wrong by some parts in a hundred, as the system counts in ticks.
+                    let wrong = 1.0 + 0.03 * f64::from((turn * 7 + side as u32 * 3) % 5) - 0.06;
+                    let look = &mut looks[side];
+                    look.round_trip = Duration::from_secs_f64(round_trip);
+                    look.acknowledged_bytes += (rates[side] * wrong * LOOK_EVERY.as_secs_f64()) as u64;
+                    look.received_bytes += (rates[1 - side] * LOOK_EVERY.as_secs_f64()) as u64;
+                    look.busy += LOOK_EVERY;
+                    look.at += LOOK_EVERY;
+                    if let Some(Buffer::Bytes(bytes)) = sides[side].handle_look(look) {
+                        windows[side] = bytes as f64;
+                    }
+                }
+            }
+            assert!(rates.iter().all(|&rate| rate > 0.94 * capacity), "{first} {second}: {rates:?}");
+            assert!(round_trip < 0.035, "{first} {second}: {round_trip}");
+        }
+    }
+
     /// What is fast enough is left to the system.
     #[test]
     fn short_queues_and_idle_connections_are_left_alone() {
@@ -170,7 +219,7 @@ mod tests {
         let mut backlog = Backlog::default();
         for step in 0..20 {
             let busy = Duration::from_millis(step);
-            let look = Look { busy, round_trip: Duration::from_millis(90), ..Look::default() };
+            let look = Look { at: busy, busy, round_trip: Duration::from_millis(90), ..Look::default() };
             assert_eq!(backlog.handle_look(&look), None);
         }
     }

@@ -20,6 +20,8 @@ const SEGMENTS_MIN: u64 = 256;
 /// What the system says of a connection, since it began.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Look {
+    /// When, by any clock that does not jump.
+    pub at: Duration,
     /// Segments that were sent, those again included.
     pub sent: u64,
     /// Segments that were sent again.
@@ -30,6 +32,8 @@ pub struct Look {
     pub shortest: Duration,
     /// By the peer.
     pub acknowledged_bytes: u64,
+    /// From the peer.
+    pub received_bytes: u64,
     /// How long something was on its way.
     pub busy: Duration,
 }

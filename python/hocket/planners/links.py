@@ -5,6 +5,7 @@ The links are those of `hocket.artefacts.network`; here ranks are placed on its 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from hocket.artefacts.cluster import Cluster
@@ -28,6 +29,11 @@ class LinkGraph:
         """Rate of the narrowest link from rank to rank."""
         crossed = (self.links[link] for link in self.paths[source, destination])
         return min(link.bit_per_s + link.beside_bit_per_s for link in crossed)
+
+    @property
+    def slowest_bit_per_s(self) -> float:
+        """Rate of the narrowest link between hosts; infinite with one host."""
+        return min((self.path_bit_per_s(*pair) for pair in self.remote_pairs()), default=math.inf)
 
     def slow_pairs(self) -> tuple[tuple[int, int], ...]:
         """Ordered pairs of ranks on different hosts whose path is slower than half the fastest such path."""

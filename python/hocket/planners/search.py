@@ -16,7 +16,15 @@ from typing import Literal
 import msgspec
 
 from hocket.artefacts.cluster import Cluster
-from hocket.artefacts.plan import SHARED_CHUNK_BYTES, Algorithm, Candidate, Codec, Plan, Synchroniser
+from hocket.artefacts.plan import (
+    SHARED_CHUNK_BYTES,
+    Algorithm,
+    Candidate,
+    Codec,
+    Plan,
+    Synchroniser,
+    chunk_bytes,
+)
 from hocket.artefacts.profile import Gradient, Profile
 from hocket.artefacts.tuning import Tuning
 from hocket.errors import UsageError
@@ -121,12 +129,12 @@ def _candidates(
     orders = {
         name: list(_orders(cluster, graph, name, sizes)) for _, name, sizes in _algorithms(cluster, graph)
     }
+    slowest_bit_per_s = graph.slowest_bit_per_s
     for codec_title, codec_name, slow in _codecs(graph, codec):
         for algorithm_title, algorithm, sizes in _algorithms(cluster, graph):
             for order_title, order in orders[algorithm]:
-                synchroniser = Synchroniser(algorithm=algorithm, sizes=sizes)
-                if algorithm == "in_place":
-                    synchroniser = msgspec.structs.replace(synchroniser, chunk_bytes=SHARED_CHUNK_BYTES)
+                chunk = SHARED_CHUNK_BYTES if algorithm == "in_place" else chunk_bytes(slowest_bit_per_s)
+                synchroniser = Synchroniser(algorithm=algorithm, sizes=sizes, chunk_bytes=chunk)
                 if codec_name != "none":
                     synchroniser = with_codec(synchroniser, codec_name, slow, order)
                     if not synchroniser.codec_links:

@@ -14,6 +14,8 @@ pub struct Info {
     pub delivery_byte_per_s: u64,
     /// Bytes that the peer acknowledged.
     pub acknowledged_bytes: u64,
+    /// Bytes that came from the peer.
+    pub received_bytes: u64,
     /// Time in which something was on its way, microseconds; counted in the kernel's ticks of some milliseconds.
     pub busy_us: u64,
     /// Segments with data that were sent, those again included.
@@ -26,6 +28,7 @@ pub struct Info {
 const ROUND_TRIP: usize = 68;
 const SENT_AGAIN: usize = 100;
 const ACKNOWLEDGED: usize = 120;
+const RECEIVED: usize = 128;
 const ROUND_TRIP_MIN: usize = 148;
 const SENT: usize = 156;
 const DELIVERY: usize = 160;
@@ -62,6 +65,7 @@ impl Info {
             round_trip_us_min: self.round_trip_us_min.min(other.round_trip_us_min),
             delivery_byte_per_s: self.delivery_byte_per_s.saturating_add(other.delivery_byte_per_s),
             acknowledged_bytes: self.acknowledged_bytes.saturating_add(other.acknowledged_bytes),
+            received_bytes: self.received_bytes.saturating_add(other.received_bytes),
             busy_us: self.busy_us.max(other.busy_us),
             sent: self.sent.saturating_add(other.sent),
             sent_again: self.sent_again.saturating_add(other.sent_again),
@@ -74,6 +78,7 @@ impl Info {
             round_trip_us_min: word(bytes, ROUND_TRIP_MIN),
             delivery_byte_per_s: long(bytes, DELIVERY),
             acknowledged_bytes: long(bytes, ACKNOWLEDGED),
+            received_bytes: long(bytes, RECEIVED),
             busy_us: long(bytes, BUSY),
             sent: word(bytes, SENT),
             sent_again: word(bytes, SENT_AGAIN),

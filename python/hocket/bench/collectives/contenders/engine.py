@@ -6,11 +6,12 @@ import numpy as np
 
 from hocket import _native
 from hocket.artefacts import shipped
-from hocket.artefacts.plan import CHUNK_BYTES, SHARED_CHUNK_BYTES
+from hocket.artefacts.plan import CHUNK_BYTES, SHARED_CHUNK_BYTES, chunk_bytes
 from hocket.bench.collectives.definitions import DTYPES, Elements
 from hocket.bench.collectives.request import Request
 from hocket.errors import UsageError
 from hocket.launch.rendezvous import Job
+from hocket.planners.links import link_graph
 from hocket.tracing import algorithms, single
 from hocket.tracing.topology import Topology
 
@@ -27,8 +28,7 @@ class Engine:
             else Topology.of(job.hosts, request.cluster)
         )
         self._algorithm, self._tuning = request.algorithm, request.tuning or shipped.tuning()
-        one_host = len(set(self._topology.hosts)) == 1
-        self._chunk_bytes = request.chunk_bytes or (SHARED_CHUNK_BYTES if one_host else CHUNK_BYTES)
+        self._chunk_bytes = request.chunk_bytes or self._fitting_chunk_bytes(request)
         self._engine = job.engine()
         self._program: int | None = None
         self._empty = self._engine.load(
@@ -81,6 +81,13 @@ class Engine:
         for _ in range(times):
             launch(program)
             wait(program, timeout_s)
+
+    def _fitting_chunk_bytes(self, request: Request) -> int:
+        if len(set(self._topology.hosts)) == 1:
+            return SHARED_CHUNK_BYTES
+        if request.cluster is None:
+            return CHUNK_BYTES
+        return chunk_bytes(link_graph(request.cluster, self._world).slowest_bit_per_s)
 
     def _compile(self, what: str, elements: int, dtype: str, size_bytes: int) -> _native.Program:
         group = list(range(self._world))
