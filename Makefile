@@ -6,10 +6,11 @@ BIN := $(VENV)/bin
 STAMPS := $(VENV)/.stamps
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 CONSTRAINTS := -c constraints.txt
+CLIENTS := $(VENV)/clients
 RUST := $(shell find crates -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help setup demo test test-torch check fmt bench bless fuzz clean
+.PHONY: help setup demo test test-clients test-torch check fmt bench bless fuzz clean
 
 help: ## list the verbs
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -19,10 +20,13 @@ setup: $(STAMPS)/system $(STAMPS)/extension ## make .venv with hocket in it, and
 demo: setup ## train on an emulated cluster with DDP and with Hocket, and compare
 	$(BIN)/hocket demo
 
-test: setup check ## every test: Rust, then Python
+test: setup check test-clients ## every test: Rust, then Python
 	cargo test --workspace
 	RUSTFLAGS="--cfg loom" cargo test --release --target-dir target/loom -p hocket-executor -p hocket-wire --lib loom
-	$(BIN)/python -m pytest --doctest-modules --ignore=tests/torch_suite python/hocket tests
+	$(BIN)/python -m pytest --doctest-modules --ignore=tests/torch_suite --ignore=tests/clients python/hocket tests
+
+test-clients: $(STAMPS)/clients ## Lightning, transformers' Trainer and Accelerate on our backend and on Gloo
+	$(CLIENTS)/bin/python -m pytest tests/clients
 
 test-torch: setup ## PyTorch's own distributed tests for our backend, an hour; writes docs/torch-tests.md
 	$(PIP) install -q $(CONSTRAINTS) expecttest
@@ -73,6 +77,16 @@ $(STAMPS)/system: scripts/system-packages $(STAMPS)/venv
 $(STAMPS)/dependencies: pyproject.toml constraints.txt $(STAMPS)/venv
 	@echo "== Python packages (PyTorch alone is several GB; a few minutes on a fresh machine)"
 	$(BIN)/python scripts/requirements.py dev | xargs $(PIP) install --progress-bar on $(CONSTRAINTS)
+	@touch $@
+
+# An environment of its own, which sees that of hocket: PyTorch is not installed twice.
+$(STAMPS)/clients: tests/clients/constraints.txt $(STAMPS)/system $(STAMPS)/extension
+	@echo "== environment of the clients' tests"
+	scripts/make-venv $(PYTHON) $(CLIENTS)
+	$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
+	  > $$($(CLIENTS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/hocket-environment.pth
+	$(CLIENTS)/bin/python -m pip --disable-pip-version-check install -q $(CONSTRAINTS) -c tests/clients/constraints.txt \
+	  lightning transformers accelerate
 	@touch $@
 
 $(STAMPS)/extension: $(RUST) pyproject.toml $(STAMPS)/dependencies
