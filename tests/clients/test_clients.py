@@ -69,7 +69,7 @@ def test_learns_what_gloo_learns(client, world, tmp_path):
     for backend, ranks in results.items():
         assert [rank["backend"] for rank in ranks] == [backend] * world
     for ours, theirs in zip(results["hocket"], results["gloo"], strict=True):
-        assert len(ours["losses"]) > 20
+        assert len(ours["losses"]) >= 16
         assert ours["losses"] == pytest.approx(theirs["losses"], rel=0, abs=TOLERANCE)
         assert ours["state"].keys() == theirs["state"].keys()
         for name, values in ours["state"].items():
