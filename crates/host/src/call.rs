@@ -59,9 +59,12 @@ pub struct Call {
     pub bytes: usize,
     /// Where they lie in its arena, if they do.
     pub offset: Option<u64>,
-    /// Where they lie in its process, if others may read and write them there.
+    /// Where they lie in its process, or [`NOWHERE`] if others may not read and write them there.
     pub address: u64,
 }
+
+/// No memory has this address.
+pub const NOWHERE: u64 = 0;
 
 /// In place of what is not there.
 const NONE: u64 = u64::MAX;

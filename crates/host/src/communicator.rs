@@ -1,7 +1,7 @@
 //! A group of ranks of one host and the steps that all its collectives are made of: publish, meet, agree.
 
 use crate::area::{Area, SLOT_BYTES};
-use crate::call::{Call, What, describe};
+use crate::call::{Call, NOWHERE, What, describe};
 use crate::error::Error;
 use crate::reach::Reach;
 use crate::waiting::{Patience, has_come};
@@ -120,7 +120,7 @@ impl Communicator {
     /// Returns after every member has called.
     pub fn barrier(&mut self, watch: Watch<'_>) -> Result<(), Error> {
         let call =
-            Call { what: What::Barrier, reduction: None, root: None, bytes: 0, offset: None, address: 0 };
+            Call { what: What::Barrier, reduction: None, root: None, bytes: 0, offset: None, address: NOWHERE };
         self.run(call, watch, |group, watch| group.open(&call, watch).map(drop))
     }
 
@@ -158,7 +158,7 @@ impl Communicator {
     pub(crate) fn open(&mut self, call: &Call, step: &mut Step<'_>) -> Result<Calls, Error> {
         self.area().publish_call(self.next(), call.encode());
         self.meet(step)?;
-        let mut calls = Calls { most_bytes: 0, registered: 0 };
+        let mut calls = Calls { most_bytes: 0, registered: 0, may_be_reached: true };
         for (at, area) in self.areas.iter().enumerate() {
             let words = area.call(self.barrier);
             if !call.agrees_with(&words) {
@@ -171,6 +171,7 @@ impl Communicator {
             }
             calls.most_bytes = calls.most_bytes.max(words[2] as usize);
             calls.registered += usize::from(words[3] != u64::MAX);
+            calls.may_be_reached &= words[4] != NOWHERE;
         }
         Ok(calls)
     }
@@ -244,4 +245,6 @@ pub(crate) struct Calls {
     pub most_bytes: usize,
     /// How many have it in their arena.
     pub registered: usize,
+    /// Whether no member keeps others away from its memory.
+    pub may_be_reached: bool,
 }

@@ -1,16 +1,20 @@
 //! Collectives that move bytes as they are: all members read what one put (`share`), or each reads its own slice (`deal`).
 //!
-//! A step puts one slot, meets, and takes; while others still take, the next slot is put. Bytes so cross a cache that all
+//! Where a member brings much and the kernel lets members read each other's memory, each takes what is for it from where it lies
+//! (`reach`). Else a step puts one slot, meets, and takes; while others still take, the next slot is put. Bytes so cross a cache that all
 //! share rather than memory, and the caller's buffers may lie anywhere.
 
 use crate::area::SLOT_BYTES;
-use crate::call::{Call, What};
-use crate::communicator::{Communicator, Step, Watch};
+use crate::call::{Call, NOWHERE, What};
+use crate::communicator::{Calls, Communicator, Step, Watch};
 use crate::error::Error;
+use crate::overlap::{are_apart, joined, place};
 use std::ops::Range;
 
-/// In front of a dealt slice: the bytes of the whole piece.
-const LENGTH_BYTES: usize = 8;
+/// What a member brings beyond this is taken from where it lies: less costs a copy more and a barrier less.
+const REACH_BYTES: usize = 64 * 1024;
+/// In front of a dealt slice: the bytes of the whole piece, and its address.
+const HEADER_BYTES: usize = 16;
 /// Slices start at cache lines.
 const LINE_BYTES: usize = 64;
 
@@ -93,8 +97,11 @@ impl Communicator {
         step: &mut Step<'_>,
     ) -> Result<(), Error> {
         let input = input.unwrap_or_default();
-        self.put_shared(input, 0);
-        let published = Call { bytes: input.len(), ..*call };
+        let address = self.lend_all(&[input], outputs).map_or(NOWHERE, |()| place(input).start);
+        let published = Call { bytes: input.len(), address, ..*call };
+        if input.len() <= REACH_BYTES {
+            self.put_shared(input, 0);
+        }
         let calls = self.open(&published, step)?;
         for (from, output) in outputs.iter().enumerate() {
             let Some(output) = output else { continue };
@@ -102,6 +109,14 @@ impl Communicator {
             if brought != output.len() {
                 return Err(self.other_length(&published, from, brought, output.len()));
             }
+        }
+        let addresses = self.addresses();
+        if calls.most_bytes > REACH_BYTES {
+            if self.take_much(&calls, input, outputs, &addresses, step)? {
+                return Ok(());
+            }
+            self.put_shared(input, 0);
+            self.meet(step)?;
         }
         let mut at = 0;
         loop {
@@ -133,25 +148,43 @@ impl Communicator {
         step: &mut Step<'_>,
     ) -> Result<(), Error> {
         let pitch = SLOT_BYTES / self.len() / LINE_BYTES * LINE_BYTES;
-        let room = pitch - LENGTH_BYTES;
-        self.put_dealt(inputs, 0, pitch);
-        let most_bytes = self.open(call, step)?.most_bytes;
+        let room = pitch - HEADER_BYTES;
+        let own = inputs.get(self.own).copied().unwrap_or_default();
+        let address = self.lend_all(inputs, outputs).map_or(NOWHERE, |()| place(own).start);
+        self.put_headers(inputs, pitch);
+        if call.bytes <= REACH_BYTES {
+            self.put_dealt(inputs, 0, pitch);
+        }
+        let calls = self.open(&Call { address, ..*call }, step)?;
+        let mut addresses = vec![NOWHERE; self.len()];
+        for (from, output) in outputs.iter().enumerate() {
+            let Some(output) = output else { continue };
+            let start = self.own * pitch;
+            let header = self.areas[from].slot(self.barrier, start..start + HEADER_BYTES);
+            let word = |at: usize| header[at..at + 8].try_into().map_or(0, u64::from_ne_bytes);
+            if word(0) != output.len() as u64 {
+                return Err(self.other_length(call, from, word(0) as usize, output.len()));
+            }
+            addresses[from] = word(8);
+        }
+        if calls.most_bytes > REACH_BYTES {
+            if self.take_much(&calls, own, outputs, &addresses, step)? {
+                return Ok(());
+            }
+            self.put_dealt(inputs, 0, pitch);
+            self.meet(step)?;
+        }
         let mut at = 0;
         loop {
             for (from, output) in outputs.iter_mut().enumerate() {
                 let Some(output) = output else { continue };
-                let start = self.own * pitch;
-                let slot = self.areas[from].slot(self.barrier, start..start + pitch);
-                let brought = slot[..LENGTH_BYTES].try_into().map_or(0, u64::from_ne_bytes) as usize;
-                if brought != output.len() {
-                    return Err(self.other_length(call, from, brought, output.len()));
-                }
                 let range = within(output.len(), at, room);
-                let len = range.len();
-                output[range].copy_from_slice(&slot[LENGTH_BYTES..LENGTH_BYTES + len]);
+                let start = self.own * pitch + HEADER_BYTES;
+                let slot = self.areas[from].slot(self.barrier, start..start + range.len());
+                output[range].copy_from_slice(slot);
             }
             at += room;
-            if at >= most_bytes {
+            if at >= calls.most_bytes {
                 return Ok(());
             }
             self.put_dealt(inputs, at, pitch);
@@ -159,13 +192,52 @@ impl Communicator {
         }
     }
 
+    fn put_headers(&self, inputs: &[&[u8]], pitch: usize) {
+        for (to, piece) in inputs.iter().enumerate() {
+            let header = self.area().slot_mut(self.next(), to * pitch..to * pitch + HEADER_BYTES);
+            header[..8].copy_from_slice(&(piece.len() as u64).to_ne_bytes());
+            header[8..].copy_from_slice(&place(piece).start.to_ne_bytes());
+        }
+    }
+
     fn put_dealt(&self, inputs: &[&[u8]], at: usize, pitch: usize) {
         for (to, piece) in inputs.iter().enumerate() {
-            let range = within(piece.len(), at, pitch - LENGTH_BYTES);
-            let slot = self.area().slot_mut(self.next(), to * pitch..(to + 1) * pitch);
-            slot[..LENGTH_BYTES].copy_from_slice(&(piece.len() as u64).to_ne_bytes());
-            slot[LENGTH_BYTES..LENGTH_BYTES + range.len()].copy_from_slice(&piece[range]);
+            let range = within(piece.len(), at, pitch - HEADER_BYTES);
+            let start = to * pitch + HEADER_BYTES;
+            let slot = self.area().slot_mut(self.next(), start..start + range.len());
+            slot.copy_from_slice(&piece[range]);
         }
+    }
+
+    /// Takes what is for us from where it lies, if every member lets every other; all find the same.
+    fn take_much(
+        &mut self,
+        calls: &Calls,
+        own: &[u8],
+        outputs: &mut [Option<&mut [u8]>],
+        addresses: &[u64],
+        step: &mut Step<'_>,
+    ) -> Result<bool, Error> {
+        if !calls.may_be_reached {
+            return Ok(false);
+        }
+        let Some(places) = self.places(addresses, step)? else { return Ok(false) };
+        self.take_by_reach(own, outputs, &places, step)?;
+        Ok(true)
+    }
+
+    /// Memory of ours that others may read while we write; `None`: what we write is part of what they read.
+    fn lend_all(&mut self, inputs: &[&[u8]], outputs: &[Option<&mut [u8]>]) -> Option<()> {
+        let inputs: Vec<_> = inputs.iter().map(|input| place(input)).collect();
+        let outputs: Vec<_> = outputs.iter().map(|output| output.as_ref().map(|bytes| place(bytes))).collect();
+        if !are_apart(&inputs, &outputs, self.own) {
+            return None;
+        }
+        let outputs: Vec<_> = outputs.into_iter().flatten().collect();
+        for all in [joined(&inputs), joined(&outputs)].into_iter().flatten() {
+            self.lend(all);
+        }
+        Some(())
     }
 
     fn other_length(&self, call: &Call, from: usize, brought: usize, expected: usize) -> Error {
@@ -184,7 +256,7 @@ fn of_all<'a>(outputs: &'a mut [&mut [u8]]) -> Vec<Option<&'a mut [u8]>> {
 }
 
 fn moving(what: What, root: Option<usize>, bytes: usize) -> Call {
-    Call { what, reduction: None, root, bytes, offset: None, address: 0 }
+    Call { what, reduction: None, root, bytes, offset: None, address: NOWHERE }
 }
 
 fn longest(pieces: &[&[u8]]) -> usize {

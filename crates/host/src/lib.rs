@@ -11,6 +11,7 @@ mod call;
 mod communicator;
 mod error;
 mod exchange;
+mod overlap;
 mod reach;
 mod reduction;
 #[cfg(test)]

@@ -1,5 +1,8 @@
-//! Reductions of memory that is not registered, where the kernel lets members read and write each other's: every member reads its part of
-//! all, block by block, and writes the sum to all while it is in the caches. One copy in, one out, and two barriers whatever the size.
+//! Memory that is not registered, where the kernel lets members read and write each other's. Two barriers whatever the size.
+//!
+//! - A reduction: every member reads its part of all, block by block, and writes the sum to all while it is in the caches: one copy in,
+//!   one out.
+//! - A move: every member reads what is for it straight into place: one copy.
 //!
 //! Whether the kernel does is found out by all together when it first matters; where one member may not, all go through the slots.
 
@@ -9,13 +12,17 @@ use crate::communicator::{Communicator, Step};
 use crate::error::Error;
 use hocket_ids::Rank;
 use hocket_kernels::{Source, reduce_many};
+use hocket_wire::shm::large_pages::LargePages;
 use hocket_wire::shm::reach::{CARD_WORDS, Card, Neighbour};
 use hocket_wire::shm::reduce::part;
 use std::io::{self, Write};
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 /// Of each member's part at a time: together they stay in a cache of the second level.
 const BLOCK_BYTES: usize = 64 * 1024;
+/// Read with one call: the kernel takes at most 2 GiB.
+const READ_BYTES: usize = 64 * 1024 * 1024;
 /// A neighbour that is gone is named by the job, whose threads may need so long to notice.
 const BLAME: Duration = Duration::from_secs(2);
 const BLAME_LOOK: Duration = Duration::from_millis(10);
@@ -25,6 +32,9 @@ const BLAME_LOOK: Duration = Duration::from_millis(10);
 pub(crate) struct Reach {
     card: Card,
     found: Found,
+    pages: LargePages,
+    /// Blocks of a reduction, kept: fresh memory costs a fault a page.
+    blocks: Vec<u8>,
 }
 
 #[derive(Debug)]
@@ -42,7 +52,7 @@ pub(crate) type Place = Option<(Neighbour, u64)>;
 
 impl Reach {
     pub fn new() -> io::Result<Self> {
-        Ok(Self { card: Card::new()?, found: Found::Open })
+        Ok(Self { card: Card::new()?, found: Found::Open, pages: LargePages::new(), blocks: Vec::new() })
     }
 
     /// For the others.
@@ -60,15 +70,27 @@ impl Reach {
 }
 
 impl Communicator {
-    /// Where the bytes lie that all published with the last barrier, if every member reaches every other. All members ask at the
-    /// same call.
-    pub(crate) fn places(&mut self, step: &mut Step<'_>) -> Result<Option<Vec<Place>>, Error> {
-        let addresses: Vec<u64> = self.areas.iter().map(|area| area.call(self.barrier)[4]).collect();
+    /// Our memory at `bytes` is about to be used by the others: it gets large pages where it comes back.
+    pub(crate) fn lend(&mut self, bytes: Range<u64>) {
+        self.reach.pages.note(bytes);
+    }
+
+    /// Where the bytes lie that all published with the last barrier.
+    pub(crate) fn addresses(&self) -> Vec<u64> {
+        self.areas.iter().map(|area| area.call(self.barrier)[4]).collect()
+    }
+
+    /// What lies at `addresses`, by position, if every member reaches every other. All members ask at the same call.
+    pub(crate) fn places(
+        &mut self,
+        addresses: &[u64],
+        step: &mut Step<'_>,
+    ) -> Result<Option<Vec<Place>>, Error> {
         if matches!(self.reach.found, Found::Open) {
             self.reach.found = self.look(step)?;
         }
         let Found::All(neighbours) = &self.reach.found else { return Ok(None) };
-        let place = |(who, at): (&Option<Neighbour>, u64)| who.map(|who| (who, at));
+        let place = |(who, &at): (&Option<Neighbour>, &u64)| who.map(|who| (who, at));
         Ok(Some(neighbours.iter().zip(addresses).map(place).collect()))
     }
 
@@ -114,9 +136,36 @@ impl Communicator {
         places: &[Place],
         step: &mut Step<'_>,
     ) -> Result<(), Error> {
-        if let Err((at, error)) = reduce_part(bytes, self.own, reduction, root, places) {
+        let part = Part { own: self.own, reduction, root, places };
+        if let Err((at, error)) = part.reduce(bytes, &mut self.reach.blocks) {
             // We do not arrive: nobody takes what is not there.
             return Err(blame(self.ranks[at], &error, step));
+        }
+        self.meet(step)
+    }
+
+    /// What members have at `places` comes into `outputs`; our own is `own`.
+    pub(crate) fn take_by_reach(
+        &mut self,
+        own: &[u8],
+        outputs: &mut [Option<&mut [u8]>],
+        places: &[Place],
+        step: &mut Step<'_>,
+    ) -> Result<(), Error> {
+        // Members begin with different ones.
+        for at in (self.own..self.len()).chain(0..self.own) {
+            let Some(Some(output)) = outputs.get_mut(at) else { continue };
+            let Some((neighbour, address)) = places[at] else {
+                if own.as_ptr() != output.as_ptr() {
+                    output.copy_from_slice(own);
+                }
+                continue;
+            };
+            for (turn, piece) in output.chunks_mut(READ_BYTES).enumerate() {
+                if let Err(error) = neighbour.read(address + (turn * READ_BYTES) as u64, piece) {
+                    return Err(blame(self.ranks[at], &error, step));
+                }
+            }
         }
         self.meet(step)
     }
@@ -134,43 +183,53 @@ fn blame(rank: Rank, error: &io::Error, step: &mut Step<'_>) -> Error {
     Error::System { what: step.what(), why: format!("memory of rank {rank}: {error}") }
 }
 
-/// Our part of everyone's bytes; an error says whose memory it was.
-fn reduce_part(
-    bytes: &mut [u8],
+/// One member's part of everyone's bytes.
+struct Part<'a> {
     own: usize,
-    (op, dtype): Reduction,
+    reduction: Reduction,
+    /// Who gets the result; everyone if nobody is named.
     root: Option<usize>,
-    places: &[Place],
-) -> Result<(), (usize, io::Error)> {
-    let all = part(bytes.len(), places.len(), own);
-    let pitch = BLOCK_BYTES.min(all.len());
-    let mut blocks = vec![0; pitch * places.len()];
-    // Ours stay as they are when they are another's to take.
-    let mut aside = vec![0; if root.is_none_or(|root| root == own) { 0 } else { pitch }];
-    for start in all.clone().step_by(BLOCK_BYTES) {
-        let len = BLOCK_BYTES.min(all.end - start);
-        for (at, place) in places.iter().enumerate() {
-            let Some((neighbour, address)) = place else { continue };
-            let block = &mut blocks[at * pitch..at * pitch + len];
-            neighbour.read(address + start as u64, block).map_err(|error| (at, error))?;
+    places: &'a [Place],
+}
+
+impl Part<'_> {
+    /// Reduces it; an error says whose memory it was.
+    fn reduce(&self, bytes: &mut [u8], blocks: &mut Vec<u8>) -> Result<(), (usize, io::Error)> {
+        let members = self.places.len();
+        let all = part(bytes.len(), members, self.own);
+        let pitch = BLOCK_BYTES.min(all.len());
+        // The last is for a result that is another's to take: ours stay as they are.
+        if blocks.len() < pitch * (members + 1) {
+            blocks.resize(pitch * (members + 1), 0);
         }
-        let mine = &mut bytes[start..start + len];
-        let mut sources: Vec<Source<'_>> =
-            (0..places.len()).map(|at| Source::Bytes(&blocks[at * pitch..at * pitch + len])).collect();
-        let sum: &mut [u8] = if aside.is_empty() {
-            sources[own] = Source::Dst;
-            mine
-        } else {
-            sources[own] = Source::Bytes(mine);
-            &mut aside[..len]
-        };
-        reduce_many(op, dtype, sum, &sources, len);
-        for (at, place) in places.iter().enumerate() {
-            let Some((neighbour, address)) = place else { continue };
-            if root.is_none_or(|root| root == at) {
-                neighbour.write(address + start as u64, sum).map_err(|error| (at, error))?;
+        let (blocks, aside) = blocks.split_at_mut(pitch * members);
+        let takes = |at: usize| self.root.is_none_or(|root| root == at);
+        for start in all.clone().step_by(BLOCK_BYTES) {
+            let len = BLOCK_BYTES.min(all.end - start);
+            for (at, place) in self.places.iter().enumerate() {
+                let Some((neighbour, address)) = place else { continue };
+                let block = &mut blocks[at * pitch..at * pitch + len];
+                neighbour.read(address + start as u64, block).map_err(|error| (at, error))?;
+            }
+            let mine = &mut bytes[start..start + len];
+            let mut sources: Vec<Source<'_>> =
+                (0..members).map(|at| Source::Bytes(&blocks[at * pitch..at * pitch + len])).collect();
+            let (op, dtype) = self.reduction;
+            let sum: &mut [u8] = if takes(self.own) {
+                sources[self.own] = Source::Dst;
+                mine
+            } else {
+                sources[self.own] = Source::Bytes(mine);
+                &mut aside[..len]
+            };
+            reduce_many(op, dtype, sum, &sources, len);
+            for (at, place) in self.places.iter().enumerate() {
+                let Some((neighbour, address)) = place else { continue };
+                if takes(at) {
+                    neighbour.write(address + start as u64, sum).map_err(|error| (at, error))?;
+                }
             }
         }
+        Ok(())
     }
-    Ok(())
 }

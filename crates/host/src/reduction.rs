@@ -8,7 +8,7 @@
 //!   one barrier a slot.
 
 use crate::area::SLOT_BYTES;
-use crate::call::{Call, Reduction, What};
+use crate::call::{Call, NOWHERE, Reduction, What};
 use crate::communicator::{Communicator, Step, Watch};
 use crate::error::Error;
 use hocket_kernels::{Source, reduce_many};
@@ -61,7 +61,7 @@ impl Communicator {
             root: None,
             bytes,
             offset: None,
-            address: 0,
+            address: NOWHERE,
         };
         self.run(call, watch, |group, step| {
             let room = SLOT_BYTES / group.len() / LINE_BYTES * LINE_BYTES;
@@ -108,6 +108,9 @@ impl Communicator {
             if bytes.len() <= own_limit {
                 group.area().slot_mut(group.next(), 0..bytes.len()).copy_from_slice(bytes);
             }
+            if offset.is_none() {
+                group.lend(at..at + bytes.len() as u64);
+            }
             let calls = group.open(&call, step)?;
             if bytes.len() <= group.flat.limit(calls.registered, group.len()) {
                 if takes {
@@ -122,7 +125,8 @@ impl Communicator {
                 group.reduce_in_place(reduction)?;
                 return group.meet(step);
             }
-            if let Some(places) = group.places(step)? {
+            let addresses = group.addresses();
+            if let Some(places) = group.places(&addresses, step)? {
                 return group.reduce_by_reach(bytes, reduction, root, &places, step);
             }
             group.reduce_by_slots(bytes, reduction, takes, step)

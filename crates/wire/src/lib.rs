@@ -1,7 +1,8 @@
 //! Links to other ranks: memory that they may reach into, sockets that carry frames, and how a mesh of them comes up.
 //!
 //! Knows frames and handshakes (from `protocol`) and bytes; knows nothing of programs: the executor says through
-//! [`tcp::Sink`] where a payload lands. `unsafe` lives in `memory`, `shm::mailbox` and `tcp::info` alone.
+//! [`tcp::Sink`] where a payload lands. `unsafe` lives in `memory`, `shm::mailbox`,
+//! `shm::large_pages` and `tcp::info` alone.
 
 mod callers;
 pub mod clock;
