@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 
+import torch
 import torch.distributed as dist
 import torch.multiprocessing as processes
 
-import torch
 from hocket import _native
 from hocket.artefacts import shipped
 from hocket.tracing import single
@@ -55,7 +55,9 @@ def calls_of(what: str, elements: int, gloo: dist.ProcessGroup) -> dict[str, Cal
 def registered(elements: int, world: int) -> dict[str, Call]:
     """All-reduces of memory that Hocket allocated: by its engine, and by the calling thread."""
     engine = dist.group.WORLD.node.engine
-    bucket, area, other = (engine.allocate(size) for size in (elements * 4, _native.HostGroup.AREA_BYTES, elements * 4))
+    bucket, area, other = (
+        engine.allocate(size) for size in (elements * 4, _native.HostGroup.AREA_BYTES, elements * 4)
+    )
     program = single.collective_program(
         "all_reduce",
         list(range(world)),
@@ -112,11 +114,15 @@ def rank_main(rank: int, store: str, request: argparse.Namespace) -> None:
         dist.all_gather_object(everyone, times_s, group=gloo)
         if rank == 0:
             medians_s = {
-                name: statistics.median(max(each) for each in zip(*(of[name] for of in everyone), strict=True))
+                name: statistics.median(
+                    max(each) for each in zip(*(of[name] for of in everyone), strict=True)
+                )
                 for name in rows
             }
             cache_line_ns = _native.cache_line_ns()
-            sys.stdout.write(json.dumps({"bytes": size_bytes, "cache_line_ns": cache_line_ns, **medians_s}) + "\n")
+            sys.stdout.write(
+                json.dumps({"bytes": size_bytes, "cache_line_ns": cache_line_ns, **medians_s}) + "\n"
+            )
             sys.stdout.flush()
     dist.barrier(group=gloo)
     dist.destroy_process_group()
@@ -133,7 +139,7 @@ def main() -> None:
     parser.add_argument("--barrier", choices=("own", "gloo"), default="own")
     request = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        processes.spawn(rank_main, (os.path.join(folder, "store"), request), nprocs=request.world)
+        processes.spawn(rank_main, (str(Path(folder) / "store"), request), nprocs=request.world)
 
 
 if __name__ == "__main__":

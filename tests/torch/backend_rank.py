@@ -135,6 +135,20 @@ def odd_tensors(rank, world):
     assert [each["rank"] for each in objects] == list(range(world))
 
 
+def in_place(rank, world):
+    """Ranks of one host read each other's memory; what they would overwrite while others read it must go another way."""
+    elements = 100_000
+    for turn in range(4):  # the kernel is asked for large pages from the second use on
+        whole = torch.cat([own(rank + to + turn, elements, torch.float32) for to in range(world)])
+        dist.all_to_all_single(whole, whole)
+        expected = [own(source + rank + turn, elements, torch.float32) for source in range(world)]
+        assert torch.equal(whole, torch.cat(expected)), turn
+        whole.view(world, -1)[rank] = own(rank + turn, elements, torch.float32)
+        dist.all_gather_into_tensor(whole, whole.view(world, -1)[rank])
+        expected = [own(source + turn, elements, torch.float32) for source in range(world)]
+        assert torch.equal(whole, torch.cat(expected)), turn
+
+
 def messages(rank, world):
     """Tags out of order, both directions at once, more than a frame, from anyone."""
     after, before = (rank + 1) % world, (rank - 1) % world
@@ -353,7 +367,7 @@ CASES = {
     each.__name__: each
     for each in (
         *(collectives, messages, different_calls, other_sizes, stays_away, is_missed, refuses_at_the_call),
-        *(dies, ddp, power_sgd, fsdp),
+        *(in_place, dies, ddp, power_sgd, fsdp),
     )
 } | {"beside_gloo_by_tcp": beside_gloo, "beside_gloo_by_file": beside_gloo}
 

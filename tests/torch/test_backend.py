@@ -45,6 +45,11 @@ def test_collectives(hosts, tmp_path):
     assert_right("collectives", hosts, tmp_path)
 
 
+def test_what_is_overwritten_while_others_read_it(tmp_path):
+    """Memory that ranks of one host take from one another would change under their hands."""
+    assert_right("in_place", "aaa", tmp_path)
+
+
 @pytest.mark.parametrize("hosts", ["aaa", "aab"])
 def test_messages(hosts, tmp_path):
     """Pipelines would get each other's activations, or wait for ever."""

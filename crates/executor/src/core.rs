@@ -22,7 +22,7 @@ use hocket_wire::shm::take::take;
 use hocket_wire::tcp::{Land, Landing, Message};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -68,6 +68,8 @@ pub struct Core {
     failure: OnceLock<String>,
     /// Signals completed instances and failure.
     changed: (Mutex<()>, Condvar),
+    /// Collectives in place whose members meet: they come and end within microseconds of one another.
+    pub meetings: AtomicUsize,
     /// Set once, to stop the threads.
     pub closing: AtomicBool,
     /// Writes the trace.
@@ -107,6 +109,7 @@ impl Core {
             waker,
             failure: OnceLock::new(),
             changed: Default::default(),
+            meetings: AtomicUsize::new(0),
             closing: AtomicBool::new(false),
             recorder,
             non_finite: Mutex::default(),

@@ -13,6 +13,7 @@ use hocket_wire::memory::Region;
 use hocket_wire::shm::mailbox::Post;
 use hocket_wire::shm::reduce::reduce_in_place;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// This rank's end.
 #[derive(Debug)]
@@ -99,6 +100,7 @@ impl Core {
 
     /// Our bytes are there: tells the others.
     pub fn bring(&self, loaded: &Arc<Loaded>, op: u32, own: &InPlace) {
+        self.meetings.fetch_add(1, Ordering::Relaxed);
         let (program, instance) = (loaded.number, loaded.instance());
         let (offset_bytes, len_bytes) = (own.region.arena_offset(), own.region.len() as u64);
         self.post_all(own, |op| Post::Ready { program, instance, op, offset_bytes, len_bytes });
@@ -167,6 +169,7 @@ impl Core {
         let all = loaded.meeting(op).done(instance, member);
         let wrong = |()| format!("did a part of op {op} of program {} twice or too early", loaded.number);
         if all.map_err(wrong)? {
+            self.meetings.fetch_sub(1, Ordering::Relaxed);
             self.complete(loaded, op);
         }
         Ok(())

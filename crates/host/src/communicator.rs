@@ -119,8 +119,14 @@ impl Communicator {
 
     /// Returns after every member has called.
     pub fn barrier(&mut self, watch: Watch<'_>) -> Result<(), Error> {
-        let call =
-            Call { what: What::Barrier, reduction: None, root: None, bytes: 0, offset: None, address: NOWHERE };
+        let call = Call {
+            what: What::Barrier,
+            reduction: None,
+            root: None,
+            bytes: 0,
+            offset: None,
+            address: NOWHERE,
+        };
         self.run(call, watch, |group, watch| group.open(&call, watch).map(drop))
     }
 

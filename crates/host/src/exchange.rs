@@ -229,7 +229,8 @@ impl Communicator {
     /// Memory of ours that others may read while we write; `None`: what we write is part of what they read.
     fn lend_all(&mut self, inputs: &[&[u8]], outputs: &[Option<&mut [u8]>]) -> Option<()> {
         let inputs: Vec<_> = inputs.iter().map(|input| place(input)).collect();
-        let outputs: Vec<_> = outputs.iter().map(|output| output.as_ref().map(|bytes| place(bytes))).collect();
+        let outputs: Vec<_> =
+            outputs.iter().map(|output| output.as_ref().map(|bytes| place(bytes))).collect();
         if !are_apart(&inputs, &outputs, self.own) {
             return None;
         }

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import torch.distributed as dist
@@ -86,6 +87,7 @@ class Group(ProcessGroup):
         self._works = Works(opts.group_id)
         self._batch: list[Task] | None = None
         self._calls = 0
+        self._last_reduction: tuple[torch.dtype, Any, Reduction] | None = None
         place = f"rank {node.job.rank} on {node.job.host}"
         self._monitored = MonitoredBarrier(opts.store, rank=self.rank(), world=self.size(), place=place)
         opts.store.set_timeout(opts.timeout)
@@ -150,8 +152,7 @@ class Group(ProcessGroup):
 
         def act(group: Collectives) -> None:
             for buffer, how in zip(buffers, hows, strict=True):
-                with how.carried([buffer], written=True) as (dense,):
-                    group.all_reduce(tensors.lend(dense), how.native, how.element)
+                how.run(group.all_reduce, buffer, written=True)
 
         return self._run(buffers, act, buffers, opts)
 
@@ -162,11 +163,12 @@ class Group(ProcessGroup):
     def reduce(self, buffers: Sequence[torch.Tensor], opts: Any = REDUCE) -> Work:  # type: ignore[override]
         """Into the root's tensor; the others keep theirs."""
         hows = [self._reduction(buffer, opts.reduceOp) for buffer in buffers]
+        root = opts.rootRank
+        takes = self.rank() == root
 
         def act(group: Collectives) -> None:
             for buffer, how in zip(buffers, hows, strict=True):
-                with how.carried([buffer], written=self.rank() == opts.rootRank) as (dense,):
-                    group.reduce(tensors.lend(dense), how.native, how.element, opts.rootRank)
+                how.run(partial(group.reduce, root=root), buffer, written=takes)
 
         return self._run(buffers, act, buffers, opts)
 
@@ -435,7 +437,14 @@ class Group(ProcessGroup):
         return work
 
     def _reduction(self, of: torch.Tensor, op: Any) -> Reduction:
-        return reductions.reduction(of.dtype, op, self.size())
+        """A program asks for the same again and again: a look at the last one takes a fifth of finding it."""
+        last = self._last_reduction
+        if last is not None and of.dtype is last[0] and op == last[1]:
+            return last[2]
+        found = reductions.reduction(of.dtype, op, self.size())
+        if found.factor is None:
+            self._last_reduction = (of.dtype, op.op, found)
+        return found
 
     def _reduce_scatter(
         self, group: Collectives, pieces: Sequence[torch.Tensor], output: torch.Tensor, how: Reduction

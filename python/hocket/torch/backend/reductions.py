@@ -8,14 +8,14 @@ wrapped once, at the end.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch.distributed as dist
 
 import torch
-from hocket.torch.backend.tensors import contiguous
+from hocket.torch.backend.tensors import Lent, contiguous, is_dense, lend
 
 NAMES = {
     "SUM": "sum",
@@ -72,6 +72,14 @@ class Reduction:
     divisor: int | None = None
     """Of an average. Integers are divided last, rounding towards zero; f16 first, so that the sum does not overflow."""
 
+    def run(self, call: Callable[[Lent, str, str], None], tensor: torch.Tensor, *, written: bool) -> None:
+        """Native `call` over what it gets in place of `tensor`: as `carried`."""
+        if self._takes_as_it_is and not tensor.is_complex() and is_dense(tensor):
+            call(lend(tensor), self.native, self.element)
+            return
+        with self.carried([tensor], written=written) as (dense,):
+            call(lend(dense), self.native, self.element)
+
     @contextlib.contextmanager
     def carried(
         self, tensors: Sequence[torch.Tensor], *, read: bool = True, written: bool
@@ -85,6 +93,10 @@ class Reduction:
             if written:
                 for to, result in zip(plain, carried, strict=True):
                     self._finish(to, result)
+
+    @property
+    def _takes_as_it_is(self) -> bool:
+        return self.carrier is None and self.factor is None and self.divisor is None
 
     @property
     def _divides_first(self) -> bool:

@@ -24,13 +24,20 @@ def lend_all(tensors: Sequence[torch.Tensor]) -> list[Lent]:
 def check(tensors: Sequence[torch.Tensor]) -> None:
     """TypeError or ValueError for what cannot be moved."""
     for tensor in tensors:
-        if tensor.device.type != "cpu":
+        if not tensor.is_cpu:
             raise TypeError(
                 f"backend hocket moves memory of the CPU, this tensor is on {tensor.device}\n"
                 "hint: new_group(backend='nccl')"
             )
         if tensor.is_sparse:
             raise ValueError("backend hocket moves dense tensors\nhint: tensor.to_dense()")
+
+
+def is_dense(tensor: torch.Tensor) -> bool:
+    """Whether its memory holds its values one after the other, and autograd does not look."""
+    return (
+        tensor.is_contiguous() and not tensor.requires_grad and not tensor.is_conj() and not tensor.is_neg()
+    )
 
 
 @contextlib.contextmanager
@@ -45,7 +52,10 @@ def between(
 @contextlib.contextmanager
 def contiguous(tensors: Sequence[torch.Tensor], *, written: bool) -> Iterator[list[torch.Tensor]]:
     """The tensors, or copies of those that are not contiguous, which are copied back if `written`."""
-    dense = [tensor.detach().resolve_conj().resolve_neg().contiguous() for tensor in tensors]
+    dense = [
+        tensor if is_dense(tensor) else tensor.detach().resolve_conj().resolve_neg().contiguous()
+        for tensor in tensors
+    ]
     yield dense
     if written:
         with torch.no_grad():

@@ -21,25 +21,31 @@ Action = Callable[[], object]
 
 _here = threading.local()
 """`in_callback`: this thread runs what somebody hung on a future, in the middle of a group's order."""
+_futures = threading.Lock()
+"""Held for a moment by who makes a work's future, and by who completes a work."""
+_complete = threading.Event()
+"""Of all works that are complete when they are made."""
+_complete.set()
 
 
 class Task(Work):
     """One collective, send or receive; all that PyTorch asks a work. Errors are RuntimeErrors, as torch has them."""
 
-    def __init__(self, result: Sequence[torch.Tensor]) -> None:
-        """`result`: the tensors that are written; valid once it is complete."""
+    # What a work that is complete from its start needs no object of its own for.
+    _failure: str | None = None
+    _source: int | None = None
+    _future: Future[list[torch.Tensor]] | None = None
+
+    def __init__(self, result: Sequence[torch.Tensor], complete: threading.Event | None = None) -> None:
+        """`result`: the tensors that are written; valid once it is complete. `complete`: in place of an event of its own."""
         super().__init__()
         self._result = list(result)
-        self._complete = threading.Event()
-        self._failure: str | None = None
-        self._source: int | None = None
-        self._lock = threading.Lock()
-        self._future: Future[list[torch.Tensor]] | None = None
+        self._complete = threading.Event() if complete is None else complete
 
     def finish(self, *, failure: str | None = None, source: int | None = None) -> None:
         """It is complete, or will never be. `source`: of a receive, in its group."""
         self._failure, self._source = failure, source
-        with self._lock:
+        with _futures:
             self._complete.set()
             future = self._future
         if future is not None:
@@ -84,7 +90,7 @@ class Task(Work):
 
     def get_future(self) -> Future[list[torch.Tensor]]:
         """Of the tensors that are written."""
-        with self._lock:
+        with _futures:
             if self._future is None:
                 self._future = Future()
                 if not self._complete.is_set():
@@ -126,9 +132,7 @@ class Tasks(Work):
 
 def finished(result: Sequence[torch.Tensor]) -> Task:
     """A work that is done."""
-    task = Task(result)
-    task.finish()
-    return task
+    return Task(result, _complete)
 
 
 class Works:
