@@ -39,8 +39,9 @@ impl LargePages {
 
     /// Memory of this process at these addresses is about to be read and written by others. It keeps its contents.
     pub fn note(&mut self, bytes: Range<u64>) {
-        let whole = bytes.start.next_multiple_of(PAGE_BYTES)..bytes.end / PAGE_BYTES * PAGE_BYTES;
-        if self.wanted && whole.start < whole.end && self.is_due(bytes) {
+        // With the pages that its ends share with other memory of the same mapping: else half of a tensor of 4 MB stayed as it is.
+        let whole = bytes.start / PAGE_BYTES * PAGE_BYTES..bytes.end.next_multiple_of(PAGE_BYTES);
+        if self.wanted && bytes.end - bytes.start >= PAGE_BYTES && self.is_due(bytes) {
             collapse(whole);
         }
     }
@@ -70,7 +71,8 @@ impl Default for LargePages {
     }
 }
 
-/// Asks the kernel. That it refuses (memory is scarce, or of a kind that has no large pages) changes nothing.
+/// Asks the kernel, which leaves out pages that do not lie in one mapping. That it refuses (memory is scarce, or of a kind that has no
+/// large pages) changes nothing.
 fn collapse(whole: Range<u64>) {
     let start = std::ptr::without_provenance_mut::<libc::c_void>(whole.start as usize);
     // SAFETY: the advice changes neither contents nor protection of any memory, whatever lies there.
