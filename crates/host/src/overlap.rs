@@ -36,9 +36,9 @@ mod tests {
         let outputs = [Some(0..10), Some(10..20), None, Some(30..40)];
         assert!(are_apart(&[20..30, 40..50], &outputs, 1));
         assert!(are_apart(&[10..20, 20..20], &outputs, 1), "all_gather in place");
-        assert!(!are_apart(&[10..20], &outputs, 0), "another's place");
-        assert!(!are_apart(&[11..20], &outputs, 1), "not where it stays");
-        assert!(!are_apart(&[20..31], &outputs, 1));
+        assert!(!are_apart(&[10..20, 20..20], &outputs, 0), "another's place");
+        assert!(!are_apart(&[11..20, 20..20], &outputs, 1), "not where it stays");
+        assert!(!are_apart(&[20..31, 31..31], &outputs, 1));
     }
 
     /// Memory between two tensors is nobody's business.
