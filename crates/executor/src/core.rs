@@ -1,7 +1,6 @@
 //! The state that all threads of a rank share, and how an instruction's completion releases the next.
 //!
-//! Any thread may complete an instruction. What it releases goes to a queue: work to the compute queue, messages to
-//! their peer. The I/O thread is woken only when it sleeps.
+//! Any thread may complete an instruction. Work that it releases goes to the compute queue, messages to their peer.
 
 use crate::arrival::{Announcement, announce};
 use crate::compile::{Action, Instruction};
@@ -26,7 +25,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
-/// Locks; a panic elsewhere has already been reported and must not hide behind a second one.
+/// Locks; a panic elsewhere was reported and must not hide behind a second one.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -68,7 +67,7 @@ pub struct Core {
     failure: OnceLock<String>,
     /// Signals completed instances and failure.
     changed: (Mutex<()>, Condvar),
-    /// Collectives in place whose members meet: they come and end within microseconds of one another.
+    /// Collectives in place whose members meet.
     pub meetings: AtomicUsize,
     /// Set once, to stop the threads.
     pub closing: AtomicBool,

@@ -163,8 +163,7 @@ class Group(ProcessGroup):
     def reduce(self, buffers: Sequence[torch.Tensor], opts: Any = REDUCE) -> Work:  # type: ignore[override]
         """Into the root's tensor; the others keep theirs."""
         hows = [self._reduction(buffer, opts.reduceOp) for buffer in buffers]
-        root = opts.rootRank
-        takes = self.rank() == root
+        root, takes = opts.rootRank, self.rank() == opts.rootRank
 
         def act(group: Collectives) -> None:
             for buffer, how in zip(buffers, hows, strict=True):
@@ -437,12 +436,10 @@ class Group(ProcessGroup):
         return work
 
     def _reduction(self, of: torch.Tensor, op: Any) -> Reduction:
-        """A program asks for the same again and again: a look at the last one takes a fifth of finding it."""
-        last = self._last_reduction
-        if last is not None and of.dtype is last[0] and op == last[1]:
+        if (last := self._last_reduction) is not None and of.dtype is last[0] and op == last[1]:
             return last[2]
         found = reductions.reduction(of.dtype, op, self.size())
-        if found.factor is None:
+        if found.factor is None:  # which is not part of what `op` is compared by
             self._last_reduction = (of.dtype, op.op, found)
         return found
 
