@@ -196,17 +196,16 @@ class Readiness:
     def __init__(
         self,
         engine: Engine,
-        programs: Sequence[int],
-        gradients: Sequence[int],
+        buckets: Sequence[tuple[int, int]],
         on_first: Callable[[], None],
         adopt: Callable[[int, int, Any], None],
         twice: Callable[[int, int], None],
         refused: Callable[[Exception], None],
     ) -> None:
-        """`gradients[b]`: how many bucket `b` waits for. `on_first()` is called by the first hook of each backward, `adopt(bucket,
-        index, parameter)` when a parameter's gradient is not the bucket's view (it copies and puts the view back), `twice(bucket,
-        index)` when a gradient comes again after its bucket was launched, `refused(error)` when a bucket cannot be launched: it
-        may raise a better error, else that one is raised."""
+        """`buckets[b]`: the program of bucket `b`, and how many gradients it waits for. `on_first()` is called by the first hook of
+        each backward, `adopt(bucket, index, parameter)` when a parameter's gradient is not the bucket's view (it copies and puts the
+        view back), `twice(bucket, index)` when a gradient comes again after its bucket was launched, `refused(error)` when a bucket
+        cannot be launched: it may raise a better error, else that one is raised."""
 
     enabled: bool
     """False: hooks do nothing (gradient accumulation)."""

@@ -58,16 +58,14 @@ impl Readiness {
     fn new(
         py: Python<'_>,
         engine: &Engine,
-        programs: Vec<u32>,
-        gradients: Vec<u32>,
+        buckets: Vec<(u32, u32)>,
         on_first: Py<PyAny>,
         adopt: Py<PyAny>,
         twice: Py<PyAny>,
         refused: Py<PyAny>,
     ) -> PyResult<Self> {
-        if programs.len() != gradients.len() || gradients.contains(&0) {
-            let what = "each bucket has one program and at least one gradient";
-            return Err(error(py, "UsageError", what));
+        if buckets.iter().any(|&(_, gradients)| gradients == 0) {
+            return Err(error(py, "UsageError", "each bucket has at least one gradient"));
         }
         let bucket = |(program, gradients): (u32, u32)| Bucket {
             program,
@@ -78,7 +76,7 @@ impl Readiness {
         };
         Ok(Self(Arc::new(Shared {
             executor: Arc::clone(engine.executor()),
-            buckets: programs.into_iter().zip(gradients).map(bucket).collect(),
+            buckets: buckets.into_iter().map(bucket).collect(),
             enabled: AtomicBool::new(true),
             under_way: AtomicBool::new(false),
             arrivals: AtomicU32::new(0),

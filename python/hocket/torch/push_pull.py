@@ -116,8 +116,7 @@ class PushPullSession(places.InPlace):
     def _hook(self, parameters: Mapping[str, torch.nn.Parameter]) -> None:
         self.readiness = _native.Readiness(
             self._engine,
-            [bucket.program for bucket in self.buckets],
-            [1] * len(self.buckets),
+            [(bucket.program, 1) for bucket in self.buckets],
             self._on_first,
             self._adopt,
             self._twice,

@@ -119,8 +119,10 @@ class Session(places.InPlace):
             self._libraries.learn(program, spec.program)
         self.readiness = _native.Readiness(
             self.engine,
-            self.programs,
-            [len(bucket.views) for bucket in self.buckets],
+            [
+                (program, len(bucket.views))
+                for program, bucket in zip(self.programs, self.buckets, strict=True)
+            ],
             self._on_first,
             self._adopt,
             self._twice,
