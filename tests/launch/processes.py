@@ -6,7 +6,6 @@ import sys
 import time
 from pathlib import Path
 
-HERE = Path(__file__).parent
 RUN = [sys.executable, "-c", "import sys; from hocket.cli.run import command; command()"]
 LAUNCHERS = (
     "HOCKET_",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from room import Room, Seat
@@ -141,20 +142,22 @@ def test_a_stranger_on_the_port_is_ignored() -> None:
     peers = [Peer("a", "127.0.0.1", a.port), Peer("b", "127.0.0.2", b.port)]
     a.meet(peers, 0)
     b.meet(peers, 1)
-    with socket.create_connection(("127.0.0.2", b.port)) as garbage:
+    with socket.create_connection(("127.0.0.2", b.port)) as garbage, ThreadPoolExecutor(1) as pool:
         garbage.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.2\r\nAccept: */*\r\n\r\n")
-        caller = threading.Thread(target=ping, args=(a,))
-        caller.start()
+        stranger = garbage.getsockname()
+        caller = pool.submit(ping, a)
         with b.open({}, {0: 1}, 0) as links:
+            assert links.into.keys() == {0}
+            assert links.into[0].getpeername() != stranger
             links.round_trips(0.01)
-        caller.join()
+        assert caller.result()[1].sent > 0
     a.close()
     b.close()
 
 
-def ping(station: Station) -> None:
+def ping(station: Station) -> dict[int, Trips]:
     with station.open({1: 1}, {}, 0) as links:
-        links.round_trips(0.01)
+        return links.round_trips(0.01)
 
 
 def test_a_peer_that_stops_in_the_middle_is_named() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hocket.errors import PeerError
 from hocket.parameter_server.consistency import Acknowledge, Answer, Consistency, Initialise, Update
 
-PUSH, PULL, IDLE = "push", "pull", "idle"
+PUSH, PULL = "push", "pull"
 RATE = np.float32(0.1)
 
 

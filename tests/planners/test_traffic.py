@@ -10,10 +10,21 @@ from hocket.artefacts.profile import Profile
 from hocket.errors import UsageError
 from hocket.planners.compile import all_reduce_program
 from hocket.planners.cost import predict
-from hocket.planners.traffic import pair_bytes, traffic
+from hocket.planners.traffic import traffic, wire_bytes
 
 ELEMENTS = 800_000
 """Four bytes each: 3.2 MB."""
+
+
+def pair_bytes(
+    synchroniser: Synchroniser, order: tuple[int, ...], elements: int, dtype: str
+) -> dict[tuple[int, int], float]:
+    """Bytes on the wire between every ordered pair of physical ranks, after the codec."""
+    sums: dict[tuple[int, int], float] = {}
+    for stream in traffic(synchroniser, order, elements).streams:
+        pair = (stream.source, stream.destination)
+        sums[pair] = sums.get(pair, 0.0) + stream.elements * wire_bytes(synchroniser, dtype, *pair)
+    return sums
 
 
 def loads(

@@ -80,17 +80,6 @@ def traffic(synchroniser: Synchroniser, order: tuple[int, ...], elements: int) -
     return Traffic(head=up, cycle=_ring(tuple(block[0] for block in blocks), elements), tail=down)
 
 
-def pair_bytes(
-    synchroniser: Synchroniser, order: tuple[int, ...], elements: int, dtype: str
-) -> dict[tuple[int, int], float]:
-    """Bytes on the wire between every ordered pair of physical ranks, after the codec."""
-    sums: dict[tuple[int, int], float] = {}
-    for stream in traffic(synchroniser, order, elements).streams:
-        pair = (stream.source, stream.destination)
-        sums[pair] = sums.get(pair, 0.0) + stream.elements * wire_bytes(synchroniser, dtype, *pair)
-    return sums
-
-
 def wire_bytes(synchroniser: Synchroniser, dtype: str, source: int, destination: int) -> int:
     """Bytes of one element between two ranks: the codec's on its links, where that is less."""
     plain = ITEM_BYTES[dtype]

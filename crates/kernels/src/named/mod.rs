@@ -30,11 +30,6 @@ impl Function {
         BUILTINS.iter().find(|(known, _)| *known == name).map(|(_, builtin)| Self::Builtin(*builtin))
     }
 
-    /// Names of all built-ins.
-    pub fn builtins() -> impl Iterator<Item = &'static str> {
-        BUILTINS.iter().map(|(name, _)| *name)
-    }
-
     /// Runs it.
     pub fn call(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]], constants: &[f64]) -> Result<(), String> {
         match self {

@@ -23,7 +23,7 @@ DRAWN, POOL = 30, 3000
 TURNS = 5
 """Of the three that are compared."""
 SEED = 7
-BAR, BAR_CHOSEN = 0.9, 1.05
+BAR = 0.9
 
 Measure = Callable[[Sequence[Sequence[int]]], list[float]]
 """Seconds of each order."""

@@ -29,8 +29,6 @@ LANE_BITS = 3
 BURST_S = 1e-3
 """At high rates the bucket must hold what passes between two ticks of the timer."""
 
-MTU = 1500
-
 
 @dataclass(frozen=True)
 class Wiring:

@@ -1,0 +1,86 @@
+"""What the documentation points at is there: files, headings, and paths in the text."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+FENCE = re.compile(r"^ *(```|~~~).*?^ *\1 *$", re.MULTILINE | re.DOTALL)
+CODE = re.compile(r"`[^`\n]+`")
+LINK = re.compile(
+    r"\]\(<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\)|^\[[^\]]+\]:\s*(\S+)|(?:src|href)=\"([^\"]+)\"", re.MULTILINE
+)
+HEADING = re.compile(r"^#{1,6} +(.+?) *#*$", re.MULTILINE)
+ELSEWHERE = re.compile(r"[a-z]+:")
+PATTERN = re.compile(r"[*{}<>…]")
+"""In a path of the text: it stands for several."""
+
+
+def tracked(*patterns: str) -> list[str]:
+    listed = subprocess.run(
+        ["git", "ls-files", *patterns], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return [name for name in listed.stdout.splitlines() if (ROOT / name).exists()]
+
+
+def anchors(text: str) -> set[str]:
+    """As GitHub makes them: words in lower case with hyphens between, and a number behind those that are there already."""
+    found: set[str] = set(re.findall(r"\b(?:id|name)=\"([^\"]+)\"", text))
+    times: dict[str, int] = {}
+    for heading in HEADING.findall(FENCE.sub("", text)):
+        plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
+        slug = re.sub(r"[^\w\- ]", "", plain.lower()).replace(" ", "-")
+        count = times.get(slug, 0)
+        times[slug] = count + 1
+        found.add(f"{slug}-{count}" if count else slug)
+    return found
+
+
+def broken(name: str, text: str) -> list[str]:
+    """Links of the file `name` that lead nowhere."""
+    lost = []
+    prose = CODE.sub("", FENCE.sub("", text))
+    for link in ("".join(groups) for groups in LINK.findall(prose)):
+        if ELSEWHERE.match(link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (ROOT / name).parent / path if path else ROOT / name
+        if not target.exists():
+            lost.append(f"{name}: {link}: there is no such file")
+        elif anchor and anchor not in anchors(target.read_text() if path else text):
+            lost.append(f"{name}: {link}: there is no such heading")
+    return lost
+
+
+@pytest.mark.parametrize("name", tracked("*.md"))
+def test_links_lead_somewhere(name):
+    """A reader would follow a link to nothing."""
+    assert broken(name, (ROOT / name).read_text()) == []
+
+
+def test_paths_in_the_text_are_there():
+    """A reader would look for a file that was moved or removed."""
+    folders = "|".join(sorted({name.split("/")[0] for name in tracked() if "/" in name}))
+    path = re.compile(rf"(?<![\w./-])(?:{folders})/[^\s`,;:()]+")
+    lost = [
+        f"{name}: {found}"
+        for name in tracked("*.md")
+        for code in CODE.findall((ROOT / name).read_text())
+        for found in (each.rstrip(".") for each in path.findall(code))
+        if not PATTERN.search(found) and not (ROOT / found).exists()
+    ]
+    assert lost == []
+
+
+def test_a_broken_link_is_found():
+    """The rule would pass over what it is there for."""
+    text = (
+        "# One thing: `hocket run`\n## Twice\n## Twice\n[a](#one-thing-hocket-run) [b](#twice-1) [c](README.md)\n"
+        "[d](https://example.org/#x) `[e](nothing.md)`\n```\n[f](nothing.md)\n```\n"
+        "[g](#twice-2) [h](nothing.md) [i](README.md#nothing)\n"
+    )
+    lost = broken("CHANGELOG.md", text)
+    assert [each.split(": ")[1] for each in lost] == ["#twice-2", "nothing.md", "README.md#nothing"]
