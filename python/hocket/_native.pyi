@@ -204,8 +204,8 @@ class Readiness:
     ) -> None:
         """`buckets[b]`: the program of bucket `b`, and how many gradients it waits for. `on_first()` is called by the first hook of
         each backward, `adopt(bucket, index, parameter)` when a parameter's gradient is not the bucket's view (it copies and puts
-        the view back), `twice(bucket, index)` when a gradient comes again after its bucket was launched, `refused(error)` when a bucket
-        cannot be launched: it may raise a better error, else that one is raised."""
+        the view back), `twice(bucket, index)` when a gradient comes again after its bucket was launched, `refused(error)` when a
+        bucket cannot be launched: it may raise a better error, else that one is raised."""
 
     enabled: bool
     """False: hooks do nothing (gradient accumulation)."""
