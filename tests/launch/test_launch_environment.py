@@ -52,7 +52,7 @@ TABLE = [
         ("hocket run", 1, 4, 1, 2),
         "10.0.0.1:7000",
     ),
-    ({**TORCH, **HOCKET}, ("hocket run", 1, 4, None, None), "10.0.0.1:7000"),
+    ({**TORCH, **HOCKET, "RANK": "1"}, ("hocket run", 1, 4, None, None), "10.0.0.1:7000"),
     (TORCH, ("torchrun", 3, 4, 1, 2), None),
     ({**TORCH, "TORCHELASTIC_USE_AGENT_STORE": "False"}, ("torchrun", 3, 4, 1, 2), "node0:29501"),
     ({**TORCH, "HOCKET_STORE": "[fd00::1]:7"}, ("torchrun", 3, 4, 1, 2), "[fd00::1]:7"),
@@ -246,6 +246,8 @@ def test_hosts_files_are_read_and_placed():
         ("a\na", "line 2: `a` is there twice"),
         ("# none", "names no host"),
         ("a 4", "line 1"),
+        ("a\n$(reboot)", r"line 2: '\$\(reboot\)' is not"),
+        ("a;reboot slots=2", "line 1"),
     ],
 )
 def test_hosts_files_that_cannot_be_name_the_line(text, message):

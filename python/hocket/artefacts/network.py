@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import msgspec
 
 from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.names import check_hosts
 from hocket.artefacts.ways import latency_matrix
 from hocket.errors import ArtefactError
 
@@ -132,6 +133,7 @@ def check(cluster: Cluster) -> None:
     """Raises ArtefactError when a cluster's hosts, rates and matrices do not fit each other."""
     if not cluster.hosts:
         raise ArtefactError("cluster: it has no hosts\nhint: `hocket probe` writes a cluster file")
+    check_hosts((host.name for host in cluster.hosts), "cluster")
     count = len(cluster.hosts)
     if len({host.name for host in cluster.hosts}) != count:
         raise ArtefactError("cluster: two hosts have the same name\nhint: names must be unique")

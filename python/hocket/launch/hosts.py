@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from hocket.artefacts.names import HOST
 from hocket.errors import UsageError
 
-LINE = re.compile(r"(?P<name>[^\s=#-][^\s=#]*)(?:\s+slots=(?P<slots>[1-9]\d{0,4}))?", re.ASCII)
+LINE = re.compile(rf"(?P<name>{HOST.pattern})(?:\s+slots=(?P<slots>[1-9]\d{{0,4}}))?", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +44,7 @@ def parse(text: str, *, where: str = "hosts") -> list[Slots]:
             continue
         parsed = LINE.fullmatch(said)
         if parsed is None:
-            raise UsageError(f"{where}, line {number}: `{said}` is not of the form HOST [slots=N]")
+            raise UsageError(f"{where}, line {number}: {said!r} is not of the form HOST [slots=N]")
         if any(host.name == parsed["name"] for host in hosts):
             raise UsageError(f"{where}, line {number}: `{parsed['name']}` is there twice\nhint: use slots=N")
         hosts.append(Slots(name=parsed["name"], slots=int(parsed["slots"] or 1)))

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from hocket.artefacts.names import check_hosts
 from hocket.errors import ArtefactError, UsageError
 from hocket.ordering.shared import SharedLinks
 
@@ -98,6 +99,7 @@ def build(
 ) -> Matrix:
     """A checked matrix; entries that are not finite are missing ones. `what` names latency and bandwidth in messages."""
     names = tuple(hosts)
+    check_hosts(names, what[0])
     for index, name in enumerate(names):
         if name in names[:index]:
             raise ArtefactError(

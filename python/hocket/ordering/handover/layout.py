@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hocket.artefacts.names import check_hosts
 from hocket.ordering.solve import Ordering
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Hosts with their slots; ranks fill the slots of the first host, then of the second."""
+    """Hosts with their slots; ranks fill the slots of the first host, then of the second.
+
+    What is made of it goes into shells: raises ArtefactError where a name is none of a host.
+    """
 
     hosts: tuple[tuple[str, int], ...]
+
+    def __post_init__(self) -> None:
+        """Names are checked."""
+        check_hosts((host for host, _ in self.hosts), "order")
 
     def ranks(self) -> list[tuple[str, int]]:
         """By rank: its host, and its place among the ranks of that host.

@@ -1,0 +1,38 @@
+"""Names of hosts, which come from files of others and go into shells, host files and command lines: which are taken.
+
+A name that a shell, a launcher's host file or an option parser reads as anything but a name is refused, never quoted: each
+launcher has quotes of its own, and some none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from hocket.errors import ArtefactError
+
+HOST = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9_:][A-Za-z0-9_.:%-]*")
+"""Names, IPv4 and IPv6 addresses, the latter with their zone; before them a user, as ssh takes it."""
+
+CHARACTERS_MAX = 320
+"""The longest name in DNS has 253, and there may be a user."""
+
+SHOWN_MAX = 60
+
+
+def check_hosts(names: Iterable[str], where: str) -> None:
+    """Raises ArtefactError that shows the first name which is none of a host; `where`: what the names are from.
+
+    >>> check_hosts(["rack1-b", "10.0.0.7", "fe80::1%eth0", "me@node3.example.org"], "cluster.toml")
+    >>> check_hosts(["a;reboot"], "cluster.toml")
+    Traceback (most recent call last):
+    hocket.errors.ArtefactError: cluster.toml: 'a;reboot' is not the name of a host
+    hint: letters, digits and . - _ : make a name, and a user may stand before it, as in user@host
+    """
+    for name in names:
+        if len(name) > CHARACTERS_MAX or not HOST.fullmatch(name):
+            # As a literal: a terminal would obey control characters.
+            raise ArtefactError(
+                f"{where}: {name[:SHOWN_MAX]!r} is not the name of a host\n"
+                "hint: letters, digits and . - _ : make a name, and a user may stand before it, as in user@host"
+            )
