@@ -1,4 +1,4 @@
-"""A TCP stream between two hosts of a testbed, as scripts: the receiver prints bit/s, without the first half second, and all bytes."""
+"""A TCP stream between two hosts of a testbed, as scripts: the receiver prints bytes, and bit/s without the first half second."""
 
 SEND = """
 import socket, sys, time
