@@ -289,9 +289,6 @@ class Builder:
     def ensure_all_reduce(self, buffer: int, members: Sequence[int], op: str, scale: float) -> None:
         """The buffer ends as `scale · op` over the members, the same bits on all."""
 
-    def ensure_all_gather(self, buffer: int, members: Sequence[int]) -> None:
-        """The buffer ends with the i-th member's own i-th equal part in its i-th part, on all members."""
-
     def ensure_same(self, buffer: int, members: Sequence[int]) -> None:
         """The buffer ends as the same bits on all members, which depend on what each held."""
 
@@ -533,10 +530,6 @@ class Simulation:
     @property
     def events(self) -> int:
         """Of the virtual clock."""
-
-    @property
-    def solves(self) -> int:
-        """How often rates were made fair."""
 
     def records(self, rank: int) -> bytes:
         """As they lie in a trace file, `program` being the launch; empty unless recorded."""

@@ -284,11 +284,6 @@ impl Builder {
         Ok(())
     }
 
-    fn ensure_all_gather(&self, buffer: u32, members: Vec<u32>) {
-        let contract = Contract::AllGather { buffer: BufferId(buffer), group: group(members) };
-        self.parts().program.ensures.push(contract);
-    }
-
     fn ensure_same(&self, buffer: u32, members: Vec<u32>) {
         let contract = Contract::Same { buffer: BufferId(buffer), group: group(members) };
         self.parts().program.ensures.push(contract);

@@ -164,11 +164,6 @@ impl Simulation {
         self.0.events
     }
 
-    #[getter]
-    fn solves(&self) -> u64 {
-        self.0.solves
-    }
-
     /// The rank's records as they lie in a trace file.
     fn records<'py>(&self, py: Python<'py>, rank: usize) -> Bound<'py, PyBytes> {
         let records = self.0.records.get(rank).map_or(&[][..], Vec::as_slice);
