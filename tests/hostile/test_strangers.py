@@ -183,7 +183,7 @@ def test_a_job_goes_on_while_strangers_hammer_at_its_door(tls, capfd):
         stranger.start()
 
     try:
-        assert on_each(made, training(lambda: len(calls) >= 2000, 10_000), 3 * TIMEOUT_S) == []
+        assert on_each(made, training(lambda: len(calls) >= 2000, 100_000), 3 * TIMEOUT_S) == []
     finally:
         stop.set()
         for stranger in strangers:
