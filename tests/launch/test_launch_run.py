@@ -251,7 +251,13 @@ def name_of(process):
 
 def test_remote_ranks_end_when_the_launcher_falls_silent(token):
     """A machine that lost its network without a word would leave ranks running on the others."""
-    order = {"argv": ["sleep", "600"], "directory": "/", "ranks_here": 1, "silence_s": 0.2}
+    order = {
+        "argv": ["sleep", "600"],
+        "directory": "/",
+        "ranks_here": 1,
+        "silence_s": 0.2,
+        "opens_meeting": False,
+    }
     leash = subprocess.Popen([sys.executable, "-I", "-S", str(LEASH)], stdin=subprocess.PIPE)
     leash.stdin.write(json.dumps({**order, "environment": {"TOKEN": token}}).encode() + b"\n")
     leash.stdin.flush()

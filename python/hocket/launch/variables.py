@@ -12,6 +12,20 @@ from collections.abc import Sequence
 from hocket.launch.processes import ProcessSpec
 from hocket.settings import Settings
 
+OF_A_RANK = (
+    "HOCKET_RANK",
+    "HOCKET_WORLD",
+    "HOCKET_LOCAL_RANK",
+    "HOCKET_LOCAL_WORLD",
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+)
+"""What says which rank a process is: not true of the ranks that it starts itself, as another launcher does."""
+
 
 def variables(
     processes: Sequence[ProcessSpec], settings: Settings, *, store: str, served: bool, secret: str

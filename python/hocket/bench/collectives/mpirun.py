@@ -16,9 +16,7 @@ from pathlib import Path
 
 from hocket.errors import UsageError
 from hocket.launch.processes import ProcessSpec
-
-OURS = ("HOCKET_RANK", "HOCKET_WORLD", "HOCKET_LOCAL_RANK", "HOCKET_LOCAL_WORLD")
-"""What the launcher says about `mpirun` itself, which is not true of its ranks."""
+from hocket.launch.variables import OF_A_RANK
 
 YIELD = "OMPI_MCA_mpi_yield_when_idle"
 """1: a rank that waits inside Open MPI lets others have the core."""
@@ -74,7 +72,7 @@ def process(
     )
     if asked is not None:
         environment |= _library(Path(asked))
-    without_ours = [part for name in OURS for part in ("-u", name)]
+    without_ours = [part for name in OF_A_RANK for part in ("-u", name)]
     return ProcessSpec(
         argv=["env", *without_ours, mpirun.path, "-n", str(world), *placed, *argv],
         environment={"OMP_NUM_THREADS": "1", "TMPDIR": scratch, **environment},
