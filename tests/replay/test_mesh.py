@@ -12,6 +12,7 @@ from hocket.launch import address as addresses
 from hocket.replay.mesh import HELLO, PIECE_BYTES, Mesh
 from hocket.replay.node import Node
 from hocket.replay.traffic import Message
+from hocket.settings import Settings
 
 SIZES = [0, 1, PIECE_BYTES, 3 * PIECE_BYTES + 7, 5]
 
@@ -46,7 +47,7 @@ def pair(timeout_s=10.0, strangers=()):
     found = {}
 
     def meet(rank):
-        settings = SimpleNamespace(timeout_s=timeout_s)
+        settings = Settings(timeout_s=timeout_s)
         found[rank] = Mesh(
             SimpleNamespace(rank=rank, world=2, bind="127.0.0.1", store=store, settings=settings), "x"
         )
