@@ -120,7 +120,7 @@ def test_statistics():
         wrong=0,
         cpu_s=2.0,
     )
-    assert (made.p5_s, made.median_s, made.p95_s, made.ratio, made.rounds) == (4.0, 22.0, 40.0, 2.0, 21)
+    assert (made.p5_s, made.median_s, made.p95_s, made.ratio, len(made.times_s)) == (4.0, 22.0, 40.0, 2.0, 21)
     assert (made.algorithm_byte_per_s, made.bus_byte_per_s) == (50.0, 75.0)
 
 

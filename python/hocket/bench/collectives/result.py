@@ -15,6 +15,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         elements: of a rank's buffer, which `size_bytes` is the size of.
+        times_s: per call, of each round.
         ratio: median over rounds of this contender's time over the first one's in the same round.
         cpu_s: of the processor per call, all threads of all ranks: the sum of their medians.
         bound_share: of the speed that the network allows at best, on an emulated cluster.
@@ -25,7 +26,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int
     elements: int
     calls: int
-    rounds: int
+    times_s: tuple[float, ...]
     p5_s: float
     median_s: float
     p95_s: float
@@ -100,7 +101,7 @@ def row(
         size_bytes=size_bytes,
         elements=elements,
         calls=calls,
-        rounds=len(times_s),
+        times_s=tuple(times_s),
         p5_s=quantile(times_s, 0.05),
         median_s=median_s,
         p95_s=quantile(times_s, 0.95),
