@@ -1,10 +1,12 @@
 """Programs that know nothing of Hocket under `hocket run`: torchrun's variables, torch's own store, commands of any kind."""
 
+import io
 import json
 import shlex
 import shutil
 import subprocess
 import sys
+import time
 
 import pytest
 from processes import RUN, clean_environment, finish, start, write
@@ -12,7 +14,8 @@ from processes import RUN, clean_environment, finish, start, write
 from hocket.artefacts.cluster import Cluster, Host
 from hocket.errors import UsageError
 from hocket.launch.environment import identify
-from hocket.launch.processes import ProcessSpec
+from hocket.launch.output import Channel
+from hocket.launch.processes import Process, ProcessSpec, end_all
 from hocket.launch.script import argv_of
 from hocket.launch.variables import variables
 from hocket.settings import Settings
@@ -86,6 +89,21 @@ def test_a_compiled_program_runs_as_ranks(tmp_path):
         assert sorted(ran.stdout.splitlines()) == [
             f"[{rank}] {rank} of 2, {rank}, --quick" for rank in (0, 1)
         ]
+
+
+def test_a_meeting_is_read_whole_after_the_deadline_and_the_end():
+    """Rank 0 of a program that ends at once would be all of the job, and the line stand in its output."""
+    shown = io.BytesIO()
+    spec = ProcessSpec(argv=["true"], prefix=["sh", "-c", "echo hello; echo 'hocket: meeting at 10.0.0.1 7'"])
+    process = Process(0, spec, out=Channel(shown, b""), err=Channel(None, b""))
+    try:
+        while process.code is None:
+            time.sleep(0.01)
+        assert process.meeting(0) is None
+        assert process.meeting(0) == {"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "7"}
+        assert shown.getvalue() == b"hello\n"
+    finally:
+        end_all([process])
 
 
 def test_what_is_run(tmp_path, monkeypatch):

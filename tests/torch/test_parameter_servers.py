@@ -128,7 +128,7 @@ def test_who_dies_is_named(tmp_path, who, how, named):
 def test_a_worker_that_stalls_is_named(tmp_path):
     """The others would blame the server that holds their values back."""
     ended = run(tmp_path, "die", "nobody", "stall", ok=False, timeout_s=4)
-    assert "rank 1 (" in ended.output
+    assert "rank 1 on " in ended.output
     assert "did not push" in ended.output
 
 

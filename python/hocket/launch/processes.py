@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO
 
 from hocket.errors import RendezvousError
-from hocket.launch.output import Channel
+from hocket.launch.output import LINE_BYTES_MAX, Channel
 
 LEASH = Path(__file__).with_name("leash.py")
 BOOTSTRAP = (
@@ -100,27 +100,29 @@ class Process:
         self._say(json.dumps(order).encode() + b"\n")
 
     def meeting(self, timeout_s: float) -> dict[str, str] | None:
-        """MASTER_ADDR and MASTER_PORT as the leash of rank 0 says them, once it has.
+        """MASTER_ADDR and MASTER_PORT as the leash of rank 0 says them, once it has; None if nothing comes for that long.
 
-        What a login shell prints before is passed on.
+        A line that has begun is read to its end. What a login shell prints before is passed on.
         """
         assert self._leash.stdout is not None  # noqa: S101
         deadline_s = time.monotonic() + timeout_s
-        while (left_s := deadline_s - time.monotonic()) > 0:
+        while True:
+            left_s = max(0.0, deadline_s - time.monotonic())
             if not select.select([self._leash.stdout], [], [], left_s)[0]:
-                continue
+                return None
             byte = self._leash.stdout.read(1)  # no more: what follows the line is the rank's
-            self._line += byte or b""
             if not byte:
-                self._leash.poll()
                 time.sleep(left_s)
-            elif byte == b"\n":
+                return None
+            self._line += byte
+            if byte == b"\n" or len(self._line) >= LINE_BYTES_MAX:
                 line, self._line = self._line, b""
                 if line.startswith(MEETING):
                     address, port = line.removeprefix(MEETING).decode().split()
                     return {"MASTER_ADDR": address, "MASTER_PORT": port}
                 self.out.feed(line)
-        return None
+                if left_s == 0:
+                    return None
 
     @property
     def streams(self) -> list[tuple[IO[bytes], Channel]]:

@@ -149,8 +149,13 @@ class _Orders:
         machines = Counter(_machine(process.spec) for process in processes)
         first.order(self._order(first, machines, None))
         deadline_s = time.monotonic() + timeout_s
-        while (meeting := first.meeting(TICK_S)) is None:
-            if signals or first.code is not None:
+        while True:
+            ended = (
+                first.code is not None
+            )  # before the look: a program may end at once, and the others are to run all the same
+            if (meeting := first.meeting(TICK_S)) is not None:
+                break
+            if signals or ended:
                 return [first]
             if time.monotonic() > deadline_s:
                 raise RendezvousError(
