@@ -41,6 +41,7 @@ HOCKET = "from hocket.cli.main import main\nmain()"
     [
         (["demo"], "torch"),
         (["bench", "models"], "torch"),
+        (["bench", "trace"], "torch"),
         (["bench", "all_reduce", "--against", "gloo"], "torch"),
         (["run", "--servers", "1", __file__], "torch"),
         (["trace", "analyse", "TRACE"], "traces"),

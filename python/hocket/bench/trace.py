@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from hocket import extras
 from hocket.errors import Error
 from hocket.launch.processes import ProcessSpec
 from hocket.launch.run import launch
@@ -19,6 +20,7 @@ from hocket.launch.run import launch
 
 def measure(*, world: int, rounds: int) -> dict[str, Any]:
     """Median step times with the trace `off` and `on`, seconds, and the `ratio` on / off."""
+    extras.need("torch", "this benchmark")
     with tempfile.TemporaryDirectory(prefix="hocket-bench-") as directory:
         argv = [
             sys.executable,
