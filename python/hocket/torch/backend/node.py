@@ -20,20 +20,11 @@ from hocket.artefacts.tuning import Tuning
 from hocket.errors import PeerError, RendezvousError
 from hocket.launch import tuning
 from hocket.launch.rendezvous import SECRET_BYTES, Job, join
+from hocket.launch.variables import OF_A_RANK
 from hocket.settings import Settings
 from hocket.torch.backend.messages import Messages
 
-IDENTITY = (
-    "HOCKET_STORE",
-    "HOCKET_RANK",
-    "HOCKET_WORLD",
-    "HOCKET_LOCAL_RANK",
-    "HOCKET_LOCAL_WORLD",
-    "LOCAL_RANK",
-    "LOCAL_WORLD_SIZE",
-    "MASTER_ADDR",
-    "MASTER_PORT",
-)
+IDENTITY = {"HOCKET_STORE", *OF_A_RANK}
 """What launchers say of a job of their own: this one is of the ranks that torch says."""
 
 
