@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hocket._native import SimulatedProgram
 from hocket.artefacts.cluster import Cluster, Host
 from hocket.bench.orders import beds, cost, rows, scored
-from hocket.bench.orders.native import NATIVE, native_program, sizes_of
+from hocket.bench.orders.native import NATIVE, native_program, pieces_of, sizes_of
 from hocket.bench.spearman import spearman
 from hocket.errors import TestbedError, UsageError
 from hocket.launch.testbed import Testbed
@@ -98,7 +98,7 @@ def test_the_shipped_cost_ranks_orders_as_the_simulator_does(algorithm, bed):
         network, costs = from_cluster(cluster, len(cluster.hosts)), Costs()
         times_s = []
         for order in orders:
-            program = native_program(algorithm, sizes, order, 4_000_000)
+            program = native_program(algorithm, sizes, order, 4_000_000, pieces_of(cluster))
             native = network.native(program.pairs())
             compiled = SimulatedProgram.compile(program, native, costs.native())
             run = flow.run(

@@ -7,8 +7,9 @@ from typing import Literal, get_args
 
 from hocket._native import Program
 from hocket.artefacts.cluster import Cluster
-from hocket.artefacts.plan import CHUNK_BYTES
+from hocket.artefacts.plan import chunk_bytes
 from hocket.ordering.solve import Request
+from hocket.planners.links import link_graph
 from hocket.planners.order import rack_blocks
 
 Algorithm = Literal["ring", "halving_doubling", "double_binary_tree", "bcube", "two_level"]
@@ -25,7 +26,14 @@ def sizes_of(algorithm: str, cluster: Cluster) -> tuple[int, ...]:
     return (BCUBE_BASE,) if algorithm == "bcube" else ()
 
 
-def native_program(algorithm: str, sizes: tuple[int, ...], order: Sequence[int], size_bytes: int) -> Program:
+def pieces_of(cluster: Cluster) -> int:
+    """Bytes of a piece, as the planner cuts messages on the cluster's slowest link."""
+    return chunk_bytes(link_graph(cluster, len(cluster.hosts)).slowest_bit_per_s)
+
+
+def native_program(
+    algorithm: str, sizes: tuple[int, ...], order: Sequence[int], size_bytes: int, piece_bytes: int
+) -> Program:
     """An all-reduce of floats to their mean as training runs it, in pieces, in an order of the ranks."""
     logical = Program.all_reduce(
         name=algorithm,
@@ -38,7 +46,7 @@ def native_program(algorithm: str, sizes: tuple[int, ...], order: Sequence[int],
         sizes=sizes,
         record_non_finite=False,
     )
-    program = logical.lower().relabel(order).chunk(CHUNK_BYTES)
+    program = logical.lower().relabel(order).chunk(piece_bytes)
     program.verify()
     return program
 

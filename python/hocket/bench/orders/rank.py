@@ -41,6 +41,7 @@ def main() -> None:
     parser.add_argument("--calls", type=int, required=True)
     parser.add_argument("--size-bytes", type=int, required=True)
     parser.add_argument("--sizes", type=json.loads, default=[], help="JSON: of an algorithm of Hocket's")
+    parser.add_argument("--piece-bytes", type=int, default=0, help="the same")
     parser.add_argument("--machines", required=True, help="IP addresses of the hosts, separated by commas")
     parser.add_argument("--out", type=Path, required=True)
     asked = parser.parse_args()
@@ -127,7 +128,9 @@ def _native(job: Job, asked: argparse.Namespace) -> tuple[Measure, Callable[[], 
     values = np.frombuffer(memoryview(memory), np.float32)
 
     def measure(order: list[int], name: str) -> float:
-        program = native_program(asked.workload, tuple(asked.sizes), order, asked.size_bytes)
+        program = native_program(
+            asked.workload, tuple(asked.sizes), order, asked.size_bytes, asked.piece_bytes
+        )
         number = engine.load(program, {0: (memory, 0)}, priority=0, label=name)
         values[:] = job.rank
         job.store.gather(f"orders/ready/{name}", job.rank, job.world, None, job.settings.timeout_s)

@@ -16,7 +16,7 @@ from msgspec import Struct
 from hocket import extras
 from hocket.artefacts.cluster import Cluster
 from hocket.bench.orders import beds, cost, mpi
-from hocket.bench.orders.native import NATIVE, Algorithm, sizes_of
+from hocket.bench.orders.native import NATIVE, Algorithm, pieces_of, sizes_of
 from hocket.bench.orders.scored import Scored, score
 from hocket.bench.policies import in_bed
 from hocket.demo.bed import open_bed
@@ -60,6 +60,8 @@ class Run(Struct, frozen=True, kw_only=True):
     calls: int
     turns: int
     sizes: tuple[int, ...] = ()
+    piece_bytes: int = 0
+    """Of Hocket's own programs."""
 
 
 class Workload(Struct, frozen=True, kw_only=True):
@@ -150,6 +152,7 @@ def _score(name: str, algorithm: Algorithm, bed: str) -> Scored:
         calls=10 if latency else 1,
         turns=2 if latency else 1,
         sizes=sizes_of(algorithm, cluster),
+        piece_bytes=pieces_of(cluster),
     )
 
     def times_s(orders: Sequence[Sequence[int]]) -> list[float]:
@@ -163,7 +166,14 @@ def _demo() -> Compared:
     matrix, asked = of_cluster(cluster), Request(algorithm="ring", size_bytes=DEMO_BYTES)
     given = tuple(range(len(cluster.hosts)))
     orders = {"given": given, "chosen": solve(matrix, asked).order}
-    run = Run(program="ring", algorithm="ring", size_bytes=DEMO_BYTES, calls=5, turns=3)
+    run = Run(
+        program="ring",
+        algorithm="ring",
+        size_bytes=DEMO_BYTES,
+        calls=5,
+        turns=3,
+        piece_bytes=pieces_of(cluster),
+    )
     by_order = dict(zip(orders, by_ranks(cluster, run, list(orders.values())), strict=True))
     medians_s = {order: statistics.median(each) for order, each in by_order.items()}
     costs_s = {name: cost_s(matrix, asked, order) for name, order in orders.items()}
@@ -217,6 +227,7 @@ def by_ranks(cluster: Cluster, run: Run, orders: Sequence[Sequence[int]]) -> lis
     argv = [sys.executable, "-m", "hocket.bench.orders.rank", "--workload", run.program]
     argv += ["--orders", json.dumps(orders), "--turns", str(run.turns), "--calls", str(run.calls)]
     argv += ["--size-bytes", str(run.size_bytes), "--sizes", json.dumps(run.sizes)]
+    argv += ["--piece-bytes", str(run.piece_bytes)]
     argv += ["--machines", ",".join(wiring.address(at) for at in range(len(cluster.hosts)))]
     slots = [host.name for host in cluster.hosts]
     interface = "all" if any(host.cards_bit_per_s for host in cluster.hosts) else None
