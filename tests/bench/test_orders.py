@@ -94,7 +94,7 @@ def test_the_shipped_cost_ranks_orders_as_the_simulator_does(algorithm, bed):
     cluster = beds.BY_RATES[bed]()
     sizes = sizes_of(algorithm, cluster)
 
-    def simulated_s(orders):
+    def simulated_s(orders, _turns):
         network, costs = from_cluster(cluster, len(cluster.hosts)), Costs()
         times_s = []
         for order in orders:

@@ -145,17 +145,17 @@ def _score(name: str, algorithm: Algorithm, bed: str) -> Scored:
     latency = bed.startswith("latency")
     cluster = beds.latency(int(bed.removeprefix("latency"))) if latency else beds.BY_RATES[bed]()
     size_bytes = 64 * KILOBYTE if latency else 4 * MEGABYTE
-    run = Run(
-        program=algorithm,
-        algorithm=algorithm,
-        size_bytes=size_bytes,
-        calls=10 if latency else 1,
-        turns=2 if latency else 1,
-        sizes=sizes_of(algorithm, cluster),
-        piece_bytes=pieces_of(cluster),
-    )
 
-    def times_s(orders: Sequence[Sequence[int]]) -> list[float]:
+    def times_s(orders: Sequence[Sequence[int]], turns: int) -> list[float]:
+        run = Run(
+            program=algorithm,
+            algorithm=algorithm,
+            size_bytes=size_bytes,
+            calls=10 if latency else 1,
+            turns=turns,
+            sizes=sizes_of(algorithm, cluster),
+            piece_bytes=pieces_of(cluster),
+        )
         return [statistics.median(each) for each in by_ranks(cluster, run, orders)]
 
     return score(name, cluster, algorithm, size_bytes, times_s)

@@ -7,7 +7,6 @@ one and the fastest of the drawn are then measured in turns: the least of thirty
 from __future__ import annotations
 
 import random
-import statistics
 from collections.abc import Callable, Sequence
 
 from msgspec import Struct
@@ -20,18 +19,17 @@ from hocket.ordering.solve import costs_s, solve
 
 DRAWN, POOL = 30, 3000
 """Orders that are measured, and random ones that they are drawn from."""
-TURNS = 5
-"""Of the three that are compared."""
+TURNS, COMPARED_TURNS = 3, 7
+"""Of the drawn orders, and of the three that are compared."""
 SEED = 7
 BAR = 0.9
 
-Measure = Callable[[Sequence[Sequence[int]]], list[float]]
-"""Seconds of each order."""
+Measure = Callable[[Sequence[Sequence[int]], int], list[float]]
+"""Seconds of each order, the median over so many turns."""
 
 
 class Scored(Struct, frozen=True, kw_only=True):
-    """`value` is Spearman's correlation of cost and time over the drawn orders; `best_s`, `chosen_s` and `given_s` are medians over
-    turns."""
+    """`value` is Spearman's correlation of cost and time over the drawn orders; times are medians over turns."""
 
     name: str
     what: str
@@ -68,10 +66,9 @@ def score(name: str, cluster: Cluster, algorithm: Algorithm, size_bytes: int, me
     listed = sorted(pool)
     drawn = spread(sorted(zip(costs_s(matrix, asked, listed), listed, strict=True)), DRAWN)
     orders = [order for _, order in drawn]
-    times_s = measure(orders)
+    times_s = measure(orders, TURNS)
     best = orders[times_s.index(min(times_s))]
-    turns = measure([best, found.order, given] * TURNS)
-    best_s, chosen_s, given_s = (statistics.median(turns[at::3]) for at in range(3))
+    best_s, chosen_s, given_s = measure([best, found.order, given], COMPARED_TURNS)
     megabytes = size_bytes / 1e6
     return Scored(
         name=name,
