@@ -77,9 +77,10 @@ def distribute(
         settings: default: from the environment.
 
     Raises:
-        RendezvousError: ranks do not meet, or their models differ. UsageError: the plan is for another model, or the model is
-        distributed already. PolicyError: the policy cannot be traced or is refused. Later, out of `backward`: PeerError when
-        another rank dies or gives up.
+        RendezvousError: ranks do not meet, or their models differ.
+        UsageError: the plan is for another model, or the model is distributed already.
+        PolicyError: the policy cannot be traced or is refused.
+        PeerError: later, out of `backward`: another rank died or gave up.
 
     >>> model = torch.nn.Linear(3, 2)
     >>> model, optimizer = distribute(model, torch.optim.SGD(model.parameters(), lr=0.1))
@@ -267,8 +268,8 @@ def join(
         throw_on_early_termination: True: when the first rank has finished, all ranks raise UsageError at the next forward.
 
     Raises:
-        UsageError: a model's gradients are not sums to which a finished rank can add nothing: policies that promise less than the
-        mean, local SGD, parameter servers.
+        UsageError: a finished rank cannot contribute zeros to a model's reductions: policies that promise less than the mean,
+            local SGD, parameter servers.
     """
     windows = []
     for model in models:
