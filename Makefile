@@ -10,7 +10,7 @@ CLIENTS := $(VENV)/clients
 RUST := $(shell find crates -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help setup demo test test-clients test-torch check fmt bench bless fuzz clean
+.PHONY: help setup demo test test-clients test-torch check docs fmt bench bless fuzz clean
 
 help: ## list the verbs
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -20,7 +20,7 @@ setup: $(STAMPS)/system $(STAMPS)/extension ## make .venv with hocket in it, and
 demo: setup ## train on an emulated cluster with DDP and with Hocket, and compare
 	$(BIN)/hocket demo
 
-test: setup check test-clients ## every test: Rust, then Python
+test: setup check docs test-clients ## every test: Rust, then Python
 	cargo test --workspace
 	RUSTFLAGS="--cfg loom" cargo test --release --target-dir target/loom -p hocket-executor -p hocket-wire --lib loom
 	$(BIN)/python -m pytest --doctest-modules --ignore=tests/torch_suite --ignore=tests/clients python/hocket tests
@@ -39,6 +39,9 @@ check: setup ## formatting, lints, types, layers
 	$(BIN)/ruff check python tests examples
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: setup $(STAMPS)/docs ## the documentation as a site in out/site; warnings and broken links are errors
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 
 fmt: setup ## format everything
 	cargo fmt --all
@@ -77,6 +80,11 @@ $(STAMPS)/system: scripts/system-packages $(STAMPS)/venv
 $(STAMPS)/dependencies: pyproject.toml constraints.txt $(STAMPS)/venv
 	@echo "== Python packages (PyTorch alone is several GB; a few minutes on a fresh machine)"
 	$(BIN)/python scripts/requirements.py dev | xargs $(PIP) install --progress-bar on $(CONSTRAINTS)
+	@touch $@
+
+$(STAMPS)/docs: pyproject.toml constraints.txt $(STAMPS)/venv
+	@echo "== MkDocs"
+	$(BIN)/python scripts/requirements.py docs | xargs $(PIP) install -q $(CONSTRAINTS)
 	@touch $@
 
 # An environment of its own, which sees that of hocket: PyTorch is not installed twice.
