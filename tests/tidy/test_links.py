@@ -1,10 +1,14 @@
-"""What the documentation points at is there: files, headings, and paths in the text."""
+"""What the documentation points at is there: files, headings, paths in the text, and commands."""
 
 import re
+import shlex
 import subprocess
 from pathlib import Path
 
+import click
 import pytest
+
+from hocket.cli.main import hocket
 
 ROOT = Path(__file__).parents[2]
 
@@ -17,6 +21,10 @@ HEADING = re.compile(r"^#{1,6} +(.+?) *#*$", re.MULTILINE)
 ELSEWHERE = re.compile(r"[a-z]+:")
 PATTERN = re.compile(r"[*{}<>…]")
 """In a path of the text: it stands for several."""
+SHELL = re.compile(r"^ *[$#] (.*\bhocket .*)$", re.MULTILINE)
+OPTION = re.compile(r"--?[a-z]")
+NOT_OURS = re.compile(r"--|.*\.(?:py|out)|python|mpirun")
+"""From here on the words of a call are another program's."""
 
 
 def tracked(*patterns: str) -> list[str]:
@@ -73,6 +81,45 @@ def test_paths_in_the_text_are_there():
         if not PATTERN.search(found) and not (ROOT / found).exists()
     ]
     assert lost == []
+
+
+def unknown(call: str) -> list[str]:
+    """What of a call of `hocket` in the documentation the command line does not have."""
+    try:
+        words = shlex.split(call, comments=True)
+    except ValueError:  # a part of a call, with a quotation mark
+        words = call.split()
+    words = words[words.index("hocket") + 1 :] if "hocket" in words else []
+    command: click.Command = hocket
+    context = click.Context(hocket, info_name="hocket", **hocket.context_settings)
+    while isinstance(command, click.Group):
+        if not words or not re.fullmatch(r"[a-z][a-z_-]*", words[0]):
+            return []
+        found = command.get_command(context, words[0])
+        if found is None:
+            return [f"{context.command_path} {words[0]}"]
+        command, context = found, click.Context(found, info_name=words[0], parent=context)
+        words = words[1:]
+    known = {name for each in command.get_params(context) for name in (*each.opts, *each.secondary_opts)}
+    ours = words[: next((at for at, word in enumerate(words) if NOT_OURS.fullmatch(word)), len(words))]
+    options = [word.partition("=")[0] for word in ours if OPTION.match(word)]
+    return [f"{context.command_path} {option}" for option in options if option not in known]
+
+
+@pytest.mark.parametrize("name", tracked("*.md"))
+def test_commands_exist(name):
+    """A reader would type what is written, and be told that there is no such command or option."""
+    page = (ROOT / name).read_text()
+    calls = [line for block in FENCE.finditer(page) for line in SHELL.findall(block.group())]
+    calls += [code.strip("`") for code in CODE.findall(FENCE.sub("", page)) if code.startswith("`hocket ")]
+    assert [each for call in calls for each in unknown(call)] == []
+
+
+def test_an_unknown_command_is_found():
+    """The rule would pass over what it is there for."""
+    assert unknown("hocket run -n 4 --plan p.json train.py --epochs 3") == []
+    assert unknown("HOCKET_TLS=1 hocket frobnicate --now") == ["hocket frobnicate"]
+    assert unknown("hocket trace analyse x.txt --nothing") == ["hocket trace analyse --nothing"]
 
 
 def test_a_broken_link_is_found():
