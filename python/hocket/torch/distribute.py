@@ -1,4 +1,4 @@
-"""`distribute`: makes a model and its optimizer train together with those of the other ranks."""
+"""`distribute`, which makes a model and its optimizer train together with those of the other ranks, and what goes with it."""
 
 from __future__ import annotations
 
@@ -59,21 +59,22 @@ def distribute(
     buffers: Keep | None = None,
     settings: Settings | None = None,
 ) -> tuple[Model, Optimizer]:
-    """Train `model` together with the other ranks of the job; the loop stays as it is.
+    """Train `model` together with the other ranks of the job. The training loop stays as it is.
 
-    All ranks start from rank 0's parameters, buffers and optimizer state. After `loss.backward()` every gradient is the mean
-    over all ranks, as with DistributedDataParallel. Both objects are the ones that were given: `state_dict` is unchanged.
+    All ranks start from rank 0's parameters, buffers and optimizer state. After `loss.backward()`, every gradient is the mean
+    over all ranks, as with DistributedDataParallel. The two objects are returned, not wrapped, so `state_dict` is unchanged.
     `with model.no_sync():` accumulates gradients without communication.
 
     Args:
         model: on the CPU; parameters that do not require gradients are left alone.
         optimizer: over parameters of the model.
-        plan: default: the plan file of `settings`, else one for the cluster of `settings`, else one by hosts alone; rank 0's
-            files count. A default plan, and a policy, goes by the order in which backward makes gradients: it is seen in the first
-            step, and where it makes other buckets than the reverse of registration, an epoch with these begins after the second.
-        policy: what to do with gradients instead of a plan; default: the policy of `settings`.
-        parameter_server: keep parameters on servers, the job's last ranks, instead of all-reducing gradients; default: what
-            `settings` say. On a rank that serves, this call does not return: it serves, then ends the process (SystemExit).
+        plan: default: the plan file of `settings`, else one for the cluster of `settings`, else one from the hosts alone. Rank 0's
+            files count. A default plan, and a policy, follows the order in which backward makes gradients, which the first step
+            records. If it gives other buckets than the reverse of registration, an epoch with these begins after the second step.
+        policy: how gradients travel, instead of a plan; default: the policy of `settings`.
+        parameter_server: keep parameters on servers, the job's last ranks, instead of all-reducing gradients; default: from
+            `settings`. On a rank that serves, this call does not return: it serves, then ends the process (SystemExit).
+        buffers: how the model's buffers are kept equal: `"after_step"` (default), `"before_forward"` or `"none"`.
         settings: default: from the environment.
 
     Raises:
@@ -245,7 +246,7 @@ def _session_of(
 
 
 def no_sync(model: torch.nn.Module) -> contextlib.AbstractContextManager[None]:
-    """Backward passes inside accumulate gradients without communication; also `model.no_sync()`."""
+    """A context in which backward accumulates gradients without communication; also `model.no_sync()`."""
     return _session(model).no_sync()
 
 
@@ -294,14 +295,14 @@ def join(
 
 
 def log(model: torch.nn.Module, **values: Any) -> None:
-    """Add values of this step (`step=3, loss=2.5`) to the trace; nothing when no trace is written."""
+    """Add values of this step (`step=3, loss=2.5`) to the trace. Without a trace, this does nothing."""
     session = _session(model)
     if not isinstance(session, Profiler) and session.spans is not None:
         session.spans.log(**values)
 
 
 def record(model: torch.nn.Module, **values: float) -> None:
-    """Add values of this step to this rank's statistics, which a policy's `on_timer` reads; nothing without a policy."""
+    """Add values of this step to this rank's statistics, which a policy reads. Without a policy, this does nothing."""
     session = _session(model)
     if not isinstance(session, Profiler | PushPullSession):
         for name, value in values.items():
@@ -309,7 +310,7 @@ def record(model: torch.nn.Module, **values: float) -> None:
 
 
 def clip_grad_norm_(model: torch.nn.Module, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
-    """`torch.nn.utils.clip_grad_norm_` over all gradients of a distributed model; with gates, waits for all of them first."""
+    """`torch.nn.utils.clip_grad_norm_` over all gradients of a distributed model. With gates, it waits for all of them first."""
     session = _session(model)
     if isinstance(session, PushPullSession):
         raise UsageError(
@@ -322,7 +323,7 @@ def clip_grad_norm_(model: torch.nn.Module, max_norm: float, norm_type: float = 
 
 
 def agreed(model: torch.nn.Module) -> dict[str, Value]:
-    """What all ranks agree on in the current epoch, by name, and its number as `epoch`."""
+    """The values on which all ranks agree in the current epoch, by name, and its number as `epoch`."""
     session = _session(model)
     if isinstance(session, Profiler | PushPullSession):
         return {"epoch": 0}

@@ -17,7 +17,7 @@ class CollectiveOps(DataOps, MessageOps):
 
     `algorithm` is `ring, halving_doubling, double_binary_tree, bcube, two_level, parameter_server, direct, in_place` or `auto`;
     `sizes` are the groups of `two_level` (default: by host), `base` the fan of `bcube`, `servers` how many members serve.
-    `library` (`gloo`, `nccl`, `mpi`) does it instead of the native wire. Ranks of a group call its collectives in one order.
+    `library` (`gloo`, `nccl`, `mpi`) executes it instead of the native wire. Ranks of a group call its collectives in one order.
     """
 
     def all_reduce(
@@ -32,7 +32,7 @@ class CollectiveOps(DataOps, MessageOps):
         servers: int | None = None,
         library: Library | None = None,
     ) -> Buffer:
-        """`sum`, `mean`, `min` or `max` of all members' buffers, in place, on each."""
+        """Reduce all members' buffers with `sum`, `mean`, `min` or `max`, in place, with the result on every member."""
         return self._collective(
             "all_reduce", buffer, group, algorithm, library, op=op, sizes=sizes, base=base, servers=servers
         )
@@ -47,7 +47,7 @@ class CollectiveOps(DataOps, MessageOps):
         base: int = 4,
         library: Library | None = None,
     ) -> Buffer:
-        """As all-reduce, of each member's own part, which is returned; the other parts are undefined after."""
+        """Reduce each member's own part of all buffers, and return it. The buffer's other parts are undefined afterwards."""
         self._collective("reduce_scatter", buffer, group, algorithm, library, op=op, base=base)
         return self._own_part(buffer, group)
 
@@ -60,7 +60,7 @@ class CollectiveOps(DataOps, MessageOps):
         base: int = 4,
         library: Library | None = None,
     ) -> Buffer:
-        """Each member's own part of its buffer to all."""
+        """Copy each member's own part of its buffer to all members, in place."""
         return self._collective("all_gather", buffer, group, algorithm, library, base=base)
 
     def broadcast(
@@ -72,7 +72,7 @@ class CollectiveOps(DataOps, MessageOps):
         algorithm: str = "auto",
         library: Library | None = None,
     ) -> Buffer:
-        """The root's buffer to all."""
+        """Copy the root's buffer to all members, in place."""
         return self._collective("broadcast", buffer, group, algorithm, library, root=root)
 
     def reduce_to(
@@ -85,7 +85,7 @@ class CollectiveOps(DataOps, MessageOps):
         algorithm: str = "auto",
         library: Library | None = None,
     ) -> Buffer:
-        """The collective `reduce`: as all-reduce, on the root alone; the others' buffers are undefined after."""
+        """The collective `reduce`: an all-reduce with the result on the root alone. The others' buffers are then undefined."""
         return self._collective("reduce", buffer, group, algorithm, library, op=op, root=root)
 
     def gather(
@@ -97,7 +97,7 @@ class CollectiveOps(DataOps, MessageOps):
         algorithm: str = "auto",
         library: Library | None = None,
     ) -> Buffer:
-        """Each member's own part to the root."""
+        """Copy each member's own part to the root."""
         return self._collective("gather", buffer, group, algorithm, library, root=root)
 
     def scatter(
@@ -109,7 +109,7 @@ class CollectiveOps(DataOps, MessageOps):
         algorithm: str = "auto",
         library: Library | None = None,
     ) -> Buffer:
-        """The root's parts to their members; one's own is returned."""
+        """Copy the root's parts to their members, and return this member's part."""
         self._collective("scatter", buffer, group, algorithm, library, root=root)
         return self._own_part(buffer, group)
 
@@ -122,14 +122,14 @@ class CollectiveOps(DataOps, MessageOps):
         algorithm: str = "auto",
         library: Library | None = None,
     ) -> Buffer:
-        """Part `j` of member `i` becomes part `i` of what member `j` gets."""
+        """Exchange parts: part `j` of member `i` becomes part `i` of the result on member `j`."""
         self._recorder.check(buffer)
         target = self.alloc(buffer.elements, buffer.dtype) if into is None else into
         self._collective("all_to_all", buffer, group, algorithm, library, into=target)
         return target
 
     def barrier(self, *, group: Sequence[int] | None = None) -> None:
-        """What follows on any member comes after what precedes on all."""
+        """Order ops across the group: whatever follows on any member runs after whatever precedes on all members."""
         token = self.fill(self.alloc(1, "f32"), 0)
         self._recorder.weave.builder.fence(self._recorder.rank)
         self.copy(token, token_after := self.alloc(1, "f32"))
@@ -140,9 +140,10 @@ class CollectiveOps(DataOps, MessageOps):
     def all_gather_variable(
         self, buffers: Sequence[Buffer], count: Buffer, *, group: Sequence[int] | None = None
     ) -> list[tuple[list[Buffer], Buffer]]:
-        """The first `count` elements (one i64, known at run time) of each of some buffers, from every member, around a ring.
+        """Gather the first `count` elements (one i64, known at run time) of each of `buffers` from every member, around a ring.
 
-        Returns by member the buffers, as long as those given, and their count: elements beyond it are undefined.
+        Returns:
+            For each member, its buffers, as long as those given, and their count. Elements beyond it are undefined.
         """
         self._recorder.check(count, *buffers)
         members = self._members(group)

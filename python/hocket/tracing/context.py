@@ -26,7 +26,7 @@ class Context(CollectiveOps):
 
     @property
     def rank(self) -> int:
-        """This rank."""
+        """The number of this rank."""
         return self._recorder.rank
 
     @property
@@ -56,7 +56,7 @@ class Context(CollectiveOps):
 
     @property
     def local_rank(self) -> int:
-        """Position among them."""
+        """Position of this rank among `local_ranks`."""
         return self.local_ranks.index(self.rank)
 
     @property
@@ -80,11 +80,11 @@ class Context(CollectiveOps):
         return tuple(dict.fromkeys(self._recorder.weave.topology.rack_ranks(rank)[0] for rank in self.ranks))
 
     def link(self, peer: int, source: int | None = None) -> Link:
-        """From this rank (or another `source`) to `peer`: `.bandwidth` in bit/s, `.latency` in seconds."""
+        """The link from this rank (or from `source`) to `peer`: `.bandwidth` in bit/s, `.latency` in seconds."""
         return self._recorder.weave.topology.link(self.rank if source is None else source, peer)
 
     def agreed(self, name: str) -> Value:
-        """A value that all ranks agree on: a parameter of the policy, as last proposed."""
+        """A value on which all ranks agree: one of the policy's `parameters`, as last proposed."""
         agreed = self._recorder.weave.agreed
         if name not in agreed:
             raise PolicyError(
@@ -93,14 +93,15 @@ class Context(CollectiveOps):
         return agreed[name]
 
     def get(self, name: str, window: int = 10) -> Observed:
-        """Mean of this rank's last `window` values of a statistic, when the epoch began; whatever is made of it is guarded."""
+        """Mean of this rank's last `window` values of a statistic when the epoch began. Every use of it is guarded."""
         rank = self.rank
         return self._recorder.weave.assumptions.observe(
             lambda snapshot: window_mean(snapshot[rank].get(name, ()), window)
         )
 
     def negotiate(self, value: float | Observed, how: str = "mode") -> float | Observed:
-        """One value for all ranks: `mode`, `min`, `max` or `leader` of what each gives. All ranks ask in one order."""
+        """One value for all ranks, from the value that each gives: `mode`, `min`, `max`, or `leader` (rank 0's). All ranks call this in the
+        same order."""
         recorder, weave = self._recorder, self._recorder.weave
         turn = recorder.negotiations
         recorder.negotiations += 1
@@ -112,15 +113,16 @@ class Context(CollectiveOps):
         raise Pending
 
     def backward_order(self, grad: Gradient) -> int:
-        """0 for the gradient that backward makes first."""
+        """Position in backward: 0 for the gradient that is made first."""
         return grad.backward_order
 
     def forward_order(self, grad: Gradient) -> int:
-        """0 for the gradient whose parameter the next forward needs first."""
+        """Position in forward: 0 for the gradient whose parameter the next forward needs first."""
         return grad.forward_order
 
     def enqueue(self, grad: Gradient, priority: int | None = None) -> None:
-        """Into the priority queue, to be fused with its neighbours; a lower priority goes first (default: backward order)."""
+        """Put `grad` into the priority queue, where it is fused with its neighbours. A lower priority goes first (default: backward
+        order)."""
         if self._enqueue is not None and isinstance(grad, Buffer) and not isinstance(grad, Gradient):
             raise PolicyError(
                 f"{sources.where()}: enqueues a part of a gradient: the entries of the queue are whole gradients\n"

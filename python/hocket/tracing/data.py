@@ -15,15 +15,15 @@ from hocket.tracing.recorder import Recorder
 
 
 class DataOps:
-    """`alloc, copy, cast, add, sub, mul, scale, clamp, reduce, apply, split, concat`, and what stays: `state`.
+    """Ops on one rank's buffers: `alloc, state, copy, cast, add, sub, mul, scale, clamp, fill, reduce, apply, split, concat`.
 
-    Ops that make elements return them; `into` says where they go instead of a new buffer, which may be an operand.
+    An op that makes elements returns the buffer that holds them: a new one, or `into`, which may be an operand.
     """
 
     _recorder: Recorder
 
     def alloc(self, elements: int, dtype: str = "f32") -> Buffer:
-        """A new buffer; its elements are undefined until written."""
+        """A new buffer of `elements` elements, undefined until written."""
         self._known(dtype)
         return self._recorder.alloc(int(elements), dtype)
 
@@ -37,8 +37,16 @@ class DataOps:
         shared: bool = False,
         starts_as: Buffer | None = None,
     ) -> Buffer:
-        """Elements that stay from step to step. At first zero, or what `starts_as`, a slice of the bucket, holds when training
-        starts. `shared`: proven to be the same on all ranks."""
+        """A buffer that keeps its elements from step to step.
+
+        Args:
+            name: unique within the bucket.
+            like: the buffer whose length and type it gets; else `elements` and `dtype`.
+            elements: its length.
+            dtype: its element type.
+            shared: whether its elements are proven to be the same on all ranks.
+            starts_as: a slice of the bucket, whose values when training starts are the first ones; default: zeros.
+        """
         like = like if starts_as is None else starts_as
         if like is not None:
             self._recorder.check(like)
@@ -47,7 +55,7 @@ class DataOps:
         return self._recorder.state(name, int(elements), dtype, shared, starts_as)
 
     def copy(self, source: Buffer, into: Buffer | None = None) -> Buffer:
-        """The same elements; types differ: converted, rounded to nearest even."""
+        """Copy `source`, converted to the type of `into` if that differs (rounded to nearest even)."""
         into = self._target(source, into, source.dtype)
         casts = source.dtype != into.dtype
         self._floats_if(casts, source, into)
@@ -56,20 +64,23 @@ class DataOps:
         return into
 
     def cast(self, source: Buffer, dtype: str, into: Buffer | None = None) -> Buffer:
-        """Converted to another float, rounded to nearest even."""
+        """Convert `source` to another float type, rounded to nearest even."""
         self._known(dtype)
         self._recorder.check(source)
         return self.copy(source, self.alloc(source.elements, dtype) if into is None else into)
 
     def round(self, buffer: Buffer, dtype: str) -> Buffer:
-        """In place, to the nearest values that `dtype` holds; the type stays. Who keeps what a lossy link carries rounds it so."""
+        """Round in place to the nearest values that `dtype` can hold; the buffer keeps its type.
+
+        A rank that keeps a value which others receive over a lossy link rounds its own copy in this way.
+        """
         self._recorder.check(buffer)
         self._known(dtype)
         self._recorder.weave.builder.round(self._rank, dtype, buffer.place, source=sources.line())
         return buffer
 
     def reduce(self, source: Buffer, into: Buffer, op: str = "sum") -> Buffer:
-        """`into = into ⊕ source` (`sum`, `min`, `max`); a source of another float is converted first."""
+        """`into = into ⊕ source`, where ⊕ is `sum`, `min` or `max`. A source of another float type is converted first."""
         self._recorder.check(source, into)
         self._recorder.same_length(source, into)
         self._floats_if(source.dtype != into.dtype, source, into)
@@ -92,11 +103,11 @@ class DataOps:
         return self._binary("sub", left, right, into)
 
     def mul(self, left: Buffer, right: Buffer, into: Buffer | None = None) -> Buffer:
-        """`left · right`, element by element; by a number: `scale`."""
+        """`left · right`, element by element. To multiply by a number, use `scale`."""
         return self._binary("mul", left, right, into)
 
     def scale(self, buffer: Buffer, factor: SupportsFloat) -> Buffer:
-        """In place, times a constant."""
+        """Multiply in place by a constant."""
         self._recorder.check(buffer)
         self._floats_if(True, buffer)
         self._recorder.weave.builder.scale(self._rank, float(factor), buffer.place, source=sources.line())
@@ -105,14 +116,14 @@ class DataOps:
     def clamp(
         self, buffer: Buffer, low: SupportsFloat, high: SupportsFloat, into: Buffer | None = None
     ) -> Buffer:
-        """Between two constants."""
+        """Limit every element to the range from `low` to `high`."""
         self._recorder.check(buffer)
         target = self.alloc(buffer.elements, buffer.dtype) if into is None or into == buffer else into
         self.apply(f"clamp.{buffer.dtype}", [buffer], [target], low, high)
         return self.copy(target, into) if into is not None and into != target else target
 
     def fill(self, buffer: Buffer, value: SupportsFloat) -> Buffer:
-        """All elements become a constant."""
+        """Set every element to `value`."""
         self._recorder.check(buffer)
         self.apply(f"fill.{buffer.dtype}", [], [buffer], value)
         return buffer
@@ -124,7 +135,7 @@ class DataOps:
         outputs: Sequence[Buffer],
         *constants: SupportsFloat,
     ) -> None:
-        """Run a kernel of whole slices: a built-in by name, or one of yours. Inputs and outputs share no elements."""
+        """Run a kernel on whole slices: a built-in by name, or one of yours. Inputs and outputs may share no elements."""
         found = builtin(kernel) if isinstance(kernel, str) else kernel
         self._recorder.check(*inputs, *outputs)
         found.check_call([each.dtype for each in inputs], [each.dtype for each in outputs])
@@ -142,7 +153,7 @@ class DataOps:
         weave.builder.call(self._rank, number, *places, source=sources.line())
 
     def split(self, buffer: Buffer, parts: int) -> list[Buffer]:
-        """Slices as even as elements allow: part `i` is that of member `i` of a group of as many."""
+        """Split into `parts` slices, as even as the number of elements allows. Part `i` belongs to member `i` of a group."""
         self._recorder.check(buffer)
         edges = [buffer.elements * at // parts for at in range(parts + 1)]
         return [buffer[a:b] for a, b in pairwise(edges)]
@@ -152,7 +163,7 @@ class DataOps:
         return buffer[start:stop]
 
     def concat(self, buffers: Sequence[Buffer]) -> Buffer:
-        """A new buffer with the elements of all, one after the other."""
+        """A new buffer with the elements of all `buffers`, one after the other. They have one type."""
         self._recorder.check(*buffers)
         if not buffers or len({each.dtype for each in buffers}) > 1:
             raise PolicyError(f"{sources.where()}: concat takes buffers of one type, at least one")

@@ -12,10 +12,10 @@ from hocket.tracing.recorder import Recorder
 
 
 class MessageOps:
-    """`send, recv, recv_reduce`.
+    """Messages between two ranks: `send, recv, recv_reduce`.
 
-    `wire` is the element type that crosses (default: the buffer's own): another float is converted on the way. `count`, one
-    element of i64, says at run time how many of the elements move; both ends must hold the same, which is proven.
+    `wire` is the element type on the wire (default: the buffer's own); another float type is converted while it is sent. `count`,
+    one element of i64, tells at run time how many elements move. Both ends must hold the same count, which is proven.
     """
 
     _recorder: Recorder
@@ -23,7 +23,7 @@ class MessageOps:
     def send(
         self, buffer: Buffer, to: int | Sequence[int], *, wire: str | None = None, count: Buffer | None = None
     ) -> None:
-        """To a rank, or to each of a group."""
+        """Send `buffer` to a rank, or to each rank of a group."""
         self._check(buffer, wire, count)
         weave, rank = self._recorder.weave, self._recorder.rank
         for peer in [to] if isinstance(to, int) else to:
@@ -41,13 +41,13 @@ class MessageOps:
     def recv(
         self, into: Buffer, source: int, *, wire: str | None = None, count: Buffer | None = None
     ) -> Buffer:
-        """From a rank, over what is there."""
+        """Receive from a rank into `into`, whose elements are overwritten."""
         return self._receive(into, source, wire, count, None)
 
     def recv_reduce(
         self, into: Buffer, source: int | Sequence[int], op: str = "sum", *, wire: str | None = None
     ) -> Buffer:
-        """From a rank, or from each of a group in turn, reduced into what is there."""
+        """Receive from a rank, or from each rank of a group in turn, and reduce into `into` with `op`."""
         for each in [source] if isinstance(source, int) else source:
             self._receive(into, each, wire, None, op)
         return into

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from hocket.tracing.handles import Buffer, Gradient
 
 Value = int | float | str | bool
-"""What ranks can agree on."""
+"""Types of values on which ranks can agree."""
 
 DEFAULTS: dict[str, Value] = {
     "fusion_bytes": 4 << 20,
@@ -22,7 +22,7 @@ one at `first_fusion_bytes`; ops are split into chunks of `chunk_bytes`."""
 
 
 class Policy:
-    """How gradients travel. Every handler has the expected default: an empty policy is plain data parallelism.
+    """How gradients travel. The handlers' defaults make an empty policy plain data parallelism.
 
     The path of a gradient: ready → readiness check → `on_tensor_ready` → priority queue → fusion into its bucket →
     `on_buffer_ready` → defusion → the parameter's gate opens.
@@ -37,15 +37,15 @@ class Policy:
     """
 
     contract: ClassVar[Literal["mean", "same", "none"]] = "mean"
-    """What is proven of every bucket: `mean`, that each rank ends with the mean of all, every contribution exactly once, the same
-    bits everywhere; `same`, that all end with the same bits, which depend on every rank (lossy codecs); `none`, nothing."""
+    """What is proven of every bucket. `mean`: each rank ends with the mean over all, every contribution exactly once, the same bits
+    everywhere. `same`: all end with the same bits, which depend on every rank (lossy codecs). `none`: nothing."""
 
     parameters: ClassVar[dict[str, Value]] = {}
     """Values that all ranks agree on, with their initial ones; `cx.agreed(name)` reads, `cx.propose(name=…)` changes them."""
 
     gates: ClassVar[bool] = False
-    """Whether backward ends without waiting: each layer's next forward waits for its own parameters, and the optimizer steps per
-    bucket. What reads gradients after backward, such as clipping, needs `False` or `hocket.torch.clip_grad_norm_`."""
+    """Whether backward ends without waiting. Each layer's next forward then waits for its own parameters, and the optimizer steps per
+    bucket. Code that reads gradients after backward, such as clipping, needs `False` or `hocket.torch.clip_grad_norm_`."""
 
     exchanges: ClassVar[Literal["gradients", "parameters"]] = "gradients"
     """What buckets hold. Parameters are exchanged after the optimizer's step, every `every` steps (local SGD)."""
@@ -57,18 +57,18 @@ class Policy:
     """Seconds between calls of `on_timer`; the variable HOCKET_TIMER_INTERVAL_S overrides it."""
 
     def on_tensor_ready(self, cx: Context, grad: Gradient) -> None:
-        """Traced; one gradient. Whatever it does, it ends with `cx.enqueue`, or the gradient stays on its rank."""
+        """Traced, once per gradient. It must end with `cx.enqueue`, or the gradient stays on its rank."""
         cx.enqueue(grad)
 
     def on_buffer_ready(self, cx: Context, buffer: Buffer) -> None:
-        """Traced; one fused bucket."""
+        """Traced, once per fused bucket."""
         cx.all_reduce(buffer, op="mean")
 
     def on_timer(self, cx: Control, stats: Statistics) -> None:
-        """In Python, beside training, every `timer_interval_s`: look at statistics, negotiate, propose."""
+        """Runs in Python, beside training, every `timer_interval_s`, to look at statistics, negotiate and propose."""
 
     def on_worker_added(self, cx: Control, worker: int) -> None:
-        """In Python, when a rank joins; at the start of the job, once for each."""
+        """Runs in Python when a rank joins: once for each rank at the start of the job."""
 
     def on_worker_removed(self, cx: Control, worker: int) -> None:
-        """In Python, when a rank is gone, before the error that says so is raised."""
+        """Runs in Python when a rank is gone, before the error that reports it is raised."""
