@@ -100,8 +100,10 @@ class Context(CollectiveOps):
         )
 
     def negotiate(self, value: float | Observed, how: str = "mode") -> float | Observed:
-        """One value for all ranks, from the value that each gives: `mode`, `min`, `max`, or `leader` (rank 0's). All ranks call this in the
-        same order."""
+        """One value for all ranks, from the value that each gives: `mode`, `min`, `max`, or `leader` (rank 0's).
+
+        All ranks call this in the same order.
+        """
         recorder, weave = self._recorder, self._recorder.weave
         turn = recorder.negotiations
         recorder.negotiations += 1

@@ -44,8 +44,8 @@ class Policy:
     """Values that all ranks agree on, with their initial ones; `cx.agreed(name)` reads, `cx.propose(name=…)` changes them."""
 
     gates: ClassVar[bool] = False
-    """Whether backward ends without waiting. Each layer's next forward then waits for its own parameters, and the optimizer steps per
-    bucket. Code that reads gradients after backward, such as clipping, needs `False` or `hocket.torch.clip_grad_norm_`."""
+    """Whether backward ends without waiting. Each layer's next forward then waits for its own parameters, and the optimizer steps
+    per bucket. Code that reads gradients after backward, such as clipping, needs `False` or `hocket.torch.clip_grad_norm_`."""
 
     exchanges: ClassVar[Literal["gradients", "parameters"]] = "gradients"
     """What buckets hold. Parameters are exchanged after the optimizer's step, every `every` steps (local SGD)."""
