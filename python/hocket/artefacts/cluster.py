@@ -1,22 +1,29 @@
-"""Machines of a job and the network between them, as written by hand for a testbed or measured by a probe."""
+"""The machines of a job and the network between them, as written by hand for a testbed or measured by a probe."""
 
 from __future__ import annotations
 
 from msgspec import Struct
 
 Directions = float | tuple[float, float]
-"""The same in both directions, or [out, in]: what leaves the host or the rack, and what comes to it."""
+"""One value for both directions, or [out, in]: for what leaves the host or rack, and for what enters it."""
 
 
 class Host(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One machine. `bandwidth_bit_per_s` is its own link, each direction; ranks fill `slots` in host order.
+    """One machine.
 
-    `cards_bit_per_s`: of each of its network cards, where it has several: a testbed gives each a network of its own. Their sum
-    is `bandwidth_bit_per_s`. `flow_bit_per_s`: the most that a testbed gives each TCP connection of what leaves the host, as
-    clouds do, and bundles of links: connections are spread over 64 lanes by the last bits of their ports.
-
-    For a testbed, what its link does to each packet: `latency_s`; `jitter_s`, the mean of an exponentially distributed delay on top
-    of it; `loss`, the share of packets that is lost.
+    Attributes:
+        name: of the host, unique in the cluster.
+        rack: name of its rack.
+        slots: how many ranks it takes; ranks fill slots in host order.
+        bandwidth_bit_per_s: rate of its own link, in each direction.
+        cards_bit_per_s: rates of its network cards, where it has several; their sum is `bandwidth_bit_per_s`. A testbed gives each
+            card a network of its own.
+        flow_bit_per_s: the most that a testbed gives one TCP connection of what leaves the host, as clouds and bundles of links
+            do. Connections are spread over 64 lanes by the last bits of their ports.
+        address: at which other hosts reach it, as the probe found it.
+        latency_s: for a testbed, what its link adds to each packet's time.
+        jitter_s: for a testbed, the mean of an exponentially distributed delay on top of the latency.
+        loss: for a testbed, the share of packets that its link loses.
     """
 
     name: str
@@ -32,9 +39,14 @@ class Host(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Rack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Hosts behind one switch. `uplink_bit_per_s` is its trunk to the other racks, each direction; None: unlimited.
+    """Hosts behind one switch.
 
-    Latency, jitter and loss of the trunk are as those of `Host`.
+    Attributes:
+        name: of the rack, unique in the cluster.
+        uplink_bit_per_s: rate of its trunk to the other racks, in each direction; None: unlimited.
+        uplink_latency_s: of the trunk, as `latency_s` of `Host`.
+        uplink_jitter_s: of the trunk, as `jitter_s` of `Host`.
+        uplink_loss: of the trunk, as `loss` of `Host`.
     """
 
     name: str
@@ -45,16 +57,23 @@ class Rack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Cluster(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Hosts in the given order, their racks, and, when measured, host-to-host matrices (row: source).
+    """Hosts in the given order, their racks and, when measured, host-to-host matrices (row: source).
 
-    `latency_s` is half the round trip, as the row's host measures it, and `latency_precision` the part of it by which it may be
-    wrong (95 %; 1: by anything); a round trip does not tell its two directions apart.
-    `bandwidth_bit_per_s` is what one flow alone gets. Diagonals are zero latency and the bandwidth within the host. `streams`: how
-    many TCP connections it takes to fill a path that gives each of them less than it has; symmetric.
+    A testbed emulates the latency, jitter and loss in the file (`artefacts/ways.py`): `latency_s` as the time from source to
+    destination, which may differ from the opposite direction; without it, the sum of what the links on the path add.
 
-    A testbed emulates what the file says of latency, jitter and loss (`artefacts/ways.py`): `latency_s` as the time from source to
-    destination, which may differ from the way back; or, without it, the sum of what the links on the way add. `reorder`: jitter
-    may let a packet overtake others of its pair of hosts. `seed`: of jitter and loss.
+    Attributes:
+        version: of the file's schema.
+        hosts: in the given order.
+        racks: of the hosts.
+        latency_s: half the round trip, as the row's host measures it, since a round trip does not tell its two directions apart.
+            The diagonal is zero.
+        latency_precision: the part of each latency by which it may be wrong (95 %; 1: by anything).
+        bandwidth_bit_per_s: what one flow alone gets. The diagonal is the bandwidth within the host.
+        streams: how many TCP connections fill a path that gives each of them less than it has; symmetric.
+        measured_at: when the probe measured it.
+        reorder: for a testbed, whether jitter may let a packet overtake others of its pair of hosts.
+        seed: for a testbed, of jitter and loss.
     """
 
     version: int = 1

@@ -1,4 +1,4 @@
-"""What a model's training step looks like to the network: sizes of gradients and when each is ready."""
+"""A model's training step as the network sees it: the sizes of gradients and when each is ready."""
 
 from __future__ import annotations
 

@@ -92,9 +92,15 @@ class Ordering(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def solve(matrix: Matrix, request: Request, progress: Progress | None = None) -> Ordering:
-    """The cheapest order found; never one that costs more than the given.
+    """The cheapest order found. It never costs more than the given one. Ctrl-C stops the search at once.
 
-    Raises UsageError for groups or a base that do not fit. Ctrl-C stops the search at once.
+    Args:
+        matrix: the network between hosts.
+        request: the collective, its size and how long to search.
+        progress: called while the search runs.
+
+    Raises:
+        UsageError: groups or a base do not fit.
 
     >>> near, far = 1e-5, 1e-4
     >>> latency_s = np.array([[0, far, near, far], [far, 0, far, near], [near, far, 0, far], [far, near, far, 0]])

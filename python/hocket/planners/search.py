@@ -55,11 +55,18 @@ def plan(
     codec: CodecPolicy = "auto",
     tuning: Tuning | None = None,
 ) -> Plan:
-    """The candidate with the smallest predicted step time; all candidates are named in it.
+    """The plan with the smallest predicted step time; its `candidates` name all that were scored.
 
-    Without a profile a neutral one stands in, good for comparing networks only: its gradients are no model's. A tuning that was
-    measured on such a network corrects the cost model.
-    Raises UsageError for a world that does not fit, ArtefactError for a cluster that contradicts itself.
+    Args:
+        cluster: the network.
+        profile: the model; None: a neutral one, good only for comparing networks, since its gradients are no model's.
+        world: number of ranks.
+        codec: `auto`: f16 where a link is slow, if that is faster; `none`: never; `f16`: always.
+        tuning: measured times, which correct the cost model if they come from such a network.
+
+    Raises:
+        UsageError: the world does not fit the cluster.
+        ArtefactError: the cluster contradicts itself.
 
     >>> from hocket.artefacts.cluster import Cluster, Host
     >>> hosts = tuple(Host(name=name, bandwidth_bit_per_s=1e9) for name in "ab")

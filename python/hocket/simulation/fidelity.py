@@ -30,7 +30,20 @@ def predict(
     conditions: Conditions | None = None,
     shaped: bool = False,
 ) -> Outcome:
-    """One step of the plan on the cluster; `shaped`: as the testbed emulates it. Raises as the level's `predict` does."""
+    """Predict one step of a plan on a cluster, in virtual time.
+
+    Args:
+        plan: what to run.
+        cluster: the network.
+        profile: the model's gradients and when each is ready.
+        fidelity: `flow`: every message; `closed-form`: the planner's formula; `simgrid`: every message in SimGrid.
+        conditions: stragglers, jitter, failing links and costs; for `flow` only.
+        shaped: whether links behave as the testbed emulates them, with the bursts of its token buckets; for `flow` only.
+
+    Raises:
+        UsageError: SimGrid is asked for conditions or shaped links, or is not installed.
+        SimulationError: the step cannot end.
+    """
     if fidelity == "closed-form":
         return _closed_form(plan, cluster, profile)
     network = from_cluster(cluster, plan.world, shaped=shaped)
