@@ -84,7 +84,7 @@ class _Buckets:
             engine.wait(own.program, timeout_s)
             buffer.copy_(own.elements)
 
-        work = self._works.run(finish, [buffer], at_once=False)
+        work = self._works.later(finish, [buffer])
         return work.get_future().then(lambda future: future.value()[0])
 
     def _bucket(self, grads: GradBucket) -> Bucket:

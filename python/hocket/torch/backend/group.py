@@ -35,7 +35,7 @@ from hocket.torch.backend.messages import TAG_BITS
 from hocket.torch.backend.monitored import MonitoredBarrier
 from hocket.torch.backend.node import Node
 from hocket.torch.backend.reductions import Reduction
-from hocket.torch.backend.works import Task, Tasks, Works
+from hocket.torch.backend.works import DONE, Task, Tasks, Works
 
 # For callers that give none; torch's defaults.
 ALL_TO_ALL = AllToAllOptions()
@@ -141,14 +141,15 @@ class Group(ProcessGroup):
 
     def allreduce(self, buffers: Sequence[torch.Tensor], opts: Any = ALLREDUCE) -> Work:  # type: ignore[override]
         """In place."""
-        if any(buffer.is_sparse for buffer in buffers):
+        if buffers and buffers[0].is_sparse:
             if opts.reduceOp != dist.ReduceOp.SUM:
                 name = reductions.name_of(opts.reduceOp)
                 raise TypeError(
                     f"backend hocket has no {name} of sparse tensors, only SUM\nhint: tensor.to_dense()"
                 )
             return self._run([], lambda group: sparse.all_reduce(group, buffers, self.size()), buffers, opts)
-        hows = [self._reduction(buffer, opts.reduceOp) for buffer in buffers]
+        op = opts.reduceOp
+        hows = [self._reduction(buffer, op) for buffer in buffers]
 
         def act(group: Collectives) -> None:
             for buffer, how in zip(buffers, hows, strict=True):
@@ -181,7 +182,7 @@ class Group(ProcessGroup):
 
         def act(group: Collectives) -> None:
             for gathered, own in zip(outputs, inputs, strict=True):
-                _same_shapes(gathered, own)
+                tensors.check_same_dtype(gathered, own)
                 with tensors.between([own], gathered) as ((dense,), into):
                     group.all_gather(tensors.lend(dense), tensors.lend_all(into))
 
@@ -231,7 +232,7 @@ class Group(ProcessGroup):
         """Everyone's tensor, by rank, at the root."""
         gathered = list(outputs[0]) if outputs and self.rank() == opts.rootRank else []
         if self.rank() == opts.rootRank:
-            _same_shapes(gathered, inputs[0])
+            tensors.check_same_dtype(gathered, inputs[0])
 
         def act(group: Collectives) -> None:
             with tensors.between(inputs, gathered) as ((dense,), into):
@@ -260,7 +261,7 @@ class Group(ProcessGroup):
         """Our tensor of the root's."""
         scattered = list(inputs[0]) if inputs and self.rank() == opts.rootRank else []
         if self.rank() == opts.rootRank:
-            _same_shapes(scattered, outputs[0])
+            tensors.check_same_dtype(scattered, outputs[0])
 
         def act(group: Collectives) -> None:
             with tensors.between(scattered, outputs) as (dense, (into,)):
@@ -332,7 +333,7 @@ class Group(ProcessGroup):
     ) -> Work:
         """Part *i* of the first dimension goes to rank *i*."""
         sizes = [
-            _splits(tensor, splits, self.size())
+            tensors.lengths(tensor, splits, self.size())
             for tensor, splits in ((output, output_splits), (whole, input_splits))
         ]
 
@@ -423,12 +424,13 @@ class Group(ProcessGroup):
         self._calls += 1
         own_s = opts.timeout.total_seconds()
         limit_s = own_s if own_s > 0 else self._timeout_s
+        if not opts.asyncOp and self._batch is None and self._works.now(self._bounded, limit_s, act):
+            return DONE
+        return self._note(self._works.later(partial(self._bounded, limit_s, act), result))
 
-        def bounded() -> None:
-            self._collectives.set_timeout(limit_s)
-            act(self._collectives)
-
-        return self._note(self._works.run(bounded, result, at_once=not opts.asyncOp and self._batch is None))
+    def _bounded(self, limit_s: float, act: Callable[[Collectives], None]) -> None:
+        self._collectives.set_timeout(limit_s)
+        act(self._collectives)
 
     def _note(self, work: Task) -> Task:
         if self._batch is not None:
@@ -481,20 +483,3 @@ def _agree_on_number(opts: Any) -> int:
             counter = counter.underlying_store
         opts.store.set("hocket/number", str(counter.add("hocket/groups", 1)))
     return int(opts.store.get("hocket/number"))
-
-
-def _same_shapes(pieces: Sequence[torch.Tensor], own: torch.Tensor) -> None:
-    for piece in pieces:
-        if piece.dtype != own.dtype:
-            raise TypeError(f"a tensor of {piece.dtype} among those of {own.dtype}")
-
-
-def _splits(tensor: torch.Tensor, splits: Sequence[int], size: int) -> list[int]:
-    length = tensor.size(0) if tensor.dim() else 1
-    if not splits:
-        if length % size:
-            raise ValueError(f"a first dimension of {length} is not divisible by {size} ranks")
-        return [length // size] * size
-    if len(splits) != size or sum(splits) != length:
-        raise ValueError(f"splits {list(splits)} of a first dimension of {length} for {size} ranks")
-    return list(splits)

@@ -8,6 +8,7 @@ wrapped once, at the end.
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -74,7 +75,7 @@ class Reduction:
 
     def run(self, call: Callable[[Lent, str, str], None], tensor: torch.Tensor, *, written: bool) -> None:
         """Native `call` over what it gets in place of `tensor`: as `carried`."""
-        if self._takes_as_it_is and not tensor.is_complex() and is_dense(tensor):
+        if self.is_plain and is_dense(tensor):
             call(lend(tensor), self.native, self.element)
             return
         with self.carried([tensor], written=written) as (dense,):
@@ -94,8 +95,9 @@ class Reduction:
                 for to, result in zip(plain, carried, strict=True):
                     self._finish(to, result)
 
-    @property
-    def _takes_as_it_is(self) -> bool:
+    @functools.cached_property
+    def is_plain(self) -> bool:
+        """Whether the native side takes a tensor's memory as it is."""
         return self.carrier is None and self.factor is None and self.divisor is None
 
     @property

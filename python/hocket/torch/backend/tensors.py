@@ -13,7 +13,7 @@ Lent = tuple[int, int]
 
 def lend(tensor: torch.Tensor) -> Lent:
     """Of a contiguous tensor; valid as long as the tensor is."""
-    return tensor.data_ptr(), tensor.numel() * tensor.element_size()
+    return tensor.data_ptr(), tensor.nbytes
 
 
 def lend_all(tensors: Sequence[torch.Tensor]) -> list[Lent]:
@@ -24,13 +24,14 @@ def lend_all(tensors: Sequence[torch.Tensor]) -> list[Lent]:
 def check(tensors: Sequence[torch.Tensor]) -> None:
     """TypeError or ValueError for what cannot be moved."""
     for tensor in tensors:
+        if tensor.is_cpu and not tensor.is_sparse:
+            continue
         if not tensor.is_cpu:
             raise TypeError(
                 f"backend hocket moves memory of the CPU, this tensor is on {tensor.device}\n"
                 "hint: new_group(backend='nccl')"
             )
-        if tensor.is_sparse:
-            raise ValueError("backend hocket moves dense tensors\nhint: tensor.to_dense()")
+        raise ValueError("backend hocket moves dense tensors\nhint: tensor.to_dense()")
 
 
 def is_dense(tensor: torch.Tensor) -> bool:
@@ -62,3 +63,22 @@ def contiguous(tensors: Sequence[torch.Tensor], *, written: bool) -> Iterator[li
             for tensor, copy in zip(tensors, dense, strict=True):
                 if tensor.data_ptr() != copy.data_ptr():
                     tensor.detach().copy_(copy)
+
+
+def check_same_dtype(pieces: Sequence[torch.Tensor], own: torch.Tensor) -> None:
+    """TypeError if one of `pieces` has another element type than `own`."""
+    for piece in pieces:
+        if piece.dtype != own.dtype:
+            raise TypeError(f"a tensor of {piece.dtype} among those of {own.dtype}")
+
+
+def lengths(tensor: torch.Tensor, splits: Sequence[int], size: int) -> list[int]:
+    """Of the parts of the first dimension for `size` ranks: `splits`, or equal ones. ValueError if they do not fit."""
+    length = tensor.size(0) if tensor.dim() else 1
+    if not splits:
+        if length % size:
+            raise ValueError(f"a first dimension of {length} is not divisible by {size} ranks")
+        return [length // size] * size
+    if len(splits) != size or sum(splits) != length:
+        raise ValueError(f"splits {list(splits)} of a first dimension of {length} for {size} ranks")
+    return list(splits)

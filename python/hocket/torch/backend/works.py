@@ -19,28 +19,34 @@ from hocket.errors import Error
 
 Action = Callable[[], object]
 
-_here = threading.local()
-"""`in_callback`: this thread runs what somebody hung on a future, in the middle of a group's order."""
+IN_CALLBACK = (
+    "a collective is called by a callback of another one's future: its place in the order of calls would differ between ranks\n"
+    "hint: call it after wait(); in place of PyTorch's powerSGD_hook there is hocket.torch.ddp_hook(PowerSGD())"
+)
+"""Callbacks run when they run, so ranks would call in different orders."""
+
+
+class _Here(threading.local):
+    in_callback = False
+    """This thread runs what somebody hung on a future, in the middle of a group's order."""
+
+
+_here = _Here()
 _futures = threading.Lock()
 """Held for a moment by who makes a work's future, and by who completes a work."""
-_complete = threading.Event()
-"""Of all works that are complete when they are made."""
-_complete.set()
 
 
 class Task(Work):
     """One collective, send or receive; all that PyTorch asks a work. Errors are RuntimeErrors, as torch has them."""
 
-    # What a work that is complete from its start needs no object of its own for.
-    _failure: str | None = None
-    _source: int | None = None
-    _future: Future[list[torch.Tensor]] | None = None
-
-    def __init__(self, result: Sequence[torch.Tensor], complete: threading.Event | None = None) -> None:
-        """`result`: the tensors that are written; valid once it is complete. `complete`: in place of an event of its own."""
+    def __init__(self, result: Sequence[torch.Tensor]) -> None:
+        """`result`: the tensors that are written; valid once it is complete."""
         super().__init__()
         self._result = list(result)
-        self._complete = threading.Event() if complete is None else complete
+        self._complete = threading.Event()
+        self._failure: str | None = None
+        self._source: int | None = None
+        self._future: Future[list[torch.Tensor]] | None = None
 
     def finish(self, *, failure: str | None = None, source: int | None = None) -> None:
         """It is complete, or will never be. `source`: of a receive, in its group."""
@@ -130,9 +136,20 @@ class Tasks(Work):
         return torch.futures.collect_all([work.get_future() for work in self._works])
 
 
-def finished(result: Sequence[torch.Tensor]) -> Task:
-    """A work that is done."""
-    return Task(result, _complete)
+class Done(Task):
+    """Of every collective that ran where it was called, for a caller that waits at once: it has no use for a result."""
+
+    def __init__(self) -> None:
+        """Complete."""
+        super().__init__([])
+        self._complete.set()
+
+    def wait(self, timeout: timedelta | None = None) -> bool:  # noqa: ARG002  # as torch calls it
+        """It is."""
+        return True
+
+
+DONE = Done()
 
 
 class Works:
@@ -147,36 +164,26 @@ class Works:
         self._waiting = 0
         self._thread: threading.Thread | None = None
 
-    def run(self, act: Action, result: Sequence[torch.Tensor], *, at_once: bool) -> Task:
-        """Run `act` now or in turn; the work's result is `result`.
+    def now(self, act: Callable[..., object], *arguments: object) -> bool:
+        """Calls `act` here, unless something waits for its turn; whether it did. Its errors are raised as RuntimeError."""
+        if _here.in_callback:
+            raise RuntimeError(IN_CALLBACK)
+        if not self._busy.acquire(False):
+            return False
+        try:
+            if self._waiting:
+                return False
+            act(*arguments)
+        except Error as error:
+            raise RuntimeError(str(error)) from error
+        finally:
+            self._busy.release()
+        return True
 
-        Errors of `act` are raised here if it runs at once, else by the work. A collective that a callback of another one calls
-        is refused: callbacks run when they run, so ranks would call in different orders.
-        """
-        if getattr(_here, "in_callback", False):
-            raise RuntimeError(
-                "a collective is called by a callback of another one's future: its place in the order of calls would "
-                "differ between ranks\nhint: call it after wait(); in place of PyTorch's powerSGD_hook there is "
-                "hocket.torch.ddp_hook(PowerSGD())"
-            )
-        if at_once and self._busy.acquire(blocking=False):
-            try:
-                if self._waiting == 0:
-                    try:
-                        act()
-                    except Error as error:
-                        raise RuntimeError(str(error)) from error
-                    return finished(result)
-            finally:
-                self._busy.release()
-        return self._later(act, result)
-
-    def close(self) -> None:
-        """The thread ends after what it has."""
-        if self._thread is not None:
-            self._tasks.put(None)
-
-    def _later(self, act: Action, result: Sequence[torch.Tensor]) -> Task:
+    def later(self, act: Action, result: Sequence[torch.Tensor]) -> Task:
+        """Calls `act` in its turn, on the group's thread; the work's result is `result`, and its error what `act` raises."""
+        if _here.in_callback:
+            raise RuntimeError(IN_CALLBACK)
         task = Task(result)
         with self._counting:
             self._waiting += 1
@@ -185,6 +192,11 @@ class Works:
                 self._thread = threading.Thread(target=self._life, name=f"hocket-{self._name}", daemon=True)
                 self._thread.start()
         return task
+
+    def close(self) -> None:
+        """The thread ends after what it has."""
+        if self._thread is not None:
+            self._tasks.put(None)
 
     def _life(self) -> None:
         while (due := self._tasks.get()) is not None:
