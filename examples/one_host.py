@@ -23,6 +23,7 @@ import torch.multiprocessing as processes
 
 from hocket import _native
 from hocket.artefacts import shipped
+from hocket.artefacts.plan import SHARED_CHUNK_BYTES
 from hocket.tracing import single
 from hocket.tracing.selection import flat_bytes
 
@@ -65,7 +66,7 @@ def registered(elements: int, world: int) -> dict[str, Call]:
         dtype="f32",
         algorithm="in_place",
         numbers=(),
-        chunk_bytes=1 << 20,
+        chunk_bytes=SHARED_CHUNK_BYTES,
     )
     number = engine.load(program, {0: (bucket, 0)}, priority=0, label="bucket")
     offsets: list[int] = [0] * world

@@ -3,6 +3,7 @@
 use crate::compile::Action;
 use crate::core::{Core, lock};
 use crate::loaded::Loaded;
+use crate::meeting::Place;
 use crate::messages::NO_PROGRAM;
 use crate::peer::Peer;
 use hocket_ids::Rank;
@@ -50,7 +51,11 @@ impl<'a> Arrival<'a> {
     pub fn post(&mut self, post: Post) -> Result<(), String> {
         match post {
             Post::Ready { program, instance, op, offset_bytes, len_bytes } => {
-                let offer = Some(Offer { offset_bytes, len_bytes });
+                let offer = Some(Offer { offset_bytes, len_bytes, claims: None });
+                announce(self.core, Announcement { from: self.peer.rank, program, instance, op, offer })
+            }
+            Post::Brought { program, instance, op, offset_bytes, len_bytes, claims } => {
+                let offer = Some(Offer { offset_bytes, len_bytes, claims: Some(claims) });
                 announce(self.core, Announcement { from: self.peer.rank, program, instance, op, offer })
             }
             Post::Taken { program, instance, op } => {
@@ -98,6 +103,8 @@ pub struct Announcement {
 pub struct Offer {
     offset_bytes: u64,
     len_bytes: u64,
+    /// Where members claim blocks, of a collective in place.
+    claims: Option<u64>,
 }
 
 /// Notes an announcement; the message moves when our side is ready too. One for a program that we have yet to load
@@ -115,11 +122,12 @@ pub fn announce(core: &Core, said: Announcement) -> Result<(), String> {
         ));
     }
     match (&loaded.instructions[at].action, offer) {
-        (Action::InPlace(own), Some(Offer { offset_bytes, len_bytes })) => {
+        (Action::InPlace(own), Some(Offer { offset_bytes, len_bytes, claims: Some(claims) })) => {
             let member = own.position(from).filter(|member| *member != own.own);
             let member = member
                 .ok_or_else(|| format!("announced op {op} of program {program}, which it is no member of"))?;
-            return core.brought(&loaded, op, instance, own, (member, offset_bytes, len_bytes));
+            let place = Place { bytes: offset_bytes, claims };
+            return core.brought(&loaded, op, instance, own, (member, place, len_bytes));
         }
         (Action::Receive(receive), Some(offer)) if receive.peer == from => {
             let wanted = receive.landing.region.len() / receive.dtype.bytes() * receive.peer_dtype.bytes();

@@ -337,7 +337,7 @@ fn action(
             let own = members.iter().position(|(member, _)| *member == rank);
             let own = own.ok_or("a group without its caller")?;
             let (region, op, dtype) = (region(slice), kernel_reduce(*op), dtype(slice));
-            Action::InPlace(InPlace { members, own, region, op, dtype, factor: *scale })
+            Action::InPlace(InPlace { members, own, region, op, dtype, factor: *scale, claims: None })
         }
         Op::Collective { .. } => {
             return Err("a collective is left; lower the program before it is run".into());

@@ -18,6 +18,7 @@ use hocket_wire::memory::{Allocation, Arena, Mapping, Region};
 use hocket_wire::mesh::{Address, Door, Identity, Link};
 use hocket_wire::poll::{Poller, Waker};
 use hocket_wire::shape::Shaper;
+use hocket_wire::shm::claims::CLAIMS_BYTES;
 use hocket_wire::shm::mailbox::{Inbox, Sleeping, reserved_bytes};
 use hocket_wire::tcp::tls::Credentials;
 use hocket_wire::tcp::{Info, Pace};
@@ -224,10 +225,13 @@ impl Engine {
             let known = kernels.get(&kernel.name).copied().or_else(|| Function::builtin(&kernel.name));
             functions.push(known.ok_or_else(|| wrong(format!("there is no kernel `{}`", kernel.name)))?);
         }
-        let instructions = compile(program, rank, &regions, &functions)?;
-        for instruction in &instructions {
-            if let Action::InPlace(own) = &instruction.action {
+        let mut instructions = compile(program, rank, &regions, &functions)?;
+        for instruction in &mut instructions {
+            if let Action::InPlace(own) = &mut instruction.action {
                 self.core.shares_memory(own).map_err(wrong)?;
+                if own.own == 0 {
+                    own.claims = Some(self.allocate(2 * CLAIMS_BYTES)?);
+                }
             }
         }
         let make = |number| Loaded::new(number, label.to_owned(), priority, instructions, bytes, scratch);

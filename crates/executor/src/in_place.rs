@@ -1,15 +1,16 @@
-//! All-reduce of ranks of one host, in place. Each member says where its bytes lie; who has heard all reduces its part of all of them
-//! (`hocket_wire::shm::reduce`) and says so to all; who has heard that from all is done.
+//! All-reduce of ranks of one host, in place. Each member says where its bytes lie; who has heard all reduces the blocks that it
+//! claims (`hocket_wire::shm::claims`) and says so to all; who has heard that from all is done.
 //!
 //! Two posts to each member, whatever the size: messages would cost as many for each chunk, and move each byte once more.
 
 use crate::core::Core;
 use crate::loaded::Loaded;
-use crate::meeting::MEMBERS_MAX;
+use crate::meeting::{MEMBERS_MAX, Place};
 use hocket_ids::Rank;
 use hocket_kernels::{DType, ReduceOp};
 use hocket_program::{Algorithm, Collective, Op, Program, Slice};
-use hocket_wire::memory::Region;
+use hocket_wire::memory::{Allocation, Region};
+use hocket_wire::shm::claims::{CLAIMS_BYTES, Claims};
 use hocket_wire::shm::mailbox::Post;
 use hocket_wire::shm::reduce::reduce_in_place;
 use std::sync::Arc;
@@ -30,12 +31,20 @@ pub struct InPlace {
     pub dtype: DType,
     /// What the reduction is multiplied with.
     pub factor: f64,
+    /// By which members claim blocks, by parity of the launch count; of the first member alone.
+    pub claims: Option<Allocation>,
 }
 
 impl InPlace {
     /// The position of a rank.
     pub fn position(&self, rank: Rank) -> Option<usize> {
         self.members.iter().position(|(member, _)| *member == rank)
+    }
+
+    /// Where members claim blocks of a launch, if that is our memory.
+    fn claims(&self, instance: u32) -> Option<Region> {
+        let half = (instance & 1) as usize * CLAIMS_BYTES;
+        self.claims.as_ref().map(|memory| memory.region().sub(half, CLAIMS_BYTES))
     }
 
     /// All members but us.
@@ -103,8 +112,16 @@ impl Core {
         self.meetings.fetch_add(1, Ordering::Relaxed);
         let (program, instance) = (loaded.number, loaded.instance());
         let (offset_bytes, len_bytes) = (own.region.arena_offset(), own.region.len() as u64);
-        self.post_all(own, |op| Post::Ready { program, instance, op, offset_bytes, len_bytes });
-        let all = loaded.meeting(op).come(instance, own.own, offset_bytes);
+        let place = own.claims(instance).map(|memory| {
+            if let Some(claims) = Claims::new(memory.clone(), own.region.len(), own.members.len()) {
+                claims.reset();
+            }
+            memory.arena_offset()
+        });
+        let claims = place.unwrap_or_default();
+        let post = |op| Post::Brought { program, instance, op, offset_bytes, len_bytes, claims };
+        self.post_all(own, post);
+        let all = loaded.meeting(op).come(instance, own.own, Place { bytes: offset_bytes, claims });
         if all.expect("an instruction's dependencies are met once per instance") {
             self.enqueue(loaded, op);
         }
@@ -117,7 +134,7 @@ impl Core {
         op: u32,
         instance: u32,
         own: &InPlace,
-        (member, offset_bytes, len_bytes): (usize, u64, u64),
+        (member, place, len_bytes): (usize, Place, u64),
     ) -> Result<(), String> {
         let program = loaded.number;
         if len_bytes != own.region.len() as u64 {
@@ -126,17 +143,19 @@ impl Core {
                 own.region.len()
             ));
         }
-        let all = loaded.meeting(op).come(instance, member, offset_bytes);
+        let all = loaded.meeting(op).come(instance, member, place);
         if all.map_err(|()| format!("announced op {op} of program {program} twice"))? {
             self.enqueue(loaded, op);
         }
         Ok(())
     }
 
-    /// All bytes are there: does our part of them, and tells the others.
+    /// All bytes are there: reduces what we claim of them, and tells the others.
     pub fn reduce_part(&self, loaded: &Arc<Loaded>, op: u32, own: &InPlace) {
         let instance = loaded.instance();
         let meeting = loaded.meeting(op);
+        let outside =
+            |who: Rank| self.fail(&format!("{} offered memory outside its arena", self.peer(who).name()));
         let mut buckets = Vec::with_capacity(own.members.len());
         for (at, (rank, _)) in own.members.iter().enumerate() {
             if at == own.own {
@@ -144,16 +163,23 @@ impl Core {
                 continue;
             }
             let peer = self.peer(*rank);
-            let place = meeting.place(instance, at);
+            let place = meeting.place(instance, at).bytes;
             let shared = peer.shared.as_ref();
             let Some(bucket) =
                 shared.and_then(|shared| Region::new(&shared.arena, place, own.region.len() as u64))
             else {
-                return self.fail(&format!("{} offered memory outside its arena", peer.name()));
+                return outside(*rank);
             };
             buckets.push(bucket);
         }
-        reduce_in_place(&buckets, own.own, own.op, own.dtype, own.factor);
+        let (first, _) = own.members[0];
+        let memory = own.claims(instance).or_else(|| {
+            let shared = self.peer(first).shared.as_ref()?;
+            Region::new(&shared.arena, meeting.place(instance, 0).claims, CLAIMS_BYTES as u64)
+        });
+        let claimed = memory.and_then(|memory| Claims::new(memory, own.region.len(), own.members.len()));
+        let Some(claimed) = claimed else { return outside(first) };
+        reduce_in_place(&buckets, claimed, own.op, own.dtype, own.factor);
         self.post_all(own, |op| Post::Taken { program: loaded.number, instance, op });
         self.part_done(loaded, op, instance, own.own).expect("a part is done once, after all have come");
     }

@@ -8,6 +8,15 @@ use crate::sync::{AtomicU64, Ordering};
 /// Members that a meeting can have: one bit each.
 pub const MEMBERS_MAX: usize = 64;
 
+/// Where things lie in a member's arena.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// What it brings.
+    pub bytes: u64,
+    /// What members claim blocks by; of the first member alone.
+    pub claims: u64,
+}
+
 /// Of one collective.
 #[derive(Debug)]
 pub struct Meeting {
@@ -22,6 +31,8 @@ struct Half {
     did: AtomicU64,
     /// By member: where its bytes lie in its arena.
     places: Box<[AtomicU64]>,
+    /// As the first member says.
+    claims: AtomicU64,
 }
 
 impl Meeting {
@@ -32,14 +43,18 @@ impl Meeting {
             came: AtomicU64::new(0),
             did: AtomicU64::new(0),
             places: (0..members).map(|_| AtomicU64::new(0)).collect(),
+            claims: AtomicU64::new(0),
         };
         Self { halves: [half(), half()], all: u64::MAX >> (MEMBERS_MAX - members) }
     }
 
     /// A member's bytes lie at `place`; whether it was the last. `Err`: it had come before.
-    pub fn come(&self, instance: u32, member: usize, place: u64) -> Result<bool, ()> {
+    pub fn come(&self, instance: u32, member: usize, place: Place) -> Result<bool, ()> {
         let half = self.half(instance);
-        half.places[member].store(place, Ordering::Relaxed);
+        half.places[member].store(place.bytes, Ordering::Relaxed);
+        if member == 0 {
+            half.claims.store(place.claims, Ordering::Relaxed);
+        }
         self.note(&half.came, member)
     }
 
@@ -59,8 +74,12 @@ impl Meeting {
     }
 
     /// Where a member's bytes lie, once all have come.
-    pub fn place(&self, instance: u32, member: usize) -> u64 {
-        self.half(instance).places[member].load(Ordering::Relaxed)
+    pub fn place(&self, instance: u32, member: usize) -> Place {
+        let half = self.half(instance);
+        Place {
+            bytes: half.places[member].load(Ordering::Relaxed),
+            claims: half.claims.load(Ordering::Relaxed),
+        }
     }
 
     /// Members that `instance` waits for now.
@@ -87,6 +106,10 @@ impl Meeting {
 mod tests {
     use super::*;
 
+    fn place(bytes: u64) -> Place {
+        Place { bytes, claims: bytes }
+    }
+
     /// A part that is reduced before all bytes are there, or a collective that ends before all parts are done, is wrong data.
     #[test]
     fn the_last_member_opens_whatever_the_order() {
@@ -95,8 +118,8 @@ mod tests {
             let instance = instance as u32;
             for (at, member) in order.into_iter().enumerate() {
                 assert_eq!(meeting.done(instance, member), Err(()), "before it has come");
-                assert_eq!(meeting.come(instance, member, member as u64), Ok(at == 2));
-                assert_eq!(meeting.come(instance, member, 9), Err(()));
+                assert_eq!(meeting.come(instance, member, place(member as u64)), Ok(at == 2));
+                assert_eq!(meeting.come(instance, member, place(9)), Err(()));
             }
             for (at, member) in order.into_iter().enumerate() {
                 assert_eq!(meeting.missing(instance).count(), 3 - at);
@@ -109,14 +132,14 @@ mod tests {
     #[test]
     fn early_members_wait_for_their_own_instance() {
         let meeting = Meeting::new(2);
-        assert_eq!(meeting.come(0, 0, 1), Ok(false));
-        assert_eq!(meeting.come(0, 1, 2), Ok(true));
+        assert_eq!(meeting.come(0, 0, place(1)), Ok(false));
+        assert_eq!(meeting.come(0, 1, place(2)), Ok(true));
         assert_eq!(meeting.done(0, 1), Ok(false));
-        assert_eq!(meeting.come(1, 1, 3), Ok(false));
+        assert_eq!(meeting.come(1, 1, place(3)), Ok(false));
         assert_eq!(meeting.missing(0).collect::<Vec<_>>(), [0]);
         assert_eq!(meeting.done(0, 0), Ok(true));
-        assert_eq!(meeting.come(1, 0, 4), Ok(true));
-        assert_eq!((meeting.place(1, 0), meeting.place(1, 1)), (4, 3));
+        assert_eq!(meeting.come(1, 0, place(4)), Ok(true));
+        assert_eq!((meeting.place(1, 0), meeting.place(1, 1)), (place(4), Place { bytes: 3, claims: 4 }));
     }
 }
 
@@ -126,6 +149,10 @@ mod loom_tests {
     use loom::sync::Arc;
     use loom::thread;
 
+    fn place(bytes: u64) -> Place {
+        Place { bytes, claims: bytes }
+    }
+
     /// Who comes last, and only that one, goes on, and knows where all bytes lie.
     #[test]
     fn one_goes_on_and_knows_all_places() {
@@ -133,12 +160,12 @@ mod loom_tests {
             let meeting = Arc::new(Meeting::new(2));
             let theirs = Arc::clone(&meeting);
             let peer = thread::spawn(move || {
-                let last = theirs.come(0, 1, 7).unwrap();
-                assert!(!last || theirs.place(0, 0) == 5);
+                let last = theirs.come(0, 1, place(7)).unwrap();
+                assert!(!last || theirs.place(0, 0).bytes == 5);
                 last
             });
-            let last = meeting.come(0, 0, 5).unwrap();
-            assert!(!last || meeting.place(0, 1) == 7);
+            let last = meeting.come(0, 0, place(5)).unwrap();
+            assert!(!last || meeting.place(0, 1).bytes == 7);
             assert!(last ^ peer.join().unwrap());
         });
     }

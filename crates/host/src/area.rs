@@ -5,6 +5,7 @@
 //! after it has passed *b* + 1, never meets a reader.
 
 use hocket_wire::memory::Region;
+use hocket_wire::shm::claims::{CLAIMS_BYTES, Claims};
 use hocket_wire::shm::reach::CARD_WORDS;
 use rustix::thread::futex;
 use std::io;
@@ -26,6 +27,8 @@ const CALLS_AT: usize = 128;
 const CALL_BYTES: usize = 64;
 /// Words that say once who the owner is.
 const CARD_AT: usize = 256;
+/// Of the first member's area: what members have claimed of the reduction under way.
+const CLAIMS_AT: usize = 512;
 const SLOTS_AT: usize = 4096;
 const RESULTS_AT: usize = SLOTS_AT + 2 * SLOT_BYTES;
 /// Bytes of an area, allocated in its owner's arena; only touched pages exist.
@@ -98,6 +101,12 @@ impl Area {
     /// As published; read after a barrier.
     pub fn card(&self) -> [u64; CARD_WORDS] {
         std::array::from_fn(|at| self.0.atomic_u64(CARD_AT + at * 8).load(Ordering::Relaxed))
+    }
+
+    /// What members claim of `bytes` by this area, which is the first member's, after `barrier`.
+    pub fn claims(&self, barrier: u32, bytes: usize, members: usize) -> Claims {
+        let memory = self.0.sub(CLAIMS_AT + parity(barrier) * CLAIMS_BYTES, CLAIMS_BYTES);
+        Claims::new(memory, bytes, members).expect("areas are allocated at cache lines")
     }
 
     /// Bytes published with `barrier`.

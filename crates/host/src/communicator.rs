@@ -7,6 +7,7 @@ use crate::reach::Reach;
 use crate::waiting::{Patience, has_come};
 use hocket_ids::Rank;
 use hocket_wire::memory::{Mapping, Region};
+use hocket_wire::shm::claims::Claims;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -56,6 +57,8 @@ pub struct Communicator {
     pub(crate) own: usize,
     /// The last barrier that we arrived at.
     pub(crate) barrier: u32,
+    /// The one that opened the call under way.
+    pub(crate) opened: u32,
     pub(crate) flat: Flat,
     pub(crate) reach: Reach,
     patience: Patience,
@@ -89,6 +92,7 @@ impl Communicator {
             arenas: memory,
             own,
             barrier: 0,
+            opened: 0,
             flat,
             reach,
             patience,
@@ -163,7 +167,12 @@ impl Communicator {
     /// Publishes our call with what was put, meets all, and gives theirs, which agree with ours.
     pub(crate) fn open(&mut self, call: &Call, step: &mut Step<'_>) -> Result<Calls, Error> {
         self.area().publish_call(self.next(), call.encode());
+        if self.own == 0 {
+            // All are done with those two barriers ago: they have arrived at the one before.
+            self.claims(self.next(), 0).reset();
+        }
         self.meet(step)?;
+        self.opened = self.barrier;
         let mut calls = Calls { most_bytes: 0, registered: 0, may_be_reached: true };
         for (at, area) in self.areas.iter().enumerate() {
             let words = area.call(self.barrier);
@@ -206,6 +215,11 @@ impl Communicator {
             }
         }
         Ok(())
+    }
+
+    /// Blocks of `bytes` that are ours to reduce in the call that was opened with `barrier`.
+    pub(crate) fn claims(&self, barrier: u32, bytes: usize) -> Claims {
+        self.areas[0].claims(barrier, bytes, self.len())
     }
 
     /// What a member published with its call: bytes and, if registered, where.

@@ -1,6 +1,6 @@
 //! Memory that is not registered, where the kernel lets members read and write each other's. Two barriers whatever the size.
 //!
-//! - A reduction: every member reads its part of all, block by block, and writes the sum to all while it is in the caches: one copy in,
+//! - A reduction: every member claims blocks, reads them of all, and writes the sum to all while it is in the caches: one copy in,
 //!   one out.
 //! - A move: every member reads what is for it straight into place: one copy.
 //!
@@ -12,9 +12,9 @@ use crate::communicator::{Communicator, Step};
 use crate::error::Error;
 use hocket_ids::Rank;
 use hocket_kernels::{Source, reduce_many};
+use hocket_wire::shm::claims::Claims;
 use hocket_wire::shm::large_pages::LargePages;
 use hocket_wire::shm::reach::{CARD_WORDS, Card, Neighbour};
-use hocket_wire::shm::reduce::part;
 use std::io::{self, Write};
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -136,8 +136,9 @@ impl Communicator {
         places: &[Place],
         step: &mut Step<'_>,
     ) -> Result<(), Error> {
+        let claimed = self.claims(self.opened, bytes.len());
         let part = Part { own: self.own, reduction, root, places };
-        if let Err((at, error)) = part.reduce(bytes, &mut self.reach.blocks) {
+        if let Err((at, error)) = part.reduce(bytes, claimed, &mut self.reach.blocks) {
             // We do not arrive: nobody takes what is not there.
             return Err(blame(self.ranks[at], &error, step));
         }
@@ -183,7 +184,7 @@ fn blame(rank: Rank, error: &io::Error, step: &mut Step<'_>) -> Error {
     Error::System { what: step.what(), why: format!("memory of rank {rank}: {error}") }
 }
 
-/// One member's part of everyone's bytes.
+/// What a member does of everyone's bytes.
 struct Part<'a> {
     own: usize,
     reduction: Reduction,
@@ -193,19 +194,26 @@ struct Part<'a> {
 }
 
 impl Part<'_> {
-    /// Reduces it; an error says whose memory it was.
-    fn reduce(&self, bytes: &mut [u8], blocks: &mut Vec<u8>) -> Result<(), (usize, io::Error)> {
+    /// Reduces what it claims; an error says whose memory it was.
+    fn reduce(
+        &self,
+        bytes: &mut [u8],
+        claimed: Claims,
+        blocks: &mut Vec<u8>,
+    ) -> Result<(), (usize, io::Error)> {
         let members = self.places.len();
-        let all = part(bytes.len(), members, self.own);
-        let pitch = BLOCK_BYTES.min(all.len());
+        let pitch = BLOCK_BYTES.min(bytes.len());
         // The last is for a result that is another's to take: ours stay as they are.
         if blocks.len() < pitch * (members + 1) {
             blocks.resize(pitch * (members + 1), 0);
         }
         let (blocks, aside) = blocks.split_at_mut(pitch * members);
         let takes = |at: usize| self.root.is_none_or(|root| root == at);
-        for start in all.clone().step_by(BLOCK_BYTES) {
-            let len = BLOCK_BYTES.min(all.end - start);
+        let in_cache = |block: Range<usize>| {
+            let end = block.end;
+            block.step_by(BLOCK_BYTES).map(move |start| (start, BLOCK_BYTES.min(end - start)))
+        };
+        for (start, len) in claimed.flat_map(in_cache) {
             for (at, place) in self.places.iter().enumerate() {
                 let Some((neighbour, address)) = place else { continue };
                 let block = &mut blocks[at * pitch..at * pitch + len];

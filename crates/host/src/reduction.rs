@@ -1,8 +1,8 @@
 //! Collectives that reduce. All sources are taken in the order of the group, whoever reduces: every member gets the same bits.
 //!
 //! - Up to a limit (`Flat`): each member reads what all put and reduces it all: one barrier. Beyond, more barriers cost less.
-//! - Registered: each member reduces its part straight out of all buckets, and writes it to all of them while it is in the
-//!   cache: memory is read once and written once, the least there is.
+//! - Registered: each member reduces the blocks that it claims straight out of all buckets, and writes them to all while they are
+//!   in the cache: memory is read once and written once, the least there is.
 //! - Else, where the kernel copies between processes: `reach`.
 //! - Else: slot by slot. While a slot is put, the one before is reduced, and of the one before that, what all have reduced is taken:
 //!   one barrier a slot.
@@ -145,7 +145,8 @@ impl Communicator {
                 || Error::Usage(format!("rank {} published memory outside its arena", self.ranks[at]));
             buckets.push(self.brought(at).1.ok_or_else(outside)?);
         }
-        reduce_in_place(&buckets, self.own, op, dtype, 1.0);
+        let claimed = self.claims(self.opened, buckets[0].len());
+        reduce_in_place(&buckets, claimed, op, dtype, 1.0);
         Ok(())
     }
 

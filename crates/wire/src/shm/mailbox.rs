@@ -1,7 +1,7 @@
 //! Small messages between co-located ranks: one single-producer, single-consumer ring per ordered pair, in the
 //! receiver's arena, and the flag that says whether the receiver must be woken.
 //!
-//! Budget of a post: four relaxed stores and one release store into lines that the consumer reads once; a wake-up
+//! Budget of a post: five relaxed stores and one release store into lines that the consumer reads once; a wake-up
 //! (an eventfd write, ~1 µs) only when the receiver sleeps.
 
 #[cfg(not(all(test, loom)))]
@@ -17,7 +17,8 @@ use std::sync::atomic::fence;
 
 /// Posts that a ring holds; a sender that finds it full keeps the rest and tries again.
 const SLOTS: usize = if cfg!(all(test, loom)) { 2 } else { 4096 };
-const SLOT_BYTES: usize = 32;
+const WORDS: usize = 5;
+const SLOT_BYTES: usize = WORDS * 8;
 const SLEEPING_AT: usize = 0;
 const FIRST_RING_AT: usize = 4096;
 const HEAD_AT: usize = 0;
@@ -45,6 +46,21 @@ pub enum Post {
         offset_bytes: u64,
         /// Of the message.
         len_bytes: u64,
+    },
+    /// The bytes of the sender's collective in place lie at `offset_bytes` of its arena.
+    Brought {
+        /// Program number.
+        program: u32,
+        /// Launch count.
+        instance: u32,
+        /// The addressee's instruction.
+        op: u32,
+        /// In the sender's arena.
+        offset_bytes: u64,
+        /// Of the sender's bucket.
+        len_bytes: u64,
+        /// Where the members' claims lie in the sender's arena, if it is the first member.
+        claims: u64,
     },
     /// The sender has a message of no program; its bytes lie at `place` of the sender's arena.
     Offer {
@@ -74,25 +90,36 @@ pub enum Post {
 }
 
 impl Post {
-    fn encode(self) -> [u64; 4] {
+    fn encode(self) -> [u64; WORDS] {
         let join = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
         match self {
             Self::Ready { program, instance, op, offset_bytes, len_bytes } => {
-                [join(1, program), join(instance, op), offset_bytes, len_bytes]
+                [join(1, program), join(instance, op), offset_bytes, len_bytes, 0]
             }
-            Self::Taken { program, instance, op } => [join(2, program), join(instance, op), 0, 0],
-            Self::Offer { send, tag, place, bytes } => [join(3, send), tag, place, bytes],
-            Self::Given { send } => [join(4, send), 0, 0, 0],
+            Self::Taken { program, instance, op } => [join(2, program), join(instance, op), 0, 0, 0],
+            Self::Offer { send, tag, place, bytes } => [join(3, send), tag, place, bytes, 0],
+            Self::Given { send } => [join(4, send), 0, 0, 0, 0],
+            Self::Brought { program, instance, op, offset_bytes, len_bytes, claims } => {
+                [join(5, program), join(instance, op), offset_bytes, len_bytes, claims]
+            }
         }
     }
 
-    fn decode(words: [u64; 4]) -> Option<Self> {
+    fn decode(words: [u64; WORDS]) -> Option<Self> {
         let (program, instance, op) = (words[0] as u32, (words[1] >> 32) as u32, words[1] as u32);
         match words[0] >> 32 {
             1 => Some(Self::Ready { program, instance, op, offset_bytes: words[2], len_bytes: words[3] }),
             2 => Some(Self::Taken { program, instance, op }),
             3 => Some(Self::Offer { send: program, tag: words[1], place: words[2], bytes: words[3] }),
             4 => Some(Self::Given { send: program }),
+            5 => Some(Self::Brought {
+                program,
+                instance,
+                op,
+                offset_bytes: words[2],
+                len_bytes: words[3],
+                claims: words[4],
+            }),
             _ => None,
         }
     }
@@ -189,7 +216,7 @@ impl Inbox {
             return Ok(None);
         }
         let slot = self.ring_at + SLOTS_AT + (self.head as usize % SLOTS) * SLOT_BYTES;
-        let words = [0, 1, 2, 3].map(|at| self.own.atomic_u64(slot + at * 8).load(Ordering::Relaxed));
+        let words = std::array::from_fn(|at| self.own.atomic_u64(slot + at * 8).load(Ordering::Relaxed));
         self.head += 1;
         self.own.atomic_u64(self.ring_at + HEAD_AT).store(self.head, Ordering::Release);
         Post::decode(words).map(Some).ok_or(NotAPost)
@@ -220,9 +247,12 @@ mod tests {
 
     /// Offsets above 4 GiB must not be cut.
     #[test]
-    fn ready_survives_the_ring() {
+    fn places_survive_the_ring() {
         let post =
             Post::Ready { program: 1, instance: 2, op: 3, offset_bytes: 1 << 39, len_bytes: 5_000_000_000 };
+        assert_eq!(Post::decode(post.encode()), Some(post));
+        let (offset_bytes, len_bytes, claims) = (1 << 39, 5_000_000_000, 1 << 40);
+        let post = Post::Brought { program: 1, instance: 2, op: 3, offset_bytes, len_bytes, claims };
         assert_eq!(Post::decode(post.encode()), Some(post));
     }
 }

@@ -1,5 +1,6 @@
 //! Links between ranks of one host: data stays in the sender's registered memory and the receiver takes it from there.
 
+pub mod claims;
 pub mod large_pages;
 pub mod mailbox;
 pub mod pass_fd;

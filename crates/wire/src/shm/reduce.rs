@@ -1,8 +1,9 @@
-//! Reduces buckets of several ranks in place: each rank does its part of all of them.
+//! Reduces buckets of several ranks in place: each rank does some blocks of all of them.
 //!
 //! Bound by memory: a block is reduced straight out of all buckets and written to all of them while it is in the caches, so
 //! n buckets are read once and written once, the least there is.
 
+use super::claims::Claims;
 use crate::memory::Region;
 use hocket_kernels::{DType, ReduceOp, Source, reduce_many, scale};
 use std::ops::Range;
@@ -18,14 +19,16 @@ pub fn part(bytes: usize, members: usize, at: usize) -> Range<usize> {
     (at * each).min(bytes)..((at + 1) * each).min(bytes)
 }
 
-/// Part `own` of all `buckets`, which are equally long, becomes `factor` times their reduction, taken in their order.
+/// The bytes in `claimed` of all `buckets`, which are equally long, become `factor` times their reduction, taken in their order.
 ///
 /// # Panics
-/// When there is no bucket, or one is shorter than the first.
-pub fn reduce_in_place(buckets: &[Region], own: usize, op: ReduceOp, dtype: DType, factor: f64) {
-    let own = part(buckets[0].len(), buckets.len(), own);
-    for start in own.clone().step_by(BLOCK_BYTES) {
-        let len = BLOCK_BYTES.min(own.end - start);
+/// When there is no bucket, or one is shorter than what is claimed.
+pub fn reduce_in_place(buckets: &[Region], claimed: Claims, op: ReduceOp, dtype: DType, factor: f64) {
+    let in_cache = |block: Range<usize>| {
+        let end = block.end;
+        block.step_by(BLOCK_BYTES).map(move |start| (start, BLOCK_BYTES.min(end - start)))
+    };
+    for (start, len) in claimed.flat_map(in_cache) {
         let blocks: Vec<Region> = buckets.iter().map(|bucket| bucket.sub(start, len)).collect();
         let mut sources = vec![Source::Dst];
         sources.extend(blocks[1..].iter().map(|block| Source::Bytes(block.as_bytes())));
