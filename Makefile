@@ -49,7 +49,7 @@ fmt: setup ## format everything
 	$(BIN)/ruff check --fix python tests examples
 
 bless: setup ## write the golden files anew; review the difference
-	HOCKET_BLESS=1 $(BIN)/python -m pytest -q tests/programs/test_golden.py
+	HOCKET_BLESS=1 $(BIN)/python -m pytest -q tests/programs/test_golden.py tests/cli/test_cli_help.py
 
 FUZZ_S ?= 60
 

@@ -30,7 +30,7 @@ def count(text: str) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What a rank reads from its environment. `hocket settings` prints this table."""
+    """What a rank reads from its environment. `hocket doctor` prints this table."""
 
     rank: int | None = _variable(
         "HOCKET_RANK", None, int, "Rank of this process; else the launcher's own variable."

@@ -41,7 +41,7 @@ def test_all_reduce_against_gloo(tmp_path):
     written, drawn = tmp_path / "out.json", tmp_path / "out.svg"
     ended = bench(
         *("all_reduce", "-n", "2", "--from", "4KB", "--to", "64KiB", "--factor", "8", "--rounds", "3"),
-        *("--against", "gloo", "--json", str(written), "--plot", str(drawn)),
+        *("--against", "gloo", "-o", str(written), "--svg", str(drawn)),
     )
     assert ended.returncode == 0, ended.stderr
     sizes = [4_000, 32_000, 65_536]
@@ -57,7 +57,7 @@ def test_plain_against_tls(tmp_path):
     written = tmp_path / "out.json"
     ended = bench(
         *("all_reduce", "-n", "2", "--sizes", "4KB,1MB", "--rounds", "2", "--tcp", "--ours", "engine,tls"),
-        *("--json", str(written)),
+        *("-o", str(written)),
     )
     assert ended.returncode == 0, ended.stderr
     rows(written, ["engine", "tls"], [4_000, 1_000_000])
@@ -77,7 +77,7 @@ def test_every_collective_of_the_engine(tmp_path, what):
     written = tmp_path / "out.json"
     ended = bench(
         *(what, "-n", "3", "--sizes", "12,3MB", "--rounds", "1", "--tcp", "--dtype", "i32"),
-        *("--json", str(written)),
+        *("-o", str(written)),
     )
     assert ended.returncode == 0, ended.stderr
     rows(written, ["engine"], [12, 3_000_000])
@@ -95,7 +95,7 @@ def test_against_mpi(tmp_path, what):
     written = tmp_path / "out.json"
     ended = bench(
         *(what, "-n", "3", "--sizes", "4KB", "--rounds", "2", "--dtype", "f64", "--against", "mpi"),
-        *("--json", str(written)),
+        *("-o", str(written)),
     )
     assert ended.returncode == 0, ended.stderr
     rows(written, ["engine", "mpi"], [3_984])
@@ -113,13 +113,14 @@ def call(*arguments):
         (["--sizes", "0"], "`0` is not a size"),
         (["--sizes", "4KX"], "`4KX` is not a size"),
         (["--sizes", ""], "`` is not a size"),
+        (["--ours", ","], "`` is not a name"),
         (["--from", "4KB"], "by --from, --to"),
-        (["--from", "4KB,8KB", "--to", "1MB"], "by --from, --to"),
+        (["--from", "4KB,8KB", "--to", "1MB"], "`4KB,8KB` is not a size"),
         (["--sizes", "4KB", "--from", "4KB", "--to", "1MB"], "by --from, --to"),
         (["--from", "2MB", "--to", "1MB"], "--from 2,000,000 bytes is more than --to 1,000,000 bytes"),
         (["--factor", "1"], "--factor"),
-        (["--plot", "/there/is/no/such.svg"], "there is no folder /there/is/no"),
-        (["--json", "/there/is/no/such.json"], "there is no folder /there/is/no"),
+        (["--svg", "/there/is/no/such.svg"], "there is no folder /there/is/no"),
+        (["-o", "/there/is/no/such.json"], "there is no folder /there/is/no"),
     ],
 )
 def test_options_that_make_no_sense(arguments, said):
@@ -137,7 +138,6 @@ def test_options_that_make_no_sense(arguments, said):
             "there is no contender `gluu`\nhint: engine, tls, native, torch, gloo, nccl, mpi",
         ),
         (["--against", "gloo,gloo"], "engine, gloo, gloo: each can be there only once"),
-        (["--ours", ","], "nobody is to be measured"),
     ],
 )
 def test_contenders_that_make_no_sense(arguments, said):

@@ -49,16 +49,16 @@ def _demo(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_main_job_from_end_to_end(small: Path, tmp_path: Path) -> None:
     """Broken: the first thing that a stranger tries would not work."""
-    wanted = ("--model", "digits", "--steps", "6", "--cluster", str(small), "--json", "numbers.json")
+    wanted = ("--model", "digits", "--steps", "6", "--cluster", str(small), "--json")
     ended = _demo(tmp_path, *wanted)
     assert ended.returncode == 0, ended.stderr
     out = tmp_path / "hocket-demo"
-    assert "train with Hocket" in ended.stdout
-    assert str(Path("hocket-demo") / "report.html") in ended.stdout
+    assert "train with Hocket" in ended.stderr
+    assert str(Path("hocket-demo") / "report.html") in ended.stderr
     assert (out / "report.html").read_text().startswith("<!doctype html>")
     files.read(out / "cluster.toml", Cluster)
     profile, plan = files.read(out / "profile.json", Profile), files.read(out / "plan.json", Plan)
-    numbers = json.loads((tmp_path / "numbers.json").read_text())
+    numbers = json.loads(ended.stdout)
     assert numbers == json.loads((out / "demo.json").read_text())
     strategies = {each["name"]: each for each in numbers["comparison"]["strategies"]}
     assert list(strategies) == ["ddp", "ddp-f16", "hocket"]
@@ -107,9 +107,9 @@ def _descendants(process: int, command: str) -> list[int]:
 
 
 def test_a_folder_with_other_things_is_left_alone(tmp_path: Path) -> None:
-    """Broken: `--output ~` would delete what the demo did not write."""
+    """Broken: `-o ~` would delete what the demo did not write."""
     (tmp_path / "thesis.tex").write_text("precious")
-    ended = _demo(tmp_path, "--output", ".")
+    ended = _demo(tmp_path, "-o", ".")
     assert ended.returncode == 2
     assert "`thesis.tex`, which is not the demo's" in ended.stderr
     assert (tmp_path / "thesis.tex").read_text() == "precious"
@@ -122,7 +122,7 @@ def test_a_folder_with_other_things_is_left_alone(tmp_path: Path) -> None:
         (("--steps", "2"), "2 is not in the range x>=3"),
         (("--seeds", "0"), "0 is not in the range x>=1"),
         (("--cluster", "missing.toml"), "cluster file missing.toml cannot be read"),
-        (("--json", "no/where.json"), "does not exist"),
+        (("--output", __file__), "is a file"),
     ],
 )
 def test_wrong_input_is_refused_before_anything_starts(

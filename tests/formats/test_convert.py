@@ -71,7 +71,7 @@ def test_others_read_our_parquet(run_directory, tmp_path, form):
 
 def test_dlc_of_an_all_reduce_run_keeps_volumes_and_phases(run_directory, tmp_path):
     """The documented mapping would be another: who sent how much to whom, and when buckets began and ended."""
-    convert(run_directory, tmp_path / "dlc", "--to", "dlc")
+    convert(run_directory, tmp_path / "dlc", "--format", "dlc")
     run = trace.read(run_directory)
     for rank in range(4):
         reader = dlc.Reader(tmp_path / "dlc" / f"worker{rank}.txt", strict=True)

@@ -41,7 +41,7 @@ def test_the_papers_fragment_comes_back_from_parquet(tmp_path):
     """Who keeps traces in Parquet would lose what a record says."""
     parquet, text = tmp_path / "t.parquet", tmp_path / "back.txt"
     assert "68 records" in run("convert", FRAGMENT, parquet)
-    run("convert", parquet, "--to", "dlc", text)
+    run("convert", parquet, "--format", "dlc", text)
     assert text.read_bytes() == FRAGMENT.read_bytes()
 
 

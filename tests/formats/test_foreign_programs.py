@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from dlc_files import VECTORS
+from hocket.cli.program import command
 
 from hocket import reference
-from hocket.cli.program import command
 from hocket.errors import ProgramError
 from hocket.formats import chakra, chakra_program, msccl
 from hocket.formats.foreign_program import program

@@ -33,7 +33,7 @@ def run(*arguments: str | Path) -> str:
 def export(directory: Path) -> list[dict[str, Any]]:
     """The events of the exported file."""
     out = directory / "out.json"
-    run("convert", directory, out, "--to", "chrome")
+    run("convert", directory, out, "--format", "chrome")
     events: list[dict[str, Any]] = json.loads(out.read_text())["traceEvents"]
     return events
 
@@ -182,4 +182,4 @@ def test_errors_name_the_file(tmp_path: Path) -> None:
         run("show", tmp_path)
     write_trace(tmp_path, [])
     with pytest.raises(ArtefactError, match="cannot be written"):
-        run("convert", tmp_path, tmp_path / "no" / "folder.json", "--to", "chrome")
+        run("convert", tmp_path, tmp_path / "no" / "folder.json", "--format", "chrome")

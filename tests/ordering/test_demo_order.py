@@ -21,7 +21,7 @@ CLUSTER = Path(clusters.__file__).parent / "two-racks.toml"
 def test_the_demos_ring_crosses_its_trunk_once() -> None:
     """Broken: hosts listed in turn would stay so, since every pair of them is as fast as any other between racks."""
     result = CliRunner().invoke(
-        command, ["--cluster", str(CLUSTER), "--algorithm", "ring", "--bytes", "12e6", "--json", "-"]
+        command, ["--cluster", str(CLUSTER), "--algorithm", "ring", "--sizes", "12MB", "--json"]
     )
     assert result.exit_code == 0, result.output
     said = json.loads(result.stdout)

@@ -35,7 +35,7 @@ def call(*arguments: str | Path) -> Result:
 
 def test_json_has_the_order_and_what_is_known_of_it(matrix: Path) -> None:
     """Broken: a script could not use the order, or not know how good it is."""
-    result = call("--matrix", matrix, "--unit", "us", "--json", "-")
+    result = call("--matrix", matrix, "--unit", "us", "--json")
     assert result.exit_code == 0, result.output
     said = json.loads(result.stdout)
     assert sorted(said["order"]) == list(range(8))
@@ -87,8 +87,8 @@ def test_auto_chooses_algorithm_and_groups_by_size(tmp_path: Path) -> None:
     path = tmp_path / "cluster.toml"
     files.write(path, Cluster(hosts=hosts, latency_s=latency, bandwidth_bit_per_s=rates))
     chosen = {}
-    for size in ("0", "1e9"):
-        result = call("--cluster", path, "--algorithm", "auto", "--bytes", size, "--json", "-")
+    for size, options in (("0", ()), ("1e9", ("--sizes", "1e9"))):
+        result = call("--cluster", path, "--algorithm", "auto", *options, "--json")
         said = json.loads(result.stdout)
         chosen[size] = said["algorithm"]
         assert said["cost_s"] == min(each["cost_s"] for each in said["considered"])
@@ -108,19 +108,21 @@ def test_exec_runs_the_command_with_the_order(matrix: Path) -> None:
     [
         ([], "one of --matrix, --cluster and --topology"),
         (["--matrix", "M", "--cluster", "M"], "one of --matrix, --cluster and --topology"),
-        (["--cluster", "M", "--bandwidth", "M"], "--bandwidth is for --matrix"),
-        (["--matrix", "M", "--algorithm", "rings"], "`rings` is not one of ring, halving-doubling"),
-        (["--matrix", "M", "--groups", "4,x"], "`4,x` is not a list of sizes"),
+        (["--cluster", "M", "--bandwidth-matrix", "M"], "--bandwidth-matrix is for --matrix"),
+        (["--matrix", "M", "--algorithm", "rings"], "'rings' is not one of 'ring', 'halving_doubling'"),
+        (["--matrix", "M", "--groups", "4,x"], "`x` is not a whole number"),
         (["--matrix", "M", "--groups", "4,4"], "groups are for two_level"),
         (["--matrix", "M", "--algorithm", "two-level", "--groups", "3,3"], "do not divide 8 hosts"),
-        (["--matrix", "M", "--bytes", "-1"], "it must be 0 or more"),
-        (["--matrix", "M", "--bytes", "nan"], "it must be 0 or more"),
+        (["--matrix", "M", "--sizes", "-1"], "`-1` is not a size"),
+        (["--matrix", "M", "--sizes", "nan"], "`nan` is not a size"),
+        (["--matrix", "M", "--sizes", "1KB,1MB", "--format", "hosts"], "leave out --format and --exec"),
+        (["--matrix", "M", "--json", "--format", "hosts"], "write --format to -o FILE"),
         (["--matrix", "M", "--base", "1"], "1 is not in the range"),
         (["--matrix", "M", "--exec"], "a command comes behind --exec --"),
         (["--matrix", "M", "mpirun"], "what is `mpirun`?"),
         (["--matrix", "M", "-o", "file"], "-o is for what --format says"),
         (["--matrix", "missing.csv"], "missing.csv cannot be read"),
-        (["--matrix", "M", "--json", "/nonexistent/out.json"], "cannot be written"),
+        (["--matrix", "M", "--format", "hosts", "-o", "/nonexistent/out"], "cannot be written"),
         (["--matrix", "M", "--exec", "--", "ls"], "ls is no launcher"),
     ],
 )
@@ -139,7 +141,7 @@ def test_a_time_limit_gives_the_best_so_far(tmp_path: Path) -> None:
     path = tmp_path / "matrix.csv"
     path.write_text("\n".join(",".join(map(str, row)) for row in rows))
     result = call(
-        "--matrix", path, "--algorithm", "bcube", "--effort", "1000", "--time-limit", "0.1", "--json", "-"
+        "--matrix", path, "--algorithm", "bcube", "--effort", "1000", "--time-limit", "0.1", "--json"
     )
     said = json.loads(result.stdout)
     assert said["complete"] is False
@@ -153,8 +155,7 @@ def test_the_same_seed_gives_the_same_order(tmp_path: Path) -> None:
     path = tmp_path / "matrix.csv"
     path.write_text("\n".join(",".join(map(str, row)) for row in rows))
     said = [
-        call("--matrix", path, "--effort", "0.1", "--algorithm", "auto", "--json", "-").stdout
-        for _ in range(2)
+        call("--matrix", path, "--effort", "0.1", "--algorithm", "auto", "--json").stdout for _ in range(2)
     ]
     assert said[0] == said[1]
 
@@ -170,14 +171,14 @@ def test_sizes_get_an_order_and_an_algorithm_each(matrix: Path, tmp_path: Path) 
         matrix,
         "--unit",
         "us",
-        "--bandwidth",
+        "--bandwidth-matrix",
         rates,
         "--algorithm",
         "auto",
         "--sizes",
         "1e8,16",
     ]
-    result = call(*ask, "--json", "-")
+    result = call(*ask, "--json")
     assert result.exit_code == 0, result.output
     small, large = json.loads(result.stdout)
     assert (small["size_bytes"], large["size_bytes"]) == (16, 1e8)

@@ -155,7 +155,7 @@ def test_verify_command(tmp_path):
     ended = hocket("verify", "two_level", "--world", "16", "--racks", "4", "--json")
     assert ended.returncode == 0, ended.stderr
     assert json.loads(ended.stdout)["world"] == 16
-    ended = hocket("verify", "partial_f16", "--world", "3", "--show", str(tmp_path / "graph.svg"))
+    ended = hocket("verify", "partial_f16", "--world", "3", "--svg", str(tmp_path / "graph.svg"))
     assert ended.returncode == 0, ended.stderr
     assert (tmp_path / "graph.svg").read_text().startswith("<svg")
     assert "trunk" in hocket("verify", "--help").stdout
@@ -176,7 +176,7 @@ def test_verify_command_refuses(tmp_path):
         ([str(tmp_path / "none.py")], "there is no policy file"),
         ([f"{wrong}:Other"], "which policy? There are: Wrong"),
         (["two_level", "--world", "2", "--racks", "3"], "2 ranks in 3 racks"),
-        (["two_level", "--print", "bogus"], "has no stage `bogus`"),
+        (["two_level", "--after", "bogus"], "has no stage `bogus`"),
     ):
         ended = hocket("verify", *arguments)
         assert ended.returncode == 2, ended.stderr

@@ -35,7 +35,7 @@ def test_gaps_are_those_of_the_record(trace):
 def test_a_trace_is_replayed_on_real_sockets(trace):
     """The verb would end without having sent anything, or never."""
     said = subprocess.run(
-        [HOCKET, "trace", "replay", str(trace), "--repeat", "2", "--json", "-"],
+        [HOCKET, "trace", "replay", str(trace), "--repeat", "2", "--json"],
         capture_output=True,
         text=True,
         timeout=120,

@@ -86,7 +86,7 @@ def test_a_policy_s_run_and_its_dlc_files_are_traffic(trace, tmp_path):
     planned = json.loads((trace / RUN_FILE).read_text())
     (trace / RUN_FILE).write_text(json.dumps(planned | {"plan": None}))
     own = files.read(trace.parent / "cluster.toml", Cluster)
-    for command in (["trace", "convert", str(trace), str(tmp_path / "dlc"), "--to", "dlc"],):
+    for command in (["trace", "convert", str(trace), str(tmp_path / "dlc"), "--format", "dlc"],):
         result = CliRunner().invoke(hocket, command, catch_exceptions=False)
         assert result.exit_code == 0, result.output
     for paths, tolerance in (((trace,), 0.05), (sorted((tmp_path / "dlc").iterdir()), 0.1)):
@@ -122,7 +122,6 @@ def test_a_dlc_trace_is_sent_on_real_sockets(nodes, cluster, tmp_path):
             "--repeat",
             "2",
             "--json",
-            "-",
         ],
         capture_output=True,
         text=True,

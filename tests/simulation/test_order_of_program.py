@@ -106,18 +106,18 @@ def test_plans_that_do_not_fit_are_refused() -> None:
 
 
 def test_the_command_orders_for_a_plan(tmp_path: Path) -> None:
-    """Broken: `hocket order --program` would not be there, or ask for a program without links."""
+    """Broken: `hocket order --plan` would not be there, or ask for a program without links."""
     files.write(tmp_path / "c.toml", cluster(2, 4))
     files.write(tmp_path / "p.json", plan(4))
     call = [
         "--cluster",
         str(tmp_path / "c.toml"),
-        "--program",
+        "--plan",
         str(tmp_path / "p.json"),
         "--evaluations",
         "40",
     ]
-    result = CliRunner().invoke(command, [*call, "--json", "-"])
+    result = CliRunner().invoke(command, [*call, "--json"])
     assert result.exit_code == 0, result.output
     said = msgspec.json.decode(result.stdout)
     assert said["algorithm"] == "program"
@@ -128,6 +128,6 @@ def test_the_command_orders_for_a_plan(tmp_path: Path) -> None:
     assert "times faster than the given order" in shown.output
     (tmp_path / "m.csv").write_text("0,1\n1,0\n")
     refused = CliRunner().invoke(
-        command, ["--matrix", str(tmp_path / "m.csv"), "--program", str(tmp_path / "p.json")]
+        command, ["--matrix", str(tmp_path / "m.csv"), "--plan", str(tmp_path / "p.json")]
     )
     assert refused.exit_code == 2

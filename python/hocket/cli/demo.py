@@ -20,6 +20,8 @@ from rich.table import Table
 from hocket import __version__, extras
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster
+from hocket.cli.shared.options import cluster_option, dir_option, json_option
+from hocket.cli.shared.output import json_text
 from hocket.demo.bed import Bed, open_bed
 from hocket.demo.catalogue import MODELS, WARM_UP_STEPS
 from hocket.demo.compare import Compared, Wanted, clear, compare, describe
@@ -31,7 +33,6 @@ from hocket.report import build, quantity
 
 CLUSTER = "two-racks"
 REPORT, NUMBERS = "report.html", "demo.json"
-PATH = click.Path(path_type=Path)
 SIGNALLED = 128
 
 
@@ -44,17 +45,29 @@ SIGNALLED = 128
     help="What to train.",
 )
 @click.option(
-    "--steps", type=click.IntRange(WARM_UP_STEPS + 1), help="Steps with each strategy; default: the model's."
+    "--steps",
+    type=click.IntRange(WARM_UP_STEPS + 1),
+    metavar="N",
+    help="Steps with each strategy.  [default: the model's]",
 )
 @click.option(
-    "--seeds", type=click.IntRange(1), default=1, show_default=True, help="Trainings with each strategy."
+    "--seeds",
+    type=click.IntRange(1),
+    metavar="N",
+    default=1,
+    show_default=True,
+    help="Trainings with each strategy.",
 )
 @click.option("--all-candidates", is_flag=True, help="Measure every plan that was considered, some minutes.")
-@click.option("--cluster", "cluster_path", type=PATH, help="Cluster file to emulate; default: two racks.")
-@click.option(
-    "--output", type=PATH, default="hocket-demo", show_default=True, help="Folder of report and artefacts."
+@cluster_option("Cluster file (TOML) to emulate.  [default: two racks]")
+@dir_option(
+    "-o",
+    "--output",
+    text=f"Write the report, {NUMBERS} with all numbers, and artefacts here.",
+    default="hocket-demo",
+    show_default=True,
 )
-@click.option("--json", "json_path", type=PATH, help="Also write all numbers here.")
+@json_option
 def command(
     *,
     model: str,
@@ -63,7 +76,7 @@ def command(
     all_candidates: bool,
     cluster_path: Path | None,
     output: Path,
-    json_path: Path | None,
+    as_json: bool,
 ) -> None:
     """Compare DDP, DDP in f16 and Hocket on a cluster that is emulated on this machine.
 
@@ -75,8 +88,6 @@ def command(
     cluster = files.read(cluster_path, Cluster) if cluster_path else example_cluster(CLUSTER)
     if any(host.slots != 1 for host in cluster.hosts) or len(cluster.hosts) < 2:
         raise UsageError("the demo trains one rank on each of at least two hosts: all `slots` must be 1")
-    if json_path is not None and not json_path.absolute().parent.is_dir():
-        raise UsageError(f"{json_path} cannot be written: {json_path.absolute().parent} does not exist")
     wanted = Wanted(
         model=model,
         steps=steps or MODELS[model].steps,
@@ -87,7 +98,7 @@ def command(
     clear(output, also=(REPORT, NUMBERS))
     signal.signal(signal.SIGTERM, _leave)
     signal.signal(signal.SIGHUP, _leave)
-    console = Console()
+    console = Console(stderr=as_json)
     with Screen(console) as screen:
         screen.say(f"{MODELS[model].label}: {wanted.steps} steps with each strategy")
         with open_bed(cluster) as bed:
@@ -98,8 +109,9 @@ def command(
             compared = compare(bed, wanted, screen)
             numbers = _numbers(compared, wanted, bed, screen.elapsed_s)
         report = build(compared.trace, output / REPORT)
-    for path in filter(None, (output / NUMBERS, json_path)):
-        path.write_bytes(msgspec.json.format(msgspec.json.encode(numbers), indent=2) + b"\n")
+    (output / NUMBERS).write_text(json_text(numbers))
+    if as_json:
+        click.echo(json_text(numbers), nl=False)
     _print(console, compared, wanted)
     minutes, seconds = divmod(round(screen.elapsed_s), 60)
     console.print(f"\nDone in {minutes}:{seconds:02d} min. Report: {report}", highlight=False, soft_wrap=True)

@@ -12,15 +12,22 @@ from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.profile import Profile
 from hocket.artefacts.tuning import Tuning
-from hocket.cli.shared.inputs import cluster_option, profile_option, tuning_option
-from hocket.cli.shared.output import console
+from hocket.cli.shared.options import (
+    cluster_option,
+    json_option,
+    output_option,
+    profile_option,
+    tuning_option,
+    world_option,
+)
+from hocket.cli.shared.output import publish
 from hocket.planners import search
 
 
 @click.command("plan")
-@cluster_option
-@profile_option
-@click.option("-n", "--world", type=int, help="Number of ranks; else the profile's, else all slots.")
+@cluster_option(required=True)
+@profile_option()
+@world_option("Number of ranks.  [default: the profile's, or all slots]")
 @click.option(
     "--codec",
     type=click.Choice(["auto", "none", "f16"]),
@@ -28,9 +35,9 @@ from hocket.planners import search
     show_default=True,
     help="f16 on the wire: where a link is slow, if that is faster; never; always.",
 )
-@tuning_option
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the plan here (JSON).")
-@click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON instead of a table.")
+@tuning_option()
+@output_option("Write the plan here (JSON).")
+@json_option
 def command(
     *,
     cluster_path: Path,
@@ -57,19 +64,13 @@ def command(
     )
     if output:
         files.write(output, chosen)
-    if as_json:
-        click.echo(files.encode(chosen), nl=False)
-        return
-    _print(chosen)
-    if output:
-        console().print(f"Plan written to {output}", highlight=False)
+    written = (f"Plan written to {output}",) if output else ()
+    publish((_table(chosen), chosen.reason, *written), chosen, as_json=as_json)
 
 
-def _print(chosen: Plan) -> None:
+def _table(chosen: Plan) -> Table:
     table = Table("candidate", "predicted step", "", title=f"{chosen.world} ranks, fastest first")
     for each in sorted(chosen.candidates, key=lambda each: each.predicted_step_s):
         mark = "chosen" if each.label == chosen.label else ""
         table.add_row(each.label, f"{each.predicted_step_s * 1e3:.1f} ms", mark)
-    shown = console()
-    shown.print(table)
-    shown.print(chosen.reason, highlight=False, soft_wrap=True)
+    return table

@@ -13,8 +13,9 @@ from rich.table import Table
 
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster
-from hocket.cli.shared.inputs import python_option, ssh_option, store_option
-from hocket.cli.shared.output import bars, console
+from hocket.cli.shared.options import json_option, output_option, remote_options, world_option
+from hocket.cli.shared.output import bars, publish, rate_text
+from hocket.cli.shared.values import RATE
 from hocket.errors import UsageError
 from hocket.launch import hosts as hosts_file
 from hocket.launch.processes import ProcessSpec
@@ -33,15 +34,8 @@ HOSTS_SHOWN_MAX = 16
 
 
 @click.command("probe")
-@click.option(
-    "--hosts", type=click.Path(path_type=Path), help="Hosts file: `NAME [slots=N]` a line, over ssh."
-)
-@click.option(
-    "-n", "--world", type=click.IntRange(1), help="Ranks that the job will have; default: all slots."
-)
-@ssh_option
-@python_option
-@store_option
+@world_option("Ranks that the job will have.  [default: all slots of --hosts, or 1]")
+@remote_options
 @click.option(
     "--rates",
     type=click.Choice(["trains", "tcp"]),
@@ -52,10 +46,10 @@ HOSTS_SHOWN_MAX = 16
 @click.option(
     "--limit",
     "limit_bit_per_s",
-    type=float,
+    type=RATE,
     default=LIMIT_BIT_PER_S,
-    show_default=True,
-    help="Bit/s that datagrams may take of a host's link.",
+    metavar="RATE",
+    help="What datagrams may take of a host's link.  [default: 100Mbit]",
 )
 @click.option(
     "--pair-budget",
@@ -79,16 +73,12 @@ HOSTS_SHOWN_MAX = 16
 @click.option(
     "--link",
     "link_bit_per_s",
-    type=click.FloatRange(1, 1e13),
-    help="With --fping: bit/s of every host's link.",
+    type=RATE,
+    metavar="RATE",
+    help="With --fping: rate of every host's link, such as 10Gbit.",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Write the cluster here (TOML). When interrupted, the same command goes on.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print the cluster as JSON instead of tables.")
+@output_option("Write the cluster here (TOML). After an interruption the same command resumes.")
+@json_option
 def command(
     *,
     hosts: Path | None,
@@ -126,8 +116,6 @@ def command(
         slots = {host.name: host.slots for host in listed}
         names = _reached(ssh, names) if skip_unreachable else names
     asked.check(len(names))
-    if output is not None and not output.parent.is_dir():
-        raise UsageError(f"{output} cannot be written: there is no folder {output.parent}")
     notes: list[str] = []
     with (
         Saved(beside(output), names, asked, tool="fping" if by_fping else "agents")
@@ -176,12 +164,8 @@ def command(
             saved.finished()
     for note in notes:
         click.echo(f"note: {note}", err=True)
-    if as_json:
-        click.echo(msgspec.json.encode(cluster))
-        return
-    _print(cluster)
-    if output:
-        console().print(f"Cluster written to {output}", highlight=False)
+    written = (f"Cluster written to {output}",) if output else ()
+    publish((*_tables(cluster), *written), cluster, as_json=as_json)
 
 
 def _reached(ssh: str, names: Sequence[str]) -> list[str]:
@@ -207,18 +191,17 @@ def _shown(count: int, estimated_s: float, measure: Callable[[Told], Cluster]) -
         return measure(progress)
 
 
-def _print(cluster: Cluster) -> None:
-    shown = console()
+def _tables(cluster: Cluster) -> list[Table]:
     trunks = {rack.name: rack.uplink_bit_per_s for rack in cluster.racks}
     table = Table("host", "slots", "rack", "own link", "rack's trunk")
     for host in cluster.hosts:
         trunk = trunks.get(host.rack)
-        trunk_text = "not shared" if trunk is None else _rate(trunk)
-        table.add_row(host.name, str(host.slots), host.rack, _rate(host.bandwidth_bit_per_s), trunk_text)
-    shown.print(table)
+        trunk_text = "not shared" if trunk is None else rate_text(trunk)
+        table.add_row(host.name, str(host.slots), host.rack, rate_text(host.bandwidth_bit_per_s), trunk_text)
+    shown = [table]
     if 1 < len(cluster.hosts) <= HOSTS_SHOWN_MAX:
         names = [host.name for host in cluster.hosts]
-        rates = [[_rate(rate) for rate in row] for row in cluster.bandwidth_bit_per_s]
+        rates = [[rate_text(rate) for rate in row] for row in cluster.bandwidth_bit_per_s]
         delays = [[f"{delay * 1e6:.0f} µs" for delay in row] for row in cluster.latency_s]
         if cluster.latency_precision:
             delays = [
@@ -226,13 +209,14 @@ def _print(cluster: Cluster) -> None:
                 for rows in zip(delays, cluster.latency_precision, strict=True)
             ]
         if rates:
-            shown.print(_matrix("one flow, from row to column", names, rates))
-        shown.print(_matrix("one way, half the round trip", names, delays))
+            shown.append(_matrix("one flow, from row to column", names, rates))
+        shown.append(_matrix("one way, half the round trip", names, delays))
         if cluster.streams:
             counts = [[str(count) for count in row] for row in cluster.streams]
-            shown.print(
+            shown.append(
                 _matrix("TCP connections that fill the way: `hocket run --cluster` opens them", names, counts)
             )
+    return shown
 
 
 def _matrix(title: str, names: Sequence[str], cells: Sequence[Sequence[str]]) -> Table:
@@ -240,9 +224,3 @@ def _matrix(title: str, names: Sequence[str], cells: Sequence[Sequence[str]]) ->
     for index, (name, row) in enumerate(zip(names, cells, strict=True)):
         table.add_row(name, *("" if column == index else cell for column, cell in enumerate(row)))
     return table
-
-
-def _rate(bit_per_s: float) -> str:
-    if bit_per_s >= 1e9:
-        return f"{bit_per_s / 1e9:.2f} Gbit/s"
-    return f"{bit_per_s / 1e6:.1f} Mbit/s"

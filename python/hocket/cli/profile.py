@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
-import msgspec
 from rich.table import Table
 
 from hocket.artefacts import files
 from hocket.artefacts.profile import Profile
-from hocket.cli.shared.inputs import ssh_option, store_option
-from hocket.cli.shared.output import console
+from hocket.cli.shared.options import json_option, output_option, remote_options, world_option
+from hocket.cli.shared.output import publish
 from hocket.errors import Error, UsageError
 from hocket.launch import hosts as hosts_file
 from hocket.launch.processes import ProcessSpec
@@ -25,19 +23,10 @@ GRADIENTS_SHOWN = 10
 
 
 @click.command("profile", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.option(
-    "-n",
-    "--world",
-    type=click.IntRange(1),
-    help="Ranks, side by side as in the job; default 1, or all slots.",
-)
-@click.option(
-    "--hosts", type=click.Path(path_type=Path), help="Hosts file: `NAME [slots=N]` a line, over ssh."
-)
-@ssh_option
-@store_option
-@click.option("-o", "--output", type=click.Path(path_type=Path), default="profile.json", show_default=True)
-@click.option("--json", "as_json", is_flag=True, help="Print the profile as JSON instead of a table.")
+@world_option("Ranks, side by side as in the job.  [default: 1, or all slots of --hosts]")
+@remote_options
+@output_option("Write the profile here (JSON).", default="profile.json", show_default=True)
+@json_option
 @click.option("-m", "as_module", is_flag=True, help="SCRIPT is a module's name.")
 @click.argument("script")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
@@ -46,6 +35,7 @@ def command(
     world: int | None,
     hosts: Path | None,
     ssh: str,
+    interpreter: str,
     store: str | None,
     output: Path,
     as_json: bool,
@@ -61,13 +51,13 @@ def command(
     Example: hocket profile -n 4 -o profile.json train.py --batch 32
     """
     argv = argv_of(
-        script, arguments, interpreter=sys.executable, as_module=as_module, elsewhere=hosts is not None
+        script, arguments, interpreter=interpreter, as_module=as_module, elsewhere=hosts is not None
     )
     output.unlink(missing_ok=True)
     processes = [ProcessSpec(argv=argv)] * (world or 1)
     if hosts is not None:
         names = hosts_file.place(hosts_file.read(hosts), world)
-        processes, store = processes_over(ssh, names, argv, sys.executable), store_for(names, store)
+        processes, store = processes_over(ssh, names, argv, interpreter), store_for(names, store)
     outcome = launch(processes, settings=Settings(profile_out=str(output.absolute())), store=store)
     if outcome.failures:
         raise Error(f"the script failed while it was profiled: {outcome.failures[0]}")
@@ -77,27 +67,23 @@ def command(
             "hint: it must call hk.distribute(model, optimizer) and take at least 10 steps"
         )
     profile = files.read(output, Profile)
-    if as_json:
-        click.echo(msgspec.json.encode(profile))
-    else:
-        _print(profile, output)
+    publish(_shown(profile, output), profile, as_json=as_json)
 
 
-def _print(profile: Profile, output: Path) -> None:
-    shown = console()
-    table = Table("part of a step", "ms")
+def _shown(profile: Profile, output: Path) -> list[Table | str]:
+    parts = Table("part of a step", "ms")
     for name in ("forward_s", "backward_s", "optimizer_s", "step_s"):
-        table.add_row(name.removesuffix("_s"), f"{getattr(profile, name) * 1e3:.2f}")
-    shown.print(table)
+        parts.add_row(name.removesuffix("_s"), f"{getattr(profile, name) * 1e3:.2f}")
     total = sum(gradient.elements for gradient in profile.gradients)
-    shown.print(
-        f"{profile.model}: {len(profile.gradients)} gradients, {total:,} elements; the first ones to be ready:"
-    )
     table = Table("gradient", "shape", "type", "ready after", "needed after")
     for each in sorted(profile.gradients, key=lambda gradient: gradient.ready_s)[:GRADIENTS_SHOWN]:
         shape = " × ".join(map(str, each.shape))  # noqa: RUF001  # the sign for extents
         table.add_row(
             each.name, shape, each.dtype, f"{each.ready_s * 1e3:.2f} ms", f"{each.needed_s * 1e3:.2f} ms"
         )
-    shown.print(table)
-    shown.print(f"Profile written to {output}", highlight=False)
+    return [
+        parts,
+        f"{profile.model}: {len(profile.gradients)} gradients, {total:,} elements; the first ones to be ready:",
+        table,
+        f"Profile written to {output}",
+    ]

@@ -5,25 +5,24 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-import msgspec
 
 from hocket import report
+from hocket.cli.shared.options import json_option, output_option
+from hocket.cli.shared.output import json_text
 
 
 @click.command(name="report")
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
-@click.option(
-    "-o", "--out", type=click.Path(path_type=Path), help="The page's file.  [default: DIR/report.html]"
-)
-@click.option("--json", "as_json", is_flag=True, help="Print the numbers of the page's tables instead.")
-def command(directory: Path, out: Path | None, as_json: bool) -> None:
+@output_option("Write the page here.  [default: DIR/report.html]")
+@json_option
+def command(directory: Path, output: Path | None, as_json: bool) -> None:
     """Make one self-contained HTML page from the trace directory DIR.
 
-    With both --json and -o the page is written, too.
+    --json prints the numbers of the page's tables instead; with both --json and -o the page is written, too.
 
     Example: hocket report run1 -o report.html
     """
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(report.numbers(directory)), indent=2))
-    if out is not None or not as_json:
-        click.echo(f"Wrote {report.build(directory, out)}", err=as_json)
+        click.echo(json_text(report.numbers(directory)), nl=False)
+    if output is not None or not as_json:
+        click.echo(f"Wrote {report.build(directory, output)}", err=as_json)

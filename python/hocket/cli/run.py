@@ -12,11 +12,18 @@ from typing import Any
 import click
 
 from hocket import extras
-from hocket.cli.shared.inputs import store_option
+from hocket.cli.shared.options import (
+    cluster_option,
+    dir_option,
+    plan_option,
+    remote_options,
+    tuning_option,
+    world_option,
+)
 from hocket.errors import UsageError
 from hocket.launch import hosts as hosts_file
 from hocket.launch.processes import SIGNALLED, ProcessSpec
-from hocket.launch.remote import SSH, processes_over, store_for
+from hocket.launch.remote import processes_over, store_for
 from hocket.launch.run import launch
 from hocket.launch.script import argv_of
 from hocket.parameter_server.choice import ParameterServer
@@ -25,41 +32,42 @@ from hocket.settings import Settings
 SERVE = ("-m", "hocket.torch.server_rank")
 """What a parameter server runs in place of the script."""
 
-PATH = click.Path(path_type=Path)
-
 
 @click.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@world_option("Number of ranks.  [default: 1, or all slots of --hosts]")
+@remote_options
+@plan_option("Plan file (JSON) to run.")
 @click.option(
-    "-n", "--world", type=click.IntRange(1), help="Number of ranks; default 1, or all slots of --hosts."
+    "--policy", metavar="POLICY", help="Policy to run: a ready-made one's name, or FILE.py[:CLASS]."
 )
-@click.option("--hosts", type=PATH, help="Hosts file: `NAME [slots=N]` a line; ranks are started over ssh.")
-@click.option(
-    "--ssh", default=SSH, show_default=True, help="Command that reaches a host, its name is appended."
-)
-@click.option(
-    "--python", "interpreter", default=sys.executable, help="Python of the ranks; default: this one."
-)
-@store_option
-@click.option("--plan", type=PATH, help="Plan file to run.")
-@click.option("--policy", help="Policy to run: a ready-made one's name, or FILE.py[:CLASS].")
 @click.option(
     "--servers",
     type=click.IntRange(0),
+    metavar="N",
     help="Parameter servers besides the workers; -n counts the workers alone.",
 )
 @click.option(
     "--staleness",
+    metavar="K",
     help="Iterations that workers of parameter servers may be apart: 0 (synchronous), K, or `any`.",
 )
-@click.option(
-    "--cluster",
-    type=PATH,
-    help="Cluster file: the default plan is made for it, and connections are as many as it says paths need.",
+@cluster_option(
+    "Cluster file (TOML): the default plan is made for it, and each path gets as many connections as it needs."
 )
-@click.option("--tuning", type=PATH, help="Tuning file that a policy's algorithms are chosen by.")
-@click.option("--trace", type=PATH, help="Directory to write a trace to.")
-@click.option("--threads", type=click.IntRange(1), help="Native threads of each rank.")
-@click.option("--timeout", "timeout_s", type=float, help="Longest wait for other ranks in a step, seconds.")
+@tuning_option(
+    "Tuning file (JSON) that a policy's algorithms are chosen by.  [default: the one that comes with Hocket]"
+)
+@dir_option("--trace", "trace_path", text="Write a trace directory for `hocket report`.")
+@click.option(
+    "--threads", type=click.IntRange(1), metavar="N", help="Native threads of each rank.  [default: 1]"
+)
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(0, min_open=True),
+    metavar="SECONDS",
+    help="Longest wait for other ranks in a step.  [default: 300]",
+)
 @click.option("--quiet-others", is_flag=True, help="Show rank 0's output alone, as it is.")
 @click.option("-m", "as_module", is_flag=True, help="SCRIPT is a module's name.")
 @click.argument("script")
@@ -71,13 +79,13 @@ def command(
     ssh: str,
     interpreter: str,
     store: str | None,
-    plan: Path | None,
+    plan_path: Path | None,
     policy: str | None,
     servers: int | None,
     staleness: str | None,
-    cluster: Path | None,
-    tuning: Path | None,
-    trace: Path | None,
+    cluster_path: Path | None,
+    tuning_path: Path | None,
+    trace_path: Path | None,
     threads: int | None,
     timeout_s: float | None,
     quiet_others: bool,
@@ -95,13 +103,13 @@ def command(
         script, arguments, interpreter=interpreter, as_module=as_module, elsewhere=hosts is not None
     )
     given: dict[str, Any] = {
-        "plan": _absolute(plan, must_exist=True),
+        "plan": _absolute(plan_path, must_exist=True),
         "policy": _policy(policy),
         "servers": servers,
         "staleness": staleness,
-        "cluster": _absolute(cluster, must_exist=True),
-        "tuning": _absolute(tuning, must_exist=True),
-        "trace": _absolute(trace, must_exist=False),
+        "cluster": _absolute(cluster_path, must_exist=True),
+        "tuning": _absolute(tuning_path, must_exist=True),
+        "trace": _absolute(trace_path, must_exist=False),
         "threads": threads,
         "timeout_s": timeout_s,
     }

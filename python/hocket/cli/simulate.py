@@ -1,29 +1,35 @@
-"""`hocket simulate`: a plan's step, or a trace again, in virtual time on a cluster."""
+"""`hocket simulate`: a step of a plan, a trace again, or a comparison of strategies, in virtual time on any network."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 import msgspec
-from rich.table import Table
 
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster
-from hocket.artefacts.plan import Plan
-from hocket.artefacts.profile import Gradient, Profile
-from hocket.cli.shared.inputs import cluster_option, fidelity_option, profile_option
-from hocket.cli.shared.output import console
+from hocket.cli.shared.options import (
+    cluster_option,
+    dir_option,
+    fidelity_option,
+    json_option,
+    profile_option,
+    seed_option,
+    svg_option,
+    worlds_option,
+)
+from hocket.cli.shared.refuse import refuse
+from hocket.cli.shared.values import NAMES, RATES
 from hocket.errors import UsageError
 
 if TYPE_CHECKING:
-    from hocket.replay.run import Replayed
     from hocket.simulation.conditions import Conditions
     from hocket.simulation.fidelity import Fidelity
-    from hocket.simulation.outcome import Outcome
 
-LINKS_SHOWN = 8
+STRATEGIES = ("ring", "two-level", "two-level-f16")
 
 
 def _slow(
@@ -63,28 +69,45 @@ def _switch(_context: click.Context, _option: click.Parameter, text: str | None)
 
 
 @click.command("simulate")
-@click.argument("paths", metavar="PLAN|TRACE...", type=click.Path(path_type=Path), nargs=-1, required=True)
-@cluster_option
-@profile_option
-@fidelity_option
-@click.option("--steps", type=click.IntRange(1), default=1, show_default=True, help="Training steps.")
+@click.argument("paths", metavar="[PLAN|TRACE...]", type=click.Path(path_type=Path), nargs=-1)
+@cluster_option(required=True)
+@profile_option()
+@worlds_option("Ranks; of a trace of parameter servers, workers.  [default: all slots, or as recorded]")
 @click.option(
-    "--seed", type=click.IntRange(0), default=0, show_default=True, help="All chance comes from it."
+    "--bandwidth",
+    "bandwidths",
+    type=RATES,
+    metavar="RATE,...",
+    help="Rates of every host's link, such as 100Mbit,10Gbit.  [default: the cluster's]",
 )
+@click.option(
+    "--strategy",
+    "strategies",
+    type=NAMES,
+    metavar="NAME,...",
+    help=f"Without PLAN and TRACE: what to compare.  [default: {','.join(STRATEGIES)}]",
+)
+@fidelity_option
+@click.option(
+    "--steps", type=click.IntRange(1), metavar="N", default=1, show_default=True, help="Training steps."
+)
+@seed_option
 @click.option(
     "--jitter",
     type=click.FloatRange(0, 100),
+    metavar="SHARE",
     default=0.0,
     show_default=True,
     help="Latencies and engine times are longer by up to this share.",
 )
-@click.option("--slow", multiple=True, callback=_slow, help="RANK:FACTOR, a straggler; may be given again.")
+@click.option("--slow", multiple=True, callback=_slow, metavar="RANK:FACTOR", help="A straggler; repeatable.")
 @click.option(
     "--fail",
     "failures",
     multiple=True,
     callback=_failures,
-    help="LINK@SECONDS, a link that dies; may be given again.",
+    metavar="LINK@SECONDS",
+    help="A link that fails; repeatable.",
 )
 @click.option(
     "--shaped",
@@ -94,32 +117,28 @@ def _switch(_context: click.Context, _option: click.Parameter, text: str | None)
 @click.option(
     "--aggregate",
     callback=_switch,
-    help="SLOTS:BYTES, the switch sums all buckets in slots of so many bytes.",
+    metavar="SLOTS:BYTES",
+    help="The switch sums all buckets, in so many slots of so many bytes.",
 )
 @click.option(
     "--computation",
     type=click.FloatRange(0),
+    metavar="FACTOR",
     default=1.0,
     show_default=True,
     help="Of a trace: what lies between its messages takes so many times as long.",
 )
-@click.option(
-    "--workers",
-    type=click.IntRange(1),
-    help="Of a trace: so many in place of those recorded, each computing as one of them.",
-)
-@click.option(
-    "--trace",
-    "trace_path",
-    type=click.Path(path_type=Path),
-    help="Write a trace directory for `hocket report`.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
+@dir_option("--trace", "trace_path", text="Write a trace directory for `hocket report`.")
+@svg_option
+@json_option
 def command(
     *,
     paths: tuple[Path, ...],
     cluster_path: Path,
     profile_path: Path | None,
+    worlds: tuple[int, ...] | None,
+    bandwidths: tuple[float, ...] | None,
+    strategies: tuple[str, ...] | None,
     fidelity: Fidelity,
     steps: int,
     seed: int,
@@ -129,159 +148,104 @@ def command(
     shaped: bool,
     aggregate: tuple[int, int] | None,
     computation: float,
-    workers: int | None,
     trace_path: Path | None,
+    svg_path: Path | None,
     as_json: bool,
 ) -> None:
-    """Predict the step time of PLAN on a cluster, bucket by bucket; or send the messages of TRACE again there.
+    """Predict step times on a cluster: of PLAN, bucket by bucket; of a TRACE sent again; or of several strategies.
 
-    A TRACE is a trace directory, or the files of a DLC trace, one per node: its messages, what they wait for and the gaps between.
-    With --workers, of so many: a plan's programs for them, or parameter servers with copies of the recorded workers.
+    Several values of -n, --bandwidth or --strategy give a row for each combination. -n repeats the cluster's hosts in
+    its racks, one rank each; trunks stay as they are.
+
+    A TRACE is a trace directory, or the files of a DLC trace, one per node: its messages, what they wait for and the
+    gaps between. With -n it has that many ranks: a plan's programs are compiled for them, and parameter servers get
+    copies of the recorded workers.
 
     A job that cannot end is an error that names the stuck ranks, the chain of waits and the first op that never ended.
 
     \b
     Example: hocket simulate plan.json --cluster cluster.toml --profile profile.json --trace simulated
-    Example: hocket simulate worker*.txt server0.txt --cluster cluster.toml --workers 8
+    Example: hocket simulate --cluster cluster.toml --profile profile.json -n 4,16 --bandwidth 100Mbit,1Gbit --svg steps.svg
+    Example: hocket simulate worker0.txt worker1.txt server0.txt --cluster cluster.toml -n 8
     """
-    from hocket.planners.search import neutral_profile  # noqa: PLC0415  # loads what only this verb needs
-    from hocket.simulation.conditions import Conditions, LinkChange  # noqa: PLC0415  # as above
+    from hocket.simulation.conditions import Conditions, LinkChange  # noqa: PLC0415  # loads what only this verb needs
 
     cluster = files.read(cluster_path, Cluster)
     changes = tuple(LinkChange(link=link, at_s=at_s) for link, at_s in failures)
     conditions = Conditions(seed=seed, jitter=jitter, slow=slow, changes=changes)
-    if len(paths) > 1 or paths[0].suffix != ".json":
-        if fidelity != "flow" or profile_path or steps > 1 or trace_path or aggregate:
-            raise UsageError(
-                "a trace has its own steps and gaps: leave out --fidelity, --profile, --steps, --trace, --aggregate"
-            )
-        from hocket.replay.predicted import predicted  # noqa: PLC0415  # loads what only traces need
+    given = {
+        "-n": worlds, "--strategy": strategies, "--profile": profile_path, "--trace": trace_path, "--svg": svg_path,
+        "--aggregate": aggregate, "--fidelity": fidelity != "flow" or None, "--steps": steps if steps > 1 else None,
+        "--computation": computation if computation != 1 else None,
+    }  # fmt: skip
+    if paths and (len(paths) > 1 or paths[0].suffix != ".json"):
+        refuse(
+            given,
+            ("--strategy", "--profile", "--trace", "--svg", "--aggregate", "--fidelity", "--steps"),
+            "a trace has its own steps and gaps",
+        )
+        from hocket.cli.simulations import of_trace  # noqa: PLC0415  # as above
 
-        again = predicted(
-            paths, cluster, workers=workers, computation=computation, conditions=conditions, shaped=shaped
+        of_trace.run(
+            paths,
+            cluster,
+            worlds or (None,),
+            bandwidths or (None,),
+            conditions=conditions,
+            computation=computation,
+            shaped=shaped,
+            as_json=as_json,
         )
-        _show_replayed(again, workers, as_json=as_json)
         return
-    if computation != 1:
-        raise UsageError("--computation is of a trace; a plan's computation is in its profile")
-    if workers is not None:
-        raise UsageError(
-            "--workers is of a trace; a plan is for its own ranks\nhint: `hocket plan` makes one for others"
+    refuse(given, ("--computation",), "only a trace has its computation; a plan's is in its profile")
+    if paths:
+        refuse(
+            given,
+            ("-n", "--strategy"),
+            "a plan is for its own ranks\nhint: `hocket plan` makes one for others",
         )
-    plan = files.read(paths[0], Plan)
-    profile = files.read(profile_path, Profile) if profile_path else neutral_profile(_gradients(plan))
-    outcome = _predicted(
-        plan,
+    _ideal(fidelity, conditions, shaped=shaped, given=given)
+    if paths and len(bandwidths or ()) < 2:
+        refuse(given, ("--svg",), "it draws step times over several values of --bandwidth")
+        from hocket.cli.simulations import of_plan  # noqa: PLC0415  # as above
+
+        of_plan.run(
+            paths[0],
+            cluster,
+            profile_path,
+            conditions,
+            bandwidth_bit_per_s=bandwidths[0] if bandwidths else None,
+            fidelity=fidelity,
+            steps=steps,
+            shaped=shaped,
+            aggregate=aggregate,
+            trace_path=trace_path,
+            as_json=as_json,
+        )
+        return
+    refuse(given, ("--trace", "--aggregate", "--steps"), "they are of one plan on one network")
+    from hocket.cli.simulations import of_lists  # noqa: PLC0415  # as above
+
+    of_lists.run(
+        paths[0] if paths else None,
         cluster,
-        profile,
+        profile_path,
         conditions,
+        worlds=worlds,
+        bandwidths=bandwidths or (None,),
+        strategies=strategies or STRATEGIES,
         fidelity=fidelity,
-        steps=steps,
         shaped=shaped,
-        aggregate=aggregate,
-        trace_path=trace_path,
+        svg_path=svg_path,
+        as_json=as_json,
     )
-    if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(outcome), indent=2))
-        return
-    shown = console()
-    shown.print(
-        f"{outcome.world} ranks, {outcome.network}, {outcome.fidelity}: {outcome.step_s * 1e3:.2f} ms a step, "
-        f"{outcome.exposed_s * 1e3:.2f} ms of it waiting for communication",
-        highlight=False,
-    )
-    if outcome.buckets:
-        table = Table("bucket", "elements", "launched", "done", title="first step")
-        for each in outcome.buckets:
-            table.add_row(
-                str(each.bucket),
-                f"{each.elements:,}",
-                f"{each.launched_s * 1e3:.2f} ms",
-                f"{each.done_s * 1e3:.2f} ms",
-            )
-        shown.print(table)
-    links = Table("link", "rate", "carries", "busy", title="busiest links")
-    for load in outcome.loads[:LINKS_SHOWN]:
-        links.add_row(
-            load.link,
-            f"{load.bit_per_s / 1e6:,.0f} Mbit/s",
-            f"{load.bytes / 1e6:,.2f} MB",
-            f"{load.busy:.0%}",
-        )
-    shown.print(links)
-    if trace_path is not None:
-        shown.print(f"Trace written to {trace_path}", highlight=False)
 
 
-def _predicted(
-    plan: Plan,
-    cluster: Cluster,
-    profile: Profile,
-    conditions: Conditions,
-    *,
-    fidelity: Fidelity,
-    steps: int,
-    shaped: bool,
-    aggregate: tuple[int, int] | None,
-    trace_path: Path | None,
-) -> Outcome:
-    from hocket.simulation import fidelity as levels  # noqa: PLC0415  # loads what only this verb needs
-    from hocket.simulation import flow  # noqa: PLC0415  # as above
-    from hocket.simulation.conditions import IDEAL  # noqa: PLC0415  # as above
-    from hocket.simulation.networks import from_cluster  # noqa: PLC0415  # as above
+def _ideal(fidelity: Fidelity, conditions: Conditions, *, shaped: bool, given: Mapping[str, object]) -> None:
+    """UsageError when a level is asked for what only the flow engine knows."""
+    from hocket.simulation.conditions import IDEAL  # noqa: PLC0415  # loads what only this verb needs
 
-    if aggregate is not None:
-        from hocket.simulation import aggregation  # noqa: PLC0415  # as above
-
-        if fidelity != "flow" or steps > 1 or trace_path or shaped:
-            raise UsageError(
-                "--aggregate is one step by flows: leave out --fidelity, --steps, --trace and --shaped"
-            )
-        switch = aggregation.Switch(slots=aggregate[0], slot_bytes=aggregate[1])
-        network = from_cluster(cluster, plan.world)
-        return aggregation.predict(plan, network, profile, switch, conditions=conditions)
-    if fidelity != "flow":
-        if msgspec.structs.replace(conditions, seed=0) != IDEAL or steps > 1 or trace_path or shaped:
-            knows = "the closed form knows" if fidelity == "closed-form" else "SimGrid is given"
-            raise UsageError(f"{knows} one ideal step: leave out the other options, or use --fidelity flow")
-        return levels.predict(plan, cluster, profile, fidelity=fidelity)
-    network = from_cluster(cluster, plan.world, shaped=shaped)
-    run = flow.predict(
-        plan, network, profile, conditions=conditions, steps=steps, recorded=trace_path is not None
-    )
-    if trace_path is not None:
-        from hocket.simulation import record  # noqa: PLC0415  # loads NumPy
-
-        record.write(
-            trace_path,
-            plan=plan,
-            profile=profile,
-            network=network,
-            simulation=run.simulation,
-            cluster=cluster,
-        )
-    return run.outcome
-
-
-def _show_replayed(found: Replayed, workers: int | None, *, as_json: bool) -> None:
-    if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(found), indent=2))
-        return
-    table = Table("", "median iteration of the slowest worker")
-    table.add_row("recorded", f"{found.recorded_median_s * 1e3:.2f} ms")
-    simulated = "simulated" if workers is None else f"simulated, workers: {workers}"
-    table.add_row(simulated, f"{found.replayed_median_s * 1e3:.2f} ms")
-    table.add_row("simulated / recorded", f"{found.ratio:.3f}")
-    console().print(table)
-
-
-def _gradients(plan: Plan) -> list[Gradient]:
-    """What the plan's buckets hold, all ready at once: for when no profile says more."""
-    gradients = []
-    for bucket in plan.buckets:
-        sizes = [bucket.elements - len(bucket.gradients) + 1, *[1] * (len(bucket.gradients) - 1)]
-        gradients += [
-            Gradient(name=name, shape=(size,), dtype=bucket.dtype, ready_s=0.0, needed_s=0.0)
-            for name, size in zip(bucket.gradients, sizes, strict=False)
-        ]
-    return gradients
+    asked = msgspec.structs.replace(conditions, seed=0) != IDEAL or shaped
+    if fidelity != "flow" and (asked or any(given[name] for name in ("--steps", "--trace", "--aggregate"))):
+        knows = "the closed form knows" if fidelity == "closed-form" else "SimGrid is given"
+        raise UsageError(f"{knows} one ideal step: leave out the other options, or use --fidelity flow")

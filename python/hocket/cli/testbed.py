@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 import sys
@@ -15,7 +14,8 @@ from rich.table import Table
 
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster
-from hocket.cli.shared.output import console
+from hocket.cli.shared.options import json_option
+from hocket.cli.shared.output import publish
 from hocket.errors import TestbedError, UsageError
 from hocket.launch.testbed import Testbed, example_cluster, keeper
 
@@ -35,28 +35,38 @@ def command() -> None:
 
 @command.command("up")
 @CLUSTER
-def up(cluster: str) -> None:
-    """Bring CLUSTER up and leave it up; one at a time."""
+@json_option
+def up(*, cluster: str, as_json: bool) -> None:
+    """Bring CLUSTER up and leave it up; one at a time.
+
+    Example: hocket testbed up two-racks
+    """
     read(cluster)
     keeper.start(cluster, START_TIMEOUT_S)
-    _show(as_json=False)
+    _show(as_json=as_json)
 
 
 @command.command("down")
 def down() -> None:
-    """Take down what `up` brought up, and all that runs there."""
+    """Take down what `up` brought up, and all that runs there.
+
+    Example: hocket testbed down
+    """
     click.echo("testbed is down" if keeper.stop(START_TIMEOUT_S) else "no testbed was up")
 
 
 @command.command("show")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+@json_option
 def show(*, as_json: bool) -> None:
-    """The hosts of the testbed that is up: name, rack, address, rate, and how to run something there."""
+    """The hosts of the testbed that is up: name, rack, address, rate, and how to run something there.
+
+    Example: hocket testbed show --json
+    """
     _show(as_json=as_json)
 
 
 @command.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.option("--host", help="Run on this host; default: the first.")
+@click.option("--host", metavar="NAME", help="Run on this host; default: the first.")
 @click.option("--each", is_flag=True, help="Run on every host at once, output marked with the host's name.")
 @CLUSTER
 @click.argument("argv", nargs=-1, required=True, type=click.UNPROCESSED)
@@ -64,6 +74,8 @@ def run(*, host: str | None, each: bool, cluster: str, argv: tuple[str, ...]) ->
     """Run a command in CLUSTER, brought up for it and removed after it; HOCKET_HOST names the host.
 
     The exit code is the command's (with --each: the first that is not 0).
+
+    Example: hocket testbed run --each two-racks -- ip -brief address
     """
     loaded = read(cluster)
     if host is not None and host not in {known.name for known in loaded.hosts}:
@@ -104,11 +116,8 @@ def _show(*, as_json: bool) -> None:
     state = keeper.state()
     if state is None:
         raise TestbedError("no testbed is up\nhint: hocket testbed up CLUSTER")
-    if as_json:
-        click.echo(json.dumps(state, indent=2))
-        return
     table = Table("host", "rack", "address", "own link", "run something there")
     for host in state["hosts"]:
         rate = f"{host['bandwidth_bit_per_s'] / 1e6:g} Mbit/s"
         table.add_row(host["name"], host["rack"], host["address"], rate, " ".join(host["command"]) + " CMD")
-    console().print(table)
+    publish((table,), state, as_json=as_json)

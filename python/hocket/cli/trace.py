@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-import msgspec
 from msgspec import Struct
 from rich.console import Console
 from rich.markup import escape
@@ -16,8 +15,9 @@ from hocket.artefacts import trace as artefact
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.files import read as read_file
 from hocket.artefacts.trace import Kind, Trace, kind_name
-from hocket.cli.shared.output import console
-from hocket.errors import ArtefactError, UsageError
+from hocket.cli.shared.options import cluster_option, json_option
+from hocket.cli.shared.output import publish
+from hocket.errors import UsageError
 from hocket.formats import catalogue
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Summary(Struct, frozen=True, kw_only=True):
 def command() -> None:
     """Look at a trace directory, or convert it.
 
-    Example: hocket trace show out
+    Example: hocket trace show run1
     """
 
 
@@ -70,16 +70,17 @@ def command() -> None:
 @click.argument("source", type=click.Path(path_type=Path), metavar="IN")
 @click.argument("output", type=click.Path(path_type=Path), metavar="OUT")
 @click.option(
-    "--to",
+    "--format",
     "form",
     type=click.Choice(catalogue.WRITABLE),
-    help="The format to write; default: what OUT's name says.",
+    metavar="FORMAT",
+    help=f"Format to write: {', '.join(catalogue.WRITABLE)}.  [default: what OUT's name says]",
 )
 @click.option("--strict", is_flag=True, help="Refuse malformed records and files that are cut off.")
 def convert(*, source: Path, output: Path, form: str | None, strict: bool) -> None:
     """Write the trace IN as OUT, in another format, and say what is lost.
 
-    Example: hocket trace convert lenet5-worker0.txt lenet5.parquet
+    Example: hocket trace convert worker0.txt worker0.parquet
     """
     to = form or catalogue.form_of(output)
     opened = catalogue.open_trace(source, strict=strict)
@@ -93,55 +94,44 @@ def convert(*, source: Path, output: Path, form: str | None, strict: bool) -> No
     click.echo(f"Wrote {count} records to {output}")
 
 
-JSON = click.option(
-    "--json", "output", type=click.Path(), help="Write the numbers as JSON here; `-` prints them."
-)
-
-
 @command.command("analyse")
 @click.argument("files", type=click.Path(path_type=Path), nargs=-1, required=True, metavar="FILE...")
-@JSON
+@json_option
 @click.option("--strict", is_flag=True, help="Refuse malformed records and files that are cut off.")
-def analyse(*, files: tuple[Path, ...], output: str | None, strict: bool) -> None:
+def analyse(*, files: tuple[Path, ...], as_json: bool, strict: bool) -> None:
     """Say what FILES show: sizes, volumes, arrivals, phases, servers, dependencies, the critical path, stragglers.
 
     FILES are a DLC trace's, one per node, or one trace of another kind: a directory, Parquet, Kineto, Chakra.
 
-    Example: hocket trace analyse worker0.txt worker1.txt server0.txt --json analysis.json
+    Example: hocket trace analyse worker0.txt worker1.txt server0.txt --json > analysis.json
     """
     from hocket.analysis.tables import tables  # noqa: PLC0415  # loads only when the verb runs
 
     found = _analyse(files, strict=strict)
     for note in found.notes:
         click.echo(note, err=True)
-    if output is not None:
-        _write_json(found, output)
-        return
-    shown = console()
-    for table in tables(found):
-        shown.print(table)
-    for missing in found.not_applicable:
-        shown.print(f"Not in this trace: {missing}.", highlight=False, markup=False)
+    missing = [f"Not in this trace: {each}." for each in found.not_applicable]
+    publish((*tables(found), *missing), found, as_json=as_json)
 
 
 @command.command("replay")
 @click.argument("files", type=click.Path(path_type=Path), nargs=-1, required=True, metavar="FILE...")
+@cluster_option("Cluster file (TOML) to emulate.  [default: the cluster in the trace]")
 @click.option(
-    "--cluster",
-    "cluster_path",
-    type=click.Path(path_type=Path),
-    help="Where to send it (TOML); default: the cluster that is in the trace.",
+    "--repeat",
+    type=click.IntRange(1),
+    metavar="N",
+    default=1,
+    show_default=True,
+    help="All of it so often in a row.",
 )
-@click.option(
-    "--repeat", type=click.IntRange(1), default=1, show_default=True, help="All of it so often in a row."
-)
-@JSON
-def replay(*, files: tuple[Path, ...], cluster_path: Path | None, repeat: int, output: str | None) -> None:
+@json_option
+def replay(*, files: tuple[Path, ...], cluster_path: Path | None, repeat: int, as_json: bool) -> None:
     """Send what was sent in a trace, on real sockets of an emulated cluster, with its dependencies and gaps; needs root.
 
     FILES are a trace directory or the files of a DLC trace, one per node: workers are the first nodes, then servers.
 
-    Example: hocket trace replay out --repeat 3
+    Example: hocket trace replay run1 --repeat 3
     """
     from hocket.replay.run import replay as run  # noqa: PLC0415  # loads only when the verb runs
     from hocket.replay.run import replay_traffic, traffic_of  # noqa: PLC0415
@@ -160,21 +150,18 @@ def replay(*, files: tuple[Path, ...], cluster_path: Path | None, repeat: int, o
                     f"{files[0]} does not say on which cluster it ran\nhint: give one with --cluster"
                 )
             found = replay_traffic(traffic_of(files), cluster, repeat=repeat)
-    if output is not None:
-        _write_json(found, output)
-        return
     table = Table("", "median step of the slowest rank")
     table.add_row("recorded", f"{found.recorded_median_s * 1e3:.2f} ms")
     table.add_row("replayed", f"{found.replayed_median_s * 1e3:.2f} ms")
     table.add_row("replayed / recorded", f"{found.ratio:.3f}")
-    console().print(table)
+    publish((table,), found, as_json=as_json)
 
 
 @command.command("diff")
 @click.argument("first", type=click.Path(path_type=Path), metavar="A")
 @click.argument("second", type=click.Path(path_type=Path), metavar="B")
-@JSON
-def diff(*, first: Path, second: Path, output: str | None) -> None:
+@json_option
+def diff(*, first: Path, second: Path, as_json: bool) -> None:
     """Compare two traces, of any kinds that are read: B against A.
 
     Example: hocket trace diff before.txt after.txt
@@ -183,15 +170,9 @@ def diff(*, first: Path, second: Path, output: str | None) -> None:
     from hocket.analysis.tables import diff_table  # noqa: PLC0415
 
     found = compare(_analyse((first,), strict=False), _analyse((second,), strict=False))
-    if output is not None:
-        _write_json(found, output)
-        return
-    shown = console()
-    shown.print(diff_table(found))
-    for field in found.__struct_fields__[1:]:
-        names = getattr(found, field)
-        if names:
-            shown.print(f"{field.replace('_', ' ')}: {', '.join(names)}", highlight=False, markup=False)
+    names = {field.replace("_", " "): getattr(found, field) for field in found.__struct_fields__[1:]}
+    lists = [f"{title}: {', '.join(each)}" for title, each in names.items() if each]
+    publish((diff_table(found), *lists), found, as_json=as_json)
 
 
 def _analyse(files: tuple[Path, ...], *, strict: bool) -> Analysis:
@@ -201,28 +182,16 @@ def _analyse(files: tuple[Path, ...], *, strict: bool) -> Analysis:
         return ask(files, strict=strict, progress=lambda count: status.update(f"{count:,} records read"))
 
 
-def _write_json(found: Struct, output: str) -> None:
-    text = msgspec.json.format(msgspec.json.encode(found), indent=2)
-    if output == "-":
-        click.echo(text)
-        return
-    try:
-        Path(output).write_bytes(text + b"\n")
-    except OSError as error:
-        raise ArtefactError(f"{output} cannot be written: {error.strerror}") from None
-    click.echo(f"Wrote {output}")
-
-
 @command.command("show")
 @click.argument("directory", type=click.Path(path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="Print the numbers as JSON.")
+@json_option
 def show(*, directory: Path, as_json: bool) -> None:
-    """Count what DIRECTORY holds: records, bytes and time of each kind, the median step of each rank."""
+    """Count what DIRECTORY holds: records, bytes and time of each kind, the median step of each rank.
+
+    Example: hocket trace show run1
+    """
     summary = summarise(artefact.read(directory))
-    if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(summary), indent=2))
-    else:
-        _print(summary)
+    publish(_shown(summary), summary, as_json=as_json)
 
 
 def summarise(trace: Trace) -> Summary:
@@ -269,14 +238,11 @@ def summarise(trace: Trace) -> Summary:
     )
 
 
-def _print(summary: Summary) -> None:
-    shown = console()
+def _shown(summary: Summary) -> tuple[str, Table, Table]:
     started = f", started {summary.started_at}" if summary.started_at else ""
-    shown.print(f"{summary.script or 'a run'}: {summary.world} ranks{started}", highlight=False, markup=False)
     kinds = Table("kind", "records", "bytes", "time, all ranks", title="What was recorded")
     for each in summary.kinds:
         kinds.add_row(each.kind, f"{each.count:,}", f"{each.bytes:,}", f"{each.time_s:.3f} s")
-    shown.print(kinds)
     ranks = Table("rank", "host", "records", "steps", "median step", "", title="Ranks")
     for rank in summary.ranks:
         ranks.add_row(
@@ -288,7 +254,7 @@ def _print(summary: Summary) -> None:
             _not_whole(rank),
         )
     ranks.add_row("all", "", f"{summary.records:,}", "", _milliseconds(summary.step_s), "")
-    shown.print(ranks)
+    return f"{summary.script or 'a run'}: {summary.world} ranks{started}", kinds, ranks
 
 
 def _milliseconds(time_s: float | None) -> str:

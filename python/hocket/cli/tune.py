@@ -14,8 +14,17 @@ from rich.table import Table
 from hocket.artefacts import files, shipped
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.tuning import Ladder, Tuning
-from hocket.cli.shared.inputs import python_option, sizes_given, ssh_option, store_option, tuning_option
-from hocket.cli.shared.output import bars, console
+from hocket.cli.shared.options import (
+    cluster_option,
+    json_option,
+    output_option,
+    remote_options,
+    rounds_option,
+    tuning_option,
+    world_option,
+)
+from hocket.cli.shared.output import bars, publish
+from hocket.cli.shared.values import SIZES
 from hocket.errors import UsageError
 from hocket.launch import address as addresses
 from hocket.launch import hosts as hosts_file
@@ -30,37 +39,35 @@ BY = {
     "thread": ", by the calling threads",
     "thread_registered": ", by the calling threads, registered",
 }
-PATH = click.Path(path_type=Path, dir_okay=False)
 
 
 @click.command("tune")
-@click.option("-n", "--world", type=click.IntRange(2), help="Ranks; default 2, or all slots.")
-@click.option("--hosts", type=PATH, help="Hosts file: `NAME [slots=N]` a line, over ssh; else this machine.")
-@ssh_option
-@python_option
-@store_option
-@click.option("--cluster", "cluster_path", type=PATH, help="What a probe found of the hosts.")
+@world_option("Number of ranks.  [default: 2, or all slots]", least=2)
+@remote_options
+@cluster_option("Cluster file (TOML): what a probe found of the hosts.")
 @click.option("--emulate", is_flag=True, help="On this machine, emulate the cluster's network; needs root.")
 @click.option(
     "--collective",
     "collectives",
     multiple=True,
     type=click.Choice(COLLECTIVES),
-    help="One alone; may be given again.",
-)
-@click.option("--sizes", callback=sizes_given, help="Bytes of a rank's buffer.  [default: 4KiB to 25MB]")
-@click.option(
-    "--rounds", type=click.IntRange(1), default=15, show_default=True, help="Turns of each algorithm."
+    metavar="NAME",
+    help=f"One only of {', '.join(COLLECTIVES)}; repeatable.",
 )
 @click.option(
-    "-o", "--output", type=PATH, help="Write the tuning here (JSON), after every point; what it has is kept."
+    "--sizes",
+    type=SIZES,
+    metavar="SIZE,...",
+    help="Bytes of a rank's buffer, such as 4KB,1MB.  [default: 4KiB to 25MB]",
 )
+@rounds_option(15, "Turns of each algorithm.")
+@output_option("Write the tuning here (JSON), after every point; what it has is kept.")
 @click.option("--again", is_flag=True, help="Measure again what the file has.")
 @click.option(
     "--check", is_flag=True, help="Write nothing: say what choosing by --tuning costs against the best."
 )
-@tuning_option
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON instead of tables.")
+@tuning_option("With --check: tuning file (JSON) to judge.  [default: the one that comes with Hocket]")
+@json_option
 def command(  # one argument an option
     *,
     world: int | None,
@@ -71,7 +78,7 @@ def command(  # one argument an option
     cluster_path: Path | None,
     emulate: bool,
     collectives: tuple[str, ...],
-    sizes: tuple[int, ...],
+    sizes: tuple[int, ...] | None,
     rounds: int,
     output: Path | None,
     again: bool,
@@ -79,7 +86,7 @@ def command(  # one argument an option
     tuning_path: Path | None,
     as_json: bool,
 ) -> None:
-    """Measure all algorithms in turns, at sizes from 4 KiB to 25 MB, minutes long; break it off and it goes on where it was.
+    """Measure all algorithms in turns, at sizes from 4 KiB to 25 MB, for minutes; after an interruption the same command resumes.
 
     Each run adds a network to the file: two ranks of one host, four, an emulated cluster. Jobs take the nearest.
 
@@ -122,15 +129,11 @@ def command(  # one argument an option
     measured = wanted.measured_in(tuning)
     if check:
         by = shipped.tuning() if tuning_path is None else files.read(tuning_path, Tuning)
-        _print_regrets(regrets(by, measured), as_json=as_json)
+        found = regrets(by, measured)
+        publish(_regrets(found), found, as_json=as_json)
         return
-    if as_json:
-        click.echo(files.encode(tuning), nl=False)
-        return
-    for ladder in measured:
-        _print(ladder)
-    if output:
-        console().print(f"Tuning written to {output}", highlight=False)
+    written = (f"Tuning written to {output}",) if output else ()
+    publish((*map(_table, measured), *written), tuning, as_json=as_json)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,7 +184,7 @@ def _emulated(cluster: Cluster, world: int | None) -> Iterator[_Ranks]:
         )
 
 
-def _print(ladder: Ladder) -> None:
+def _table(ladder: Ladder) -> Table:
     """A row a size: medians, and the spread of the fastest."""
     names = list(dict.fromkeys(timing.algorithm for point in ladder.points for timing in point.timings))
     shape = ladder.shape
@@ -199,13 +202,10 @@ def _print(ladder: Ladder) -> None:
         ]  # fmt: skip
         spread = f"{quantity.seconds(best.p10_s)} to {quantity.seconds(best.p90_s)}"
         table.add_row(quantity.size(point.size_bytes), *cells, spread)
-    console().print(table)
+    return table
 
 
-def _print_regrets(found: Sequence[Regret], *, as_json: bool) -> None:
-    if as_json:
-        click.echo(files.json_of(found), nl=False)
-        return
+def _regrets(found: Sequence[Regret]) -> list[Table | str]:
     table = Table("collective", "size", "chosen", "", "best", "", "regret", "worst / best")
     for each in found:
         table.add_row(
@@ -218,9 +218,8 @@ def _print_regrets(found: Sequence[Regret], *, as_json: bool) -> None:
             f"{each.regret:.1%}",
             f"{each.worst_s / each.best_s:.1f}",
         )
-    console().print(table)
-    if found:
-        ordered = sorted(each.regret for each in found)
-        click.echo(
-            f"{len(found)} points: median regret {ordered[len(ordered) // 2]:.1%}, largest {ordered[-1]:.1%}"
-        )
+    if not found:
+        return [table]
+    ordered = sorted(each.regret for each in found)
+    median, largest = ordered[len(ordered) // 2], ordered[-1]
+    return [table, f"{len(found)} points: median regret {median:.1%}, largest {largest:.1%}"]

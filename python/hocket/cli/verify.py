@@ -1,129 +1,187 @@
-"""`hocket verify`: trace a policy for all ranks of a cluster that need not exist, and prove its programs."""
+"""`hocket verify`: prove the programs of a policy, a plan or another system's file, and show them after any pass."""
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Mapping
 from pathlib import Path
 
 import click
 from rich.table import Table
 
-from hocket.artefacts import files
-from hocket.artefacts.cluster import Cluster
-from hocket.artefacts.profile import Profile
-from hocket.artefacts.tuning import Tuning
-from hocket.cli.shared.output import console
+from hocket.cli.shared.options import (
+    cluster_option,
+    json_option,
+    profile_option,
+    svg_option,
+    tuning_option,
+    world_option,
+)
+from hocket.cli.shared.output import json_text, publish, save
+from hocket.cli.shared.refuse import refuse
+from hocket.cli.shared.subjects import CHAKRA, MSCCL, Subject, of_foreign, of_plan, of_policy, topology_of
+from hocket.cli.shared.values import RATE
 from hocket.errors import UsageError
-from hocket.policies.load import load
-from hocket.tracing.policy import Policy
+from hocket.formats.svg import svg
 from hocket.tracing.topology import Topology
-from hocket.tracing.trace import Scene, Tensor, bucket_program, layout, stages
 
-PATH = click.Path(path_type=Path)
+WORLD, CHUNK_ELEMENTS = 8, 1024
 
 
 @click.command("verify")
-@click.argument("policy")
-@click.option("-w", "--world", type=click.IntRange(1), default=8, show_default=True, help="Number of ranks.")
+@click.argument("subject", metavar="POLICY|PLAN|FILE")
+@world_option(f"Number of a policy's ranks.  [default: {WORLD}]")
+@click.option("--racks", type=click.IntRange(1), metavar="N", help="Racks, in blocks of ranks.  [default: 1]")
 @click.option(
-    "--racks", type=click.IntRange(1), default=1, show_default=True, help="Racks, in blocks of ranks."
+    "--hosts-per-rack", type=click.IntRange(1), metavar="N", help="Hosts of a rack.  [default: one per rank]"
 )
-@click.option("--hosts", type=click.IntRange(1), help="Hosts per rack; default: one per rank.")
-@click.option("--trunk-mbit", type=float, help="Rate between racks, Mbit/s; default: as within (10 Gbit/s).")
-@click.option("--cluster", type=PATH, help="Cluster file instead; ranks fill its slots in order.")
 @click.option(
-    "--tuning", type=PATH, help="Tuning file that `auto` goes by; default: the one that comes with Hocket."
+    "--trunk",
+    type=RATE,
+    metavar="RATE",
+    help="Rate between racks, such as 1Gbit.  [default: as within, 10Gbit]",
 )
-@click.option("--profile", type=PATH, help="Model: a profile's gradients; default: some of all sizes.")
-@click.option("--show", type=PATH, help="Write an SVG of the first bucket's dataflow graph.")
+@cluster_option("Cluster file (TOML) instead of these four: a policy's ranks fill its slots in order.")
+@tuning_option()
+@profile_option("Profile file (JSON) with a policy's gradients.  [default: some of all sizes]")
 @click.option(
-    "--print", "stage", help="Print the first bucket's program after a stage: trace, lower, fuse or chunk."
+    "--chunk-elements",
+    type=click.IntRange(1),
+    metavar="N",
+    help=f"Elements (f32) of a chunk of MSCCL's.  [default: {CHUNK_ELEMENTS}]",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@click.option(
+    "--after",
+    "stage",
+    metavar="STAGE",
+    help="Print a bucket's program after this stage; `list` lists the stages.",
+)
+@click.option("--bucket", type=click.IntRange(0), metavar="N", help="Bucket to print or draw.  [default: 0]")
+@click.option("--rank", type=click.IntRange(0), metavar="N", help="Print or draw this rank's part only.")
+@svg_option
+@json_option
 def command(
     *,
-    policy: str,
-    world: int,
-    racks: int,
-    hosts: int | None,
-    trunk_mbit: float | None,
-    cluster: Path | None,
-    tuning: Path | None,
-    profile: Path | None,
-    show: Path | None,
+    subject: str,
+    world: int | None,
+    racks: int | None,
+    hosts_per_rack: int | None,
+    trunk: float | None,
+    cluster_path: Path | None,
+    tuning_path: Path | None,
+    profile_path: Path | None,
+    chunk_elements: int | None,
     stage: str | None,
+    bucket: int | None,
+    rank: int | None,
+    svg_path: Path | None,
     as_json: bool,
 ) -> None:
-    """Verify POLICY (a ready-made one's name, or FILE.py[:CLASS]) with no cluster.
+    """Prove programs: every send meets its receive, nothing deadlocks or races, every bucket ends as promised.
 
-    Every send meets its receive, nothing deadlocks or races, and every bucket ends as the policy's contract says, on all ranks.
+    POLICY is a ready-made policy's name or FILE.py[:CLASS], PLAN a file of `hocket plan`. FILE is another system's
+    program: MSCCL's FILE.xml, or one rank's FILE.et of a custom collective of Chakra's.
 
-    Example: hocket verify policy.py --world 16 --racks 4
+    \b
+    Example: hocket verify policy.py -n 16 --racks 4
+    Example: hocket verify plan.json --bucket 0 --rank 1 --after lower
     """
-    made = load(policy)
-    scene = Scene.of(
-        made,
-        _topology(cluster, world, racks, hosts, trunk_mbit),
-        tuning=None if tuning is None else files.read(tuning, Tuning),
-    )
     began_s = time.perf_counter()
-    buckets = layout(made, _tensors(profile), scene).buckets
-    if not buckets:
-        raise UsageError(f"{type(made).__name__} enqueues no gradient: there is nothing to verify")
+    made = {"-n": world, "--racks": racks, "--hosts-per-rack": hosts_per_rack, "--trunk": trunk}
+    given = {**made, "--cluster": cluster_path, "--tuning": tuning_path, "--profile": profile_path}
+    path = Path(subject)
+    if path.suffix in (MSCCL, CHAKRA):
+        refuse(given, list(given), "another system's program has its own ranks and data")
+        found = of_foreign(path, chunk_elements or CHUNK_ELEMENTS)
+    else:
+        refuse(
+            {"--chunk-elements": chunk_elements},
+            ("--chunk-elements",),
+            "only MSCCL's programs have such chunks",
+        )
+        if path.suffix == ".json":
+            refuse(given, list(given), "a plan has its own ranks and gradients")
+            found = of_plan(path)
+        else:
+            if cluster_path is not None:
+                refuse(made, list(made), "--cluster has its own hosts")
+            topology = (
+                topology_of(cluster_path)
+                if cluster_path is not None
+                else Topology.even(
+                    world=world or WORLD,
+                    racks=racks or 1,
+                    hosts_per_rack=hosts_per_rack,
+                    trunk_bit_per_s=trunk,
+                )
+            )
+            found = of_policy(subject, topology, tuning=tuning_path, profile=profile_path)
+    if stage is None and svg_path is None:
+        refuse(
+            {"--bucket": bucket, "--rank": rank},
+            ("--bucket", "--rank"),
+            "all is proven\nhint: they choose what --after prints and --svg draws",
+        )
+    at = bucket or 0
+    if at >= len(found.buckets):
+        raise UsageError(f"{found.title} has {len(found.buckets)} buckets: there is no bucket {at}")
+    if rank is not None and rank >= found.world:
+        raise UsageError(f"{found.title} is for {found.world} ranks: there is no rank {rank}")
+    if stage is None:
+        _prove(found, began_s, as_json=as_json)
+    else:
+        _print_stage(found, at, stage, rank, as_json=as_json)
+    if svg_path is not None:
+        stages = found.stages(at)
+        drawn = stages[stage] if stage is not None and stage in stages else list(stages.values())[-1]
+        save(svg_path, svg(drawn, ranks=None if rank is None else [rank]))
+
+
+def _prove(found: Subject, began_s: float, *, as_json: bool) -> None:
     table = Table("bucket", "gradients", "elements", "priority", "ops of rank 0")
     rows = []
-    for at, fused in enumerate(buckets):
-        program = bucket_program(made, fused, scene, name=f"bucket.{at}").program
-        row = (at, len(fused.tensors), fused.elements, fused.priority, len(program.ops(0)))
-        rows.append(dict(zip(("bucket", "gradients", "elements", "priority", "ops"), row, strict=True)))
-        table.add_row(*(f"{each:,}" for each in row))
+    for at, each in enumerate(found.buckets):
+        ops = len(found.prove(at).ops(0))
+        rows.append(
+            {
+                "bucket": at,
+                "gradients": each.gradients,
+                "elements": each.elements,
+                "priority": each.priority,
+                "ops": ops,
+            }
+        )
+        table.add_row(str(at), *(f"{each:,}" for each in list(rows[-1].values())[1:]))
     took_s = time.perf_counter() - began_s
-    if stage is not None:
-        _print_stage(made, stage, scene, stages(made, buckets[0], scene))
-        return
-    if show is not None:
-        bucket_program(made, buckets[0], scene).program.show(show)
-    if as_json:
-        click.echo(
-            json.dumps({"policy": policy, "world": scene.topology.world, "seconds": took_s, "buckets": rows})
-        )
-        return
-    console().print(table)
-    click.echo(
-        f"{type(made).__name__}: proven for {scene.topology.world} ranks in {took_s:.2f} s, contract `{made.contract}`"
-    )
+    result = {
+        "subject": found.title,
+        "world": found.world,
+        "contract": found.contract or None,
+        "seconds": took_s,
+        "buckets": rows,
+    }
+    contract = f", contract `{found.contract}`" if found.contract else ""
+    sentence = f"{found.title}: proven for {found.world} ranks in {took_s:.2f} s{contract}"
+    publish((table, sentence), result, as_json=as_json)
 
 
-def _print_stage(made: Policy, stage: str, scene: Scene, passes: Mapping[str, object]) -> None:
-    if stage not in passes:
+def _print_stage(found: Subject, at: int, stage: str, rank: int | None, *, as_json: bool) -> None:
+    """The program's text or ops, also of one that is refused; that is raised after it."""
+    stages = found.stages(at)
+    if stage == "list":
+        publish(("\n".join(stages),), list(stages), as_json=as_json)
+        return
+    if stage not in stages:
         raise UsageError(
-            f"{type(made).__name__} for {scene.topology.world} ranks has no stage `{stage}`\nhint: {', '.join(passes)}"
+            f"{found.title} for {found.world} ranks has no stage `{stage}`\nhint: {', '.join(stages)}"
         )
-    click.echo(str(passes[stage]))
-
-
-def _topology(
-    cluster: Path | None, world: int, racks: int, hosts: int | None, trunk_mbit: float | None
-) -> Topology:
-    if cluster is not None:
-        read = files.read(cluster, Cluster)
-        slots = [host.name for host in read.hosts for _ in range(host.slots)]
-        return Topology.of(slots, read)
-    return Topology.even(
-        world=world,
-        racks=racks,
-        hosts_per_rack=hosts,
-        trunk_bit_per_s=None if trunk_mbit is None else trunk_mbit * 1e6,
-    )
-
-
-def _tensors(profile: Path | None) -> list[Tensor]:
-    if profile is None:
-        shapes = [(1000, 300), (300,), (300, 300), (300,), (7, 3, 3), (1,), (2_000_000,), (10,)]
-        named = [(f"g{at}", shape, "f32") for at, shape in enumerate(shapes)]
+    program = stages[stage]
+    if as_json:
+        wanted = range(program.world) if rank is None else [rank]
+        click.echo(json_text({each: program.ops(each) for each in wanted}), nl=False)
     else:
-        named = [(each.name, each.shape, each.dtype) for each in files.read(profile, Profile).gradients]
-    last = len(named) - 1
-    return [Tensor(name, tuple(shape), dtype, last - at, at) for at, (name, shape, dtype) in enumerate(named)]
+        text = str(program)
+        if rank is not None:
+            head, *parts = text.split("\nrank ")
+            text = f"{head}\nrank {parts[rank]}"
+        click.echo(text)
+    found.prove(at)

@@ -82,7 +82,7 @@ def clear(output: Path, also: Sequence[str] = ()) -> None:
     """
     known = {*WRITTEN, *also}
     if output.exists() and not output.is_dir():
-        raise UsageError(f"{output} is no folder\nhint: choose another one with --output")
+        raise UsageError(f"{output} is no folder\nhint: choose another one with -o")
     strangers = (
         sorted(each.name for each in output.iterdir() if each.name not in known) if output.exists() else []
     )

@@ -151,7 +151,7 @@ def form_of(output: Path) -> str:
     if not output.suffix:
         return "native"
     raise UsageError(
-        f"the name {output} does not say its format\nhint: give `--to` one of {', '.join(WRITABLE)}"
+        f"the name {output} does not say its format\nhint: give `--format` one of {', '.join(WRITABLE)}"
     )
 
 

@@ -1,4 +1,4 @@
-"""A sweep as one SVG: a panel per number of workers, step time against bandwidth, both logarithmic, a line per strategy."""
+"""A sweep as one SVG: a panel per number of ranks, step time against bandwidth, both logarithmic, a line per strategy."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import html
 import math
 from collections.abc import Sequence
 
+from hocket.errors import UsageError
 from hocket.simulation.sweep import Answer
 
 PANEL_PX, HEIGHT_PX, LEFT_PX, TOP_PX, FOOT_PX = 360, 260, 64, 70, 44
@@ -17,23 +18,27 @@ svg { background: #ffffff; font: 12px system-ui, sans-serif; }
 
 
 def svg(answers: Sequence[Answer]) -> str:
-    """The picture; there is at least one answer."""
-    workers = sorted({each.case.workers for each in answers})
+    """The picture. Raises UsageError for answers on links as the cluster has them: the picture is over bandwidths."""
+    rates = [each.case.bandwidth_bit_per_s for each in answers if each.case.bandwidth_bit_per_s is not None]
+    if len(rates) < len(answers):
+        raise UsageError(
+            "the picture is over bandwidths\nhint: give some, such as --bandwidth 100Mbit,1Gbit,10Gbit"
+        )
+    worlds = sorted({each.case.world for each in answers})
     strategies = list(dict.fromkeys(each.case.strategy for each in answers))
-    width_px = LEFT_PX + PANEL_PX * len(workers)
+    width_px = LEFT_PX + PANEL_PX * len(worlds)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width_px}" height="{TOP_PX + HEIGHT_PX + FOOT_PX}">',
         f"<style>{STYLE}</style>",
-        f'<text x="{LEFT_PX}" y="22" font-size="16" font-weight="600">Step time by bandwidth, workers and strategy</text>',
+        f'<text x="{LEFT_PX}" y="22" font-size="16" font-weight="600">Step time by bandwidth, ranks and strategy</text>',
     ]
     for at, name in enumerate(strategies):
         place = LEFT_PX + 110 * at
         parts.append(f'<text x="{place}" y="44" fill="{_colour(at)}">{html.escape(name)}</text>')
-    rates = [each.case.bandwidth_bit_per_s for each in answers]
     times = [each.step_s for each in answers]
-    for panel, count in enumerate(workers):
+    for panel, count in enumerate(worlds):
         left = LEFT_PX + PANEL_PX * panel
-        parts.append(f'<text x="{left}" y="{TOP_PX - 6}" font-weight="600">{count} workers</text>')
+        parts.append(f'<text x="{left}" y="{TOP_PX - 6}" font-weight="600">{count} ranks</text>')
         bottom = TOP_PX + HEIGHT_PX
         for rate in sorted(set(rates)):
             x = left + _px(rate, rates, PANEL_PX - 40)
@@ -42,9 +47,9 @@ def svg(answers: Sequence[Answer]) -> str:
         parts.append(f'<text x="{left}" y="{bottom + 34}">Mbit/s of a host</text>')
         for at, name in enumerate(strategies):
             own = sorted(
-                (each.case.bandwidth_bit_per_s, each.step_s)
-                for each in answers
-                if (each.case.workers, each.case.strategy) == (count, name)
+                (rate, each.step_s)
+                for rate, each in zip(rates, answers, strict=True)
+                if (each.case.world, each.case.strategy) == (count, name)
             )
             points = [
                 f"{left + _px(rate, rates, PANEL_PX - 40):.1f},{bottom - _px(time, times, HEIGHT_PX):.1f}"

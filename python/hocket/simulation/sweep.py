@@ -1,4 +1,4 @@
-"""What if: a model's step on the same racks with other bandwidths, other numbers of workers, other strategies; all combinations, in
+"""A model's step on the same racks with other bandwidths, numbers of ranks and strategies, or of one plan; all combinations, in
 parallel processes.
 """
 
@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import partial
 from itertools import product
 
 import msgspec
@@ -19,6 +20,7 @@ from hocket.planners.buckets import buckets, bundles
 from hocket.planners.links import link_graph
 from hocket.planners.order import contiguous_order, rack_blocks
 from hocket.planners.traffic import traffic
+from hocket.simulation.conditions import Conditions
 from hocket.simulation.fidelity import Fidelity, predict
 
 BUCKET_BYTES = 4 << 20
@@ -35,10 +37,10 @@ STRATEGIES: dict[str, tuple[Algorithm, Codec]] = {
 
 
 class Case(Struct, frozen=True, kw_only=True):
-    """One combination. `bandwidth_bit_per_s` is every host's own link."""
+    """One combination. `bandwidth_bit_per_s` is every host's own link; None: as the cluster has them."""
 
-    bandwidth_bit_per_s: float
-    workers: int
+    bandwidth_bit_per_s: float | None
+    world: int
     strategy: str
 
 
@@ -51,13 +53,15 @@ class Answer(Struct, frozen=True, kw_only=True):
     bottleneck: str
 
 
-def cases(bandwidths: Sequence[float], workers: Sequence[int], strategies: Sequence[str]) -> list[Case]:
-    """All combinations. Raises UsageError for a strategy that does not exist."""
+def cases(bandwidths: Sequence[float | None], worlds: Sequence[int], strategies: Sequence[str]) -> list[Case]:
+    """All combinations. Raises UsageError for a strategy that does not exist, or fewer than two ranks."""
     unknown = next((name for name in strategies if name not in STRATEGIES), None)
     if unknown is not None:
         raise UsageError(f"there is no strategy `{unknown}`\nhint: there are {', '.join(STRATEGIES)}")
-    combined = product(bandwidths, workers, strategies)
-    return [Case(bandwidth_bit_per_s=rate, workers=count, strategy=name) for rate, count, name in combined]
+    if min(worlds) < 2:
+        raise UsageError("a step of 1 rank has no communication\nhint: ask for 2 ranks or more")
+    combined = product(bandwidths, worlds, strategies)
+    return [Case(bandwidth_bit_per_s=rate, world=count, strategy=name) for rate, count, name in combined]
 
 
 def sweep(
@@ -65,22 +69,48 @@ def sweep(
     profile: Profile,
     asked: Sequence[Case],
     *,
+    given: Plan | None = None,
     fidelity: Fidelity = "flow",
+    conditions: Conditions | None = None,
+    shaped: bool = False,
     on_done: Callable[[], object] = lambda: None,
 ) -> list[Answer]:
-    """Answers in the order of the cases. `on_done` is called as each is answered, in any order."""
+    """Answers in the order of the cases, of `given` or else of a plan by each case's strategy.
+
+    `on_done` is called as each is answered, in any order. Raises as `fidelity.predict` does.
+    """
+    ask = partial(
+        answer, cluster, profile, given=given, fidelity=fidelity, conditions=conditions, shaped=shaped
+    )
     with ProcessPoolExecutor() as pool:
-        futures = [pool.submit(answer, cluster, profile, case, fidelity) for case in asked]
+        futures = [pool.submit(ask, case) for case in asked]
         for future in as_completed(futures):
             future.result()
             on_done()
         return [future.result() for future in futures]
 
 
-def answer(cluster: Cluster, profile: Profile, case: Case, fidelity: Fidelity) -> Answer:
+def answer(
+    cluster: Cluster,
+    profile: Profile,
+    case: Case,
+    *,
+    given: Plan | None = None,
+    fidelity: Fidelity = "flow",
+    conditions: Conditions | None = None,
+    shaped: bool = False,
+) -> Answer:
     """One case."""
-    grown = scaled(cluster, case)
-    outcome = predict(plan(grown, profile, case), grown, profile, fidelity=fidelity)
+    slots = sum(host.slots for host in cluster.hosts)
+    grown = changed(cluster, case.bandwidth_bit_per_s, None if case.world == slots or given else case.world)
+    outcome = predict(
+        given or plan(grown, profile, case),
+        grown,
+        profile,
+        fidelity=fidelity,
+        conditions=conditions,
+        shaped=shaped,
+    )
     return Answer(
         case=case,
         step_s=outcome.step_s,
@@ -89,38 +119,53 @@ def answer(cluster: Cluster, profile: Profile, case: Case, fidelity: Fidelity) -
     )
 
 
-def scaled(cluster: Cluster, case: Case) -> Cluster:
-    """As many hosts of one slot, in the cluster's racks in turn of its hosts, at the case's rate; trunks as they are.
+def changed(cluster: Cluster, bandwidth_bit_per_s: float | None, world: int | None) -> Cluster:
+    """The cluster with every host's link at another rate, or with `world` hosts of one slot; trunks as they are.
 
-    What was measured between hosts is left out: other hosts were not.
+    New hosts are in the cluster's racks in turn of its hosts. What was measured between hosts is left out: other hosts were not.
     """
+    if bandwidth_bit_per_s is None and world is None:
+        return cluster
     kinds = cluster.hosts
-    hosts = tuple(
-        Host(name=f"w{at}", rack=kinds[at % len(kinds)].rack, bandwidth_bit_per_s=case.bandwidth_bit_per_s)
-        for at in range(case.workers)
+    hosts = (
+        kinds
+        if world is None
+        else tuple(
+            Host(
+                name=f"w{at}",
+                rack=kinds[at % len(kinds)].rack,
+                bandwidth_bit_per_s=kinds[at % len(kinds)].bandwidth_bit_per_s,
+            )
+            for at in range(world)
+        )
     )
+    if bandwidth_bit_per_s is not None:
+        hosts = tuple(
+            Host(name=host.name, rack=host.rack, slots=host.slots, bandwidth_bit_per_s=bandwidth_bit_per_s)
+            for host in hosts
+        )
     return Cluster(hosts=hosts, racks=cluster.racks)
 
 
 def plan(cluster: Cluster, profile: Profile, case: Case) -> Plan:
     """Buckets of 4 MiB as backward makes them, ranks of a rack next to each other; two levels are racks, or with one rack pairs."""
     algorithm, codec = STRATEGIES[case.strategy]
-    order = contiguous_order(cluster, case.workers)
+    order = contiguous_order(cluster, case.world)
     sizes: tuple[int, ...] = ()
     if algorithm == "two_level":
-        blocks = rack_blocks(cluster, case.workers)
+        blocks = rack_blocks(cluster, case.world)
         sizes = tuple(len(block) for block in blocks)
         if len(sizes) == 1:
-            sizes = tuple(min(2, case.workers - at) for at in range(0, case.workers, 2))
+            sizes = tuple(min(2, case.world - at) for at in range(0, case.world, 2))
     synchroniser = Synchroniser(algorithm=algorithm, sizes=sizes)
     if codec != "none":
         used = {(each.source, each.destination) for each in traffic(synchroniser, order, 1).streams}
-        remote = link_graph(cluster, case.workers).remote_pairs()
+        remote = link_graph(cluster, case.world).remote_pairs()
         links = tuple(pair for pair in remote if pair in used)
         synchroniser = msgspec.structs.replace(synchroniser, codec=codec, codec_links=links)
     backward = sorted(profile.gradients, key=lambda gradient: gradient.ready_s)
     return Plan(
-        world=case.workers,
+        world=case.world,
         order=order,
         buckets=buckets(bundles(backward, BUCKET_BYTES), synchroniser),
         label=case.strategy,

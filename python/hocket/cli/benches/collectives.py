@@ -5,14 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-import msgspec
 
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.tuning import Tuning
-from hocket.cli.benches.options import json_option, place
-from hocket.cli.shared.inputs import sizes_given, tuning_option
-from hocket.cli.shared.output import console
+from hocket.cli.benches.options import numbers_options
+from hocket.cli.shared.options import (
+    algorithm_option,
+    cluster_option,
+    file_option,
+    rounds_option,
+    svg_option,
+    tuning_option,
+    world_option,
+)
+from hocket.cli.shared.output import publish, save
+from hocket.cli.shared.values import NAMES as NAME_LIST
+from hocket.cli.shared.values import SIZE, SIZES
 from hocket.errors import Error
 from hocket.tracing.algorithms import NAMES
 
@@ -20,24 +29,24 @@ DEFAULT_SIZES_BYTES = (4_000, 64_000, 1_000_000, 25_000_000)
 DEFAULT_FACTOR = 4.0
 
 
-def _names(_context: click.Context, _option: click.Parameter, text: str) -> tuple[str, ...]:
-    return tuple(each.strip() for each in text.split(",") if each.strip())
-
-
 def _collective(what: str, doc: str) -> click.Command:
     """One verb; all have the same options."""
 
     @click.command(what, help=doc)
+    @world_option("Ranks on this machine.", least=2, default=4)
     @click.option(
-        "-n", "--world", type=click.IntRange(2), default=4, show_default=True, help="Ranks on this machine."
+        "--sizes",
+        type=SIZES,
+        metavar="SIZE,...",
+        help="Bytes of a rank's buffer.  [default: 4KB,64KB,1MB,25MB]",
     )
+    @click.option("--from", "first", type=SIZE, metavar="SIZE", help="Instead of --sizes: the smallest,")
+    @click.option("--to", "last", type=SIZE, metavar="SIZE", help="the largest,")
     @click.option(
-        "--sizes", callback=sizes_given, help="Bytes of a rank's buffer.  [default: 4KB,64KB,1MB,25MB]"
-    )
-    @click.option("--from", "first", callback=sizes_given, help="Instead of --sizes: the smallest,")
-    @click.option("--to", "last", callback=sizes_given, help="the largest,")
-    @click.option(
-        "--factor", type=click.FloatRange(1, min_open=True), help="from one to the next.  [default: 4]"
+        "--factor",
+        type=click.FloatRange(1, min_open=True),
+        metavar="FACTOR",
+        help="from one to the next.  [default: 4]",
     )
     @click.option(
         "--dtype",
@@ -46,72 +55,59 @@ def _collective(what: str, doc: str) -> click.Command:
         show_default=True,
         help="Elements.",
     )
-    @click.option(
-        "--rounds", type=click.IntRange(1), default=20, show_default=True, help="Turns of each contender."
-    )
+    @rounds_option(20)
     @click.option(
         "--ours",
+        type=NAME_LIST,
+        metavar="NAME,...",
         default="engine",
         show_default=True,
-        callback=_names,
         help="Hocket's own: engine, tls (the same, encrypted between hosts), native, torch.",
     )
     @click.option(
-        "--against", default="", callback=_names, help="Other libraries in the same run: gloo, mpi, nccl."
+        "--against",
+        type=NAME_LIST,
+        metavar="NAME,...",
+        help="Other libraries in the same run: gloo, mpi, nccl.",
     )
-    @click.option(
-        "--algorithm",
-        type=click.Choice(["auto", *NAMES]),
-        default="auto",
-        show_default=True,
-        help="The engine's; auto: by the tuning.",
-    )
-    @tuning_option
+    @algorithm_option(("auto", *NAMES), "auto", "The engine's; auto: by the tuning.")
+    @tuning_option()
     @click.option(
         "--chunk-bytes",
         type=click.IntRange(64),
+        metavar="N",
         help="The engine's pipelining unit; a plan's by default.",
     )
-    @click.option(
+    @file_option(
         "--mpirun",
-        type=click.Path(path_type=Path, dir_okay=False),
-        help="That of the MPI to compare with, Open MPI's or MPICH's; default: beside this Python, or in the PATH.",
+        text="That of the MPI to compare with, Open MPI's or MPICH's.  [default: beside this Python, or in the PATH]",
     )
     @click.option(
         "--tcp", is_flag=True, help="Loopback TCP between the ranks, no shared memory, for all contenders."
     )
-    @click.option(
-        "--cluster",
-        "cluster_path",
-        type=click.Path(path_type=Path, dir_okay=False, exists=True),
-        help="A rank on each slot of this cluster, emulated by network namespaces, instead of --world; needs root.",
-    )
-    @click.option(
-        "--plot",
-        type=click.Path(path_type=Path, dir_okay=False),
-        callback=place,
-        help="Also draw time and bandwidth here, as SVG.",
-    )
-    @json_option
+    @cluster_option("Cluster file (TOML) to emulate, a rank on each slot, instead of -n; needs root.")
+    @svg_option
+    @numbers_options
     def verb(
         *,
         world: int,
-        sizes: tuple[int, ...],
-        first: tuple[int, ...],
-        last: tuple[int, ...],
+        sizes: tuple[int, ...] | None,
+        first: int | None,
+        last: int | None,
         factor: float | None,
         dtype: str,
         rounds: int,
         ours: tuple[str, ...],
-        against: tuple[str, ...],
+        against: tuple[str, ...] | None,
         algorithm: str,
         tuning_path: Path | None,
         chunk_bytes: int | None,
         mpirun: Path | None,
         tcp: bool,
         cluster_path: Path | None,
-        plot: Path | None,
-        out: Path | None,
+        svg_path: Path | None,
+        output: Path | None,
+        as_json: bool,
     ) -> None:
         from hocket.bench.collectives import plot as drawing  # noqa: PLC0415  # loads what only this verb needs
         from hocket.bench.collectives import table  # noqa: PLC0415  # as above
@@ -122,8 +118,8 @@ def _collective(what: str, doc: str) -> click.Command:
             raise click.UsageError("--tcp is for ranks of this machine; hosts of a --cluster use TCP anyway")
         request = Request(
             what=what,
-            contenders=ours + against,
-            sizes_bytes=_chosen(sizes, first, last, factor),
+            contenders=ours + (against or ()),
+            sizes_bytes=_chosen(sizes or (), first, last, factor),
             dtype=dtype,
             rounds=rounds,
             algorithm=algorithm,
@@ -134,12 +130,9 @@ def _collective(what: str, doc: str) -> click.Command:
             mpirun=None if mpirun is None else str(mpirun.absolute()),
         )
         result = measure(request, world=world)
-        click.echo(table.head(result))
-        console().print(table.table(result))
-        if out is not None:
-            out.write_bytes(msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n")
-        if plot is not None:
-            plot.write_text(drawing.svg(result))
+        publish((table.head(result), table.table(result)), result, as_json=as_json, output=output)
+        if svg_path is not None:
+            save(svg_path, drawing.svg(result))
         if result.wrong:
             raise Error(f"{result.wrong:,} elements are wrong\nhint: the column `wrong` says whose")
 
@@ -147,20 +140,20 @@ def _collective(what: str, doc: str) -> click.Command:
 
 
 def _chosen(
-    sizes: tuple[int, ...], first: tuple[int, ...], last: tuple[int, ...], factor: float | None
+    sizes: tuple[int, ...], first: int | None, last: int | None, factor: float | None
 ) -> tuple[int, ...]:
     """Those of --sizes, or from --from to --to."""
     if not (first or last or factor):
         return tuple(dict.fromkeys(sizes)) or DEFAULT_SIZES_BYTES
-    if sizes or len(first) != 1 or len(last) != 1:
+    if sizes or first is None or last is None:
         raise click.UsageError("sizes are given by --sizes, or by --from, --to and perhaps --factor")
-    if first[0] > last[0]:
-        raise click.UsageError(f"--from {first[0]:,} bytes is more than --to {last[0]:,} bytes")
-    series, size = [], float(first[0])
-    while size < last[0]:
+    if first > last:
+        raise click.UsageError(f"--from {first:,} bytes is more than --to {last:,} bytes")
+    series, size = [], float(first)
+    while size < last:
         series.append(int(size))
         size *= factor or DEFAULT_FACTOR
-    return (*series, last[0])
+    return (*series, last)
 
 
 COMMANDS = [
@@ -171,7 +164,7 @@ COMMANDS = [
         Time is the slowest rank's per call, median over rounds. Bandwidths are those of nccl-tests: size over time, and what a link
         carries of it. Small ones are called up to 100 times in a row. `wrong` counts elements that are not as they must be.
 
-        Example: hocket bench {what} --world 4 --sizes 4KB,25MB --against gloo,mpi
+        Example: hocket bench {what} -n 4 --sizes 4KB,25MB --against gloo,mpi
         """,
     )
     for what, first_line in {

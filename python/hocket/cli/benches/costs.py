@@ -7,15 +7,16 @@ from pathlib import Path
 import click
 from rich.table import Table
 
-from hocket.cli.benches.options import cache_line_ns, json_option
-from hocket.cli.shared.output import console, write
+from hocket.cli.benches.options import cache_line_ns, numbers_options
+from hocket.cli.shared.options import rounds_option, world_option
+from hocket.cli.shared.output import publish
 
 GIGA = 1e9
 
 
 @click.command("hook")
-@json_option
-def hook(*, out: Path | None) -> None:
+@numbers_options
+def hook(*, output: Path | None, as_json: bool) -> None:
     """What the readiness hook adds to backward, per gradient.
 
     Example: hocket bench hook
@@ -27,19 +28,19 @@ def hook(*, out: Path | None) -> None:
     table.add_row("backward without a hook", f"{cost.backward_s * 1e6:.2f}")
     table.add_row("an empty Python hook adds", f"{cost.empty_python_hook_s * 1e6:.2f}")
     table.add_row("the readiness hook adds", f"{cost.readiness_hook_s * 1e6:.2f}")
-    console().print(table)
-    write(out, {name: getattr(cost, name) for name in cost.__struct_fields__})
+    publish(
+        (table,),
+        {name: getattr(cost, name) for name in cost.__struct_fields__},
+        as_json=as_json,
+        output=output,
+    )
 
 
 @click.command("trace")
-@click.option(
-    "-n", "--world", type=click.IntRange(2), default=4, show_default=True, help="Ranks on this machine."
-)
-@click.option(
-    "--rounds", type=click.IntRange(1), default=60, show_default=True, help="Steps with and without."
-)
-@json_option
-def trace(*, world: int, rounds: int, out: Path | None) -> None:
+@world_option("Ranks on this machine.", least=2, default=4)
+@rounds_option(60, "Steps with and without.")
+@numbers_options
+def trace(*, world: int, rounds: int, output: Path | None, as_json: bool) -> None:
     """What writing a trace adds to a training step.
 
     Example: hocket bench trace
@@ -53,13 +54,12 @@ def trace(*, world: int, rounds: int, out: Path | None) -> None:
         spread = f"{each['p10_s'] * 1e3:.2f} to {each['p90_s'] * 1e3:.2f}"
         table.add_row(f"trace {name}", f"{each['median_s'] * 1e3:.2f} ms", spread)
     table.add_row("on / off", f"{result['ratio']:.4f}")
-    console().print(table)
-    write(out, result)
+    publish((table,), result, as_json=as_json, output=output)
 
 
 @click.command("verify")
-@json_option
-def verify(*, out: Path | None) -> None:
+@numbers_options
+def verify(*, output: Path | None, as_json: bool) -> None:
     """How long 64 ranks and 200 buckets take to compile and verify.
 
     Example: hocket bench verify
@@ -67,21 +67,20 @@ def verify(*, out: Path | None) -> None:
     from hocket.bench.verify import measure  # noqa: PLC0415  # loads what only this verb needs
 
     cost = measure()
-    click.echo(
+    sentence = (
         f"{cost.world} ranks, {cost.buckets} buckets of {cost.elements:,} elements: {cost.total_s:.2f} s"
     )
-    write(out, {name: getattr(cost, name) for name in cost.__struct_fields__})
+    result = {name: getattr(cost, name) for name in cost.__struct_fields__}
+    publish((sentence,), result, as_json=as_json, output=output)
 
 
 @click.command("kernels")
-@click.option(
-    "--rounds", type=click.IntRange(1), default=15, show_default=True, help="Turns of each contender."
-)
-@json_option
-def kernels(*, rounds: int, out: Path | None) -> None:
+@rounds_option(15)
+@numbers_options
+def kernels(*, rounds: int, output: Path | None, as_json: bool) -> None:
     """Bytes per second of each kernel on one core, as a share of memcpy over as many bytes, and of the memory's bandwidth.
 
-    Example: hocket bench kernels --json kernels.json
+    Example: hocket bench kernels -o kernels.json
     """
     from hocket.bench.kernels import measure  # noqa: PLC0415  # loads what only this verb needs
 
@@ -99,8 +98,7 @@ def kernels(*, rounds: int, out: Path | None) -> None:
             f"{rate.of_memcpy:.2f}",
             f"{rate.of_bandwidth:.2f}",
         )
-    console().print(table)
-    write(out, {"cache_line_ns": near, "rows": measured})
+    publish((table,), {"cache_line_ns": near, "rows": measured}, as_json=as_json, output=output)
 
 
 COMMANDS = [hook, trace, verify, kernels]

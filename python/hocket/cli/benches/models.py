@@ -9,67 +9,60 @@ import msgspec
 from rich.table import Table
 
 from hocket.bench.models.catalogue import MODELS, Figures
-from hocket.cli.benches.options import cache_line_ns, json_option
-from hocket.cli.shared.output import console, write
+from hocket.cli.benches.options import cache_line_ns, listed, numbers_options
+from hocket.cli.shared.options import dir_option, row_option
+from hocket.cli.shared.output import publish
+from hocket.cli.shared.values import COUNTS
 
 TIMES = ("computation", "communication", "overlap", "update", "search", "synchronisation")
 
 
 @click.command("models")
+@row_option
 @click.option(
-    "--model",
-    "models",
-    type=click.Choice(list(MODELS)),
-    multiple=True,
-    help="One model alone; may be given again.",
+    "--servers", type=COUNTS, metavar="N,...", default="1,2", show_default=True, help="How many serve."
 )
 @click.option(
-    "--servers",
-    type=click.IntRange(1),
-    multiple=True,
-    default=(1, 2),
-    show_default=True,
-    help="How many serve.",
+    "--iterations", type=click.IntRange(2), metavar="N", help="Iterations.  [default: about a minute's]"
 )
-@click.option("--iterations", type=click.IntRange(2), help="Default: what takes about a minute.")
-@click.option(
-    "--keep", type=click.Path(path_type=Path, file_okay=False), help="Keep the traces here, a directory each."
-)
-@json_option
+@dir_option("--trace", "trace_path", text="Write trace directories below this one.")
+@numbers_options
 def models(
     *,
-    models: tuple[str, ...],
+    rows: tuple[str, ...],
     servers: tuple[int, ...],
     iterations: int | None,
-    keep: Path | None,
-    out: Path | None,
+    trace_path: Path | None,
+    output: Path | None,
+    as_json: bool,
 ) -> None:
     """LeNet-5, ResNet-50 and VGG-19 trained by two workers over parameter servers, 1 Gbit/s a host: sizes, phases, server's costs.
 
     LeNet-5 trains on digits of scikit-learn, the others on random images. About six minutes; needs root.
 
-    Example: hocket bench models --model lenet5 --servers 1
+    Example: hocket bench models --row lenet5 --servers 1
     """
     from hocket.bench.models.measure import measure  # noqa: PLC0415  # loads what only this verb needs
 
+    if listed(rows, MODELS):
+        return
     near = cache_line_ns()
     sizes = Table("", "tensors", "MB an iteration", "pushes, bytes", title="What a worker pushes")
     times = Table("", "iterations", *TIMES, title="Means over iterations, and over keys of servers")
     measured = []
-    for name in models or tuple(MODELS):
+    for name in rows or tuple(MODELS):
         paper = MODELS[name].paper
         if paper is not None:
             _add(sizes, times, f"{MODELS[name].title}, paper", paper)
         for count in servers:
             title = f"{MODELS[name].title}, {count} server{'s' if count > 1 else ''}"
             click.echo(title, err=True)
-            place = None if keep is None else keep / f"{name}-{count}"
+            place = None if trace_path is None else trace_path / f"{name}-{count}"
             found = measure(name, servers=count, iterations=iterations, keep=place)
             measured.append({"model": name, "servers": count, **msgspec.to_builtins(found)})
             _add(sizes, times, title, found)
-    for table in (sizes, times):
-        console().print(table)
-    write(out, {"cache_line_ns": near, "rows": measured})
+    result = {"cache_line_ns": near, "rows": measured}
+    publish((sizes, times), result, as_json=as_json, output=output)
 
 
 def _add(sizes: Table, times: Table, title: str, found: Figures) -> None:

@@ -8,14 +8,15 @@ import click
 import msgspec
 from rich.table import Table
 
-from hocket.cli.benches.options import cache_line_ns, json_option, listed, row_option
-from hocket.cli.shared.output import console, write
+from hocket.cli.benches.options import cache_line_ns, listed, numbers_options
+from hocket.cli.shared.options import row_option
+from hocket.cli.shared.output import publish
 
 
 @click.command("policies")
 @row_option
-@json_option
-def policies(*, rows: tuple[str, ...], out: Path | None) -> None:
+@numbers_options
+def policies(*, rows: tuple[str, ...], output: Path | None, as_json: bool) -> None:
     """The ready-made policies on emulated clusters, each against what it is meant to beat. About ten minutes; needs root.
 
     Example: hocket bench policies --row two_level
@@ -32,17 +33,16 @@ def policies(*, rows: tuple[str, ...], out: Path | None) -> None:
         measured.append({name: getattr(row, name) for name in row.__struct_fields__})
         bar = "" if row.bar is None else f"{row.bar:g}{row.unit}"
         table.add_row(row.name, row.what, f"{row.value:.4g}{row.unit}", bar, "yes" if row.holds else "no")
-    console().print(table)
-    write(out, {"cache_line_ns": near, "rows": measured})
+    publish((table,), {"cache_line_ns": near, "rows": measured}, as_json=as_json, output=output)
 
 
 @click.command("order-search")
 @row_option
-@json_option
-def order_search(*, rows: tuple[str, ...], out: Path | None) -> None:
+@numbers_options
+def order_search(*, rows: tuple[str, ...], output: Path | None, as_json: bool) -> None:
     """How good the orders of `hocket order` are, and how long they take to find. About ten minutes.
 
-    Example: hocket bench order-search --row small --json order.json
+    Example: hocket bench order-search --row small -o order.json
     """
     from hocket.bench.order_search.measure import ROWS, measure  # noqa: PLC0415  # loads what only this verb needs
 
@@ -56,14 +56,13 @@ def order_search(*, rows: tuple[str, ...], out: Path | None) -> None:
         bar = "" if row.bar is None else f"{row.bar:g}"
         holds = "yes" if row.holds else "no"
         table.add_row(row.name, row.what, f"{row.value:.4f}", bar, holds, f"{row.seconds:.2f} s")
-    console().print(table)
-    write(out, {"rows": measured})
+    publish((table,), {"rows": measured}, as_json=as_json, output=output)
 
 
 @click.command("orders")
 @row_option
-@json_option
-def orders(*, rows: tuple[str, ...], out: Path | None) -> None:
+@numbers_options
+def orders(*, rows: tuple[str, ...], output: Path | None, as_json: bool) -> None:
     """What the order of ranks is worth to Gloo, Open MPI, DDP and LightGBM as they are, and how well its cost is predicted.
 
     On emulated clusters of eight hosts: links with latency in 2 racks of 4 and 4 racks of 2; trunks that racks share, hosts of
@@ -93,8 +92,7 @@ def orders(*, rows: tuple[str, ...], out: Path | None) -> None:
             for order, time_s in row.times_s.items():
                 shown = ",".join(map(str, row.orders[order]))
                 table.add_row("", f"  {order}: {shown}", f"{time_s * 1e3:.1f} ms", "", "")
-    console().print(table)
-    write(out, {"rows": measured})
+    publish((table,), {"rows": measured}, as_json=as_json, output=output)
 
 
 COMMANDS = [policies, order_search, orders]

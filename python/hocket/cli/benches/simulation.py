@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-import msgspec
 from rich.table import Table
 
-from hocket.cli.benches.options import json_option, listed
-from hocket.cli.shared.output import console, write
+from hocket.cli.benches.options import listed, numbers_options
+from hocket.cli.shared.options import row_option
+from hocket.cli.shared.output import publish
 
 if TYPE_CHECKING:
     from hocket.bench.simulate import Speed
@@ -20,11 +20,11 @@ MEGA = 1e6
 
 @click.command("simulate")
 @click.option("--large", is_flag=True, help="Also a step of 10,240 ranks, which takes most of a minute.")
-@json_option
-def simulate(*, large: bool, out: Path | None) -> None:
+@numbers_options
+def simulate(*, large: bool, output: Path | None, as_json: bool) -> None:
     """Messages per second of the flow engine on one core, beside ASTRA-sim's figures for the same rings.
 
-    Example: hocket bench simulate --json simulate.json
+    Example: hocket bench simulate -o simulate.json
     """
     from hocket.bench import simulate as bench  # noqa: PLC0415  # loads what only this verb needs
 
@@ -40,8 +40,7 @@ def simulate(*, large: bool, out: Path | None) -> None:
         measured.append({**bench.as_json(speed), "memory_gib_max": memory_gib})
         table.add_row(*_speed_row(speed))
         click.echo(f"largest memory: {memory_gib:.2f} GiB", err=True)
-    console().print(table)
-    write(out, {"runs": measured})
+    publish((table,), {"runs": measured}, as_json=as_json, output=output)
 
 
 def _speed_row(speed: Speed) -> tuple[str, ...]:
@@ -61,20 +60,15 @@ def _speed_row(speed: Speed) -> tuple[str, ...]:
 
 
 @click.command("predict")
-@click.option(
-    "--cluster",
-    "names",
-    multiple=True,
-    help="One cluster alone; may be given again. `--cluster list` lists them.",
-)
+@row_option
 @click.option(
     "--fit", "fits", is_flag=True, help="Measure what the constant of trunks is fitted on, and fit it again."
 )
-@json_option
-def predict(*, names: tuple[str, ...], fits: bool, out: Path | None) -> None:
+@numbers_options
+def predict(*, rows: tuple[str, ...], fits: bool, output: Path | None, as_json: bool) -> None:
     """Predicted step times against measured ones on emulated clusters. About eight minutes; needs root.
 
-    Example: hocket bench predict --cluster "4 hosts, 1 Gbit/s"
+    Example: hocket bench predict --row "4 hosts, 1 Gbit/s"
     """
     from hocket.bench.predict import (  # noqa: PLC0415  # loads what only this verb needs
         CLUSTERS,
@@ -84,18 +78,18 @@ def predict(*, names: tuple[str, ...], fits: bool, out: Path | None) -> None:
         measure,
     )
 
-    if fits and names:
-        raise click.UsageError("--fit and --cluster: what the constant is fitted on is not chosen by hand")
-    names = FITTED_ON if fits else names
-    if listed(names, CLUSTERS, "cluster"):
+    if fits and rows:
+        raise click.UsageError("--fit and --row: what the constant is fitted on is not chosen by hand")
+    names = FITTED_ON if fits else rows
+    if listed(names, CLUSTERS):
         return
-    rows = []
+    measured = []
     for name in names or CLUSTERS:
         click.echo(f"measuring {name}", err=True)
-        rows += measure([name])
-    found = agreement(rows)
+        measured += measure([name])
+    found = agreement(measured)
     table = Table("cluster", "plan", "measured", "flow", "error", "closed form")
-    for row in rows:
+    for row in measured:
         table.add_row(
             row.cluster,
             row.plan,
@@ -104,7 +98,6 @@ def predict(*, names: tuple[str, ...], fits: bool, out: Path | None) -> None:
             f"{row.error:+.1%}",
             f"{row.closed_form_s / row.measured_s - 1:+.1%}",
         )
-    console().print(table)
     each = Table("cluster", "configurations", "median error", "worst", "Spearman", "regret")
     scores = {
         f"{name}{', fitted on' if name in FITTED_ON else ''}": of for name, of in found.clusters.items()
@@ -120,12 +113,11 @@ def predict(*, names: tuple[str, ...], fits: bool, out: Path | None) -> None:
             f"{of.spearman:.3f}",
             f"{of.regret:.1%}",
         )
-    console().print(each)
-    for incast, error in fit(rows).items() if fits else ():
-        click.echo(
-            f"a trunk keeps {incast:g} of its rate for each doubling of its flows: mean error {error:.2%}"
-        )
-    write(out, msgspec.to_builtins(found))
+    trunks = [
+        f"a trunk keeps {incast:g} of its rate for each doubling of its flows: mean error {error:.2%}"
+        for incast, error in (fit(measured).items() if fits else ())
+    ]
+    publish((table, each, *trunks), found, as_json=as_json, output=output)
 
 
 COMMANDS = [simulate, predict]

@@ -5,17 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-import msgspec
 
-from hocket.cli.benches.options import json_option, listed, row_option
-from hocket.cli.shared.output import write
+from hocket.cli.benches.options import listed, numbers_options
+from hocket.cli.shared.options import row_option, world_option
+from hocket.cli.shared.output import publish
 
 
 @click.command("ddp")
 @row_option
-@click.option("-n", "world", default=2, show_default=True, help="Number of ranks.")
-@json_option
-def ddp(*, rows: tuple[str, ...], world: int, out: Path | None) -> None:
+@world_option(default=2)
+@numbers_options
+def ddp(*, rows: tuple[str, ...], world: int, output: Path | None, as_json: bool) -> None:
     """Ways of training with PyTorch, each with DistributedDataParallel on Gloo and with Hocket: are the models equal?
 
     Prints the table of docs/training.md. Ends with 1 when a way differs. Half a minute.
@@ -28,8 +28,8 @@ def ddp(*, rows: tuple[str, ...], world: int, out: Path | None) -> None:
     if listed(rows, WAYS):
         return
     measured = measure(rows or tuple(WAYS), world)
-    click.echo(table(measured))
-    write(out, {"world": world, "rows": [msgspec.to_builtins(each) for each in measured]})
+    result = {"world": world, "rows": measured}
+    publish((table(measured),), result, as_json=as_json, output=output)
     if not all(each.met for each in measured):
         raise SystemExit(1)
 

@@ -1,22 +1,27 @@
-"""How verbs show tables and write numbers."""
+"""How verbs show results: tables for people, JSON for programs, files; progress goes to standard error."""
 
 from __future__ import annotations
 
-import json
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
 from rich.console import Console
+
+from hocket.artefacts import files
+from hocket.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.progress import Progress
+    from rich.table import Table
 
 FILE_COLUMNS = 120
 
 
 def console() -> Console:
-    """For what a verb says: a terminal says how wide it is, a file has room for every column."""
+    """For what a verb prints: a terminal tells its width, a file has room for every column."""
     return Console(width=None if sys.stdout.isatty() else FILE_COLUMNS)
 
 
@@ -30,7 +35,36 @@ def bars(*, transient: bool = False) -> Progress:
     return Progress(*columns, console=beside, transient=transient, disable=hidden)
 
 
-def write(path: Path | None, result: Any) -> None:
-    """As JSON, if somewhere."""
-    if path is not None:
-        path.write_text(json.dumps(result, indent=2) + "\n")
+def json_text(result: Any) -> str:
+    """Indented JSON of builtins and msgspec's structs, with a newline at its end."""
+    return files.json_of(result).decode()
+
+
+def save(path: Path, text: str) -> None:
+    """Write a file. UsageError when that is not possible."""
+    try:
+        path.write_text(text)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}") from None
+
+
+def publish(shown: Iterable[Table | str], result: Any, *, as_json: bool, output: Path | None = None) -> None:
+    """Print tables and sentences, or `result` as JSON; write it as JSON to `output`, too."""
+    if as_json:
+        click.echo(json_text(result), nl=False)
+    else:
+        out = console()
+        for each in shown:
+            if isinstance(each, str):
+                out.print(each, highlight=False, markup=False, soft_wrap=True)
+            else:
+                out.print(each)
+    if output is not None:
+        save(output, json_text(result))
+
+
+def rate_text(bit_per_s: float) -> str:
+    """A rate as tables show it."""
+    if bit_per_s >= 1e9:
+        return f"{bit_per_s / 1e9:.2f} Gbit/s"
+    return f"{bit_per_s / 1e6:.1f} Mbit/s"

@@ -1,0 +1,172 @@
+"""Every option that several verbs have, once: one spelling, one kind of value."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import click
+
+from hocket.cli.shared.values import COUNTS, Word
+from hocket.launch.remote import SSH
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class Option(Protocol):
+    """What puts an option on a command."""
+
+    def __call__(self, command: Command, /) -> Command:
+        """The command, with the option."""
+
+
+FILE = click.Path(path_type=Path, dir_okay=False)
+DIR = click.Path(path_type=Path, file_okay=False)
+
+
+def file_option(*names: str, text: str, metavar: str = "FILE", **more: Any) -> Option:
+    """An option that names a file."""
+    return click.option(*names, type=FILE, metavar=metavar, help=text, **more)
+
+
+def dir_option(*names: str, text: str, **more: Any) -> Option:
+    """An option that names a directory."""
+    return click.option(*names, type=DIR, metavar="DIR", help=text, **more)
+
+
+def world_option(text: str = "Number of ranks.", *, least: int = 1, default: int | None = None) -> Option:
+    """`-n`: how many ranks."""
+    return click.option(
+        "-n",
+        "--world",
+        type=click.IntRange(least),
+        metavar="N",
+        default=default,
+        show_default=default is not None,
+        help=text,
+    )
+
+
+def worlds_option(text: str) -> Option:
+    """`-n` of a verb that answers for several numbers of ranks."""
+    return click.option("-n", "--world", "worlds", type=COUNTS, metavar="N,...", help=text)
+
+
+def hosts_option(text: str) -> Option:
+    """`--hosts`: a hosts file."""
+    return file_option("--hosts", text=text)
+
+
+ssh_option = click.option(
+    "--ssh",
+    default=SSH,
+    show_default=True,
+    metavar="COMMAND",
+    help="Command that reaches a host; its name is appended.",
+)
+
+python_option = click.option(
+    "--python",
+    "interpreter",
+    default=sys.executable,
+    metavar="COMMAND",
+    help="Python of the ranks.  [default: this one]",
+)
+
+store_option = click.option(
+    "--store",
+    metavar="ADDRESS[:PORT]",
+    help="Address of this machine that all hosts reach.  [default: found]",
+)
+
+
+def remote_options(command: Command) -> Command:
+    """What starts ranks on other machines: `--hosts`, `--ssh`, `--python`, `--store`."""
+    hosts = hosts_option(
+        "Hosts file, `NAME [slots=N]` a line: ranks are started over ssh.  [default: this machine]"
+    )
+    for option in (store_option, python_option, ssh_option, hosts):
+        command = option(command)
+    return command
+
+
+def cluster_option(text: str = "Cluster file (TOML).", *, required: bool = False) -> Option:
+    """`--cluster`: what `hocket probe` wrote, or a file written by hand."""
+    return file_option("--cluster", "cluster_path", required=required, text=text)
+
+
+def profile_option(
+    text: str = "Profile file (JSON) of `hocket profile`.  [default: a neutral one]",
+) -> Option:
+    """`--profile`: a model's gradients and when they are ready."""
+    return file_option("--profile", "profile_path", text=text)
+
+
+def plan_option(text: str) -> Option:
+    """`--plan`: what `hocket plan` wrote."""
+    return file_option("--plan", "plan_path", text=text)
+
+
+def tuning_option(
+    text: str = "Tuning file (JSON) of `hocket tune`.  [default: the one that comes with Hocket]",
+) -> Option:
+    """`--tuning`: what algorithms are chosen by."""
+    return file_option("--tuning", "tuning_path", text=text)
+
+
+def algorithm_option(known: Sequence[str], default: str, text: str) -> Option:
+    """`--algorithm`: of a collective."""
+    return click.option(
+        "--algorithm", type=Word(known), default=default, show_default=True, metavar="NAME", help=text
+    )
+
+
+fidelity_option = click.option(
+    "--fidelity",
+    type=click.Choice(["flow", "closed-form", "simgrid"]),
+    default="flow",
+    show_default=True,
+    help="Every message, a formula, or every message in SimGrid, which must be installed.",
+)
+
+seed_option = click.option(
+    "--seed",
+    type=click.IntRange(0, (1 << 64) - 1),
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="All randomness derives from it.",
+)
+
+
+def rounds_option(default: int, text: str = "Turns of each contender.") -> Option:
+    """`--rounds`: how often everything is measured."""
+    return click.option(
+        "--rounds", type=click.IntRange(1), default=default, show_default=True, metavar="N", help=text
+    )
+
+
+row_option = click.option(
+    "--row", "rows", multiple=True, metavar="NAME", help="One row only; repeatable. `--row list` lists them."
+)
+
+
+def checked(_context: click.Context, _option: click.Parameter, path: Path | None) -> Path | None:
+    """The path, when its folder exists: known before minutes are spent on what is to be written there."""
+    if path is not None and not path.absolute().parent.is_dir():
+        raise click.BadParameter(f"{path} cannot be written: there is no folder {path.absolute().parent}")
+    return path
+
+
+def output_option(text: str, **more: Any) -> Option:
+    """`-o`: the file that a verb writes."""
+    return file_option("-o", "--output", text=text, callback=checked, **more)
+
+
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print the result as JSON, and nothing else, on standard output."
+)
+
+svg_option = file_option("--svg", "svg_path", text="Also draw it here, as SVG.", callback=checked)

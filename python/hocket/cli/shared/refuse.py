@@ -1,0 +1,17 @@
+"""Options that do not go with what a verb was asked for: refused by name, never ignored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from hocket.errors import UsageError
+
+
+def refuse(given: Mapping[str, object], names: Sequence[str], why: str) -> None:
+    """UsageError when one of the options is given; `given` has None for those that are not.
+
+    >>> refuse({"--rank": None}, ["--rank"], "there is one rank")
+    """
+    wrong = [name for name in names if given[name] is not None]
+    if wrong:
+        raise UsageError(f"{', '.join(wrong)} {'does' if len(wrong) == 1 else 'do'} not apply: {why}")

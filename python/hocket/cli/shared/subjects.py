@@ -1,0 +1,117 @@
+"""What `hocket verify` proves: the buckets of a policy or a plan, or another system's program, each after every pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from hocket._native import Program
+from hocket.artefacts import files
+from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.plan import Plan
+from hocket.artefacts.profile import Profile
+from hocket.artefacts.tuning import Tuning
+from hocket.errors import UsageError
+from hocket.formats import chakra_program, foreign_program, msccl
+from hocket.planners import compile as planned
+from hocket.policies.load import load
+from hocket.tracing import trace as traced
+from hocket.tracing.topology import Topology
+
+MSCCL, CHAKRA = ".xml", ".et"
+"""How the names of other systems' programs end."""
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """One program: how many gradients and elements it moves, and when it goes."""
+
+    gradients: int
+    elements: int
+    priority: int
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Programs for `world` ranks. `stages` gives that of a bucket after each pass, `prove` raises when it may not run."""
+
+    title: str
+    world: int
+    contract: str
+    """What every bucket is proven to end as: mean, same, none; empty where the program itself declares it."""
+    buckets: tuple[Bucket, ...]
+    stages: Callable[[int], Mapping[str, Program]]
+    prove: Callable[[int], Program]
+
+
+def of_policy(name: str, topology: Topology, *, tuning: Path | None, profile: Path | None) -> Subject:
+    """A policy's buckets on a topology. Raises UsageError when it enqueues no gradient, PolicyError when it cannot be traced."""
+    policy = load(name)
+    scene = traced.Scene.of(policy, topology, tuning=None if tuning is None else files.read(tuning, Tuning))
+    fused = traced.layout(policy, _tensors(profile), scene).buckets
+    if not fused:
+        raise UsageError(f"{type(policy).__name__} enqueues no gradient: there is nothing to verify")
+    return Subject(
+        title=type(policy).__name__,
+        world=topology.world,
+        contract=policy.contract,
+        buckets=tuple(Bucket(len(each.tensors), each.elements, each.priority) for each in fused),
+        stages=lambda at: traced.stages(policy, fused[at], scene, name=f"bucket.{at}"),
+        prove=lambda at: traced.bucket_program(policy, fused[at], scene, name=f"bucket.{at}").program,
+    )
+
+
+def of_plan(path: Path) -> Subject:
+    """A plan's buckets. Raises ArtefactError when the file cannot be read."""
+    plan = files.read(path, Plan)
+    return Subject(
+        title=str(path),
+        world=plan.world,
+        contract="mean",
+        buckets=tuple(Bucket(len(each.gradients), each.elements, each.priority) for each in plan.buckets),
+        stages=lambda at: planned.stages(plan, at),
+        prove=lambda at: planned.bucket_program(at, plan),
+    )
+
+
+def of_foreign(path: Path, chunk_elements: int) -> Subject:
+    """MSCCL's XML or one rank's file of a custom collective of Chakra's. Raises ArtefactError when it cannot be read."""
+    if path.suffix == MSCCL:
+        program = foreign_program.program(msccl.read(path), chunk_elements)
+    else:
+        program = foreign_program.program(*chakra_program.read(path))
+
+    def prove(_at: int) -> Program:
+        program.verify()
+        return program
+
+    elements = sum(count for _, _, count, kind in program.buffers(0) if kind == "bound")
+    return Subject(
+        title=str(path),
+        world=program.world,
+        contract="",
+        buckets=(Bucket(0, elements, 0),),
+        stages=lambda _at: {"read": program},
+        prove=prove,
+    )
+
+
+def topology_of(cluster: Path) -> Topology:
+    """Ranks on the slots of a cluster file, in order."""
+    read = files.read(cluster, Cluster)
+    return Topology.of([host.name for host in read.hosts for _ in range(host.slots)], read)
+
+
+def _tensors(profile: Path | None) -> list[traced.Tensor]:
+    """A profile's gradients; else some of all sizes."""
+    if profile is None:
+        shapes = [(1000, 300), (300,), (300, 300), (300,), (7, 3, 3), (1,), (2_000_000,), (10,)]
+        named = [(f"g{at}", shape, "f32") for at, shape in enumerate(shapes)]
+    else:
+        named = [(each.name, each.shape, each.dtype) for each in files.read(profile, Profile).gradients]
+    last = len(named) - 1
+    return [
+        traced.Tensor(name, tuple(shape), dtype, last - at, at)
+        for at, (name, shape, dtype) in enumerate(named)
+    ]

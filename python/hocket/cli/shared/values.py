@@ -1,0 +1,102 @@
+"""Values of options: sizes, rates, lists of numbers and names, spelled the same in every verb."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+BYTES = {"": 1, "B": 1, **{f"{k}{b}": 1000**n for n, k in enumerate("KMG", 1) for b in ("", "B")}}
+BYTES |= {f"{k}IB": 1024**n for n, k in enumerate("KMG", 1)}
+BIT_PER_S = {
+    "": 1.0,
+    "BIT": 1.0,
+    **{f"{k}{b}": 1000.0**n for n, k in enumerate("KMG", 1) for b in ("", "BIT")},
+}
+NUMBER = re.compile(r"\s*(\d+(?:\.\d+)?(?:E\d+)?)\s*([A-Z]*)(/S)?\s*", re.ASCII)
+BYTES_MAX, BIT_PER_S_MAX = 1 << 50, 1e15
+
+
+def size(text: str) -> int:
+    """Bytes of `4KB`, `1.5MiB` or `25e6`. ValueError for anything else, and for less than one byte."""
+    found = NUMBER.fullmatch(text.upper())
+    if found is None or found[2] not in BYTES or found[3]:
+        raise ValueError
+    scaled = float(found[1]) * BYTES[found[2]]
+    if not 1 <= scaled <= BYTES_MAX:
+        raise ValueError
+    return int(scaled)
+
+
+def rate(text: str) -> float:
+    """Bit/s of `100Mbit`, `10Gbit/s` or `1e9`. ValueError for anything else, and for 0."""
+    found = NUMBER.fullmatch(text.upper())
+    if found is None or found[2] not in BIT_PER_S:
+        raise ValueError
+    scaled = float(found[1]) * BIT_PER_S[found[2]]
+    if not 0 < scaled <= BIT_PER_S_MAX:
+        raise ValueError
+    return scaled
+
+
+def count(text: str) -> int:
+    """A whole number from 1. ValueError for anything else."""
+    if not (text.isascii() and text.strip().isdigit() and 0 < int(text) < 1 << 31):
+        raise ValueError
+    return int(text)
+
+
+def word(text: str) -> str:
+    """A name. ValueError when it is empty."""
+    if not text.strip():
+        raise ValueError
+    return text.strip()
+
+
+class One(click.ParamType):  # type: ignore[type-arg]  # generic in new versions of click alone
+    """One value; `name` is what help calls it, `such_as` what a wrong one is told."""
+
+    def __init__(self, name: str, such_as: str, parse: Callable[[str], Any]) -> None:
+        """`parse` raises ValueError for what is no value."""
+        self.name, self.such_as, self.parse = name, such_as, parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The value; BadParameter says what one looks like."""
+        if not isinstance(value, str):
+            return value
+        try:
+            return self.parse(value)
+        except (ValueError, OverflowError):
+            self.fail(f"`{value}` is not {self.such_as}", param, ctx)
+
+
+class Some(click.ParamType):  # type: ignore[type-arg]  # as above
+    """Several values, separated by commas, as a tuple."""
+
+    def __init__(self, name: str, one: One) -> None:
+        """`one` is the type of each."""
+        self.name, self.one = name, one
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The values; BadParameter names the one that is wrong."""
+        if not isinstance(value, str):
+            return value
+        return tuple(self.one.convert(each, param, ctx) for each in value.split(","))
+
+
+class Word(click.Choice):  # type: ignore[type-arg]  # as above
+    """One of some names, which may be written with `-` for `_`."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The name as it is in the choices."""
+        return super().convert(value.replace("-", "_") if isinstance(value, str) else value, param, ctx)
+
+
+SIZE = One("size", "a size such as 4KB or 1.5MiB", size)
+SIZES = Some("sizes", SIZE)
+RATE = One("rate", "a rate such as 100Mbit or 10Gbit", rate)
+RATES = Some("rates", RATE)
+COUNTS = Some("counts", One("count", "a whole number from 1", count))
+NAMES = Some("names", One("name", "a name", word))

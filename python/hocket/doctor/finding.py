@@ -1,0 +1,21 @@
+"""One answer of the doctor: plain data for the table and for JSON."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+State = Literal["works", "missing", "unsupported", "broken"]
+"""`missing`: Hocket runs without it, and `detail` says what does not; `unsupported`: this version has no use for it;
+`broken`: no job can run before it is repaired."""
+
+
+class Finding(Struct, frozen=True, kw_only=True):
+    """What was looked at, what is so here, and what to do about it where it does not work."""
+
+    section: str
+    name: str
+    state: State
+    detail: str
+    hint: str = ""

@@ -1,0 +1,78 @@
+"""Interfaces: addresses, rate, MTU; what the wire can use, and what reaches other machines."""
+
+from __future__ import annotations
+
+import ipaddress
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from hocket.doctor.finding import Finding
+from hocket.launch import interfaces
+
+SECTION = "network"
+CLASS = Path("/sys/class/net")
+
+
+def findings() -> Iterable[Finding]:
+    """A finding for each interface, then what starts ranks on other machines."""
+    addresses: dict[str, list[str]] = {}
+    for name, address in interfaces.here():
+        addresses.setdefault(name, []).append(address)
+    for name, own in addresses.items():
+        yield _works(name, ", ".join([*own, *_link(name)]))
+    outside = any(
+        not ipaddress.ip_interface(each).ip.is_loopback for own in addresses.values() for each in own
+    )
+    if not outside:
+        yield Finding(
+            section=SECTION,
+            name="other machines",
+            state="missing",
+            detail="only loopback has an address: jobs are of this machine alone",
+            hint="give an interface an address, or start the container with a network",
+        )
+    control = Path("/proc/sys/net/ipv4/tcp_congestion_control")
+    if control.exists():
+        yield _works("TCP congestion control", control.read_text().strip())
+    yield _tool("ssh", "`--hosts` starts ranks over it", "openssh-client")
+    yield _tool("fping", "`hocket probe --fping` measures with it", "fping")
+
+
+def _link(name: str) -> list[str]:
+    """Rate and MTU, as far as the driver tells."""
+    said = []
+    speed = _read(CLASS / name / "speed")
+    if speed.isdigit() and int(speed) > 0:  # virtual interfaces have none, or -1
+        said.append(f"{int(speed):,} Mbit/s")
+    mtu = _read(CLASS / name / "mtu")
+    if mtu:
+        said.append(f"MTU {mtu}")
+    state = _read(CLASS / name / "operstate")
+    if state == "down":
+        said.append("down")
+    return said
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:  # an interface that is down refuses to tell its speed
+        return ""
+
+
+def _works(name: str, detail: str) -> Finding:
+    return Finding(section=SECTION, name=name, state="works", detail=detail)
+
+
+def _tool(name: str, what: str, package: str) -> Finding:
+    found = shutil.which(name)
+    if found is not None:
+        return _works(name, found)
+    return Finding(
+        section=SECTION,
+        name=name,
+        state="missing",
+        detail=f"not found: {what}",
+        hint=f"apt-get install {package}",
+    )

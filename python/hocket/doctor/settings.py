@@ -1,0 +1,73 @@
+"""Every setting in force, and whether it is the default or comes from the environment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from msgspec import Struct
+
+from hocket.doctor.finding import Finding
+from hocket.errors import UsageError
+from hocket.settings import Settings
+
+SECTION = "settings"
+
+
+class InForce(Struct, frozen=True, kw_only=True):
+    """One variable. `source` is `default` or `environment`."""
+
+    name: str
+    now: Any
+    default: Any
+    source: str
+    doc: str
+
+
+def in_force(environment: Mapping[str, str] | None = None) -> tuple[list[InForce], list[Finding]]:
+    """Settings with their source; a variable that does not parse is a finding, and its default is listed."""
+    source = os.environ if environment is None else environment
+    rows, broken = [], []
+    for setting in fields(Settings):
+        name = setting.metadata["name"]
+        given = source.get(name, "")
+        value = setting.default
+        try:
+            value = getattr(Settings.from_environment({name: given}), setting.name)
+        except UsageError as error:
+            hint = f"unset {name}, or give it such a value as {setting.default!r}"
+            broken.append(Finding(section=SECTION, name=name, state="broken", detail=str(error), hint=hint))
+        # A secret is not for terminals and logs.
+        shown = "set" if setting.name == "secret" and value else value
+        rows.append(
+            InForce(
+                name=name,
+                now=shown,
+                default=setting.default,
+                source="environment" if given else "default",
+                doc=setting.metadata["doc"],
+            )
+        )
+    broken += [_unknown(name) for name in sorted(source) if _is_unknown(name)]
+    return rows, broken
+
+
+OTHERS = ("HOCKET_DEBUG", "HOCKET_BLESS", "HOCKET_FUZZ_CASES")
+"""Variables of the command line and of the tests, not of ranks."""
+
+
+def _is_unknown(name: str) -> bool:
+    known = {setting.metadata["name"] for setting in fields(Settings)}
+    return name.startswith("HOCKET_") and name not in known and name not in OTHERS
+
+
+def _unknown(name: str) -> Finding:
+    return Finding(
+        section=SECTION,
+        name=name,
+        state="missing",
+        detail="Hocket reads no such variable",
+        hint=f"unset {name}",
+    )

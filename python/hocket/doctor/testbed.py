@@ -1,0 +1,48 @@
+"""The testbed: two hosts are emulated for a moment, once with the kernel's links, once with what the switch needs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from hocket.artefacts.cluster import Cluster, Host
+from hocket.doctor.finding import Finding
+from hocket.errors import TestbedError
+from hocket.launch.testbed import Testbed
+from hocket.launch.testbed.switch import CLONE_DEVICE
+
+SECTION = "testbed"
+RATE_BIT_PER_S = 1e9
+
+
+def findings() -> Iterable[Finding]:
+    """Network namespaces with tc, and TAP devices."""
+    hosts = tuple(Host(name=name, bandwidth_bit_per_s=RATE_BIT_PER_S) for name in ("doctor0", "doctor1"))
+    try:
+        with Testbed(Cluster(hosts=hosts)):
+            pass
+    except TestbedError as error:
+        why, _, hint = str(error).partition("\nhint: ")
+        yield Finding(section=SECTION, name="emulated hosts", state="missing", detail=why, hint=hint)
+    else:
+        how = "as root" if os.geteuid() == 0 else "in user namespaces"
+        yield Finding(
+            section=SECTION,
+            name="emulated hosts",
+            state="works",
+            detail=f"network namespaces {how}, rates by tc",
+        )
+    try:
+        os.close(os.open(CLONE_DEVICE, os.O_RDWR))
+    except OSError as error:
+        yield Finding(
+            section=SECTION,
+            name="latency and loss",
+            state="missing",
+            detail=f"{CLONE_DEVICE}: {error.strerror}: clusters with latency, jitter or loss cannot be emulated",
+            hint="modprobe tun; in a container: --device /dev/net/tun",
+        )
+    else:
+        yield Finding(
+            section=SECTION, name="latency and loss", state="works", detail=f"TAP devices by {CLONE_DEVICE}"
+        )

@@ -1,0 +1,105 @@
+"""One spelling per option, one kind of value per spelling, in all commands."""
+
+import click
+import pytest
+from click.testing import CliRunner
+from commands import leaves
+
+from hocket.cli.main import hocket
+from hocket.cli.shared import values
+
+OTHERS = {("hocket simulate", "--world"), ("hocket bench models", "--servers"), ("hocket demo", "--output")}
+"""Where a list stands for what takes one value elsewhere, and a folder of files for one."""
+
+
+def kind(option):
+    """What may follow the option."""
+    if option.is_flag:
+        return "flag"
+    return type(option.type).__name__, getattr(option.type, "name", ""), option.multiple
+
+
+def options():
+    """Command, spelling and option, of all options."""
+    return [
+        (name, spelling, option)
+        for name, command in leaves().items()
+        for option in command.params
+        if isinstance(option, click.Option)
+        for spelling in option.opts
+    ]
+
+
+def test_a_spelling_means_one_kind_of_value():
+    """`--hosts` would be a file in one verb and a number in another."""
+    kinds = {}
+    for name, spelling, option in options():
+        if (name, max(option.opts, key=len)) in OTHERS:
+            continue
+        wanted, by = kinds.setdefault(spelling, (kind(option), name))
+        assert kind(option) == wanted, f"{spelling} of {name} and of {by}"
+
+
+@pytest.mark.parametrize(
+    ("short", "long"), [("-n", "--world"), ("-o", "--output"), ("-m", None), ("-h", "--help")]
+)
+def test_short_options_stand_for_one_long_one(short, long):
+    """Fingers would have to remember which verb they type."""
+    found = {tuple(option.opts) for _, spelling, option in options() if spelling == short}
+    assert found <= {(short, long) if long else (short,)}
+    if long:
+        assert not {
+            option for _, spelling, option in options() if spelling == long and short not in option.opts
+        }
+
+
+def test_no_other_short_options():
+    """A verb would get a letter of its own that means something else elsewhere."""
+    assert {each for _, each, _ in options() if not each.startswith("--")} <= {"-n", "-o", "-m"}
+
+
+@pytest.mark.parametrize(
+    ("text", "size_bytes"),
+    [
+        ("4KB", 4000),
+        ("1.5KiB", 1536),
+        ("25m", 25_000_000),
+        ("7", 7),
+        ("1e6", 1_000_000),
+        (" 2 GiB ", 2 << 30),
+    ],
+)
+def test_sizes(text, size_bytes):
+    """Another size would be measured than was asked for."""
+    assert values.size(text) == size_bytes
+
+
+@pytest.mark.parametrize(
+    ("text", "bit_per_s"),
+    [("100Mbit", 1e8), ("10gbit/s", 1e10), ("1.5G", 1.5e9), ("100e6", 1e8), ("8", 8.0), ("3Kbit", 3e3)],
+)
+def test_rates(text, bit_per_s):
+    """Another network would be simulated than was asked for."""
+    assert values.rate(text) == bit_per_s
+
+
+@pytest.mark.parametrize(
+    ("parse", "text"),
+    [
+        *((values.size, text) for text in ("", "0", "-1", "nan", "inf", "4KX", "1e99", "4KB/s", "1 2")),
+        *((values.rate, text) for text in ("", "0", "-1", "nan", "inf", "1Mbyte", "1e99", "1MiB")),
+        *((values.count, text) for text in ("", "0", "-1", "1.5", "x", "²", "9999999999")),
+    ],
+)
+def test_what_is_no_value_is_refused(parse, text):
+    """Nonsense would become a number, or a traceback."""
+    with pytest.raises(ValueError):  # noqa: PT011  # the option's type makes the message
+        parse(text)
+
+
+@pytest.mark.parametrize("verb", ["settings", "what-if", "program", "verifi"])
+def test_a_verb_that_is_not_there_is_wrong_usage(verb):
+    """The exit code would say that all went well."""
+    done = CliRunner().invoke(hocket, [verb])
+    assert done.exit_code == 2
+    assert "No such command" in done.output

@@ -1,0 +1,116 @@
+"""`hocket doctor`: what it says is so, and what does not work is said with what to do."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hocket.doctor import limits, machine, network, settings
+from hocket.extras import EXTRAS
+
+WITHOUT = """
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition('.')[0] in {absent!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Absent())
+from hocket.cli.main import main
+main()
+"""
+
+
+def doctor(source, **environment):
+    ran = subprocess.run(
+        [sys.executable, "-c", source, "doctor", "--json"],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+        env={**os.environ, **environment},
+    )
+    return ran.returncode, json.loads(ran.stdout)
+
+
+def test_it_runs_without_any_extra():
+    """Who installed the wrong packages could not be told which."""
+    code, said = doctor(WITHOUT.format(absent=tuple(EXTRAS)))
+    found = {each["name"]: each for each in said["findings"]}
+    for name, extra in EXTRAS.items():
+        assert found[name]["state"] == "missing"
+        assert f"hocket[{extra}]" in found[name]["hint"]
+    assert found["NCCL"]["state"] == "missing"
+    assert code == (1 if said["broken"] else 0)
+    assert all(each["hint"] for each in said["findings"] if each["state"] in ("missing", "broken")), said
+
+
+def test_a_setting_that_does_not_parse_is_broken_and_the_others_are_listed():
+    """A job would fail at its start on a variable that the doctor had called fine."""
+    rows, wrong = settings.in_force(
+        {"HOCKET_TIMEOUT_S": "soon", "HOCKET_THREADS": "2", "HOCKET_SECRET": "abcd", "HOCKET_TIMEOUTS": "1"}
+    )
+    now = {each.name: (each.now, each.source) for each in rows}
+    assert now["HOCKET_THREADS"] == (2, "environment")
+    assert now["HOCKET_TIMEOUT_S"] == (300.0, "environment")
+    assert now["HOCKET_PLAN"] == (None, "default")
+    assert now["HOCKET_SECRET"] == ("set", "environment")
+    assert [(each.name, each.state) for each in wrong] == [
+        ("HOCKET_TIMEOUT_S", "broken"),
+        ("HOCKET_TIMEOUTS", "missing"),
+    ]
+
+
+def test_a_broken_setting_is_an_error_of_the_command():
+    """A script would go on to start the job."""
+    code, said = doctor("from hocket.cli.main import main\nmain()", HOCKET_STREAMS="many")
+    assert code == 1
+    broken = [each for each in said["findings"] if each["state"] == "broken"]
+    assert [each["name"] for each in broken] == ["HOCKET_STREAMS"]
+    assert "is not of type count" in broken[0]["detail"]
+
+
+def test_memory_that_may_not_be_read_is_said(monkeypatch):
+    """A container without the right to it would be called fine, and be slow."""
+    monkeypatch.setattr(machine, "READ_PARENT", "print('errno 1')")
+    found = {each.name: each for each in machine.findings()}["process_vm_readv"]
+    assert found.state == "missing"
+    assert "Operation not permitted" in found.detail
+    assert "SYS_PTRACE" in found.hint
+
+
+def test_the_probe_of_other_memory_reads_what_is_there(monkeypatch):
+    """The check could not fail: it would accept whatever it is told."""
+    monkeypatch.setattr(machine, "READ_PARENT", "print('00' * 8)")
+    found = {each.name: each for each in machine.findings()}["process_vm_readv"]
+    assert found.state == "missing"
+
+
+@pytest.mark.parametrize(
+    ("flags", "level"), [("fpu", ""), ("avx2 f16c", "AVX2"), ("avx2 f16c avx512f", "AVX2")]
+)
+def test_vector_instructions_are_those_that_kernels_ask_for(monkeypatch, flags, level):
+    """Half of AVX-512 would be called all of it."""
+    monkeypatch.setattr(Path, "read_text", lambda _self: f"processor: 0\nflags\t\t: {flags}\n")
+    found = machine._instructions("x86_64")
+    assert (found.state == "works") == bool(level)
+    assert found.detail == level or not level
+
+
+def test_limits_and_interfaces_are_listed():
+    """Nobody would see that files may run out, or which address the wire takes."""
+    names = {each.name for each in limits.findings()}
+    assert {"open files", "locked memory", "/dev/shm"} <= names
+    loopback = next(each for each in network.findings() if each.name == "lo")
+    assert "127.0.0.1/8" in loopback.detail
+    assert "MTU" in loopback.detail
+
+
+def test_few_files_are_said(monkeypatch):
+    """A job of many ranks would fail in the middle with `too many open files`."""
+    monkeypatch.setattr(limits.resource, "getrlimit", lambda _what: (256, 4096))
+    found = next(each for each in limits.findings() if each.name == "open files")
+    assert found.state == "missing"
+    assert found.hint == "ulimit -n 4096"
