@@ -93,7 +93,7 @@ def _needs_gpus(request: Request, world: int) -> None:
     here = torch.cuda.device_count()
     if here < world:
         raise UsageError(
-            f"contender `nccl` needs a GPU per rank: {here} here for {world} ranks\nhint: `--world`, or `--against gloo`"
+            f"contender `nccl` needs a GPU per rank: {here} here for {world} ranks\nhint: `-n`, or `--against gloo`"
         )
 
 
