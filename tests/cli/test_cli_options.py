@@ -1,5 +1,9 @@
 """One spelling per option, one kind of value per spelling, in all commands."""
 
+import os
+import subprocess
+import sys
+
 import click
 import pytest
 from click.testing import CliRunner
@@ -102,4 +106,50 @@ def test_a_verb_that_is_not_there_is_wrong_usage(verb):
     """The exit code would say that all went well."""
     done = CliRunner().invoke(hocket, [verb])
     assert done.exit_code == 2
-    assert "No such command" in done.output
+    assert f"there is no verb `{verb}`\nhint: " in done.output
+
+
+def hocket_says(*arguments, **options):
+    """(exit code, standard error) of a process of its own."""
+    source = "from hocket.cli.main import main; main()"
+    ran = subprocess.run(
+        [sys.executable, "-c", source, *arguments], stdin=subprocess.DEVNULL, timeout=60, check=False, text=True,
+        **{"capture_output": True, **options},
+    )  # fmt: skip
+    return ran.returncode, ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["verfy", "two_level"], 2, "error: there is no verb `verfy`\nhint: verify"),
+        (["plan", "--bogus"], 2, "plan --help"),
+        (["simulate"], 2, "error: Missing option '--cluster'"),
+        (["plan", "--cluster", "none.toml"], 1, "error: cluster file none.toml cannot be read"),
+        (["verify", "none"], 2, "error: there is no policy `none`"),
+    ],
+)
+def test_errors_have_one_form(arguments, code, said):
+    """A user would see a traceback, or one of two kinds of messages."""
+    found, text = hocket_says(*arguments)
+    assert found == code, text
+    assert said in text
+    assert text.startswith("error: ")
+    assert "Traceback" not in text
+
+
+def test_a_reader_that_goes_away_is_no_error():
+    """`hocket verify … | head` would end in a traceback."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    code, text = hocket_says(
+        "verify",
+        "two_level",
+        "--after",
+        "chunk",
+        capture_output=False,
+        stdout=writing,
+        stderr=subprocess.PIPE,
+    )
+    os.close(writing)
+    assert (code, text) == (1, "")

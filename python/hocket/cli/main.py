@@ -6,6 +6,7 @@ Verbs are loaded when they are used: `hocket --help` imports none of them.
 from __future__ import annotations
 
 import ast
+import difflib
 import importlib
 import os
 import sys
@@ -22,6 +23,10 @@ MISUSED = 2
 INTERRUPTED = 130
 HERE = Path(__file__).parent
 NO_VERBS = ("__init__", "main")
+NO_ARGUMENTS: tuple[type[Exception], ...] = tuple(
+    filter(None, [getattr(click.exceptions, "NoArgsIsHelpError", None)])
+)
+"""What says that help is wanted, in versions of click that raise it."""
 
 
 class Verbs(click.Group):
@@ -37,6 +42,16 @@ class Verbs(click.Group):
             return None
         command: click.Command = importlib.import_module(f"hocket.cli.{_module(name)}").command
         return command
+
+    def resolve_command(
+        self, context: click.Context, arguments: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The verb; UsageError names verbs that are spelled alike."""
+        known = self.list_commands(context)
+        if self.get_command(context, arguments[0]) is None and not arguments[0].startswith("-"):
+            close = ", ".join(difflib.get_close_matches(arguments[0], known)) or ", ".join(known)
+            context.fail(f"there is no verb `{arguments[0]}`\nhint: {close}")
+        return super().resolve_command(context, arguments)
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         """The first line of each module's docstring says what its verb does."""
@@ -71,19 +86,31 @@ def main() -> None:
         click.echo("interrupted", err=True)
         sys.exit(INTERRUPTED)
     except click.ClickException as error:
-        error.show()
-        sys.exit(error.exit_code)
+        if isinstance(error, NO_ARGUMENTS):
+            error.show()
+            sys.exit(error.exit_code)
+        _tell(error.format_message(), error.exit_code, _where_help_is(error))
     except Error as error:
-        _tell(error)
+        _fail(error)
     except ModuleNotFoundError as error:
         name = (error.name or "").partition(".")[0]
         if name not in extras.EXTRAS:
             raise
-        _tell(extras.missing(name, "this command"))
+        _fail(extras.missing(name, "this command"))
 
 
-def _tell(error: Error) -> NoReturn:
+def _fail(error: Error) -> NoReturn:
     if os.environ.get("HOCKET_DEBUG") == "1":
         raise error
-    click.echo(f"error: {error}", err=True)
-    sys.exit(MISUSED if isinstance(error, UsageError) else FAILED)
+    _tell(str(error), MISUSED if isinstance(error, UsageError) else FAILED)
+
+
+def _tell(message: str, code: int, hint: str = "") -> NoReturn:
+    """`error:`, and the hint unless the message has one."""
+    click.echo(f"error: {message}" if "\nhint: " in message else f"error: {message}{hint}", err=True)
+    sys.exit(code)
+
+
+def _where_help_is(error: click.ClickException) -> str:
+    context = getattr(error, "ctx", None)
+    return f"\nhint: {context.command_path} --help" if context is not None else ""

@@ -58,7 +58,8 @@ def svg(program: Program, *, ranks: Sequence[int] | None = None) -> str:
     count = sum(len(each) for each in ops.values())
     if count > OPS_MAX:
         raise UsageError(
-            f"{count} ops are more than the {OPS_MAX} that a picture can show\nhint: choose some `ranks`"
+            f"{count} ops are more than the {OPS_MAX} that a picture can show\n"
+            "hint: choose some `ranks`, or --rank N of `hocket verify`"
         )
     messages = _messages(ops)
     rows = _rows(ops, messages)
