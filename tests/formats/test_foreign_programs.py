@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from dlc_files import VECTORS
-from hocket.cli.program import command
 
 from hocket import reference
+from hocket.cli.verify import command
 from hocket.errors import ProgramError
 from hocket.formats import chakra, chakra_program, msccl
 from hocket.formats.foreign_program import program
@@ -221,11 +221,15 @@ def test_the_verb_shows_them():
     """Nobody could look at another system's program."""
     runner = CliRunner()
     shown = runner.invoke(
-        command, [str(GATHER), "--rank", "0", "--chunk-elements", "4"], catch_exceptions=False
+        command,
+        [str(GATHER), "--after", "read", "--rank", "0", "--chunk-elements", "4"],
+        catch_exceptions=False,
     )
     assert "send %0[0:4] as f32 to 1 tag 0" in shown.output
-    shown = runner.invoke(command, [str(RING / "custom_allreduce.0.et")], catch_exceptions=False)
+    ring = [str(RING / "custom_allreduce.0.et")]
+    shown = runner.invoke(command, [*ring, "--after", "read"], catch_exceptions=False)
     assert "ensures all_reduce sum scale 1.0 %0 over 0 1 2 3 4 5 6 7" in shown.output
+    assert "proven for 8 ranks" in runner.invoke(command, ring, catch_exceptions=False).output
 
 
 def test_elements_may_be_spelt_over_several_lines(tmp_path):

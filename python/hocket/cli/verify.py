@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.table import Table
@@ -86,35 +88,14 @@ def command(
     Example: hocket verify plan.json --bucket 0 --rank 1 --after lower
     """
     began_s = time.perf_counter()
-    made = {"-n": world, "--racks": racks, "--hosts-per-rack": hosts_per_rack, "--trunk": trunk}
-    given = {**made, "--cluster": cluster_path, "--tuning": tuning_path, "--profile": profile_path}
-    path = Path(subject)
-    if path.suffix in (MSCCL, CHAKRA):
-        refuse(given, list(given), "another system's program has its own ranks and data")
-        found = of_foreign(path, chunk_elements or CHUNK_ELEMENTS)
-    else:
-        refuse(
-            {"--chunk-elements": chunk_elements},
-            ("--chunk-elements",),
-            "only MSCCL's programs have such chunks",
-        )
-        if path.suffix == ".json":
-            refuse(given, list(given), "a plan has its own ranks and gradients")
-            found = of_plan(path)
-        else:
-            if cluster_path is not None:
-                refuse(made, list(made), "--cluster has its own hosts")
-            topology = (
-                topology_of(cluster_path)
-                if cluster_path is not None
-                else Topology.even(
-                    world=world or WORLD,
-                    racks=racks or 1,
-                    hosts_per_rack=hosts_per_rack,
-                    trunk_bit_per_s=trunk,
-                )
-            )
-            found = of_policy(subject, topology, tuning=tuning_path, profile=profile_path)
+    found = _subject(
+        subject,
+        {"-n": world, "--racks": racks, "--hosts-per-rack": hosts_per_rack, "--trunk": trunk},
+        cluster=cluster_path,
+        tuning=tuning_path,
+        profile=profile_path,
+        chunk_elements=chunk_elements,
+    )
     if stage is None and svg_path is None:
         refuse(
             {"--bucket": bucket, "--rank": rank},
@@ -134,6 +115,39 @@ def command(
         stages = found.stages(at)
         drawn = stages[stage] if stage is not None and stage in stages else list(stages.values())[-1]
         save(svg_path, svg(drawn, ranks=None if rank is None else [rank]))
+
+
+def _subject(
+    name: str,
+    even: Mapping[str, Any],
+    *,
+    cluster: Path | None,
+    tuning: Path | None,
+    profile: Path | None,
+    chunk_elements: int | None,
+) -> Subject:
+    """What `name` means, by its ending; `even`: the options of a network without a cluster file."""
+    given = {**even, "--cluster": cluster, "--tuning": tuning, "--profile": profile}
+    path = Path(name)
+    if path.suffix in (MSCCL, CHAKRA):
+        refuse(given, list(given), "another system's program has its own ranks and data")
+        return of_foreign(path, chunk_elements or CHUNK_ELEMENTS)
+    chunks = {"--chunk-elements": chunk_elements}
+    refuse(chunks, list(chunks), "only MSCCL's programs have such chunks")
+    if path.suffix == ".json":
+        refuse(given, list(given), "a plan has its own ranks and gradients")
+        return of_plan(path)
+    if cluster is not None:
+        refuse(even, list(even), "--cluster has its own hosts")
+        topology = topology_of(cluster)
+    else:
+        topology = Topology.even(
+            world=even["-n"] or WORLD,
+            racks=even["--racks"] or 1,
+            hosts_per_rack=even["--hosts-per-rack"],
+            trunk_bit_per_s=even["--trunk"],
+        )
+    return of_policy(name, topology, tuning=tuning, profile=profile)
 
 
 def _prove(found: Subject, began_s: float, *, as_json: bool) -> None:
