@@ -123,7 +123,7 @@ Found = TypeVar("Found")
 @output_option("With --format: write it here instead.")
 @json_option
 @click.option("--exec", "executes", is_flag=True, help="Run a launcher with the order: --exec -- mpirun …")
-@click.argument("argv", nargs=-1, type=click.UNPROCESSED)
+@click.argument("argv", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")
 def command(
     *,
     matrix_path: Path | None,
