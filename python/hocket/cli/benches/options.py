@@ -28,7 +28,7 @@ def listed(
         return True
     unknown = next((each for each in asked if each not in known), None)
     if unknown is not None:
-        raise click.BadParameter(f"there is no row `{unknown}`: {'; '.join(known)}")
+        raise click.BadParameter(f"there is no row `{unknown}`\nhint: `--row list` lists them")
     return False
 
 
