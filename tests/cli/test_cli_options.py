@@ -123,7 +123,7 @@ def hocket_says(*arguments, **options):
     ("arguments", "code", "said"),
     [
         (["verfy", "two_level"], 2, "error: there is no verb `verfy`\nhint: verify"),
-        (["plan", "--bogus"], 2, "plan --help"),
+        (["plan", "--bogus"], 2, "hint: hocket plan --help"),
         (["simulate"], 2, "error: Missing option '--cluster'"),
         (["plan", "--cluster", "none.toml"], 1, "error: cluster file none.toml cannot be read"),
         (["verify", "none"], 2, "error: there is no policy `none`"),

@@ -79,7 +79,7 @@ def hocket() -> None:
 def main() -> None:
     """Entry point: exit code 0, 1 for an error, 2 for wrong usage, 130 for Ctrl-C."""
     try:
-        hocket(standalone_mode=False)
+        hocket(prog_name="hocket", standalone_mode=False)
     except click.exceptions.Exit as ended:
         sys.exit(ended.exit_code)
     except (click.exceptions.Abort, KeyboardInterrupt):
