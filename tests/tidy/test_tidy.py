@@ -12,6 +12,10 @@ ROOT = Path(__file__).parents[2]
 LINES_MAX = 500
 """More is several concepts in one file."""
 
+PROSE_MAX = 120
+"""Characters of a line of the documentation; tables, code, headings and images are as long as they are."""
+
+GENERATED = ("docs/torch-tests.md",)
 UNSAFE = ("crates/wire/", "crates/kernels/", "crates/python/")
 
 
@@ -29,6 +33,14 @@ def test_files_are_of_one_concept(name):
     """A reader would have to hold several things in mind to change one."""
     lines = len(text(name).splitlines())
     assert lines <= LINES_MAX, f"{name} has {lines} lines"
+
+
+@pytest.mark.parametrize("name", [name for name in tracked(".md") if name not in GENERATED])
+def test_lines_of_prose_can_be_read(name):
+    """A change of a word would be a change of a paragraph, and a reader of the source would scroll sideways."""
+    prose = re.sub(r"^ *```.*?^ *```", "", text(name), flags=re.MULTILINE | re.DOTALL)
+    long = [line for line in prose.splitlines() if len(line) > PROSE_MAX and not re.match(r"\s*[|#!]", line)]
+    assert long == []
 
 
 def test_files_say_what_they_are_for():
