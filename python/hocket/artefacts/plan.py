@@ -20,8 +20,8 @@ CHUNK_S = 5e-3
 a trunk of 100 Mbit/s was busy for 0.955 of the time with 64 KiB, 0.935 with 256 KiB; over loopback 64 KiB took twice as long."""
 
 SHARED_CHUNK_BYTES = 8_388_608
-"""In place a chunk costs each member two posts and perhaps a wake-up, and what is urgent waits for it, 2 ms at most. 25 MB on 4 ranks
-took 1.3 times what one native loop did with 2 MiB, 1.15 with 4 MiB, 1.1 with 8 MiB and 1.05 all at once."""
+"""In place a chunk costs each member two posts and perhaps a wake-up, and what is urgent waits for it, 2 ms at most. 25 MB on 4
+ranks took 1.3 times what one native loop did with 2 MiB, 1.15 with 4 MiB, 1.1 with 8 MiB and 1.05 all at once."""
 
 
 def chunk_bytes(slowest_bit_per_s: float) -> int:
