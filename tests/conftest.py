@@ -9,9 +9,6 @@ from hocket.artefacts.cluster import Cluster
 from hocket.errors import TestbedError
 from hocket.launch.testbed import Testbed
 
-MISSING = ("not allowed", "not found", "/dev/net/tun")
-"""What a machine may lack; anything else that goes wrong with a testbed is a failure."""
-
 
 @pytest.fixture(scope="session")
 def emulated() -> Callable[[Cluster], AbstractContextManager[Testbed]]:
@@ -23,9 +20,10 @@ def emulated() -> Callable[[Cluster], AbstractContextManager[Testbed]]:
             try:
                 bed = stack.enter_context(Testbed(cluster))
             except TestbedError as error:
-                if any(each in str(error) for each in MISSING):
-                    pytest.skip(str(error))
-                raise
+                # Anything else that goes wrong with a testbed is a failure.
+                if error.lacks is None:
+                    raise
+                pytest.skip(str(error))
             yield bed
 
     return opened

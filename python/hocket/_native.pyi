@@ -5,6 +5,8 @@ from typing import Any, ClassVar
 
 from typing_extensions import Buffer
 
+from hocket.errors import Finding
+
 __version__: str
 
 class Memory(Buffer):
@@ -27,7 +29,8 @@ class Window(Buffer):
 class Engine:
     """One rank's executor and wire. All other methods but `connect` need the mesh to be up.
 
-    `host` is the identity that co-located ranks share; ranks with equal `host` use shared memory.
+    `host` is the name of this host, which no other host of the job has: ranks with equal `host` use shared memory. PeerError has
+    in its attributes which rank failed, on which host and why.
     """
 
     def __init__(
@@ -63,7 +66,8 @@ class Engine:
         timeout_s: float,
         streams: Sequence[int] | None = None,
     ) -> None:
-        """Join the mesh: `(addresses, host)` of every rank, by rank. PeerError names the ranks that are missing.
+        """Join the mesh: `(addresses, host)` of every rank, by rank. RendezvousError: its `missing` has the ranks that did not
+        come in time, its `rank` one that left.
 
         `streams`: connections per pair of interfaces to each rank, of which both ends say the same number; default 1."""
 
@@ -100,7 +104,10 @@ class Engine:
         """Start an instance; the previous one of the same program must have been waited for."""
 
     def wait(self, program: int, timeout_s: float) -> None:
-        """Until the launched instance is complete. PeerError names who died or whom it waits for. Ctrl-C works."""
+        """Until the launched instance is complete. Ctrl-C works.
+
+        PeerError: its `rank` failed; with `why` "timeout", the instance waits for the ranks in its `missing`. `program`, `launch`
+        and `op` say where that was noticed."""
 
     def send(self, to: int, tag: int, memory: Memory, size_bytes: int, *, notice: bool = ...) -> int:
         """Offer the first bytes of `memory` to rank `to`: its number. They must not be written until it is complete. It is waited
@@ -119,7 +126,7 @@ class Engine:
         """Withdraw a receive that nothing was offered for. Gives an error's text: whom the message waits for since `timeout_s`."""
 
     def wait_message(self, number: int, timeout_s: float) -> int:
-        """Until it is complete; the rank at its other end. PeerError names whom it waits for; a receive is then withdrawn."""
+        """Until it is complete; the rank at its other end. PeerError as `wait`; after a timeout a receive is withdrawn."""
 
     def non_finite(self) -> list[tuple[int, int, int]]:
         """(program, instance, element) of `record non_finite` ops that found NaN or infinity since the last call."""
@@ -136,7 +143,7 @@ class Engine:
         """Add a span of this rank's step to the trace: `forward`, `backward`, `wait`, `optimizer`, `step`."""
 
     def abort(self, reason: str) -> None:
-        """Tell all peers why this rank gives up; their waits raise PeerError with it."""
+        """Tell all peers why this rank gives up; their waits raise PeerError with it, of this `rank` and with `why` "gave_up"."""
 
     def close(self) -> None:
         """Flush the trace and leave in order; idempotent."""
@@ -148,7 +155,8 @@ class HostGroup:
     returns. Those in registered memory are reduced in place, without a copy. `op`: sum, product, min, max, and of
     integers and, or, xor; `dtype`: as programs have it.
     Roots are positions in the group.
-    UsageError names a rank that calls something else, PeerError those that do not come; after either the group is broken.
+    UsageError names a rank that calls something else; the `missing` of PeerError are the ranks that do not come in time. After
+    either the group is broken.
     """
 
     AREA_BYTES: ClassVar[int]
@@ -381,14 +389,14 @@ class Program:
     def encode(self, links: Sequence[tuple[int, int]], codec: str) -> Program:
         """f32 messages over `links` (source, destination) travel as `codec`: f16 or bf16."""
 
-    def errors(self) -> list[str]:
-        """What the verifier finds wrong, a sentence each with the ops around it; empty for a program that may run."""
+    def findings(self) -> list[Finding]:
+        """What the verifier finds wrong; empty for a program that may run."""
 
     def pairs(self) -> list[tuple[int, int]]:
         """Ordered pairs of ranks of which one sends to the other, ascending."""
 
     def verify(self) -> None:
-        """Raise ProgramError with all errors, if there are any."""
+        """Raise ProgramError with all findings, if there are any."""
 
     def fuse(self) -> Program:
         """Messages cast and reduce by themselves where a scratch buffer stood between."""

@@ -1,38 +1,200 @@
-"""The exceptions that Hocket raises: one short tree. Every message says what, where and what to do next."""
+"""The exceptions that Hocket raises: one short tree. Every message says what, where and what to do next.
+
+Messages are for people. What a program needs to know of an error, such as which rank was lost, is in its attributes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Self
+
+PeerFailure = Literal[
+    "gave_up", "lost", "left", "silent", "violation", "damaged", "failed", "refused", "timeout"
+]
 
 
 class Error(Exception):
     """Anything that Hocket reports; catch this to catch all of them."""
+
+    @property
+    def summary(self) -> str:
+        """The first line of the message: what happened. Hints follow it."""
+        return str(self).partition("\n")[0]
+
+    def reworded(self, message: str) -> Self:
+        """The same error, attributes included, with another message.
+
+        >>> PeerError("rank 1 left", rank=1).reworded("worker 1 left").rank
+        1
+        """
+        other = type(self)(message)
+        other.__dict__.update(self.__dict__)
+        return other
 
 
 class ArtefactError(Error):
     """A cluster, profile, plan or trace file cannot be read: missing, truncated, invalid or of a newer version."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """What the verifier found wrong with an op, or with a program as a whole. `str()` is the text that people are shown.
+
+    Attributes:
+        rank, op: The op, by the rank whose it is and its number there. None for the program as a whole.
+        what: What is wrong.
+        file, line: The line of the user's source that made the op, or None if it is not known.
+        text: All of it, and the ops that the op is at odds with.
+    """
+
+    rank: int | None
+    op: int | None
+    what: str
+    file: str | None
+    line: int | None
+    text: str
+
+    def __str__(self) -> str:
+        """The text."""
+        return self.text
+
+
 class PolicyError(Error):
-    """A policy cannot be traced, raised in a handler, or makes programs that are refused; the message has its file and line."""
+    """A policy cannot be traced, raised in a handler, or makes programs that are refused; the message has its file and line.
+
+    Attributes:
+        file, line: The line of the user's source that is refused, or None where a handler or a whole program is.
+        findings: What the verifier found wrong with a program of the policy; empty if something else is wrong.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        file: str | None = None,
+        line: int | None = None,
+        findings: Sequence[Finding] = (),
+    ) -> None:
+        """With a message for people, and the attributes."""
+        super().__init__(message)
+        self.file = file
+        self.line = line
+        self.findings = tuple(findings)
 
 
 class ProgramError(Error):
-    """A program is refused: text that does not parse, or ops that lose, double, race or deadlock."""
+    """A program is refused: text that does not parse, or ops that lose, double, race or deadlock.
+
+    Attributes:
+        findings: What the verifier found; empty if something else is wrong.
+    """
+
+    def __init__(self, message: str = "", *, findings: Sequence[Finding] = ()) -> None:
+        """With a message for people, and the attribute."""
+        super().__init__(message)
+        self.findings = tuple(findings)
 
 
 class RendezvousError(Error):
-    """Ranks could not find each other, or disagree about the job: address, world size, secret, model."""
+    """Ranks could not find each other, or disagree about the job: address, world size, secret, model.
+
+    Attributes:
+        rank: The rank that the error is about, or None where it is about no single rank. If ranks are missing, the first of them.
+        host: The name of that rank's host, or None if it is not known.
+        missing: Ranks that did not come in time, ascending.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        rank: int | None = None,
+        host: str | None = None,
+        missing: Sequence[int] = (),
+    ) -> None:
+        """With a message for people, and the attributes."""
+        super().__init__(message)
+        self.rank = rank
+        self.host = host
+        self.missing = tuple(missing)
 
 
 class PeerError(Error):
-    """A rank of the running job died, stalled or spoke nonsense; the message names it."""
+    """A rank of the running job died, stalled or sent something that makes no sense.
+
+    Attributes:
+        rank: The rank at fault, or None where no single rank is. After a timeout, the first rank in `missing`.
+        host: The name of that rank's host, or None if it is not known.
+        why: What the rank did, or None if that is not known:
+
+            - `"gave_up"`: it stopped by itself and told the others why, for example because its script raised an exception.
+            - `"lost"`: its connection ended without a goodbye. Its process died, or the network failed.
+            - `"left"`: it left the job in order while other ranks still needed it.
+            - `"silent"`: it sent nothing for HOCKET_HEARTBEAT_TIMEOUT_S.
+            - `"violation"`: it broke the protocol.
+            - `"damaged"`: bytes that it sent were changed on their way.
+            - `"failed"`: one of its own operations failed.
+            - `"refused"`: it refused a connection, because both ranks are configured differently.
+            - `"timeout"`: it did not take part in an operation in time; it may only be slow.
+        missing: After a timeout, the ranks that are waited for, ascending; else empty.
+        program: The number of the loaded program in which this process noticed, or None.
+        launch: The count of that program's launches before this one, or None.
+        op: The instruction of this process in that program, or None.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        rank: int | None = None,
+        host: str | None = None,
+        why: PeerFailure | None = None,
+        missing: Sequence[int] = (),
+        program: int | None = None,
+        launch: int | None = None,
+        op: int | None = None,
+    ) -> None:
+        """With a message for people, and the attributes."""
+        super().__init__(message)
+        self.rank = rank
+        self.host = host
+        self.why = why
+        self.missing = tuple(missing)
+        self.program = program
+        self.launch = launch
+        self.op = op
 
 
 class SimulationError(Error):
-    """A simulated job did not end: the message has who is stuck, the chain of waits and the first op that never ended."""
+    """A simulated job did not end: the message has who is stuck, the chain of waits and the first op that never ended.
+
+    Attributes:
+        ranks: The ranks that are stuck, ascending; empty if the simulator itself failed.
+        at_s: The virtual time of the last event, in seconds, or None.
+    """
+
+    def __init__(self, message: str = "", *, ranks: Sequence[int] = (), at_s: float | None = None) -> None:
+        """With a message for people, and the attributes."""
+        super().__init__(message)
+        self.ranks = tuple(ranks)
+        self.at_s = at_s
 
 
 class TestbedError(Error):
-    """An emulated cluster could not be made or removed."""
+    """An emulated cluster could not be made or removed.
+
+    Attributes:
+        lacks: What this machine lacks for it, for example `"ip"`, `"network namespaces"` or `"/dev/net/tun"`. None if something
+            else went wrong.
+    """
 
     __test__ = False  # not a test class, whatever its name looks like to pytest
+
+    def __init__(self, message: str = "", *, lacks: str | None = None) -> None:
+        """With a message for people, and the attribute."""
+        super().__init__(message)
+        self.lacks = lacks
 
 
 class UsageError(Error):

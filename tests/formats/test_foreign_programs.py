@@ -73,10 +73,10 @@ def test_the_custom_ring_runs_natively():
 def reason(lines):
     """Why a program is refused; None when it may run."""
     try:
-        errors = program(msccl.parse("\n".join(lines).encode(), "x.xml"), 1).errors()
+        findings = program(msccl.parse("\n".join(lines).encode(), "x.xml"), 1).findings()
     except ProgramError as error:
         return str(error)
-    return errors[0] if errors else None
+    return str(findings[0]) if findings else None
 
 
 def renumbered(lines):
@@ -134,10 +134,10 @@ def refused(tmp_path, change):
     chakra.write(path, chakra.EtFile(tuple(nodes), file.version, file.metadata))
     try:
         foreign, _ = chakra_program.read(path)
-        errors = program(foreign, 1).errors()
+        findings = program(foreign, 1).findings()
     except ProgramError as error:
         return str(error)
-    return errors[0] if errors else None
+    return str(findings[0]) if findings else None
 
 
 def test_changed_nodes_of_a_ring_are_refused(tmp_path):
@@ -193,10 +193,10 @@ def test_sends_that_need_more_slots_deadlock():
             steps = "".join(sends + receives).replace('buf="i"', 'buf="o"')
             blocks.append(f'{head}<tb id="0" send="{1 - rank}" recv="{1 - rank}" chan="0">{steps}</tb></gpu>')
         text = f'<algo name="x" ngpus="2" coll="allgather" inplace="1">{"".join(blocks)}</algo>'
-        return program(msccl.parse(text.encode(), "x.xml"), 1).errors()
+        return program(msccl.parse(text.encode(), "x.xml"), 1).findings()
 
     assert exchange(8) == []
-    assert "wait" in exchange(9)[0]
+    assert "wait" in exchange(9)[0].what
 
 
 @pytest.mark.parametrize(

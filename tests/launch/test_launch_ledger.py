@@ -67,6 +67,7 @@ def test_a_time_out_names_the_missing_ranks_to_all_who_wait():
     room.ledger.expire(2 * S)
     answers = room.answers()
     assert set(answers) == {0, 2}
+    assert all(answer.missing == (1, 3) and answer.rank == 1 for answer in answers.values())
     assert all("ranks 1, 3 of 4 did not come" in answer.message for answer in answers.values())
     assert room.ledger.deadline_ns() is None
 
@@ -76,7 +77,9 @@ def test_the_missing_of_a_large_world_are_counted_not_listed():
     room = Room(1)
     room.gather(0, 1000, timeout_s=1)
     room.ledger.expire(S)
-    assert "and 987 more of 1000" in room.answers()[0].message
+    answer = room.answers()[0]
+    assert "and 987 more of 1000" in answer.message
+    assert answer.missing == tuple(range(1, 1000))
 
 
 def test_disagreeing_world_sizes_are_told_to_everyone():
@@ -87,6 +90,7 @@ def test_disagreeing_world_sizes_are_told_to_everyone():
     answers = room.gather(3, 8)
     assert set(answers) == {0, 1, 3}
     for answer in answers.values():
+        assert answer.rank == 3
         assert "rank 3 on host3 was started with world size 8, rank 0 on host0 with 4" in answer.message
 
 
@@ -106,6 +110,7 @@ def test_two_processes_with_one_rank_are_told_to_everyone_while_ranks_meet():
     room.gather(0, 3)
     answers = room.ask(9, Hello(rank=1, who="rank 1 on host9"))
     assert set(answers) == {0, 9}
+    assert all(answer.rank == 1 for answer in answers.values())
     assert all("rank 1 on host1, and rank 1 on host9" in answer.message for answer in answers.values())
     assert "two processes" in room.gather(1, 3)[1].message
 
@@ -115,9 +120,9 @@ def test_a_rank_that_dies_ends_all_waits_now_and_later():
     room = Room(3)
     room.gather(0, 3)
     room.ledger.disconnect(2)
-    assert "rank 2 on host2 ended" in room.answers()[0].message
-    assert "rank 2 on host2 ended" in room.gather(1, 3)[1].message
-    assert "rank 2 on host2 ended" in room.ask(1, Get(key="k", timeout_s=9))[1].message
+    told = [room.answers()[0], room.gather(1, 3)[1], room.ask(1, Get(key="k", timeout_s=9))[1]]
+    assert [answer.rank for answer in told] == [2, 2, 2]
+    assert all("rank 2 on host2 ended" in answer.message for answer in told)
 
 
 def test_a_reason_to_give_up_reaches_everyone():
@@ -125,6 +130,7 @@ def test_a_reason_to_give_up_reaches_everyone():
     room = Room(2)
     room.ask(0, Get(key="plan", timeout_s=9))
     answers = room.ask(1, Leave(reason="layer.weight has shape 3 here"))
+    assert answers[0].rank == 1
     assert answers[0].message == "rank 1 on host1 gave up: layer.weight has shape 3 here"
     assert answers[1] is None
 
@@ -133,7 +139,9 @@ def test_waiting_for_a_rank_that_left_in_order_ends_at_once():
     """A rank that does one step more than the others would hang in its last barrier."""
     room = Room(2)
     room.ask(1, Leave(reason=None))
-    assert "rank 1 on host1 has left" in room.gather(0, 2)[0].message
+    answer = room.gather(0, 2)[0]
+    assert (answer.rank, answer.missing) == (1, ())
+    assert "rank 1 on host1 has left" in answer.message
 
 
 def test_a_rank_that_comes_back_is_waited_for_again():
@@ -151,7 +159,9 @@ def test_get_waits_for_set_and_names_the_key():
     assert room.ask(1, Set(key="plan", value=Raw(b'{"a": 1}'))) == {1: None, 0: {"a": 1}}
     room.ask(0, Get(key="loss/3", timeout_s=5))
     room.ledger.expire(5 * S)
-    assert "`loss/3` of rank 3" in room.answers()[0].message
+    answer = room.answers()[0]
+    assert (answer.rank, answer.missing) == (3, (3,))
+    assert "`loss/3` of rank 3" in answer.message
 
 
 def test_counters_count():

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hocket.errors import UsageError
+from hocket.errors import PeerError, UsageError
 from hocket.launch.hosts import Slots, place_servers
 from hocket.parameter_server.choice import ParameterServer, with_roles
 from hocket.parameter_server.description import Description, Group, Key
@@ -54,16 +54,16 @@ def test_programs_are_right_for_any_model_and_job(sizes, workers, servers):
     """A job would be refused, or would race, when it starts."""
     description = described(workers, servers, sizes)
     for worker in range(workers):
-        assert step_program(description, worker).errors() == []
+        assert step_program(description, worker).findings() == []
         for key, pieces in enumerate(description.pieces):
             both = key_program(description, key, worker), first_pull_program(description, key, worker)
             for program in both:
-                assert program.errors() == []
+                assert program.findings() == []
                 serving = {workers + piece.server for piece in pieces}
                 assert set(program.pairs()) == {(worker, rank) for rank in serving} | {
                     (rank, worker) for rank in serving
                 }
-    assert buffers_program(description).errors() == []
+    assert buffers_program(description).findings() == []
 
 
 @given(numbers=st.lists(st.floats(allow_nan=False), min_size=3, max_size=3))
@@ -105,9 +105,14 @@ def test_choices_have_names_and_leave_workers():
 
 def test_a_server_that_dies_is_called_one():
     """A user would look for a training script's mistake on a rank that runs none."""
-    said = with_roles("rank 3 on b closed its connection\nhint: look", workers=2)
-    assert said == "rank 3 on b closed its connection (rank 3 is parameter server 1)\nhint: look"
-    assert with_roles("rank 1 left", workers=2) == "rank 1 left"
+    lost = PeerError("rank 3 on b closed its connection\nhint: look", rank=3, host="b", why="lost")
+    named = with_roles(lost, workers=2)
+    assert str(named) == "parameter server 1: rank 3 on b closed its connection\nhint: look"
+    assert (named.rank, named.host, named.why) == (3, "b", "lost")
+    late = with_roles(PeerError("late", rank=1, why="timeout", missing=(1, 2, 3)), workers=2)
+    assert str(late) == "parameter servers 0, 1: late"
+    worker = PeerError("rank 1 left", rank=1)
+    assert with_roles(worker, workers=2) is worker
 
 
 def test_servers_go_where_no_worker_is():

@@ -26,7 +26,7 @@ rank 1 {
 
 def test_the_program_behind_the_refusals_is_accepted():
     """The refusals below would prove nothing."""
-    assert Program.parse(GOOD).errors() == []
+    assert Program.parse(GOOD).findings() == []
 
 
 @pytest.mark.parametrize(
@@ -61,8 +61,8 @@ def test_the_program_behind_the_refusals_is_accepted():
 def test_wrong_programs_are_refused_with_the_reason(before, after, said):
     """A policy that loses, doubles or races would run and train a wrong model."""
     assert before in GOOD
-    errors = Program.parse(GOOD.replace(before, after, 1)).errors()
-    assert any(said in error for error in errors), errors
+    findings = Program.parse(GOOD.replace(before, after, 1)).findings()
+    assert any(said in finding.what for finding in findings), findings
 
 
 def test_a_circle_of_waits_is_named():
@@ -76,8 +76,8 @@ def test_a_circle_of_waits_is_named():
             lines.append(f"  1: send %0[0:8] as f32 to {peer} tag 0 after 0")
         elif "1: recv" not in line:
             lines.append(line)
-    errors = Program.parse("\n".join(lines)).errors()
-    assert any("waits for itself: rank" in error for error in errors), errors
+    findings = Program.parse("\n".join(lines)).findings()
+    assert any("waits for itself: rank" in finding.what for finding in findings), findings
 
 
 @pytest.mark.parametrize(

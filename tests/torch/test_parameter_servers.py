@@ -116,7 +116,7 @@ def test_accumulation_and_buffers(tmp_path):
     [
         ("worker", "kill", "rank 1 "),
         ("worker", "raise", "gave up: ValueError: the data is rotten"),
-        ("server", "kill", "rank 2 is parameter server 0"),
+        ("server", "kill", "parameter server 0: rank 2 on "),
     ],
 )
 def test_who_dies_is_named(tmp_path, who, how, named):

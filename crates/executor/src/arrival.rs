@@ -9,6 +9,7 @@ use crate::peer::Peer;
 use hocket_ids::Rank;
 use hocket_protocol::frame::Data;
 use hocket_protocol::messages;
+use hocket_protocol::why::Why;
 use hocket_wire::shm::mailbox::Post;
 use hocket_wire::tcp::{Landing, Sink};
 use std::sync::Arc;
@@ -52,22 +53,21 @@ impl<'a> Arrival<'a> {
         match post {
             Post::Ready { program, instance, op, offset_bytes, len_bytes } => {
                 let offer = Some(Offer { offset_bytes, len_bytes, claims: None });
-                announce(self.core, Announcement { from: self.peer.rank, program, instance, op, offer })
+                announce(self.core, Announcement { from: self.peer.who.rank, program, instance, op, offer })
             }
             Post::Brought { program, instance, op, offset_bytes, len_bytes, claims } => {
                 let offer = Some(Offer { offset_bytes, len_bytes, claims: Some(claims) });
-                announce(self.core, Announcement { from: self.peer.rank, program, instance, op, offer })
+                announce(self.core, Announcement { from: self.peer.who.rank, program, instance, op, offer })
             }
             Post::Taken { program, instance, op } => {
                 let (loaded, at) = self.core.addressed(program, op)?;
                 let whole = loaded.is_running(instance) && !loaded.is_done(op, instance);
                 if let Action::InPlace(own) = &loaded.instructions[at].action
-                    && let (Some(member), true) = (own.position(self.peer.rank), whole)
+                    && let (Some(member), true) = (own.position(self.peer.who.rank), whole)
                 {
                     return self.core.part_done(&loaded, op, instance, member);
                 }
-                let ours =
-                    matches!(&loaded.instructions[at].action, Action::Send(s) if s.peer == self.peer.rank);
+                let ours = matches!(&loaded.instructions[at].action, Action::Send(s) if s.peer == self.peer.who.rank);
                 if !ours || !whole {
                     return Err(format!("took what op {op} of program {program} did not give"));
                 }
@@ -76,9 +76,9 @@ impl<'a> Arrival<'a> {
             }
             Post::Offer { send, tag, place, bytes } => {
                 let place = Some(place);
-                self.core.handle_offer(messages::Offer { from: self.peer.rank, send, tag, bytes, place })
+                self.core.handle_offer(messages::Offer { from: self.peer.who.rank, send, tag, bytes, place })
             }
-            Post::Given { send } => self.core.handle_taken(self.peer.rank, send),
+            Post::Given { send } => self.core.handle_taken(self.peer.who.rank, send),
         }
     }
 }
@@ -156,10 +156,10 @@ impl Sink for Arrival<'_> {
     fn landing(&mut self, data: &Data) -> Result<Landing, String> {
         let Data { program, instance, op, offset_bytes, payload_bytes } = *data;
         if program == NO_PROGRAM {
-            return self.core.message_landing(self.peer.rank, instance, offset_bytes, payload_bytes);
+            return self.core.message_landing(self.peer.who.rank, instance, offset_bytes, payload_bytes);
         }
         let (loaded, landing) =
-            self.core.landing(self.peer.rank, program, instance, op, offset_bytes, payload_bytes)?;
+            self.core.landing(self.peer.who.rank, program, instance, op, offset_bytes, payload_bytes)?;
         self.incoming.landing = Some(loaded);
         Ok(landing)
     }
@@ -181,25 +181,19 @@ impl Sink for Arrival<'_> {
     }
 
     fn clear_to_send(&mut self, program: u32, instance: u32, op: u32) -> Result<(), String> {
-        announce(self.core, Announcement { from: self.peer.rank, program, instance, op, offer: None })
+        announce(self.core, Announcement { from: self.peer.who.rank, program, instance, op, offer: None })
     }
 
     fn offered(&mut self, send: u32, tag: u64, bytes: u64) -> Result<(), String> {
-        self.core.handle_offer(messages::Offer { from: self.peer.rank, send, tag, bytes, place: None })
+        self.core.handle_offer(messages::Offer { from: self.peer.who.rank, send, tag, bytes, place: None })
     }
 
     fn accepted(&mut self, send: u32, receive: u32) -> Result<(), String> {
-        self.core.handle_accept(self.peer.rank, send, receive)
+        self.core.handle_accept(self.peer.who.rank, send, receive)
     }
 
-    fn aborted(&mut self, reason: &str) {
-        // A reason that already names a rank is passed on as it is: the first cause, not the messenger.
-        let reason = if reason.starts_with("rank ") {
-            reason.to_owned()
-        } else {
-            format!("{} gave up: {reason}", self.peer.name())
-        };
-        self.core.fail(&reason);
+    fn aborted(&mut self, rank: Rank, why: Why, text: &str) -> Result<(), String> {
+        self.core.handle_abort(self.peer, rank, why, text)
     }
 
     fn left(&mut self) {
@@ -208,15 +202,15 @@ impl Sink for Arrival<'_> {
         }
         let programs = self.core.programs.read().unwrap_or_else(std::sync::PoisonError::into_inner);
         let waiting = programs.iter().find(|loaded| {
-            !loaded.is_complete() && loaded.unfinished().iter().any(|&(rank, _)| rank == self.peer.rank)
+            !loaded.is_complete() && loaded.unfinished().iter().any(|&(rank, _)| rank == self.peer.who.rank)
         });
         if let Some(loaded) = waiting {
-            let reason = format!("{} left the job while `{}` still needs it", self.peer.name(), loaded.label);
-            self.core.fail(&reason);
+            let what = format_args!("left the job while `{}` still needs it", loaded.label);
+            self.core.fail(self.peer.failed(Why::Left, Some(loaded.place(None)), what));
         }
         drop(programs);
-        if self.core.messages_need(self.peer.rank) {
-            self.core.fail(&format!("{} left the job while a message waits for it", self.peer.name()));
+        if self.core.messages_need(self.peer.who.rank) {
+            self.core.fail(self.peer.failed(Why::Left, None, "left the job while a message waits for it"));
         }
         lock(&self.peer.outgoing).drop_messages();
     }

@@ -5,13 +5,14 @@
 use crate::arrival::{Announcement, announce};
 use crate::compile::{Action, Instruction};
 use crate::compute::Compute;
-use crate::error::Error;
 use crate::external::{External, Externals};
+use crate::failure::{Failure, Who};
 use crate::loaded::{Loaded, NonFinite};
 use crate::messages::Table;
 use crate::peer::Peer;
 use hocket_ids::Rank;
-use hocket_protocol::frame::{ABORT_BYTES_MAX, Frame};
+use hocket_protocol::frame::Frame;
+use hocket_protocol::why::Why;
 use hocket_trace::{Kind, Record, Recorder};
 use hocket_wire::clock::now_ns;
 use hocket_wire::memory::Region;
@@ -38,8 +39,8 @@ type Task = Reverse<(u32, Reverse<u32>, u64, u32, u32)>;
 
 /// Shared state of one rank.
 pub struct Core {
-    /// Our rank.
-    pub rank: Rank,
+    /// Our rank and host.
+    pub own: Who,
     /// By rank; `None` at our own place. Empty until the mesh is up.
     pub peers: OnceLock<Vec<Option<Peer>>>,
     /// By program number.
@@ -64,7 +65,7 @@ pub struct Core {
     /// Wakes the I/O thread.
     pub waker: Waker,
     /// Why the job failed.
-    failure: OnceLock<String>,
+    pub(crate) failure: OnceLock<Failure>,
     /// Signals completed instances and failure.
     changed: (Mutex<()>, Condvar),
     /// Collectives in place whose members meet.
@@ -80,20 +81,23 @@ pub struct Core {
 /// Announcements kept for programs that are not loaded yet: far more than the messages of one launch of each.
 const EARLY_MAX: usize = 1 << 20;
 
+/// What a peer did whose bytes are not in its arena.
+pub const OUTSIDE: &str = "offered memory outside its arena";
+
 /// Non-finite findings kept for the caller; more are the same news.
 const NON_FINITE_MAX: usize = 1024;
 
 impl Core {
     /// Without peers or programs.
     pub fn new(
-        rank: Rank,
+        own: Who,
         workers: usize,
         sleeping: Sleeping,
         waker: Waker,
         recorder: Option<Recorder>,
     ) -> Self {
         Self {
-            rank,
+            own,
             peers: OnceLock::new(),
             programs: RwLock::default(),
             messages: Mutex::default(),
@@ -125,7 +129,8 @@ impl Core {
         drop(programs);
         for said in early {
             if let Err(what) = announce(self, said) {
-                self.fail(&format!("{} broke the protocol: {what}", self.peer(said.from).name()));
+                let what = format!("broke the protocol: {what}");
+                self.fail(self.peer(said.from).failed(Why::Violation, None, what));
             }
         }
         number
@@ -170,7 +175,7 @@ impl Core {
         if self.sleeping.must_wake()
             && let Err(error) = self.waker.wake()
         {
-            self.fail(&format!("cannot wake the I/O thread: {error}"));
+            self.fail_here(None, format_args!("cannot wake the I/O thread: {error}"));
         }
     }
 
@@ -199,7 +204,7 @@ impl Core {
         }
         let instruction = &loaded.instructions[op as usize];
         if let Err(what) = instruction.refusal() {
-            return self.fail(&format!("rank {}: `{}` op {op}: {what}", self.rank, loaded.label));
+            return self.fail_op(loaded, op, what);
         }
         match &instruction.action {
             Action::Compute(_) => self.enqueue(loaded, op),
@@ -221,7 +226,7 @@ impl Core {
                         len_bytes: send.src.len() as u64,
                     });
                     if let Err(error) = posted {
-                        self.fail(&format!("cannot wake {}: {error}", peer.name()));
+                        self.fail_here(None, format_args!("cannot wake {}: {error}", peer.who));
                     }
                 } else if loaded.release(op, instance) {
                     self.send(loaded, op, instance);
@@ -317,7 +322,7 @@ impl Core {
         match &loaded.instructions[op as usize].action {
             Action::Compute(compute) => {
                 if let Err(what) = self.compute(loaded, compute) {
-                    return self.fail(&format!("rank {}: `{}` op {op}: {what}", self.rank, loaded.label));
+                    return self.fail_op(loaded, op, what);
                 }
             }
             Action::Receive(receive) => {
@@ -327,12 +332,12 @@ impl Core {
                 let bytes = receive.elements() * receive.peer_dtype.bytes();
                 let Some(source) = Region::new(&shared.arena, loaded.offered(op, instance), bytes as u64)
                 else {
-                    return self.fail(&format!("{} offered memory outside its arena", peer.name()));
+                    return self.fail(peer.failed(Why::Violation, Some(loaded.place(Some(op))), OUTSIDE));
                 };
                 take(&receive.landing(), receive.peer_dtype, &source, loaded.bytes as usize);
                 let post = Post::Taken { program: loaded.number, instance, op: receive.peer_op };
                 if let Err(error) = shared.post(post) {
-                    return self.fail(&format!("cannot wake {}: {error}", peer.name()));
+                    return self.fail_here(None, format_args!("cannot wake {}: {error}", peer.who));
                 }
             }
             // Ends when all parts are done.
@@ -451,27 +456,6 @@ impl Core {
         } else {
             Err(format!("program {program} has no op {op}"))
         }
-    }
-
-    /// The job failed, for the first reason that comes; tells all peers.
-    pub fn fail(&self, reason: &str) {
-        if self.failure.set(reason.to_owned()).is_err() {
-            return;
-        }
-        let text: String = reason.chars().take(ABORT_BYTES_MAX / 4).collect();
-        for peer in self.peers.get().into_iter().flatten().flatten() {
-            let mut outgoing = lock(&peer.outgoing);
-            outgoing.drop_messages();
-            outgoing.control(Frame::Abort { payload_bytes: text.len() as u32 }, text.as_bytes());
-        }
-        self.note_change();
-        // Not `wake`, which would come back here when it fails; the I/O thread looks by itself before long.
-        drop(self.waker.wake());
-    }
-
-    /// The failure, if the job failed.
-    pub fn failure(&self) -> Option<Error> {
-        self.failure.get().map(|reason| Error::Peer(reason.clone()))
     }
 
     /// Waits for a change of any program, at most `timeout`.

@@ -4,6 +4,7 @@ use crate::compile::{Action, compile, own_bytes};
 use crate::core::{Core, lock};
 use crate::error::Error;
 use crate::external::External;
+use crate::failure::{Place, Who};
 use crate::io_thread::{Connection, run};
 use crate::loaded::{Loaded, NonFinite};
 use crate::options::Options;
@@ -12,6 +13,7 @@ use crate::roster::{LOCAL_WORLD_MAX, Roster};
 use hocket_ids::{BufferId, Rank};
 use hocket_kernels::Function;
 use hocket_program::{BufferKind, Program};
+use hocket_protocol::why::Why;
 use hocket_trace::{Kind, Record, Recorder};
 use hocket_wire::clock::now_ns;
 use hocket_wire::memory::{Allocation, Arena, Mapping, Region};
@@ -74,7 +76,8 @@ impl Engine {
         };
         let door = Door::open(&options.bind, identity.clone()).map_err(Error::from)?;
         let sleeping = Sleeping::new(arena.mapping());
-        let core = Core::new(options.rank, options.threads - 1, sleeping, waker, recorder);
+        let own = Who { rank: options.rank, host: options.host };
+        let core = Core::new(own, options.threads - 1, sleeping, waker, recorder);
         Ok(Self {
             core: Arc::new(core),
             arena,
@@ -91,6 +94,11 @@ impl Engine {
     /// Our rank.
     pub fn rank(&self) -> Rank {
         self.identity.rank
+    }
+
+    /// Name of our host.
+    pub fn host(&self) -> &str {
+        &self.core.own.host
     }
 
     /// Registered memory of a rank of this host, ours included, once the mesh is up.
@@ -126,8 +134,9 @@ impl Engine {
                     let mut inbox =
                         neighbour.is_some().then(|| Inbox::new(self.arena.mapping(), roster.position(at)));
                     let checksums = self.identity.checksums && neighbour.is_none();
-                    let (host, position) = (peers[at].host.clone(), roster.position(own.index()));
-                    let peer = Peer::new(rank, host, neighbour, position, checksums, streams.len());
+                    let who = Who { rank, host: peers[at].host.clone() };
+                    let position = roster.position(own.index());
+                    let peer = Peer::new(who, neighbour, position, checksums, streams.len());
                     for (lane, stream) in streams.into_iter().enumerate() {
                         poller.add(&stream, connections.len() as u32)?;
                         let shaper = self.shaper.as_ref().map(Arc::clone);
@@ -271,7 +280,10 @@ impl Engine {
         }
         let mut peers = loaded.peers().map(|rank| self.core.peer(rank));
         if let Some(gone) = peers.find(|peer| peer.has_left()) {
-            return Err(Error::Peer(format!("{} left the job; `{}` needs it", gone.name(), loaded.label)));
+            let what = format_args!("left the job; `{}` needs it", loaded.label);
+            return Err(gone
+                .failed(Why::Left, Some(Place { program, launch: loaded.launched(), op: None }), what)
+                .into());
         }
         if !loaded.launch(now_ns()) {
             return Err(Error::Usage(format!("`{}` is launched while its last launch runs", loaded.label)));
@@ -366,13 +378,14 @@ impl Engine {
 
     /// Withdraws a receive that nothing was offered for; the error says whom the message waits for since `timeout`.
     pub fn give_up_message(&self, number: u32, timeout: Duration) -> Error {
-        let waits_for = self.core.message_waits_for(number);
+        let (who, waits_for) = self.core.message_waits_for(number);
         self.core.withdraw_message(number);
-        Error::Peer(format!(
+        let what = format!(
             "rank {}: a message is not complete after {} s: it waits for {waits_for}",
             self.identity.rank,
             timeout.as_secs_f64()
-        ))
+        );
+        Error::Timeout { what, place: None, missing: who.into_iter().collect() }
     }
 
     fn check_mesh(&self) -> Result<(), Error> {
@@ -391,7 +404,7 @@ impl Engine {
             )));
         }
         match self.core.peer(rank) {
-            peer if peer.has_left() => Err(Error::Peer(format!("{} left the job", peer.name()))),
+            peer if peer.has_left() => Err(peer.failed(Why::Left, None, "left the job").into()),
             _ => Ok(()),
         }
     }
@@ -431,7 +444,7 @@ impl Engine {
 
     /// Tells all peers why this rank gives up.
     pub fn abort(&self, reason: &str) {
-        self.core.fail(reason);
+        self.core.give_up(reason);
     }
 
     /// Leaves in order; idempotent.
@@ -447,7 +460,7 @@ impl Engine {
         if let Some(recorder) = &self.core.recorder
             && let Err(error) = recorder.finish()
         {
-            self.core.fail(&format!("the trace cannot be written: {error}"));
+            self.core.fail_here(None, format_args!("the trace cannot be written: {error}"));
         }
     }
 
@@ -461,24 +474,26 @@ impl Engine {
     }
 
     fn timed_out(&self, loaded: &Loaded, timeout: Duration) -> Error {
-        let waits: Vec<String> = loaded
-            .unfinished()
-            .into_iter()
-            .map(|(rank, receiving)| {
-                let what = if receiving { "to send" } else { "to receive" };
-                format!("{} {what}", self.core.peer(rank).name())
-            })
-            .collect();
-        Error::Timeout {
-            label: loaded.label.clone(),
-            instance: loaded.instance(),
-            timeout_s: timeout.as_secs_f64(),
-            waits_for: match waits.is_empty() {
-                false => waits.join(", "),
-                true if loaded.waits_for_library() => "a collective by a library".into(),
-                true => "work of this rank".into(),
-            },
-        }
+        let unfinished = loaded.unfinished();
+        let who = |rank: Rank| &self.core.peer(rank).who;
+        let each = |&(rank, receiving): &(Rank, bool)| {
+            format!("{} to {}", who(rank), if receiving { "send" } else { "receive" })
+        };
+        let waits_for = match unfinished.is_empty() {
+            false => unfinished.iter().map(each).collect::<Vec<_>>().join(", "),
+            true if loaded.waits_for_library() => "a collective by a library".into(),
+            true => "work of this rank".into(),
+        };
+        let place = loaded.place(None);
+        let mut missing: Vec<Who> = unfinished.iter().map(|&(rank, _)| who(rank).clone()).collect();
+        missing.dedup();
+        let what = format!(
+            "`{}` (launch {}) is not complete after {:.1} s; waits for {waits_for}",
+            loaded.label,
+            place.launch,
+            timeout.as_secs_f64()
+        );
+        Error::Timeout { what, place: Some(place), missing }
     }
 }
 

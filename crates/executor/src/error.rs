@@ -1,5 +1,6 @@
 //! What can go wrong while programs run, each with who, where and what to do.
 
+use crate::failure::{Failure, Place, Who};
 use hocket_ids::Rank;
 use hocket_wire::limits::explained;
 use hocket_wire::mesh::MeshError;
@@ -9,22 +10,27 @@ use std::io;
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
     /// The mesh did not come up.
-    #[error("{0}")]
-    Mesh(String),
+    #[error("{what}")]
+    Mesh {
+        /// For people.
+        what: String,
+        /// Ranks that did not connect in time, ascending.
+        missing: Vec<Who>,
+        /// A rank that ended meanwhile.
+        left: Option<Who>,
+    },
     /// The job failed: a peer died, gave up or broke the protocol. All later calls repeat it.
-    #[error("{0}")]
-    Peer(String),
-    /// A wait ended before the instance did.
-    #[error("`{label}` (launch {instance}) is not complete after {timeout_s:.1} s; waits for {waits_for}")]
+    #[error(transparent)]
+    Peer(#[from] Failure),
+    /// A wait ended before what was waited for was complete.
+    #[error("{what}")]
     Timeout {
-        /// Of the program.
-        label: String,
-        /// Launch count.
-        instance: u32,
-        /// How long was waited.
-        timeout_s: f64,
-        /// Ranks and what is expected of them.
-        waits_for: String,
+        /// For people.
+        what: String,
+        /// The program's launch; `None`: a message of no program.
+        place: Option<Place>,
+        /// Ranks that are waited for, ascending; none where this rank's own work is, or any rank may send.
+        missing: Vec<Who>,
     },
     /// A call that makes no sense now: the caller's mistake.
     #[error("{0}")]
@@ -44,7 +50,19 @@ pub enum Error {
 
 impl From<MeshError> for Error {
     fn from(error: MeshError) -> Self {
-        Self::Mesh(error.to_string())
+        let what = error.to_string();
+        let (missing, left) = match error {
+            MeshError::Missing { ranks, .. } => {
+                let each = |(rank, address, _): (Rank, hocket_wire::mesh::Address, String)| Who {
+                    rank,
+                    host: address.host,
+                };
+                (ranks.into_iter().map(each).collect(), None)
+            }
+            MeshError::Left { rank, host, .. } => (Vec::new(), Some(Who { rank, host })),
+            MeshError::Listen { .. } | MeshError::Io(_) => (Vec::new(), None),
+        };
+        Self::Mesh { what, missing, left }
     }
 }
 
@@ -59,7 +77,9 @@ impl Error {
     #[must_use]
     pub fn of(self, rank: Rank) -> Self {
         match self {
-            Self::Mesh(what) => Self::Mesh(format!("rank {rank}: {what}")),
+            Self::Mesh { what, missing, left } => {
+                Self::Mesh { what: format!("rank {rank}: {what}"), missing, left }
+            }
             Self::System(what) => Self::System(format!("rank {rank}: {what}")),
             other => other,
         }

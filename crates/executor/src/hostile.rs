@@ -9,12 +9,14 @@
 use crate::arrival::{Arrival, Incoming};
 use crate::compile::compile;
 use crate::core::Core;
+use crate::failure::Who;
 use crate::loaded::Loaded;
 use crate::peer::Peer;
 use hocket_ids::{Rank, Tag};
 use hocket_program::{BufferKind, DType, Op, Program, RankBuilder, ReduceOp, Slice};
 use hocket_protocol::checksum::seal;
 use hocket_protocol::frame::{ABORT_BYTES_MAX, Data, Frame, HEADER_BYTES, PAYLOAD_BYTES_MAX};
+use hocket_protocol::why::Why;
 use hocket_wire::memory::{Allocation, Arena};
 use hocket_wire::poll::Waker;
 use hocket_wire::shm::mailbox::{Sleeping, reserved_bytes};
@@ -66,8 +68,9 @@ struct World {
 impl World {
     fn new() -> Self {
         let arena = Arena::new(reserved_bytes(1)).unwrap();
-        let core = Core::new(Rank(0), 0, Sleeping::new(arena.mapping()), Waker::new().unwrap(), None);
-        let peer = |rank| Some(Peer::new(Rank(rank), "h".into(), None, 0, false, 2));
+        let who = |rank| Who { rank: Rank(rank), host: "h".into() };
+        let core = Core::new(who(0), 0, Sleeping::new(arena.mapping()), Waker::new().unwrap(), None);
+        let peer = |rank| Some(Peer::new(who(rank), None, 0, false, 2));
         assert!(core.peers.set(vec![None, peer(1), peer(2)]).is_ok());
         let mut memory = Vec::new();
         for _ in 0..2 {
@@ -137,7 +140,10 @@ fn frame(random: &mut Random, bytes: &mut Vec<u8>) {
         0 => std::array::from_fn(|_| random.next() as u8),
         1..7 => Frame::Data(Data { program, instance, op, offset_bytes, payload_bytes }).encode(),
         7 | 8 => Frame::ClearToSend { program, instance, op }.encode(),
-        9 => Frame::Abort { payload_bytes: payload_bytes.min(ABORT_BYTES_MAX as u32 + 1) }.encode(),
+        9 => {
+            let (rank, why) = (Rank(random.one_of(&[0, 1, 2, 3, u32::MAX])), random.one_of(&Why::ALL));
+            Frame::Abort { rank, why, payload_bytes: payload_bytes.min(ABORT_BYTES_MAX as u32 + 1) }.encode()
+        }
         10 => Frame::Bye.encode(),
         11 => {
             let bytes = random.one_of(&[400, 400, 0, 8, u64::MAX]);

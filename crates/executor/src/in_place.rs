@@ -3,12 +3,13 @@
 //!
 //! Two posts to each member, whatever the size: messages would cost as many for each chunk, and move each byte once more.
 
-use crate::core::Core;
+use crate::core::{Core, OUTSIDE};
 use crate::loaded::Loaded;
 use crate::meeting::{MEMBERS_MAX, Place};
 use hocket_ids::Rank;
 use hocket_kernels::{DType, ReduceOp};
 use hocket_program::{Algorithm, Collective, Op, Program, Slice};
+use hocket_protocol::why::Why;
 use hocket_wire::memory::{Allocation, Region};
 use hocket_wire::shm::claims::{CLAIMS_BYTES, Claims};
 use hocket_wire::shm::mailbox::Post;
@@ -103,7 +104,7 @@ impl Core {
     pub fn shares_memory(&self, own: &InPlace) -> Result<(), String> {
         let far = own.others().map(|(rank, _)| self.peer(*rank)).find(|peer| peer.shared.is_none());
         far.map_or(Ok(()), |far| {
-            Err(format!("in_place is for ranks of one host, and {} is on another", far.name()))
+            Err(format!("in_place is for ranks of one host, and {} is on another", far.who))
         })
     }
 
@@ -154,8 +155,8 @@ impl Core {
     pub fn reduce_part(&self, loaded: &Arc<Loaded>, op: u32, own: &InPlace) {
         let instance = loaded.instance();
         let meeting = loaded.meeting(op);
-        let outside =
-            |who: Rank| self.fail(&format!("{} offered memory outside its arena", self.peer(who).name()));
+        let here = loaded.place(Some(op));
+        let outside = |who: Rank| self.fail(self.peer(who).failed(Why::Violation, Some(here), OUTSIDE));
         let mut buckets = Vec::with_capacity(own.members.len());
         for (at, (rank, _)) in own.members.iter().enumerate() {
             if at == own.own {
@@ -206,7 +207,7 @@ impl Core {
             let peer = self.peer(rank);
             let posted = peer.shared.as_ref().map_or(Ok(()), |shared| shared.post(post(op)));
             if let Err(error) = posted {
-                self.fail(&format!("cannot wake {}: {error}", peer.name()));
+                self.fail_here(None, format_args!("cannot wake {}: {error}", peer.who));
             }
         }
     }

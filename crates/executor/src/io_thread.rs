@@ -6,6 +6,7 @@
 
 use crate::arrival::{Arrival, Incoming};
 use crate::core::{Core, lock};
+use crate::failure::{Failure, Place};
 use crate::messages::NO_PROGRAM;
 use crate::peer::Peer;
 use hocket_ids::Rank;
@@ -14,6 +15,7 @@ use hocket_protocol::checksum::Damage;
 use hocket_protocol::congestion::{LOOK_EVERY, Look, Losses};
 use hocket_protocol::frame::{Data, Frame};
 use hocket_protocol::liveness::{Action, Liveness};
+use hocket_protocol::why::Why;
 use hocket_wire::clock::now_ns;
 use hocket_wire::mesh::Door;
 use hocket_wire::poll::Poller;
@@ -90,9 +92,9 @@ impl Connection {
     ) -> Self {
         let way = stream.ends().map_or_else(String::new, |ends| format!(", {ends}"));
         Self {
-            rank: peer.rank,
+            rank: peer.who.rank,
             lane,
-            link: format!("{} → {own}{way}", peer.name()),
+            link: format!("{} → {own}{way}", peer.who),
             stream,
             receiver: Receiver::new(checksums),
             transmitter: Transmitter::new(lane, None),
@@ -211,9 +213,14 @@ impl Connection {
         let peer = core.peer(self.rank);
         // Once we leave ourselves, a peer that leaves without a word to us owes none.
         if !self.incoming.has_left() && !core.closing.load(Ordering::Acquire) {
-            core.fail(&match error {
+            core.fail(match error {
                 LinkError::Damaged { frame, damage } => self.damaged(core, frame, *damage),
-                _ => format!("{} {error}", peer.name()),
+                // Of a record that cannot be decrypted.
+                LinkError::Io(cause) if cause.kind() == io::ErrorKind::InvalidData => {
+                    peer.failed(Why::Damaged, None, error)
+                }
+                LinkError::Closed | LinkError::Io(_) => peer.failed(Why::Lost, None, error),
+                LinkError::Frame(_) | LinkError::Violation(_) => peer.failed(Why::Violation, None, error),
             });
         }
     }
@@ -235,17 +242,19 @@ impl Connection {
         let open = !self.has_ended() && !self.incoming.has_left() && core.failure().is_none();
         let mut awaited = None;
         let action = self.liveness.poll(now, || {
-            awaited = open.then(|| awaited_of(core, peer.rank)).flatten();
+            awaited = open.then(|| awaited_of(core, peer.who.rank)).flatten();
             awaited.is_some()
         });
         match (action, awaited) {
             (Action::Ask, _) => lock(&peer.outgoing).control_on(self.lane, Frame::Ask, &[]),
-            (Action::GiveUp { silence }, Some(what)) => core.fail(&format!(
-                "{} has been silent for {:.1} s while {what}: its process is stopped, its host hangs or the network to it \
-                 is down (HOCKET_HEARTBEAT_TIMEOUT_S says how long to bear that)",
-                peer.name(),
-                silence.as_secs_f64(),
-            )),
+            (Action::GiveUp { silence }, Some((place, what))) => {
+                let what = format_args!(
+                    "has been silent for {:.1} s while {what}: its process is stopped, its host hangs or the network to it \
+                     is down (HOCKET_HEARTBEAT_TIMEOUT_S says how long to bear that)",
+                    silence.as_secs_f64(),
+                );
+                core.fail(peer.failed(Why::Silent, place, what));
+            }
             (Action::Wait | Action::GiveUp { .. }, _) => {}
         }
     }
@@ -285,7 +294,14 @@ impl Connection {
     }
 
     /// What a user needs to find the faulty part: both ends, and which bytes of what.
-    fn damaged(&self, core: &Core, frame: &Frame, damage: Damage) -> String {
+    fn damaged(&self, core: &Core, frame: &Frame, damage: Damage) -> Failure {
+        let place = match *frame {
+            Frame::Data(Data { program, instance, op, .. })
+            | Frame::ClearToSend { program, instance, op } => {
+                Some(Place { program, launch: instance, op: Some(op) })
+            }
+            _ => None,
+        };
         let what = match *frame {
             Frame::Data(Data { program: NO_PROGRAM, instance, offset_bytes, payload_bytes, .. }) => {
                 let end = offset_bytes + u64::from(payload_bytes);
@@ -306,18 +322,19 @@ impl Connection {
             Frame::Ask | Frame::Alive => "a sign of life".into(),
         };
         let Damage { wanted, found } = damage;
-        format!(
+        let what = format!(
             "{}: {what} arrived damaged: CRC32C {found:08x}, sent as {wanted:08x}; \
              check memory, network cards and cables of both hosts",
             self.link
-        )
+        );
+        Failure { who: core.peer(self.rank).who.clone(), why: Why::Damaged, place, what }
     }
 }
 
 /// The life of the I/O thread.
 pub fn run(core: &Core, poller: &Poller, mut connections: Vec<Connection>, door: Door) {
     if let Err(error) = turns(core, poller, &mut connections) {
-        core.fail(&format!("rank {}: the I/O thread cannot go on: {error}", core.rank));
+        core.fail_here(None, format_args!("the I/O thread cannot go on: {error}"));
     }
     drop(door);
     leave(core, poller, &mut connections);
@@ -380,16 +397,18 @@ fn launch(core: &Core) -> bool {
     }
 }
 
-/// What is waited for from `rank`, in words.
-fn awaited_of(core: &Core, rank: Rank) -> Option<String> {
+/// What is waited for from `rank`: where, if by a program, and in words.
+fn awaited_of(core: &Core, rank: Rank) -> Option<(Option<Place>, String)> {
     let programs = core.programs.read().unwrap_or_else(PoisonError::into_inner);
     let of_program = programs.iter().find_map(|loaded| {
         let (op, receiving) = loaded.awaited_of(rank)?;
         let what = if receiving { "waits for data from it" } else { "has data for it" };
-        let (number, instance) = (loaded.number, loaded.instance());
-        Some(format!("`{}` op {op} (program {number}, launch {instance}) {what}", loaded.label))
+        let place = loaded.place(Some(op));
+        let Place { program, launch, .. } = place;
+        let what = format!("`{}` op {op} (program {program}, launch {launch}) {what}", loaded.label);
+        Some((Some(place), what))
     });
-    of_program.or_else(|| core.messages_need(rank).then(|| "a message waits for it".into()))
+    of_program.or_else(|| core.messages_need(rank).then(|| (None, "a message waits for it".into())))
 }
 
 /// The data plane's clock, for timers.

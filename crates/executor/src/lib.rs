@@ -11,6 +11,7 @@ mod core;
 mod engine;
 mod error;
 mod external;
+mod failure;
 mod flow;
 mod gate;
 #[cfg(test)]
@@ -28,7 +29,9 @@ mod sync;
 pub use engine::Engine;
 pub use error::Error;
 pub use external::External;
+pub use failure::{Failure, Place, Who};
 pub use hocket_kernels::{Foreign, Function};
+pub use hocket_protocol::why::Why;
 pub use hocket_wire::clock::now_ns;
 pub use hocket_wire::memory::Allocation;
 pub use hocket_wire::memory::Region;

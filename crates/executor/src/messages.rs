@@ -3,12 +3,14 @@
 //! Between neighbours the receiver copies out of the sender's registered memory; over a connection the sender's bytes go
 //! straight into the receiver's. Who waits is told by whom it is kept waiting.
 
-use crate::core::{Core, lock};
+use crate::core::{Core, OUTSIDE, lock};
+use crate::failure::Who;
 use hocket_ids::Rank;
 use hocket_kernels::DType;
 use hocket_protocol::extents::Extents;
 use hocket_protocol::frame::Frame;
 use hocket_protocol::messages::{Messages, Offer, Wanted};
+use hocket_protocol::why::Why;
 use hocket_wire::memory::Region;
 use hocket_wire::shm::mailbox::Post;
 use hocket_wire::tcp::{Land, Landing, Message};
@@ -76,7 +78,7 @@ impl Core {
         let peer = self.peer(to);
         if let Some(shared) = &peer.shared {
             if let Err(error) = shared.post(Post::Offer { send: number, tag, place, bytes }) {
-                self.fail(&format!("cannot wake {}: {error}", peer.name()));
+                self.fail_here(None, format_args!("cannot wake {}: {error}", peer.who));
             }
         } else {
             lock(&peer.outgoing).control(Frame::Offer { send: number, tag, bytes }, &[]);
@@ -95,7 +97,7 @@ impl Core {
         match taken {
             Ok(Some(offer)) => self.take(number, offer),
             Ok(None) => {}
-            Err(what) => self.fail(&format!("rank {}: {what}", self.rank)),
+            Err(what) => self.fail_here(None, what),
         }
         number
     }
@@ -126,12 +128,13 @@ impl Core {
         lock(&self.messages).open.get(&number).is_some_and(|open| open.done)
     }
 
-    /// Whom an open message waits for, to say so.
-    pub fn message_waits_for(&self, number: u32) -> String {
+    /// Whom an open message waits for, if for one rank, and a sentence's end about it.
+    pub fn message_waits_for(&self, number: u32) -> (Option<Who>, String) {
         let table = lock(&self.messages);
-        let Some(open) = table.open.get(&number) else { return "nobody".into() };
-        let who = open.peer.map_or_else(|| "any rank".to_owned(), |rank| self.peer(rank).name());
-        format!("{who} to {}", if open.sends { "receive" } else { "send" })
+        let Some(open) = table.open.get(&number) else { return (None, "nobody".into()) };
+        let who = open.peer.map(|rank| self.peer(rank).who.clone());
+        let name = who.as_ref().map_or_else(|| "any rank".to_owned(), ToString::to_string);
+        (who, format!("{name} to {}", if open.sends { "receive" } else { "send" }))
     }
 
     /// Withdraws a receive that nothing was offered for; whether it could.
@@ -238,11 +241,11 @@ impl Core {
             return self.wake();
         };
         let Some(source) = Region::new(&shared.arena, place, offer.bytes) else {
-            return self.fail(&format!("{} offered memory outside its arena", peer.name()));
+            return self.fail(peer.failed(Why::Violation, None, OUTSIDE));
         };
         region.copy_from(&source, region.len());
         if let Err(error) = shared.post(Post::Given { send: offer.send }) {
-            return self.fail(&format!("cannot wake {}: {error}", peer.name()));
+            return self.fail_here(None, format_args!("cannot wake {}: {error}", peer.who));
         }
         lock(&self.messages).finish(receive);
         self.note_change();

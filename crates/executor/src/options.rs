@@ -11,6 +11,8 @@ use std::time::Duration;
 pub struct Options {
     /// Our rank.
     pub rank: Rank,
+    /// Name of our host, the same as in its address; no other host of the job has it.
+    pub host: String,
     /// Number of ranks.
     pub world: usize,
     /// Names the job among others on the host.

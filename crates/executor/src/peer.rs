@@ -1,6 +1,6 @@
 //! What any thread may hand to a peer: frames and messages for its connection, posts for its mailbox.
 
-use hocket_ids::Rank;
+use crate::failure::Who;
 use hocket_wire::memory::Mapping;
 use hocket_wire::mesh::Neighbour;
 use hocket_wire::poll::Waker;
@@ -13,10 +13,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Another rank, as all threads see it.
 pub struct Peer {
-    /// Its rank.
-    pub rank: Rank,
-    /// Name of its host, which no other host of the job has.
-    pub host: String,
+    /// Its rank and host.
+    pub who: Who,
     /// For its connections; the I/O thread sends it.
     pub outgoing: Mutex<Outgoing>,
     /// Connections to it over which it has not said goodbye.
@@ -48,14 +46,7 @@ struct Posts {
 
 impl Peer {
     /// `local` is our own position among the ranks of the host; `checksums`: frames to it carry them; `lanes`: connections.
-    pub fn new(
-        rank: Rank,
-        host: String,
-        neighbour: Option<Neighbour>,
-        local: usize,
-        checksums: bool,
-        lanes: usize,
-    ) -> Self {
+    pub fn new(who: Who, neighbour: Option<Neighbour>, local: usize, checksums: bool, lanes: usize) -> Self {
         let shared = neighbour.map(|neighbour| Shared {
             posts: Mutex::new(Posts {
                 outbox: Outbox::new(&neighbour.arena, local),
@@ -66,8 +57,7 @@ impl Peer {
             waker: neighbour.waker,
         });
         Self {
-            rank,
-            host,
+            who,
             outgoing: Mutex::new(Outgoing::new(checksums, lanes)),
             lanes_open: AtomicUsize::new(lanes),
             shared,
@@ -75,11 +65,6 @@ impl Peer {
             looks: AtomicUsize::new(0),
             seen: Mutex::new(vec![None; lanes]),
         }
-    }
-
-    /// `rank 2 on b0`, as messages call it.
-    pub fn name(&self) -> String {
-        format!("rank {} on {}", self.rank, self.host)
     }
 
     /// What the last look saw of its connections, as one.

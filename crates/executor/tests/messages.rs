@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
-use hocket_executor::{Engine, Error};
+use hocket_executor::{Engine, Error, Who, Why};
 use hocket_ids::Rank;
 use std::time::{Duration, Instant};
 
@@ -99,12 +99,13 @@ fn who_does_not_send_or_dies_is_named() {
         if rank == 0 {
             let number = engine.receive(Some(Rank(1)), TAG, memory.region().clone(), false).unwrap();
             let outcome = engine.wait_message(number, Duration::from_millis(100), || false);
-            let Err(Error::Peer(reason)) = outcome else { panic!("{outcome:?}") };
-            assert!(reason.contains("waits for rank 1 on b to send"), "{reason}");
+            let Err(Error::Timeout { missing, place: None, .. }) = outcome else { panic!("{outcome:?}") };
+            assert_eq!(missing, [Who { rank: Rank(1), host: "b".into() }]);
             let number = engine.receive(Some(Rank(2)), TAG, memory.region().clone(), false).unwrap();
             let outcome = engine.wait_message(number, TIMEOUT, || false);
-            let Err(Error::Peer(reason)) = outcome else { panic!("{outcome:?}") };
-            assert!(reason.contains("rank 2 on a"), "{reason}");
+            let Err(Error::Peer(failure)) = outcome else { panic!("{outcome:?}") };
+            assert_eq!((failure.who.rank, &*failure.who.host, failure.why), (Rank(2), "a", Why::GaveUp));
+            assert_eq!(failure.what, "rank 2 on a gave up: something went wrong");
         }
         if rank == 2 {
             std::thread::sleep(Duration::from_millis(300));
@@ -127,8 +128,11 @@ fn sizes_that_differ_end_the_job_on_both_sides() {
                 engine.receive(Some(Rank(0)), TAG, memory.region().sub(0, 8), false)
             };
             let outcome = opened.and_then(|number| engine.wait_message(number, TIMEOUT, || false));
-            let Err(Error::Peer(reason)) = outcome else { panic!("rank {rank}: {outcome:?}") };
-            assert!(reason.contains("rank 0 sends 16 bytes where 8 are received"), "{reason}");
+            let Err(Error::Peer(failure)) = outcome else { panic!("rank {rank}: {outcome:?}") };
+            // Whichever was there first, at the receiver.
+            let known = [(Rank(0), Why::Violation), (Rank(1), Why::Failed)];
+            assert!(known.contains(&(failure.who.rank, failure.why)), "{failure:?}");
+            assert!(failure.what.contains("rank 0 sends 16 bytes where 8 are received"), "{failure}");
         });
     }
 }

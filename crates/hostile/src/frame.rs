@@ -1,6 +1,8 @@
 //! Headers of frames: what is understood can be said again, and announces no more than a frame may have.
 
+use hocket_ids::Rank;
 use hocket_protocol::frame::{Data, Frame, HEADER_BYTES, PAYLOAD_BYTES_MAX};
+use hocket_protocol::why::Why;
 
 pub fn run(bytes: &[u8]) {
     let Some(header) = bytes.first_chunk::<HEADER_BYTES>() else { return };
@@ -15,7 +17,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         Frame::ClearToSend { program: 1, instance: 2, op: 3 },
         Frame::Offer { send: 1, tag: 2, bytes: 3 },
         Frame::Accept { send: 1, receive: 2 },
-        Frame::Abort { payload_bytes: 7 },
+        Frame::Abort { rank: Rank(1), why: Why::Left, payload_bytes: 7 },
         Frame::Ask,
         Frame::Alive,
         Frame::Bye,

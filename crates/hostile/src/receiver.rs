@@ -1,8 +1,10 @@
 //! A whole connection's bytes through the receiver: nothing lands outside what it was given, and the connection ends or waits.
 
+use hocket_ids::Rank;
 use hocket_kernels::{DType, ReduceOp};
 use hocket_protocol::checksum::seal;
 use hocket_protocol::frame::{Data, Frame};
+use hocket_protocol::why::Why;
 use hocket_wire::memory::{Allocation, Arena};
 use hocket_wire::tcp::{Land, Landing, LinkError, Receiver, Sink, Stream};
 use std::io::Write;
@@ -49,7 +51,10 @@ impl Sink for Taker {
         Ok(())
     }
 
-    fn aborted(&mut self, _: &str) {}
+    fn aborted(&mut self, _: Rank, _: Why, _: &str) -> Result<(), String> {
+        Ok(())
+    }
+
     fn left(&mut self) {}
     fn asked(&mut self) {}
 }

@@ -4,6 +4,8 @@
 //! *receiver's* own instruction, so that it looks up nothing by hash. A flag says whether the header carries a checksum
 //! (`checksum`). Knows nothing of sockets or programs.
 
+use crate::why::Why;
+use hocket_ids::Rank;
 use std::fmt;
 
 /// Bytes of an encoded header.
@@ -55,8 +57,12 @@ pub enum Frame {
         /// The sender's number of the receive.
         receive: u32,
     },
-    /// The sender gives up; the payload says why (UTF-8).
+    /// The job fails for the sender; the payload says why in words (UTF-8).
     Abort {
+        /// Whose fault it is: the sender's, or of a rank that it found out about.
+        rank: Rank,
+        /// What that rank did.
+        why: Why,
         /// Bytes of text that follow.
         payload_bytes: u32,
     },
@@ -88,6 +94,8 @@ pub struct Data {
 pub enum FrameError {
     /// No frame has this kind.
     UnknownKind(u8),
+    /// No abort has this reason.
+    UnknownWhy(u32),
     /// The announced payload is over the limit of its kind.
     PayloadTooLarge {
         /// As announced.
@@ -101,6 +109,7 @@ impl fmt::Display for FrameError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::UnknownKind(kind) => write!(f, "unknown frame kind {kind}"),
+            Self::UnknownWhy(code) => write!(f, "unknown reason {code} of an abort"),
             Self::PayloadTooLarge { payload_bytes } => {
                 write!(f, "a frame announces {payload_bytes} bytes; the limit is {PAYLOAD_BYTES_MAX}")
             }
@@ -125,7 +134,7 @@ impl Frame {
     pub const fn payload_bytes(&self) -> usize {
         match self {
             Self::Data(data) => data.payload_bytes as usize,
-            Self::Abort { payload_bytes } => *payload_bytes as usize,
+            Self::Abort { payload_bytes, .. } => *payload_bytes as usize,
             Self::ClearToSend { .. }
             | Self::Offer { .. }
             | Self::Accept { .. }
@@ -141,7 +150,7 @@ impl Frame {
         let (kind, program, instance, op, offset, payload) = match *self {
             Self::ClearToSend { program, instance, op } => (CLEAR_TO_SEND, program, instance, op, 0, 0),
             Self::Data(d) => (DATA, d.program, d.instance, d.op, d.offset_bytes, d.payload_bytes),
-            Self::Abort { payload_bytes } => (ABORT, 0, 0, 0, 0, payload_bytes),
+            Self::Abort { rank, why, payload_bytes } => (ABORT, why.code(), rank.0, 0, 0, payload_bytes),
             // A size takes the places of program and op.
             Self::Offer { send, tag, bytes } => (OFFER, bytes as u32, send, (bytes >> 32) as u32, tag, 0),
             Self::Accept { send, receive } => (ACCEPT, 0, send, receive, 0, 0),
@@ -171,7 +180,10 @@ impl Frame {
         let frame = match bytes[0] {
             CLEAR_TO_SEND => Self::ClearToSend { program, instance, op },
             DATA => Self::Data(Data { program, instance, op, offset_bytes, payload_bytes }),
-            ABORT => Self::Abort { payload_bytes },
+            ABORT => {
+                let why = Why::from_code(program).ok_or(FrameError::UnknownWhy(program))?;
+                Self::Abort { rank: Rank(instance), why, payload_bytes }
+            }
             BYE => Self::Bye,
             OFFER => {
                 let bytes = u64::from(op) << 32 | u64::from(program);
@@ -229,10 +241,22 @@ mod tests {
         }
     }
 
+    /// Ranks would blame another rank than the one that failed, or for something else.
+    #[test]
+    fn aborts_survive_the_wire() {
+        for why in Why::ALL {
+            let frame = Frame::Abort { rank: Rank(7), why, payload_bytes: 3 };
+            assert_eq!(Frame::decode(&frame.encode()), Ok(frame));
+        }
+        let mut bytes = Frame::Abort { rank: Rank(7), why: Why::Lost, payload_bytes: 3 }.encode();
+        bytes[4] = Why::ALL.len() as u8;
+        assert_eq!(Frame::decode(&bytes), Err(FrameError::UnknownWhy(8)));
+    }
+
     /// An announced length beyond the limit must be refused before memory is reserved for it.
     #[test]
     fn oversized_payload_is_refused() {
-        let mut bytes = Frame::Abort { payload_bytes: 1 }.encode();
+        let mut bytes = Frame::Abort { rank: Rank(0), why: Why::GaveUp, payload_bytes: 1 }.encode();
         bytes[24..28].copy_from_slice(&(ABORT_BYTES_MAX as u32 + 1).to_le_bytes());
         assert_eq!(
             Frame::decode(&bytes),

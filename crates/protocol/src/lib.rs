@@ -10,3 +10,4 @@ pub mod handshake;
 pub mod liveness;
 pub mod messages;
 pub mod stripe;
+pub mod why;

@@ -1,6 +1,6 @@
 //! `Engine` and `Memory`: one rank's executor as Python sees it. Waits release the GIL.
 
-use crate::exceptions::error;
+use crate::exceptions::{error, raise};
 use crate::program::Program;
 use hocket_executor::{
     Address, Allocation, Engine as Executor, Error, Foreign, Function, Options, Region, Shape,
@@ -16,18 +16,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// The exception that an executor's error becomes.
-pub fn raise(py: Python<'_>, cause: &Error) -> PyErr {
-    let class = match cause {
-        Error::Mesh(_) => "RendezvousError",
-        Error::Peer(_) | Error::Timeout { .. } => "PeerError",
-        Error::Usage(_) => "UsageError",
-        Error::Program { .. } => "ProgramError",
-        Error::System(_) => "Error",
-    };
-    error(py, class, &cause.to_string())
-}
 
 /// Seconds from Python; negative and not-a-number are the caller's mistake.
 pub fn duration(py: Python<'_>, seconds: f64) -> PyResult<Duration> {
@@ -172,7 +160,7 @@ impl Engine {
         world: usize,
         job: String,
         secret: Vec<u8>,
-        host: &str,
+        host: String,
         bind: Vec<String>,
         threads: usize,
         trace: Option<PathBuf>,
@@ -195,6 +183,7 @@ impl Engine {
         let shape = shape.map(|(table, links_bit_per_s, routes)| Shape { table, links_bit_per_s, routes });
         let options = Options {
             rank,
+            host,
             world,
             job,
             secret,

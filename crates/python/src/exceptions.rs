@@ -1,13 +1,83 @@
-//! Raises the exceptions of `hocket.errors` from Rust.
+//! Raises the exceptions of `hocket.errors` from Rust, with their attributes.
 
+use hocket_executor::{Engine, Error, Failure, Place, Who};
 use pyo3::prelude::*;
-use pyo3::types::PyString;
+use pyo3::types::{PyDict, PyString};
 
 /// An instance of `hocket.errors.<class>` with that message, ready to raise.
 pub fn error(py: Python<'_>, class: &str, message: &str) -> PyErr {
+    error_with(py, class, message, |_| Ok(()))
+}
+
+/// The same, with the attributes that `fill` sets.
+pub fn error_with(
+    py: Python<'_>,
+    class: &str,
+    message: &str,
+    fill: impl FnOnce(&Bound<'_, PyDict>) -> PyResult<()>,
+) -> PyErr {
     let build = || -> PyResult<PyErr> {
         let class = py.import("hocket.errors")?.getattr(PyString::new(py, class))?;
-        Ok(PyErr::from_value(class.call1((message,))?))
+        let attributes = PyDict::new(py);
+        fill(&attributes)?;
+        Ok(PyErr::from_value(class.call((message,), Some(&attributes))?))
     };
     build().unwrap_or_else(|error| error)
+}
+
+/// The exception that an executor's error becomes.
+pub fn raise(py: Python<'_>, cause: &Error) -> PyErr {
+    let message = cause.to_string();
+    match cause {
+        Error::Mesh { missing, left, .. } => error_with(py, "RendezvousError", &message, |attributes| {
+            set_who(attributes, left.as_ref().or(missing.first()))?;
+            set_missing(attributes, missing)
+        }),
+        Error::Peer(failure) => failed(py, &message, failure),
+        Error::Timeout { place, missing, .. } => timed_out(py, &message, *place, missing),
+        Error::Usage(_) => error(py, "UsageError", &message),
+        Error::Program { .. } => error(py, "ProgramError", &message),
+        Error::System(_) => error(py, "Error", &message),
+    }
+}
+
+/// The job's failure, as something else noticed it: `message` in place of its own.
+pub fn ended_by(py: Python<'_>, executor: &Engine, message: &str) -> PyErr {
+    match executor.failure() {
+        Some(Error::Peer(failure)) => failed(py, message, &failure),
+        _ => error(py, "PeerError", message),
+    }
+}
+
+/// A wait for `missing` ran out.
+pub fn timed_out(py: Python<'_>, message: &str, place: Option<Place>, missing: &[Who]) -> PyErr {
+    error_with(py, "PeerError", message, |attributes| {
+        attributes.set_item("why", "timeout")?;
+        set_who(attributes, missing.first())?;
+        set_missing(attributes, missing)?;
+        set_place(attributes, place)
+    })
+}
+
+fn failed(py: Python<'_>, message: &str, failure: &Failure) -> PyErr {
+    error_with(py, "PeerError", message, |attributes| {
+        attributes.set_item("why", failure.why.name())?;
+        set_who(attributes, Some(&failure.who))?;
+        set_place(attributes, failure.place)
+    })
+}
+
+fn set_who(attributes: &Bound<'_, PyDict>, who: Option<&Who>) -> PyResult<()> {
+    attributes.set_item("rank", who.map(|who| who.rank.0))?;
+    attributes.set_item("host", who.map(|who| &who.host))
+}
+
+fn set_missing(attributes: &Bound<'_, PyDict>, missing: &[Who]) -> PyResult<()> {
+    attributes.set_item("missing", missing.iter().map(|who| who.rank.0).collect::<Vec<_>>())
+}
+
+fn set_place(attributes: &Bound<'_, PyDict>, place: Option<Place>) -> PyResult<()> {
+    attributes.set_item("program", place.map(|place| place.program))?;
+    attributes.set_item("launch", place.map(|place| place.launch))?;
+    attributes.set_item("op", place.and_then(|place| place.op))
 }

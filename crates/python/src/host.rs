@@ -4,9 +4,9 @@
 //! each `unsafe` here, which `_native.pyi` states as the caller's: the memory is there, and nobody else uses it, until the call returns.
 
 use crate::engine::{Engine, Memory, duration, raised_signal};
-use crate::exceptions::error;
+use crate::exceptions::{ended_by, error, timed_out};
 use crate::kernels::{slice, slice_mut};
-use hocket_executor::Engine as Executor;
+use hocket_executor::{Engine as Executor, Who};
 use hocket_host::{AREA_BYTES, Communicator, Error, Flat, Member, OPS};
 use hocket_ids::Rank;
 use hocket_kernels::{DType, ReduceOp, reduce};
@@ -76,15 +76,22 @@ impl HostGroup {
         });
         match (outcome, signal) {
             (_, Some(raised)) => Err(raised),
-            (Err(cause), None) => {
-                let class = match cause {
-                    Error::Absent { .. } | Error::GivenUp { .. } | Error::Broken(_) => "PeerError",
-                    Error::Mismatch { .. } | Error::Usage(_) => "UsageError",
-                    Error::System { .. } => "Error",
-                };
-                Err(error(py, class, &cause.to_string()))
-            }
+            (Err(cause), None) => Err(self.raise(py, &cause)),
             (Ok(()), None) => Ok(()),
+        }
+    }
+
+    fn raise(&self, py: Python<'_>, cause: &Error) -> PyErr {
+        let message = cause.to_string();
+        match cause {
+            Error::Absent { absent, .. } => {
+                // Of one group of one host.
+                let who = |&rank: &Rank| Who { rank, host: self.executor.host().to_owned() };
+                timed_out(py, &message, None, &absent.iter().map(who).collect::<Vec<_>>())
+            }
+            Error::GivenUp { .. } | Error::Broken(_) => ended_by(py, &self.executor, &message),
+            Error::Mismatch { .. } | Error::Usage(_) => error(py, "UsageError", &message),
+            Error::System { .. } => error(py, "Error", &message),
         }
     }
 }

@@ -1,8 +1,9 @@
 //! `Program`: the IR as Python sees it, immutable; passes give new programs.
 
-use crate::exceptions::error;
+use crate::exceptions::{error, error_with};
 use hocket_ids::{BufferId, Rank, Tag};
 use hocket_program as ir;
+use hocket_program::verify::Diagnostic;
 use hocket_program::{
     Algorithm, BufferKind, Collective, Contract, DType, Op, RankBuilder, ReduceOp, Slice, passes,
 };
@@ -168,6 +169,19 @@ pub fn refuse(py: Python<'_>, cause: &dyn std::fmt::Display) -> PyErr {
     error(py, "ProgramError", &cause.to_string())
 }
 
+/// What the verifier found, as `hocket.errors.Finding`.
+fn finding<'py>(py: Python<'py>, diagnostic: &Diagnostic) -> PyResult<Bound<'py, PyAny>> {
+    let Diagnostic { op, what, source, .. } = diagnostic;
+    let fields = PyDict::new(py);
+    fields.set_item("rank", op.map(|(rank, _)| rank))?;
+    fields.set_item("op", op.map(|(_, op)| op))?;
+    fields.set_item("what", what)?;
+    fields.set_item("file", source.as_ref().map(|source| &source.file))?;
+    fields.set_item("line", source.as_ref().map(|source| source.line))?;
+    fields.set_item("text", diagnostic.to_string())?;
+    py.import("hocket.errors")?.getattr("Finding")?.call((), Some(&fields))
+}
+
 /// The element type of that name.
 pub fn dtype(py: Python<'_>, name: &str) -> PyResult<DType> {
     DType::parse(name).ok_or_else(|| refuse(py, &format!("there is no element type `{name}`")))
@@ -198,18 +212,21 @@ impl Program {
         py.detach(|| ir::text::parse(text)).map(Self).map_err(|cause| refuse(py, &cause))
     }
 
-    /// Sentences about what is wrong; empty for a program that may run.
-    fn errors(&self, py: Python<'_>) -> Vec<String> {
-        py.detach(|| ir::verify::verify(&self.0)).iter().map(ToString::to_string).collect()
+    /// What is wrong, as `hocket.errors.Finding`; empty for a program that may run.
+    fn findings<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let found = py.detach(|| ir::verify::verify(&self.0));
+        found.iter().map(|diagnostic| finding(py, diagnostic)).collect()
     }
 
-    /// Raises `ProgramError` with all errors, if there are any.
+    /// Raises `ProgramError` with all findings, if there are any.
     fn verify(&self, py: Python<'_>) -> PyResult<()> {
-        let errors = self.errors(py);
-        if errors.is_empty() {
+        let findings = self.findings(py)?;
+        if findings.is_empty() {
             return Ok(());
         }
-        Err(refuse(py, &format!("program `{}` is refused:\n{}", self.0.name, errors.join("\n"))))
+        let text: Vec<String> = findings.iter().map(ToString::to_string).collect();
+        let message = format!("program `{}` is refused:\n{}", self.0.name, text.join("\n"));
+        Err(error_with(py, "ProgramError", &message, |attributes| attributes.set_item("findings", findings)))
     }
 
     /// By buffer: name, element type, elements, kind.

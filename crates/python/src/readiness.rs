@@ -3,8 +3,8 @@
 //! Budget of a hook: one attribute look-up, one identity comparison, one bit and two counters; the last gradient of a
 //! bucket adds a queue push and, when the I/O thread sleeps, a wake-up.
 
-use crate::engine::{Engine, duration, raise, wait};
-use crate::exceptions::error;
+use crate::engine::{Engine, duration, wait};
+use crate::exceptions::{error, raise};
 use hocket_executor::Engine as Executor;
 use pyo3::intern;
 use pyo3::prelude::*;

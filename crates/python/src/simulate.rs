@@ -1,6 +1,6 @@
 //! The simulator: networks, compiled programs, and what a job does in virtual time.
 
-use crate::exceptions::error;
+use crate::exceptions::{error, error_with};
 use crate::program::Program;
 use hocket_simulate as sim;
 use pyo3::prelude::*;
@@ -8,12 +8,15 @@ use pyo3::types::PyBytes;
 use std::sync::Arc;
 
 fn refuse(py: Python<'_>, cause: &sim::Error) -> PyErr {
-    let class = match cause {
-        sim::Error::Program { .. } => "ProgramError",
-        sim::Error::Network { .. } | sim::Error::Job { .. } => "UsageError",
-        sim::Error::Stuck { .. } => "SimulationError",
-    };
-    error(py, class, &cause.to_string())
+    let message = cause.to_string();
+    match cause {
+        sim::Error::Program { .. } => error(py, "ProgramError", &message),
+        sim::Error::Network { .. } | sim::Error::Job { .. } => error(py, "UsageError", &message),
+        sim::Error::Stuck { at_s, ranks, .. } => error_with(py, "SimulationError", &message, |attributes| {
+            attributes.set_item("at_s", at_s)?;
+            attributes.set_item("ranks", ranks)
+        }),
+    }
 }
 
 /// Links and routes; see `_native.pyi`.

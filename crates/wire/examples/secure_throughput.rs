@@ -9,8 +9,10 @@
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark")]
 
 use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use hocket_ids::Rank;
 use hocket_kernels::DType;
 use hocket_protocol::frame::Data;
+use hocket_protocol::why::Why;
 use hocket_wire::memory::{Allocation, Arena};
 use hocket_wire::poll::{Poller, Waker};
 use hocket_wire::tcp::tls::{Credentials, TlsStream};
@@ -53,7 +55,9 @@ impl Sink for Taker {
     fn clear_to_send(&mut self, _: u32, _: u32, _: u32) -> Result<(), String> {
         Ok(())
     }
-    fn aborted(&mut self, _: &str) {}
+    fn aborted(&mut self, _: Rank, _: Why, _: &str) -> Result<(), String> {
+        Ok(())
+    }
     fn left(&mut self) {}
     fn asked(&mut self) {}
 }

@@ -16,6 +16,7 @@ use crate::tcp::{Stream, give_up};
 use crate::ways::{self, Towards};
 use hocket_ids::Rank;
 use hocket_protocol::handshake::Way;
+use hocket_protocol::why::Why;
 use rustix::fd::AsFd;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
@@ -191,7 +192,7 @@ impl Door {
         }
         if let Err(error) = opened {
             let streams = open.into_iter().flatten().flatten().map(|(stream, _)| stream);
-            give_up(streams, identity.checksums, &error.to_string());
+            give_up(streams, identity.checksums, (own, Why::GaveUp), &error.to_string());
             return Err(error);
         }
         let link = |(at, lanes): (usize, Vec<Option<Opened>>)| {
@@ -280,7 +281,7 @@ pub(crate) fn turn_away(identity: &Identity, way: Way, stream: Stream) {
     let why = format!(
         "rank {to} does not await connection {lane} of rank {from}: HOCKET_STREAMS and HOCKET_INTERFACE must mean as many on both"
     );
-    give_up([stream], identity.checksums, &why);
+    give_up([stream], identity.checksums, (identity.rank, Why::Refused), &why);
 }
 
 /// A connection that is ready, and what came over it.

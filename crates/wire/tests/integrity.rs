@@ -2,8 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
+use hocket_ids::Rank;
 use hocket_kernels::{DType, ReduceOp};
 use hocket_protocol::frame::{Data, Frame, HEADER_BYTES};
+use hocket_protocol::why::Why;
 use hocket_wire::memory::{Allocation, Arena};
 use hocket_wire::tcp::{Land, Landing, LinkError, Message, Outcome, Outgoing, Receiver};
 use hocket_wire::tcp::{Sink, Stream, Transmitter};
@@ -19,7 +21,7 @@ struct Taker {
     land: Land,
     landed: usize,
     announced: Vec<(u32, u32, u32)>,
-    aborted: Option<String>,
+    aborted: Option<(Rank, Why, String)>,
 }
 
 impl Taker {
@@ -55,8 +57,9 @@ impl Sink for Taker {
         self.announced.push((program, instance, op));
         Ok(())
     }
-    fn aborted(&mut self, reason: &str) {
-        self.aborted = Some(reason.into());
+    fn aborted(&mut self, rank: Rank, why: Why, text: &str) -> Result<(), String> {
+        self.aborted = Some((rank, why, text.into()));
+        Ok(())
     }
     fn left(&mut self) {}
     fn asked(&mut self) {}
@@ -85,7 +88,10 @@ fn sent(checksums: bool, wire: DType) -> Vec<u8> {
     let mut transmitter = Transmitter::new(0, None);
     for last_words in [false, true] {
         if last_words {
-            outgoing.lock().unwrap().control(Frame::Abort { payload_bytes: 4 }, b"full");
+            outgoing
+                .lock()
+                .unwrap()
+                .control(Frame::Abort { rank: Rank(2), why: Why::Failed, payload_bytes: 4 }, b"full");
         }
         let outcome = transmitter.transmit(&mut stream, &outgoing, 1 << 20, |_| ()).unwrap();
         assert_eq!(outcome, Outcome::Idle);
@@ -122,7 +128,7 @@ fn every_flipped_bit_is_noticed() {
         let whole = receive(&bytes, bytes.len() / 2, &mut taker);
         assert!(matches!(whole, LinkError::Closed), "{whole}");
         assert_eq!((taker.landed, taker.announced.as_slice()), (1, [(5, 6, 7)].as_slice()));
-        assert_eq!(taker.aborted.as_deref(), Some("full"));
+        assert_eq!(taker.aborted, Some((Rank(2), Why::Failed, "full".into())));
 
         let payload = 2 * HEADER_BYTES..bytes.len() - HEADER_BYTES - 4;
         for bit in 0..bytes.len() * 8 {

@@ -29,7 +29,7 @@ def of_rank_0(job: Job, what: str, path: str | None, kind: type[Artefact]) -> Ar
         try:
             given = msgspec.to_builtins(files.read(Path(path), kind))
         except Error as error:
-            job.close(str(error).partition("\n")[0])
+            job.close(error.summary)
             raise
     given = job.store.gather(what, job.rank, job.world, given, job.settings.start_timeout_s)[0]
     return None if given is None else msgspec.convert(given, kind)

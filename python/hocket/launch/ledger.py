@@ -13,7 +13,20 @@ import msgspec
 from msgspec import Raw
 
 from hocket.launch.frames import FRAME_BYTES_MAX, FrameError
-from hocket.launch.messages import Add, Answer, Done, Failed, Gather, Get, Hello, Leave, Ping, Request, Set
+from hocket.launch.messages import (
+    WORLD_MAX,
+    Add,
+    Answer,
+    Done,
+    Failed,
+    Gather,
+    Get,
+    Hello,
+    Leave,
+    Ping,
+    Request,
+    Set,
+)
 
 KEYS_MAX = 1 << 16
 STORED_BYTES_MAX = 16 * FRAME_BYTES_MAX
@@ -49,9 +62,9 @@ class Ledger:
         self._completed: dict[str, int] = {}
         self._members: dict[int, Hello] = {}
         self._seen: set[int] = set()
-        self._left: dict[int, str] = {}
-        self._lost: dict[int, str] = {}
-        self._refusal: str | None = None
+        self._left: dict[int, Failed] = {}
+        self._lost: dict[int, Failed] = {}
+        self._refusal: Failed | None = None
         self._waiting: dict[int, tuple[Get | Gather, int]] = {}
         self._answers: list[tuple[int, Answer]] = []
 
@@ -110,13 +123,14 @@ class Ledger:
             raise FrameError("a second hello")
         twin = next((each.who for each in self._members.values() if each.rank == request.rank), None)
         if request.rank is not None and twin is not None:
-            refusal = (
-                f"two processes are rank {request.rank}: {twin}, and {request.who}\nhint: each needs its own"
+            refusal = Failed(
+                message=f"two processes are rank {request.rank}: {twin}, and {request.who}\nhint: each needs its own",
+                rank=request.rank,
             )
             if not self._completed:  # a job under way is not disturbed by a latecomer
                 self._refusal = refusal
                 self._end_all_waits(refusal)
-            self._answer(client, Failed(message=refusal))
+            self._answer(client, refusal)
             return
         self._members[client] = request
         if request.rank is not None:
@@ -170,17 +184,18 @@ class Ledger:
             message = (
                 f"{self._who(client)} was started with world size {request.world}, others with {world_before}"
             )
-            self._answer(client, Failed(message=message))
+            self._answer(client, Failed(message=message, rank=request.rank))
             return
         open_round = self._rounds.setdefault(request.name, _Round(request.world))
         if open_round.world != request.world:
             other = self._who(open_round.clients[min(open_round.clients)])
-            message = (
-                f"{self._who(client)} was started with world size {request.world}, "
-                f"{other} with {open_round.world}\nhint: start all ranks with the same world size"
+            differs = Failed(
+                message=f"{self._who(client)} was started with world size {request.world}, "
+                f"{other} with {open_round.world}\nhint: start all ranks with the same world size",
+                rank=request.rank,
             )
-            self._answer(client, Failed(message=message))
-            self._end_round(request.name, message)
+            self._answer(client, differs)
+            self._end_round(request.name, differs)
             return
         open_round.values[request.rank] = request.value.copy()
         open_round.clients[request.rank] = client
@@ -213,7 +228,7 @@ class Ledger:
         if request.reason is not None:
             self._lose(member.rank, f"{member.who} gave up: {request.reason}")
             return
-        self._left[member.rank] = f"{member.who} has left the job"
+        self._left[member.rank] = Failed(message=f"{member.who} has left the job", rank=member.rank)
         for name, each in list(self._rounds.items()):
             if member.rank in each.missing():
                 self._end_round(name, self._left[member.rank])
@@ -229,28 +244,29 @@ class Ledger:
         if isinstance(request, Gather):
             self._end_round(request.name, reason)
         else:
-            self._end_wait(client, Failed(message=reason))
+            self._end_wait(client, reason)
 
-    def _lose(self, rank: int, reason: str) -> None:
-        self._lost[rank] = reason
-        self._end_all_waits(reason)
+    def _lose(self, rank: int, message: str) -> None:
+        self._lost[rank] = Failed(message=message, rank=rank)
+        self._end_all_waits(self._lost[rank])
 
-    def _end_all_waits(self, reason: str) -> None:
+    def _end_all_waits(self, reason: Failed) -> None:
         for name in list(self._rounds):
             self._end_round(name, reason)
         for client in list(self._waiting):
-            self._end_wait(client, Failed(message=reason))
+            self._end_wait(client, reason)
 
-    def _end_round(self, name: str, reason: str) -> None:
+    def _end_round(self, name: str, reason: Failed) -> None:
         for client in self._rounds.pop(name).clients.values():
-            self._end_wait(client, Failed(message=reason))
+            self._end_wait(client, reason)
 
     def _time_out(self, client: int, request: Get | Gather) -> None:
         if isinstance(request, Get):
-            whom = request.key.rpartition("/")[2]
-            missing = f" of rank {whom}" if whom.isdigit() else ""
-            message = f"nobody gave `{request.key}`{missing} within {request.timeout_s:g} s"
-            self._end_wait(client, Failed(message=message))
+            whom = _rank_of(request.key)
+            named = "" if whom is None else f" of rank {whom}"
+            message = f"nobody gave `{request.key}`{named} within {request.timeout_s:g} s"
+            missing = () if whom is None else (whom,)
+            self._end_wait(client, Failed(message=message, rank=whom, missing=missing))
             return
         missing_ranks = self._rounds[request.name].missing()
         named = ", ".join(str(rank) for rank in missing_ranks[:RANKS_NAMED_MAX])
@@ -264,7 +280,8 @@ class Ledger:
             f"{ranks} {named}{more} of {request.world} did not come to `{request.name}` within "
             f"{request.timeout_s:g} s\nhint: see whether they were started and what they printed"
         )
-        self._end_round(request.name, message)
+        late = Failed(message=message, rank=missing_ranks[0], missing=tuple(missing_ranks))
+        self._end_round(request.name, late)
 
     def _end_wait(self, client: int, answer: Answer) -> None:
         if self._waiting.pop(client, None) is not None:
@@ -275,3 +292,9 @@ class Ledger:
 
     def _who(self, client: int) -> str:
         return self._members[client].who
+
+
+def _rank_of(key: str) -> int | None:
+    """The rank that alone gives `key`: 3 of `plan/3`."""
+    last = key.rpartition("/")[2]
+    return int(last) if last.isascii() and last.isdigit() and int(last) < WORLD_MAX else None

@@ -73,9 +73,11 @@ class Done(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_fi
 
 
 class Failed(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="failed"):
-    """The request cannot be answered; `message` is for people."""
+    """The request cannot be answered; `message` is for people. `rank`: whose fault it is; `missing`: who did not come in time."""
 
     message: str
+    rank: Rank | None = None
+    missing: tuple[Rank, ...] = ()
 
 
 Request = Hello | Set | Get | Add | Gather | Ping | Leave

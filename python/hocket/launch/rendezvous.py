@@ -212,7 +212,7 @@ def join(
             _agree(members)
             own = _addresses(settings.interface, me.rank, members)
         except Error as error:
-            store.leave(str(error).partition("\n")[0])
+            store.leave(error.summary)
             raise
         undo.pop_all()
     hosts = tuple(member.host for member in members)
@@ -251,7 +251,7 @@ def _introduce(me: Identity, host: Host, store: Store, deadline_s: float, *, tls
     try:
         given = store.gather("join", me.rank, me.world, mine, max(0.0, deadline_s - time.monotonic()))
     except RendezvousError as error:
-        raise RendezvousError(
+        raise error.reworded(
             f"{error}\nhint: this is rank {me.rank} of {me.world}, started by {me.launcher}"
         ) from None
     members = msgspec.convert(given, list[Member])
@@ -267,13 +267,17 @@ def _agree(members: Sequence[Member]) -> None:
             raise RendezvousError(
                 f"rank {rank} on {member.host} runs Hocket {member.version}, "
                 f"rank 0 on {members[0].host} runs {members[0].version}\n"
-                "hint: install the same version everywhere"
+                "hint: install the same version everywhere",
+                rank=rank,
+                host=member.host,
             )
         if member.tls != members[0].tls:
             raise RendezvousError(
                 f"rank {rank} on {member.host} has HOCKET_TLS={member.tls:d}, "
                 f"rank 0 on {members[0].host} has HOCKET_TLS={members[0].tls:d}\n"
-                "hint: set it alike everywhere"
+                "hint: set it alike everywhere",
+                rank=rank,
+                host=member.host,
             )
 
 
@@ -303,5 +307,7 @@ def _bind(rank: int, members: Sequence[Member]) -> str:
                 return towards
     raise RendezvousError(
         f"rank {rank} on {mine.host} knows no address of its own that other hosts could reach\n"
-        "hint: set HOCKET_INTERFACE on that host to the interface or address that leads to the others"
+        "hint: set HOCKET_INTERFACE on that host to the interface or address that leads to the others",
+        rank=rank,
+        host=mine.host,
     )

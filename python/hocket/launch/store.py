@@ -76,8 +76,7 @@ class Store:
         self._ask(Set(key=key, value=_raw(value)))
 
     def get(self, key: str, timeout_s: float) -> Any:
-        """Wait until `key` has a value; RendezvousError names the key, and the rank when that ends it:
-        `plan/3`."""
+        """Wait until `key` has a value; RendezvousError names the key, and has in `rank` whose it is: of `plan/3`, rank 3."""
         return self._ask(Get(key=key, timeout_s=timeout_s), timeout_s)
 
     def add(self, key: str, n: int = 1) -> int:
@@ -88,7 +87,7 @@ class Store:
         """Give `value` and wait for everybody's; all values by rank. A name may be used again.
 
         Raises:
-            RendezvousError: ranks are missing (named), have another world size, gave up or died.
+            RendezvousError: ranks are `missing`, or one (`rank`) has another world size, gave up or died.
         """
         request = Gather(name=name, rank=rank, world=world, value=_raw(value), timeout_s=timeout_s)
         return list(self._ask(request, timeout_s))
@@ -152,7 +151,7 @@ class Store:
                 raise
         if isinstance(answer, Done):
             return msgspec.json.decode(answer.value)
-        raise RendezvousError(answer.message)
+        raise RendezvousError(answer.message, rank=answer.rank, missing=answer.missing)
 
     def _exchange(self, channel: Channel, request: Request, deadline_s: float) -> bytes:
         channel.send(frames.encode(msgspec.json.encode(request)), deadline_s)

@@ -36,13 +36,15 @@ class Presence:
         self._come(f"{call.group}")
         absent = self._absent(f"{call.group}", call.group, self._patience_s)
         if absent:
-            raise PeerError(
-                f"{place(self._job, self._library)}, {call}: {_ranks(absent)} did not come to make its communicator "
-                f"within {self._patience_s:g} s\nhint: see what they do instead; HOCKET_TIMEOUT_S sets the limit"
+            raise self._timed_out(
+                call,
+                f"{_ranks(absent)} did not come to make its communicator within {self._patience_s:g} s\n"
+                "hint: see what they do instead; HOCKET_TIMEOUT_S sets the limit",
+                absent,
             )
 
     def wait(self, call: Call, complete: Callable[[float], bool]) -> None:
-        """Until `complete`, which waits for at most the seconds that it is given; PeerError names who did not come."""
+        """Until `complete`, which waits for at most the seconds that it is given; the `missing` of PeerError did not come."""
         self._made[call.group] += 1
         here = f"{call.group}/{self._made[call.group]}"
         if complete(self._announce_s):
@@ -51,6 +53,7 @@ class Presence:
             self._come(here)
         if complete(self._patience_s - self._announce_s):
             return
+        absent: list[int] = []
         try:
             absent = self._absent(here, call.group, self._announce_s)
             whom = (
@@ -58,8 +61,15 @@ class Presence:
             )
         except RendezvousError as error:
             whom = f"who did not come cannot be told: {error}"
-        raise PeerError(
-            f"{place(self._job, self._library)}, {call}: not complete after {self._patience_s:g} s; {whom}"
+        raise self._timed_out(call, f"not complete after {self._patience_s:g} s; {whom}", absent)
+
+    def _timed_out(self, call: Call, what: str, absent: Sequence[int]) -> PeerError:
+        return PeerError(
+            f"{place(self._job, self._library)}, {call}: {what}",
+            rank=absent[0] if absent else None,
+            host=self._job.hosts[absent[0]] if absent else None,
+            why="timeout",
+            missing=sorted(absent),
         )
 
     def _come(self, where: str) -> None:

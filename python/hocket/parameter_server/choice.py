@@ -10,7 +10,7 @@ import dataclasses
 import re
 from dataclasses import dataclass
 
-from hocket.errors import UsageError
+from hocket.errors import PeerError, UsageError
 from hocket.launch.rendezvous import Job
 from hocket.settings import Settings
 
@@ -84,15 +84,14 @@ def among_workers(job: Job, workers: int) -> Job:
     return dataclasses.replace(job, world=workers, hosts=job.hosts[:workers])
 
 
-def with_roles(message: str, workers: int) -> str:
-    """A message about ranks, with the servers among those that it names called so.
+def with_roles(error: PeerError, workers: int) -> PeerError:
+    """The same error; where parameter servers are at fault, or are waited for, its message says so.
 
-    >>> with_roles("rank 2 on b left the job", workers=2)
-    'rank 2 on b left the job (rank 2 is parameter server 0)'
+    >>> str(with_roles(PeerError("rank 2 on b left the job", rank=2), workers=2))
+    'parameter server 0: rank 2 on b left the job'
     """
-    ranks = sorted({int(each) for each in re.findall(r"\brank (\d{1,9})\b", message)})
-    served = [f"rank {rank} is parameter server {rank - workers}" for rank in ranks if rank >= workers]
-    head, line, rest = message.partition("\n")
-    # The reason that another rank gave may say so already.
-    said = "is parameter server" in head
-    return f"{head} ({', '.join(served)}){line}{rest}" if served and not said else message
+    ranks = {*error.missing} if error.rank is None else {error.rank, *error.missing}
+    servers = [str(rank - workers) for rank in sorted(ranks) if rank >= workers]
+    if not servers:
+        return error
+    return error.reworded(f"parameter server{'s' * (len(servers) > 1)} {', '.join(servers)}: {error}")

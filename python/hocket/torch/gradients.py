@@ -65,7 +65,9 @@ def agree(model: torch.nn.Module, job: Job) -> None:
     other = next(rank for rank, each in enumerate(digests) if each != digests[0])
     raise RendezvousError(
         f"the models of rank 0 and rank {other} differ: {_difference(parsed[0], parsed[other], other)}\n"
-        "hint: build the same model on every rank"
+        "hint: build the same model on every rank",
+        rank=other,
+        host=job.hosts[other],
     )
 
 

@@ -205,4 +205,4 @@ class PushPullSession(places.InPlace):
         try:
             self._engine.wait(number, (timeout_s or self.job.settings.timeout_s) + PATIENCE_S)
         except PeerError as error:
-            raise PeerError(with_roles(str(error), self._description.workers)) from None
+            raise with_roles(error, self._description.workers) from None

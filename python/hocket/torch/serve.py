@@ -253,7 +253,11 @@ class Server:
         named = ", ".join(f"rank {each} on {self._job.hosts[each]}" for each in others)
         raise PeerError(
             f"worker {worker} waits for `{self._description.keys[key].name}` since {waited_s:.0f} s: {named} did not push\n"
-            "hint: they are stopped, or slower than HOCKET_TIMEOUT_S allows"
+            "hint: they are stopped, or slower than HOCKET_TIMEOUT_S allows",
+            rank=others[0] if others else None,
+            host=self._job.hosts[others[0]] if others else None,
+            why="timeout",
+            missing=others,
         )
 
 

@@ -310,16 +310,14 @@ class Session(places.InPlace):
 
     def _on_refused(self, error: Exception) -> None:
         """A rank is gone: the policy is told. Where it has only finished first, a better error than that it left."""
-        message = str(error)
-        lost = next((rank for rank in range(self.job.world) if f"rank {rank} " in message), None)
-        if lost is None or lost == self.job.rank:
+        if not isinstance(error, PeerError) or error.rank is None or error.rank == self.job.rank:
             return
         if self.course.timer is not None:
-            self.course.timer.worker_removed(lost)
-        if " left the job" in message:
-            raise PeerError(
-                f"rank {lost} on {self.job.hosts[lost]} finished after {self.iteration} iterations and left, while rank "
-                f"{self.job.rank} on {self.job.host} is in iteration {self.iteration + 1} ({message})\n"
+            self.course.timer.worker_removed(error.rank)
+        if error.why == "left":
+            raise error.reworded(
+                f"rank {error.rank} on {error.host} finished after {self.iteration} iterations and left, while rank "
+                f"{self.job.rank} on {self.job.host} is in iteration {self.iteration + 1} ({error})\n"
                 "hint: where ranks have unequal numbers of batches, put the loop into `with hocket.torch.join(model):`"
             ) from None
 

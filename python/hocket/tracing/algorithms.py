@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from hocket.artefacts import shipped
 from hocket.artefacts.tuning import Tuning
-from hocket.errors import PolicyError
 from hocket.tracing import sources
 from hocket.tracing.selection import fastest, nearest, shape_of
 from hocket.tracing.topology import Topology
@@ -59,8 +58,8 @@ def choose(
         name = None if ladder is None else fastest(ladder, size_bytes, tuple(known))
         if name is not None:
             return known[name]
-    raise PolicyError(
-        f"{sources.where()}: nothing was measured of {what} over {len(group)} ranks\nhint: `hocket tune`, or name an algorithm"
+    raise sources.refusal(
+        f"nothing was measured of {what} over {len(group)} ranks\nhint: `hocket tune`, or name an algorithm"
     )
 
 
@@ -110,13 +109,13 @@ def numbers(
                 else blocks(group, topology.hosts) or blocks(group, topology.racks)
             )
             if found is None:
-                raise PolicyError(
-                    f"{sources.where()}: two_level needs ranks of a host next to one another in the group\n"
+                raise sources.refusal(
+                    "two_level needs ranks of a host next to one another in the group\n"
                     "hint: order the group by host, or give `sizes`"
                 )
             return found
         case "in_place" if len({topology.hosts[rank] for rank in group}) > 1:
-            raise PolicyError(f'{sources.where()}: in_place is for ranks of one host\nhint: algorithm="auto"')
+            raise sources.refusal('in_place is for ranks of one host\nhint: algorithm="auto"')
         case "bcube":
             return (base,)
         case "parameter_server":

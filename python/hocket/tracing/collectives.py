@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hocket.errors import PolicyError
 from hocket.tracing import algorithms, libraries, sources
 from hocket.tracing.data import DataOps
 from hocket.tracing.handles import Buffer
@@ -169,8 +168,8 @@ class CollectiveOps(DataOps, MessageOps):
         members = list(range(world)) if group is None else list(group)
         known = all(isinstance(each, int) and 0 <= each < world for each in members)
         if not known or len(set(members)) != len(members) or self._recorder.rank not in members:
-            raise PolicyError(
-                f"{sources.where()}: rank {self._recorder.rank} calls a collective over {members}\n"
+            raise sources.refusal(
+                f"rank {self._recorder.rank} calls a collective over {members}\n"
                 f"hint: a group lists ranks below {world}, once each, and only its members call"
             )
         return members
@@ -197,9 +196,9 @@ class CollectiveOps(DataOps, MessageOps):
         self._recorder.check(buffer, *([] if into is None else [into]))
         members = self._members(group)
         if op not in ("sum", "mean", "min", "max"):
-            raise PolicyError(f"{sources.where()}: there is no reduction `{op}`\nhint: sum, mean, min or max")
+            raise sources.refusal(f"there is no reduction `{op}`\nhint: sum, mean, min or max")
         if root is not None and root not in members:
-            raise PolicyError(f"{sources.where()}: the root, rank {root}, is not in the group {members}")
+            raise sources.refusal(f"the root, rank {root}, is not in the group {members}")
         weave = self._recorder.weave
         numbers: tuple[int, ...]
         if library is not None:
@@ -214,7 +213,7 @@ class CollectiveOps(DataOps, MessageOps):
             )
         else:
             known = ", ".join(algorithms.KNOWN)
-            raise PolicyError(f"{sources.where()}: there is no algorithm `{algorithm}`\nhint: auto, {known}")
+            raise sources.refusal(f"there is no algorithm `{algorithm}`\nhint: auto, {known}")
         # Libraries reduce; the factor is ours.
         scaled = op == "mean" and library is None
         weave.builder.collective(

@@ -87,9 +87,7 @@ class Context(CollectiveOps):
         """A value on which all ranks agree: one of the policy's `parameters`, as last proposed."""
         agreed = self._recorder.weave.agreed
         if name not in agreed:
-            raise PolicyError(
-                f"{sources.where()}: no value `{name}` is agreed\nhint: there are {', '.join(sorted(agreed))}"
-            )
+            raise sources.refusal(f"no value `{name}` is agreed\nhint: there are {', '.join(sorted(agreed))}")
         return agreed[name]
 
     def get(self, name: str, window: int = 10) -> Observed:
@@ -126,29 +124,27 @@ class Context(CollectiveOps):
         """Put `grad` into the priority queue, where it is fused with its neighbours. A lower priority goes first (default: backward
         order)."""
         if self._enqueue is not None and isinstance(grad, Buffer) and not isinstance(grad, Gradient):
-            raise PolicyError(
-                f"{sources.where()}: enqueues a part of a gradient: the entries of the queue are whole gradients\n"
+            raise sources.refusal(
+                "enqueues a part of a gradient: the entries of the queue are whole gradients\n"
                 "hint: urgent buckets overtake between chunks already: make the agreed value `chunk_bytes` smaller"
             )
         if self._enqueue is None or not isinstance(grad, Gradient):
-            raise PolicyError(
-                f"{sources.where()}: only `on_tensor_ready` enqueues, and only its gradient\n"
+            raise sources.refusal(
+                "only `on_tensor_ready` enqueues, and only its gradient\n"
                 "hint: in `on_buffer_ready` use `cx.all_reduce` or messages"
             )
         self._enqueue(grad, priority)
 
     def record(self, name: str, value: float) -> None:
         """Refused: a traced handler runs once per epoch."""
-        raise PolicyError(
-            f"{sources.where()}: records `{name}` while it is traced, which happens once per epoch\n"
+        raise sources.refusal(
+            f"records `{name}` while it is traced, which happens once per epoch\n"
             f"hint: record in `on_timer`, or call `hocket.torch.record(model, {name}={value!r})` in the script"
         )
 
     def propose(self, **_changes: Value) -> None:
         """Refused: a traced handler runs when an epoch begins."""
-        raise PolicyError(
-            f"{sources.where()}: proposes an epoch while one begins\nhint: propose in `on_timer`"
-        )
+        raise sources.refusal("proposes an epoch while one begins\nhint: propose in `on_timer`")
 
 
 def settle(values: list[tuple[object, str, str]]) -> float | Source:

@@ -7,7 +7,6 @@ from itertools import pairwise
 from typing import SupportsFloat
 
 from hocket.artefacts.dtypes import ITEM_BYTES
-from hocket.errors import PolicyError
 from hocket.tracing import sources
 from hocket.tracing.handles import FLOATS, Buffer
 from hocket.tracing.kernels import Kernel, builtin
@@ -141,7 +140,7 @@ class DataOps:
         found.check_call([each.dtype for each in inputs], [each.dtype for each in outputs])
         weave = self._recorder.weave
         if found.address is not None and weave.kernels.setdefault(found.name, found) != found:
-            raise PolicyError(f"{sources.where()}: two kernels are called `{found.name}`")
+            raise sources.refusal(f"two kernels are called `{found.name}`")
         number = weave.builder.kernel(
             found.name,
             elementwise=found.elementwise,
@@ -166,7 +165,7 @@ class DataOps:
         """A new buffer with the elements of all `buffers`, one after the other. They have one type."""
         self._recorder.check(*buffers)
         if not buffers or len({each.dtype for each in buffers}) > 1:
-            raise PolicyError(f"{sources.where()}: concat takes buffers of one type, at least one")
+            raise sources.refusal("concat takes buffers of one type, at least one")
         whole = self.alloc(sum(each.elements for each in buffers), buffers[0].dtype)
         start = 0
         for each in buffers:
@@ -197,21 +196,17 @@ class DataOps:
 
     def _known(self, dtype: str) -> None:
         if dtype not in ITEM_BYTES:
-            raise PolicyError(
-                f"{sources.where()}: there is no element type `{dtype}`\nhint: {', '.join(ITEM_BYTES)}"
-            )
+            raise sources.refusal(f"there is no element type `{dtype}`\nhint: {', '.join(ITEM_BYTES)}")
 
     def _floats_if(self, needed: bool, *buffers: Buffer) -> None:
         wrong = next((each for each in buffers if needed and each.dtype not in FLOATS), None)
         if wrong is not None:
-            raise PolicyError(
-                f"{sources.where()}: {wrong.dtype} is no float, which this needs\nhint: use a kernel (`cx.apply`)"
+            raise sources.refusal(
+                f"{wrong.dtype} is no float, which this needs\nhint: use a kernel (`cx.apply`)"
             )
 
 
 def _reduction(op: str) -> str:
     if op not in ("sum", "min", "max"):
-        raise PolicyError(
-            f"{sources.where()}: there is no reduction `{op}`\nhint: sum, mean (in collectives), min or max"
-        )
+        raise sources.refusal(f"there is no reduction `{op}`\nhint: sum, mean (in collectives), min or max")
     return op

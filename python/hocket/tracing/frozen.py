@@ -5,7 +5,6 @@ What a handler stores would be there in the next epoch, when nothing guards it a
 
 from __future__ import annotations
 
-from hocket.errors import PolicyError
 from hocket.tracing import sources
 from hocket.tracing.observed import Assumptions
 from hocket.tracing.policy import Policy
@@ -17,8 +16,8 @@ def frozen(policy: Policy, assumptions: Assumptions) -> Policy:
 
     def refuse(name: str) -> None:
         if assumptions.looked:
-            raise PolicyError(
-                f"{sources.where()}: {kind.__name__} keeps `{name}` after it looked at statistics: nothing would guard it later\n"
+            raise sources.refusal(
+                f"{kind.__name__} keeps `{name}` after it looked at statistics: nothing would guard it later\n"
                 "hint: ask again in each handler; what stays is an agreed value (`cx.agreed`) or `cx.state`"
             )
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from hocket.artefacts.dtypes import ITEM_BYTES
-from hocket.errors import PolicyError
 from hocket.tracing import sources
 
 if TYPE_CHECKING:
@@ -155,4 +154,4 @@ class Gradient(Buffer):
 
 
 def _refuse(what: str, instead: str) -> NoReturn:
-    raise PolicyError(f"{sources.where()}: {what}, which cannot be traced\nhint: {instead}")
+    raise sources.refusal(f"{what}, which cannot be traced\nhint: {instead}")

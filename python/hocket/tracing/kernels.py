@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hocket.errors import PolicyError, UsageError
+from hocket.errors import UsageError
 from hocket.tracing import sources
 
 NUMPY = {"f64": "float64", "f32": "float32", "i64": "int64", "i32": "int32", "i8": "int8", "u8": "uint8"}
@@ -46,7 +46,7 @@ class Kernel:
         if tuple(inputs) != self.inputs or tuple(outputs) != self.outputs:
             declared = f"({', '.join(self.inputs)}) → ({', '.join(self.outputs)})"
             given = f"({', '.join(inputs)}) → ({', '.join(outputs)})"
-            raise PolicyError(f"{sources.where()}: kernel `{self.name}` is {declared}, called as {given}")
+            raise sources.refusal(f"kernel `{self.name}` is {declared}, called as {given}")
 
 
 def _builtins() -> dict[str, Kernel]:
@@ -80,9 +80,7 @@ BUILTINS = _builtins()
 def builtin(name: str) -> Kernel:
     """The built-in of that name, `NAME.TYPE`; PolicyError lists them."""
     if name not in BUILTINS:
-        raise PolicyError(
-            f"{sources.where()}: there is no built-in kernel `{name}`\nhint: {', '.join(sorted(BUILTINS))}"
-        )
+        raise sources.refusal(f"there is no built-in kernel `{name}`\nhint: {', '.join(sorted(BUILTINS))}")
     return BUILTINS[name]
 
 

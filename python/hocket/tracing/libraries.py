@@ -8,7 +8,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal, get_args
 
-from hocket.errors import PolicyError
 from hocket.tracing import sources
 
 Library = Literal["gloo", "nccl", "mpi"]
@@ -20,14 +19,14 @@ GPU_FILES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
 def check(name: str, algorithm: str) -> None:
     """PolicyError, with the user's line, unless a collective can be left to the library `name` here."""
     if name not in KNOWN:
-        raise PolicyError(f"{sources.where()}: there is no library `{name}`\nhint: {', '.join(KNOWN)}")
+        raise sources.refusal(f"there is no library `{name}`\nhint: {', '.join(KNOWN)}")
     if name == "nccl" and not has_gpu():
-        raise PolicyError(
-            f"{sources.where()}: library `nccl` needs a GPU, and this machine has none\nhint: gloo, mpi or the native wire"
+        raise sources.refusal(
+            "library `nccl` needs a GPU, and this machine has none\nhint: gloo, mpi or the native wire"
         )
     if algorithm != "auto":
-        raise PolicyError(
-            f"{sources.where()}: library `{name}` chooses its algorithms itself, it cannot be told `{algorithm}`\n"
+        raise sources.refusal(
+            f"library `{name}` chooses its algorithms itself, it cannot be told `{algorithm}`\n"
             "hint: leave out one of `library` and `algorithm`"
         )
 

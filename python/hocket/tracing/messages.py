@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hocket.artefacts.dtypes import ITEM_BYTES
-from hocket.errors import PolicyError
 from hocket.tracing import sources
 from hocket.tracing.handles import FLOATS, Buffer
 from hocket.tracing.recorder import Recorder
@@ -73,12 +72,8 @@ class MessageOps:
     def _check(self, buffer: Buffer, wire: str | None, count: Buffer | None) -> None:
         self._recorder.check(buffer, *([] if count is None else [count]))
         if wire is not None and wire not in ITEM_BYTES:
-            raise PolicyError(
-                f"{sources.where()}: there is no element type `{wire}`\nhint: {', '.join(ITEM_BYTES)}"
-            )
+            raise sources.refusal(f"there is no element type `{wire}`\nhint: {', '.join(ITEM_BYTES)}")
         if wire not in (None, buffer.dtype) and not {wire, buffer.dtype} <= set(FLOATS):
-            raise PolicyError(
-                f"{sources.where()}: {buffer.dtype} does not cross as {wire}: only floats convert"
-            )
+            raise sources.refusal(f"{buffer.dtype} does not cross as {wire}: only floats convert")
         if count is not None and (count.dtype != "i64" or count.elements != 1):
-            raise PolicyError(f"{sources.where()}: a count is one element of i64, not {count!r}")
+            raise sources.refusal(f"a count is one element of i64, not {count!r}")

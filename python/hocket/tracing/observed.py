@@ -49,8 +49,8 @@ class Assumptions:
     def check_open(self) -> None:
         """Raises PolicyError when the trace is over: a guard would come too late."""
         if self.closed:
-            raise PolicyError(
-                f"{sources.where()}: uses a statistic, or a `cx`, that was kept from another call of a handler\n"
+            raise sources.refusal(
+                "uses a statistic, or a `cx`, that was kept from another call of a handler\n"
                 "hint: keep nothing between calls: ask `cx.get` or `cx.negotiate` again"
             )
 
@@ -141,8 +141,8 @@ class Observed:
 
     def __init__(self, *_: object) -> None:
         """Refused: `cx.get` makes statistics."""
-        raise PolicyError(
-            f"{sources.where()}: turns a number into a statistic, which only `cx.get` makes\n"
+        raise sources.refusal(
+            "turns a number into a statistic, which only `cx.get` makes\n"
             "hint: give functions that keep the type of their arguments `float(x)`"
         )
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from hocket._native import Builder
 from hocket.artefacts.tuning import Tuning
-from hocket.errors import PolicyError
 from hocket.tracing import algorithms, sources
 from hocket.tracing.handles import Buffer
 from hocket.tracing.kernels import Kernel
@@ -101,8 +100,8 @@ class Recorder:
             if starts_as is not None:
                 self.weave.starts[name] = starts_as.place[1:]
         if known.elements != elements or known.dtype != dtype:
-            raise PolicyError(
-                f"{sources.where()}: state `{name}` is {known.elements} {known.dtype}, asked for as {elements} {dtype}"
+            raise sources.refusal(
+                f"state `{name}` is {known.elements} {known.dtype}, asked for as {elements} {dtype}"
             )
         return known
 
@@ -115,13 +114,13 @@ class Recorder:
         self.weave.assumptions.check_open()
         for buffer in buffers:
             if not isinstance(buffer, Buffer):
-                raise PolicyError(
-                    f"{sources.where()}: expects a buffer, got {type(buffer).__name__}\n"
+                raise sources.refusal(
+                    f"expects a buffer, got {type(buffer).__name__}\n"
                     "hint: handlers work on what `cx` gives them; constants go into `cx.scale`, `cx.fill` or a kernel"
                 )
             if not buffer.owned_by(self):
-                raise PolicyError(
-                    f"{sources.where()}: this buffer is of another rank or another trace\n"
+                raise sources.refusal(
+                    "this buffer is of another rank or another trace\n"
                     "hint: keep nothing between calls of a handler; `cx.state` keeps elements from step to step"
                 )
 
@@ -129,12 +128,12 @@ class Recorder:
         """Whether all are equally long."""
         if len({each.elements for each in buffers}) > 1:
             lengths = " and ".join(str(each.elements) for each in buffers)
-            raise PolicyError(f"{sources.where()}: buffers of {lengths} elements do not go together")
+            raise sources.refusal(f"buffers of {lengths} elements do not go together")
 
     def peer(self, rank: object) -> int:
         """A rank to exchange messages with."""
         if not isinstance(rank, int) or not 0 <= rank < self.weave.topology.world or rank == self.rank:
-            raise PolicyError(
-                f"{sources.where()}: rank {self.rank} of {self.weave.topology.world} exchanges nothing with rank {rank!r}"
+            raise sources.refusal(
+                f"rank {self.rank} of {self.weave.topology.world} exchanges nothing with rank {rank!r}"
             )
         return rank

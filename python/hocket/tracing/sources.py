@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from hocket.errors import PolicyError
+
 _HERE = str(Path(__file__).parent)
 
 
@@ -20,3 +22,9 @@ def where() -> str:
     """`file:line`, for messages."""
     found = line()
     return "a handler" if found is None else f"{found[0]}:{found[1]}"
+
+
+def refusal(what: str) -> PolicyError:
+    """The error that the user's line is refused with, ready to raise."""
+    file, number = line() or (None, None)
+    return PolicyError(f"{where()}: {what}", file=file, line=number)

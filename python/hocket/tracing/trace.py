@@ -151,8 +151,11 @@ def bucket_program(policy: Policy, fused: Fused, scene: Scene, *, name: str = "b
         program.verify()
     except ProgramError as error:
         # What a pass refuses, the verifier explains with the lines, where it sees it too.
-        why = "\n".join(traced.errors()) if "program `" not in str(error) else ""
-        raise PolicyError(f"{_handler(policy, 'on_buffer_ready')} is refused: {why or error}") from None
+        findings = error.findings or tuple(traced.findings())
+        why = str(error) if error.findings else "\n".join(map(str, findings)) or str(error)
+        raise PolicyError(
+            f"{_handler(policy, 'on_buffer_ready')} is refused: {why}", findings=findings
+        ) from None
     return Traced(program, tuple(weave.assumptions.guards), dict(weave.kernels), dict(weave.starts))
 
 

@@ -21,6 +21,7 @@ pub fn mesh_of(hosts: &[&str], threads: usize, streams: usize) -> Vec<Arc<Engine
         .map(|rank| {
             let options = Options {
                 rank: Rank::from_index(rank),
+                host: hosts[rank].into(),
                 world: hosts.len(),
                 job: job.clone(),
                 secret: b"secret".to_vec(),

@@ -1,15 +1,22 @@
 //! The last word on connections whose frames nobody sends yet: why the rank gives up before its mesh is complete.
 
 use super::Stream;
+use hocket_ids::Rank;
 use hocket_protocol::checksum::seal;
 use hocket_protocol::frame::{ABORT_BYTES_MAX, Frame};
+use hocket_protocol::why::Why;
 use std::io::Write;
 
-/// Tells the rank at the other end of each of `streams` why we give up, and ends them; `checksums`: the job's frames between hosts
-/// carry one. A frame fits what a fresh connection takes at once; a peer that cannot be told sees the end alone.
-pub fn give_up(streams: impl IntoIterator<Item = Stream>, checksums: bool, reason: &str) {
+/// Tells the rank at the other end of each of `streams` why we, `own`, end them; `checksums`: the job's frames between hosts carry
+/// one. A frame fits what a fresh connection takes at once; a peer that cannot be told sees the end alone.
+pub fn give_up(
+    streams: impl IntoIterator<Item = Stream>,
+    checksums: bool,
+    (own, why): (Rank, Why),
+    reason: &str,
+) {
     let text: String = reason.chars().take(ABORT_BYTES_MAX / 4).collect();
-    let frame = Frame::Abort { payload_bytes: text.len() as u32 };
+    let frame = Frame::Abort { rank: own, why, payload_bytes: text.len() as u32 };
     for mut stream in streams {
         let mut header = frame.encode();
         if checksums && !matches!(stream, Stream::Unix(_)) {

@@ -6,9 +6,11 @@
 
 use super::Stream;
 use crate::memory::Region;
+use hocket_ids::Rank;
 use hocket_kernels::{DType, ReduceOp};
 use hocket_protocol::checksum::{Check, Damage};
 use hocket_protocol::frame::{Data, Frame, FrameError, HEADER_BYTES};
+use hocket_protocol::why::Why;
 use std::io::{self, IoSliceMut};
 
 const BUFFER_BYTES: usize = 16 * 1024;
@@ -70,8 +72,8 @@ pub trait Sink {
     fn offered(&mut self, send: u32, tag: u64, bytes: u64) -> Result<(), String>;
     /// The peer's receive takes our send.
     fn accepted(&mut self, send: u32, receive: u32) -> Result<(), String>;
-    /// The peer gives up, and why.
-    fn aborted(&mut self, reason: &str);
+    /// The job fails for the peer: because of which rank, what that did, and in words.
+    fn aborted(&mut self, rank: Rank, why: Why, text: &str) -> Result<(), String>;
     /// The peer leaves in order.
     fn left(&mut self);
     /// The peer wants to know whether we are there.
@@ -117,6 +119,8 @@ enum State {
         staged: usize,
     },
     Abort {
+        rank: Rank,
+        why: Why,
         text: Vec<u8>,
         check: Option<Check>,
         wanted: usize,
@@ -252,7 +256,7 @@ impl Receiver {
                     self.start += taken;
                     self.advance(taken);
                 }
-                State::Abort { text, wanted, check } => {
+                State::Abort { rank, why, text, wanted, check } => {
                     let taken = (*wanted - text.len()).min(ready.len());
                     text.extend_from_slice(&ready[..taken]);
                     self.start += taken;
@@ -260,8 +264,10 @@ impl Receiver {
                         if let Some(check) = check {
                             check.add(text);
                         }
-                        verify(*check, Frame::Abort { payload_bytes: *wanted as u32 })?;
-                        sink.aborted(&String::from_utf8_lossy(text));
+                        let (rank, why) = (*rank, *why);
+                        verify(*check, Frame::Abort { rank, why, payload_bytes: *wanted as u32 })?;
+                        let told = sink.aborted(rank, why, &String::from_utf8_lossy(text));
+                        told.map_err(LinkError::Violation)?;
                         self.state = State::NEXT;
                     }
                 }
@@ -340,8 +346,8 @@ fn begin(frame: Frame, check: Option<Check>, sink: &mut impl Sink) -> Result<Sta
             sink.accepted(send, receive).map_err(LinkError::Violation)?;
             Ok(State::NEXT)
         }
-        Frame::Abort { payload_bytes } => {
-            Ok(State::Abort { text: Vec::new(), check, wanted: payload_bytes as usize })
+        Frame::Abort { rank, why, payload_bytes } => {
+            Ok(State::Abort { rank, why, text: Vec::new(), check, wanted: payload_bytes as usize })
         }
         Frame::Bye => {
             sink.left();

@@ -131,7 +131,8 @@ class Testbed:
         missing = [tool for tool in TOOLS if shutil.which(tool) is None]
         if missing:
             raise TestbedError(
-                f"{', '.join(missing)}: not found\nhint: install the packages iproute2 and util-linux"
+                f"{', '.join(missing)}: not found\nhint: install the packages iproute2 and util-linux",
+                lacks=missing[0],
             )
         switch = (
             ["unshare", "--net"] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user", "--net"]
@@ -173,7 +174,8 @@ class Testbed:
                 said = holder.stderr.read().decode().strip() if holder.stderr else ""
                 raise TestbedError(
                     f"network namespaces are not allowed here: {said}\n"
-                    "hint: run as root, or allow unprivileged user namespaces"
+                    "hint: run as root, or allow unprivileged user namespaces",
+                    lacks="network namespaces",
                 )
             try:
                 ready = Path(f"/proc/{holder.pid}/comm").read_text().strip() == "sleep"

@@ -13,7 +13,7 @@ from typing import IO
 import msgspec
 
 from hocket.errors import TestbedError
-from hocket.launch.testbed.switched import Order
+from hocket.launch.testbed.switched import CLONE_DEVICE, NO_DEVICE, Order
 
 START_TIMEOUT_S = 15.0
 STOP_TIMEOUT_S = 5.0
@@ -77,7 +77,7 @@ class Switch:
     def check(self) -> None:
         """Raise TestbedError if it has ended: nothing was carried since."""
         if self._process.poll() is not None:
-            raise TestbedError(f"the testbed's switch ended: {self._last_words()}")
+            raise self._ended()
 
     def close(self) -> None:
         """End it; idempotent."""
@@ -89,7 +89,7 @@ class Switch:
             while data:
                 data = data[_stream(self._process.stdin).write(data) :]
         except OSError:
-            raise TestbedError(f"the testbed's switch ended: {self._last_words()}") from None
+            raise self._ended() from None
 
     def _answer(self, timeout_s: float) -> str:
         line, stream = b"", _stream(self._process.stdout).fileno()
@@ -98,13 +98,17 @@ class Switch:
                 raise TestbedError(f"the testbed's switch did not answer within {timeout_s:g} s")
             more = os.read(stream, 65_536)
             if not more:
-                raise TestbedError(self._last_words() or "the testbed's switch ended")
+                raise self._ended()
             line += more
         return line.decode().rstrip("\n")
 
-    def _last_words(self) -> str:
-        self._process.wait(STOP_TIMEOUT_S)
-        return _stream(self._process.stderr).read().decode(errors="replace").strip()
+    def _ended(self) -> TestbedError:
+        """Why it ended, in its own words."""
+        status = self._process.wait(STOP_TIMEOUT_S)
+        words = _stream(self._process.stderr).read().decode(errors="replace").strip()
+        if status == NO_DEVICE:
+            return TestbedError(words, lacks=CLONE_DEVICE)
+        return TestbedError(f"the testbed's switch ended: {words}")
 
 
 def _stream(stream: IO[bytes] | None) -> IO[bytes]:

@@ -17,9 +17,8 @@ import msgspec
 
 from hocket import _native
 from hocket.errors import Error, TestbedError
-from hocket.launch.testbed.switched import INTERFACE, Order
+from hocket.launch.testbed.switched import CLONE_DEVICE, INTERFACE, NO_DEVICE, Order
 
-CLONE_DEVICE = "/dev/net/tun"
 # From <linux/if_tun.h>.
 TUNSETIFF, TUNSETOFFLOAD = 0x4004_54CA, 0x4004_54D0
 IFF_TAP, IFF_NO_PI, IFF_VNET_HDR = 0x0002, 0x1000, 0x4000
@@ -51,7 +50,8 @@ def open_tap(pid: int, *, batches: bool) -> int:
     except OSError as error:
         raise TestbedError(
             f"{CLONE_DEVICE} cannot be opened, and latency, jitter and loss need it: {error.strerror}\n"
-            "hint: load the kernel's module `tun`, and let this user or container use the device"
+            "hint: load the kernel's module `tun`, and let this user or container use the device",
+            lacks=CLONE_DEVICE,
         ) from None
     try:
         request = struct.pack("16sH22x", INTERFACE.encode(), IFF_TAP | IFF_NO_PI | IFF_VNET_HDR)
@@ -59,7 +59,9 @@ def open_tap(pid: int, *, batches: bool) -> int:
         fcntl.ioctl(tap, TUNSETOFFLOAD, TUN_F_CSUM | (TUN_F_TSO4 | TUN_F_TSO6 if batches else 0))
     except OSError as error:
         os.close(tap)
-        raise TestbedError(f"{CLONE_DEVICE} gives no network device: {error.strerror}") from None
+        raise TestbedError(
+            f"{CLONE_DEVICE} gives no network device: {error.strerror}", lacks=CLONE_DEVICE
+        ) from None
     return tap
 
 
@@ -86,4 +88,6 @@ if __name__ == "__main__":
     try:
         main()
     except Error as error:
-        sys.exit(str(error))
+        lacking = isinstance(error, TestbedError) and error.lacks is not None
+        sys.stderr.write(str(error))
+        sys.exit(NO_DEVICE if lacking else 1)

@@ -14,6 +14,9 @@ from hocket.errors import TestbedError
 from hocket.launch.testbed import wiring
 
 INTERFACE = "eth0"
+CLONE_DEVICE = "/dev/net/tun"
+NO_DEVICE = 69
+"""Exit status of the switch's process where that device is missing or refused: EX_UNAVAILABLE of <sysexits.h>."""
 MAC_PREFIX = "02:68:6b:00"
 """The switch reads the index of the host from the two bytes that follow."""
 
