@@ -129,10 +129,12 @@ def test_a_host_that_cannot_be_reached_is_named() -> None:
         port = closed.getsockname()[1]
     station = Station("127.0.0.1", bytes(TOKEN_BYTES))
     station.meet([Peer("here", "127.0.0.1", station.port), Peer("gone", "127.0.0.9", port)], 0)
-    with pytest.raises(PeerError, match=r"host here cannot reach host gone at 127.0.0.9"):
+    with pytest.raises(PeerError, match="cannot reach") as unreachable:
         station.open({1: 1}, {}, 0)
-    with pytest.raises(PeerError, match=r"no connection from gone came to host here"):
+    assert (unreachable.value.rank, unreachable.value.host) == (1, "gone")
+    with pytest.raises(PeerError, match="no connection from gone came to host here") as absent:
         station.open({}, {1: 1}, 0)
+    assert (absent.value.host, absent.value.missing) == ("gone", (1,))
     station.close()
 
 
@@ -168,8 +170,9 @@ def test_a_peer_that_stops_in_the_middle_is_named() -> None:
     b.meet(peers, 1)
     sender = threading.Thread(target=lambda: a.open({1: 1}, {}, 0).close())
     sender.start()
-    with b.open({}, {0: 1}, 0) as links, pytest.raises(PeerError, match="with host a failed"):
+    with b.open({}, {0: 1}, 0) as links, pytest.raises(PeerError) as silent:
         links.receive_bit_per_s(0.05, window_s=None)
+    assert (silent.value.rank, silent.value.host) == (0, "a")
     sender.join()
     a.close()
     b.close()

@@ -360,7 +360,8 @@ def _ring(name: str) -> Row:
         specs = [ProcessSpec(argv=argv, environment={"OMP_NUM_THREADS": "1"})] * 4
         outcome = launch(specs, settings=Settings(), out=output, err=output)
         if outcome.failures:
-            raise PeerError(str(outcome.failures[0]))
+            first = outcome.failures[0]
+            raise first.error(str(first))
         rows = json.loads(out.read_text())
     value = min(row["engine"] / row["policy"] for row in rows)
     what = "ring written in a policy / the engine's own, bus bandwidth, worst of 1, 10 and 100 MB"

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.ways import ways
-from hocket.errors import PeerError, TestbedError
+from hocket.errors import TestbedError
 from hocket.launch import address as addresses
 from hocket.launch import shape
 from hocket.launch.processes import ProcessSpec
@@ -90,7 +90,8 @@ def run_ranks(bed: Bed, meeting: str, processes: Sequence[ProcessSpec], settings
     )
     if outcome.failures:
         last = output.getvalue().decode(errors="replace")[-LAST_WORDS_MAX:]
-        raise PeerError(f"{outcome.failures[0]}\n{last}")
+        first = outcome.failures[0]
+        raise first.error(f"{first}\n{last}")
 
 
 class NamespaceBed:

@@ -97,7 +97,8 @@ def _launch(bed: Bed, training: Training, directory: Path, watch: _Watch) -> Non
         err=io.BytesIO(),
     )
     if outcome.failures:
-        raise PeerError(f"training with {training.strategy} failed: {outcome.failures[0]}")
+        first = outcome.failures[0]
+        raise first.error(f"training with {training.strategy} failed: {first}")
 
 
 def _settings(training: Training) -> Settings:

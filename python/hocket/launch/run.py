@@ -18,7 +18,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, BinaryIO
 
-from hocket.errors import RendezvousError, UsageError
+from hocket.errors import PeerError, RendezvousError, UsageError
 from hocket.launch import address as addresses
 from hocket.launch import listening, output
 from hocket.launch.processes import SIGNALLED, SILENCE_S, Flow, Process, ProcessSpec, end_all
@@ -54,6 +54,10 @@ class Failure:
                 how = f"{signal.Signals(self.code - SIGNALLED).name} (exit code {self.code})"
         said = "".join(f"\n    {line}" for line in self.last_lines[-LAST_LINES_SHOWN:])
         return f"rank {self.rank} on {self.host} failed: {how}" + (f"; its last words:{said}" if said else "")
+
+    def error(self, message: str) -> PeerError:
+        """What failed because of it, ready to raise."""
+        return PeerError(message, rank=self.rank, host=self.host, why="failed")
 
 
 @dataclass(frozen=True, kw_only=True)

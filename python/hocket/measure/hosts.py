@@ -68,7 +68,8 @@ def probe_hosts(
             if events.any
             else "\nhint: where no agent can be started, --fping needs a shell and fping alone"
         )
-        raise PeerError(f"the probe failed: {outcome.failures[0]}{hint}")
+        first = outcome.failures[0]
+        raise first.error(f"the probe failed: {first}{hint}")
     if events.cluster is None:
         raise PeerError("the probe ended without a result\nhint: does the same version run on all hosts?")
     return events.cluster

@@ -144,7 +144,9 @@ class Station:
                 if trips is None:
                     raise PeerError(
                         f"probe: host {peer.name} at {peer.address} does not answer datagrams\n"
-                        "hint: without --sample, TCP is asked where datagrams do not pass"
+                        "hint: without --sample, TCP is asked where datagrams do not pass",
+                        rank=other,
+                        host=peer.name,
                     )
                 found[other] = trips
         return found
@@ -166,7 +168,9 @@ class Station:
                 link.close()
             raise PeerError(
                 f"probe: host {here} cannot reach host {peer.name} at {peer.address}:{peer.port}: {error}\n"
-                "hint: hosts of a job must be able to open TCP connections to each other on any port"
+                "hint: hosts of a job must be able to open TCP connections to each other on any port",
+                rank=destination,
+                host=peer.name,
             ) from None
         return link
 
@@ -185,7 +189,11 @@ class Station:
                     here = self._peers[self._me].name
                     raise PeerError(
                         f"probe: no connection from {names} came to host {here} in {SILENCE_S:.0f} s\n"
-                        "hint: is a firewall between them?"
+                        "hint: is a firewall between them?",
+                        rank=missing[0],
+                        host=self._peers[missing[0]].name,
+                        why="timeout",
+                        missing=missing,
                     ) from None
                 caller = self._greeted(link, step)
                 if caller is None or caller not in wanted or caller in came:
@@ -304,7 +312,9 @@ class Links:
             if rate is None:
                 raise PeerError(
                     f"probe: no train of datagrams from host {self._peers[source].name} came to host {self._peers[self._me].name}\n"
-                    "hint: where datagrams do not pass, --rates tcp measures with TCP"
+                    "hint: where datagrams do not pass, --rates tcp measures with TCP",
+                    rank=source,
+                    host=self._peers[source].name,
                 )
             found[source] = rate
         return found
@@ -398,7 +408,8 @@ class Links:
 
     def _silent(self, peer: int, error: Exception) -> PeerError:
         reason = f"nothing for {SILENCE_S:.0f} s" if isinstance(error, TimeoutError) else str(error)
-        return PeerError(f"probe: measuring with host {self._peers[peer].name} failed: {reason}")
+        name = self._peers[peer].name
+        return PeerError(f"probe: measuring with host {name} failed: {reason}", rank=peer, host=name)
 
 
 def _both(family: int, address: str) -> tuple[socket.socket, socket.socket]:

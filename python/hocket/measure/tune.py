@@ -15,7 +15,6 @@ import msgspec
 
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.tuning import Ladder, Point, Runner, Shape, Tuning
-from hocket.errors import PeerError
 from hocket.launch import run
 from hocket.launch.processes import ProcessSpec
 from hocket.measure.algorithm_times import FLAT_BYTES_MAX, Event, Request, Task
@@ -151,7 +150,8 @@ def tune(
         err=io.BytesIO(),
     )
     if outcome.failures:
-        raise PeerError(f"the measurement failed: {outcome.failures[0]}")
+        first = outcome.failures[0]
+        raise first.error(f"the measurement failed: {first}")
     return events.tuning
 
 

@@ -61,7 +61,7 @@ def start(cluster: str, timeout_s: float) -> None:
     while time.monotonic() < deadline_s:
         if process.poll() is not None:
             said = process.stderr.read().decode().strip() if process.stderr else ""
-            raise TestbedError(said.removeprefix("error: ") or "the testbed's process ended at once")
+            raise TestbedError(said or "the testbed's process ended at once")
         if state() is not None:
             return
         time.sleep(POLL_S)
@@ -112,4 +112,4 @@ if __name__ == "__main__":
     try:
         keep(files.read(Path(named), Cluster) if Path(named).exists() else example_cluster(named))
     except TestbedError as error:
-        sys.exit(f"error: {error}")
+        sys.exit(str(error))
