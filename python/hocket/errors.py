@@ -42,9 +42,11 @@ class Finding:
     """What the verifier found wrong with an op, or with a program as a whole. `str()` is the text that people are shown.
 
     Attributes:
-        rank, op: The op, by the rank whose it is and its number there. None for the program as a whole.
+        rank: The rank whose op it is, or None for the program as a whole.
+        op: The number of that op on its rank, or None.
         what: What is wrong.
-        file, line: The line of the user's source that made the op, or None if it is not known.
+        file: The user's source file that made the op, or None if it is not known.
+        line: The line in that file, from 1, or None.
         text: All of it, and the ops that the op is at odds with.
     """
 
@@ -64,7 +66,8 @@ class PolicyError(Error):
     """A policy cannot be traced, raised in a handler, or makes programs that are refused; the message has its file and line.
 
     Attributes:
-        file, line: The line of the user's source that is refused, or None where a handler or a whole program is.
+        file: The user's source file of which a line is refused, or None where a handler or a whole program is.
+        line: That line, from 1, or None.
         findings: What the verifier found wrong with a program of the policy; empty if something else is wrong.
     """
 
