@@ -206,7 +206,7 @@ impl Sink for Arrival<'_> {
         });
         if let Some(loaded) = waiting {
             let what = format_args!("left the job while `{}` still needs it", loaded.label);
-            self.core.fail(self.peer.failed(Why::Left, Some(loaded.place(None)), what));
+            self.core.fail(self.peer.failed(Why::Left, Some(loaded.location(None)), what));
         }
         drop(programs);
         if self.core.messages_need(self.peer.who.rank) {

@@ -332,7 +332,7 @@ impl Core {
                 let bytes = receive.elements() * receive.peer_dtype.bytes();
                 let Some(source) = Region::new(&shared.arena, loaded.offered(op, instance), bytes as u64)
                 else {
-                    return self.fail(peer.failed(Why::Violation, Some(loaded.place(Some(op))), OUTSIDE));
+                    return self.fail(peer.failed(Why::Violation, Some(loaded.location(Some(op))), OUTSIDE));
                 };
                 take(&receive.landing(), receive.peer_dtype, &source, loaded.bytes as usize);
                 let post = Post::Taken { program: loaded.number, instance, op: receive.peer_op };

@@ -4,7 +4,7 @@ use crate::compile::{Action, compile, own_bytes};
 use crate::core::{Core, lock};
 use crate::error::Error;
 use crate::external::External;
-use crate::failure::{Place, Who};
+use crate::failure::{Location, Who};
 use crate::io_thread::{Connection, run};
 use crate::loaded::{Loaded, NonFinite};
 use crate::options::Options;
@@ -282,7 +282,7 @@ impl Engine {
         if let Some(gone) = peers.find(|peer| peer.has_left()) {
             let what = format_args!("left the job; `{}` needs it", loaded.label);
             return Err(gone
-                .failed(Why::Left, Some(Place { program, launch: loaded.launched(), op: None }), what)
+                .failed(Why::Left, Some(Location { program, launch: loaded.launched(), op: None }), what)
                 .into());
         }
         if !loaded.launch(now_ns()) {
@@ -312,7 +312,7 @@ impl Engine {
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(self.timed_out(&loaded, timeout));
+                return Err(self.core.timed_out(&loaded, timeout));
             }
             self.core.wait_for_change(left.min(WAKE), || !loaded.is_complete());
             if interrupted() {
@@ -385,7 +385,7 @@ impl Engine {
             self.identity.rank,
             timeout.as_secs_f64()
         );
-        Error::Timeout { what, place: None, missing: who.into_iter().collect() }
+        Error::Timeout { what, location: None, missing: who.into_iter().collect() }
     }
 
     fn check_mesh(&self) -> Result<(), Error> {
@@ -471,29 +471,6 @@ impl Engine {
 
     fn loaded(&self, program: u32) -> Result<Arc<Loaded>, Error> {
         self.core.program(program).ok_or_else(|| Error::Usage(format!("there is no program {program}")))
-    }
-
-    fn timed_out(&self, loaded: &Loaded, timeout: Duration) -> Error {
-        let unfinished = loaded.unfinished();
-        let who = |rank: Rank| &self.core.peer(rank).who;
-        let each = |&(rank, receiving): &(Rank, bool)| {
-            format!("{} to {}", who(rank), if receiving { "send" } else { "receive" })
-        };
-        let waits_for = match unfinished.is_empty() {
-            false => unfinished.iter().map(each).collect::<Vec<_>>().join(", "),
-            true if loaded.waits_for_library() => "a collective by a library".into(),
-            true => "work of this rank".into(),
-        };
-        let place = loaded.place(None);
-        let mut missing: Vec<Who> = unfinished.iter().map(|&(rank, _)| who(rank).clone()).collect();
-        missing.dedup();
-        let what = format!(
-            "`{}` (launch {}) is not complete after {:.1} s; waits for {waits_for}",
-            loaded.label,
-            place.launch,
-            timeout.as_secs_f64()
-        );
-        Error::Timeout { what, place: Some(place), missing }
     }
 }
 

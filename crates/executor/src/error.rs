@@ -1,6 +1,6 @@
 //! What can go wrong while programs run, each with who, where and what to do.
 
-use crate::failure::{Failure, Place, Who};
+use crate::failure::{Failure, Location, Who};
 use hocket_ids::Rank;
 use hocket_wire::limits::explained;
 use hocket_wire::mesh::MeshError;
@@ -28,7 +28,7 @@ pub enum Error {
         /// For people.
         what: String,
         /// The program's launch; `None`: a message of no program.
-        place: Option<Place>,
+        location: Option<Location>,
         /// Ranks that are waited for, ascending; none where this rank's own work is, or any rank may send.
         missing: Vec<Who>,
     },

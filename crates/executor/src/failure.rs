@@ -10,6 +10,7 @@ use hocket_ids::Rank;
 use hocket_protocol::frame::{ABORT_BYTES_MAX, Frame};
 use hocket_protocol::why::Why;
 use std::fmt;
+use std::time::Duration;
 
 /// A rank, and the name of its host, which no other host of the job has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +30,7 @@ impl fmt::Display for Who {
 
 /// Where in this rank's programs something went wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct Location {
     /// Program number, the same on all ranks.
     pub program: u32,
     /// Launch count, from 0.
@@ -47,22 +48,22 @@ pub struct Failure {
     /// What that rank did, or what became of it.
     pub why: Why,
     /// Where that shows here; `None` where another rank found out, or no program is concerned.
-    pub place: Option<Place>,
+    pub location: Option<Location>,
     /// The sentence for people, which names the rank; of a rank that gives up, its own words alone.
     pub what: String,
 }
 
 impl Loaded {
     /// An instruction of the running launch, or all of it.
-    pub fn place(&self, op: Option<u32>) -> Place {
-        Place { program: self.number, launch: self.instance(), op }
+    pub fn location(&self, op: Option<u32>) -> Location {
+        Location { program: self.number, launch: self.instance(), op }
     }
 }
 
 impl Peer {
     /// It is at fault: "rank 2 on b0" `what`.
-    pub fn failed(&self, why: Why, place: Option<Place>, what: impl fmt::Display) -> Failure {
-        Failure { who: self.who.clone(), why, place, what: format!("{} {what}", self.who) }
+    pub fn failed(&self, why: Why, location: Option<Location>, what: impl fmt::Display) -> Failure {
+        Failure { who: self.who.clone(), why, location, what: format!("{} {what}", self.who) }
     }
 }
 
@@ -86,20 +87,20 @@ impl Core {
     }
 
     /// Something of this rank failed: "rank 0 on a0: " `what`.
-    pub fn fail_here(&self, place: Option<Place>, what: impl fmt::Display) {
+    pub fn fail_here(&self, location: Option<Location>, what: impl fmt::Display) {
         let what = format!("{}: {what}", self.own);
-        self.fail(Failure { who: self.own.clone(), why: Why::Failed, place, what });
+        self.fail(Failure { who: self.own.clone(), why: Why::Failed, location, what });
     }
 
     /// An op of this rank failed.
     pub fn fail_op(&self, loaded: &Loaded, op: u32, what: impl fmt::Display) {
-        self.fail_here(Some(loaded.place(Some(op))), format_args!("`{}` op {op}: {what}", loaded.label));
+        self.fail_here(Some(loaded.location(Some(op))), format_args!("`{}` op {op}: {what}", loaded.label));
     }
 
     /// This rank gives up, in its script's own words.
     pub fn give_up(&self, reason: &str) {
         let what = reason.to_owned();
-        self.fail(Failure { who: self.own.clone(), why: Why::GaveUp, place: None, what });
+        self.fail(Failure { who: self.own.clone(), why: Why::GaveUp, location: None, what });
     }
 
     /// The job failed for `from`, because of `rank`. The first cause is passed on, not the messenger.
@@ -114,8 +115,32 @@ impl Core {
             Why::GaveUp if rank == from.who.rank => format!("{who} gave up: {text}"),
             _ => text.to_owned(),
         };
-        self.fail(Failure { who, why, place: None, what });
+        self.fail(Failure { who, why, location: None, what });
         Ok(())
+    }
+
+    /// The running launch is not complete after `timeout`: whom it waits for.
+    pub fn timed_out(&self, loaded: &Loaded, timeout: Duration) -> Error {
+        let unfinished = loaded.unfinished();
+        let who = |rank: Rank| &self.peer(rank).who;
+        let each = |&(rank, receiving): &(Rank, bool)| {
+            format!("{} to {}", who(rank), if receiving { "send" } else { "receive" })
+        };
+        let waits_for = match unfinished.is_empty() {
+            false => unfinished.iter().map(each).collect::<Vec<_>>().join(", "),
+            true if loaded.waits_for_library() => "a collective by a library".into(),
+            true => "work of this rank".into(),
+        };
+        let location = loaded.location(None);
+        let mut missing: Vec<Who> = unfinished.iter().map(|&(rank, _)| who(rank).clone()).collect();
+        missing.dedup();
+        let what = format!(
+            "`{}` (launch {}) is not complete after {:.1} s; waits for {waits_for}",
+            loaded.label,
+            location.launch,
+            timeout.as_secs_f64()
+        );
+        Error::Timeout { what, location: Some(location), missing }
     }
 
     /// The failure, if the job failed.

@@ -155,7 +155,7 @@ impl Core {
     pub fn reduce_part(&self, loaded: &Arc<Loaded>, op: u32, own: &InPlace) {
         let instance = loaded.instance();
         let meeting = loaded.meeting(op);
-        let here = loaded.place(Some(op));
+        let here = loaded.location(Some(op));
         let outside = |who: Rank| self.fail(self.peer(who).failed(Why::Violation, Some(here), OUTSIDE));
         let mut buckets = Vec::with_capacity(own.members.len());
         for (at, (rank, _)) in own.members.iter().enumerate() {

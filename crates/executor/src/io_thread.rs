@@ -6,7 +6,7 @@
 
 use crate::arrival::{Arrival, Incoming};
 use crate::core::{Core, lock};
-use crate::failure::{Failure, Place};
+use crate::failure::{Failure, Location};
 use crate::messages::NO_PROGRAM;
 use crate::peer::Peer;
 use hocket_ids::Rank;
@@ -247,13 +247,13 @@ impl Connection {
         });
         match (action, awaited) {
             (Action::Ask, _) => lock(&peer.outgoing).control_on(self.lane, Frame::Ask, &[]),
-            (Action::GiveUp { silence }, Some((place, what))) => {
+            (Action::GiveUp { silence }, Some((location, what))) => {
                 let what = format_args!(
                     "has been silent for {:.1} s while {what}: its process is stopped, its host hangs or the network to it \
                      is down (HOCKET_HEARTBEAT_TIMEOUT_S says how long to bear that)",
                     silence.as_secs_f64(),
                 );
-                core.fail(peer.failed(Why::Silent, place, what));
+                core.fail(peer.failed(Why::Silent, location, what));
             }
             (Action::Wait | Action::GiveUp { .. }, _) => {}
         }
@@ -295,10 +295,10 @@ impl Connection {
 
     /// What a user needs to find the faulty part: both ends, and which bytes of what.
     fn damaged(&self, core: &Core, frame: &Frame, damage: Damage) -> Failure {
-        let place = match *frame {
+        let location = match *frame {
             Frame::Data(Data { program, instance, op, .. })
             | Frame::ClearToSend { program, instance, op } => {
-                Some(Place { program, launch: instance, op: Some(op) })
+                Some(Location { program, launch: instance, op: Some(op) })
             }
             _ => None,
         };
@@ -327,7 +327,7 @@ impl Connection {
              check memory, network cards and cables of both hosts",
             self.link
         );
-        Failure { who: core.peer(self.rank).who.clone(), why: Why::Damaged, place, what }
+        Failure { who: core.peer(self.rank).who.clone(), why: Why::Damaged, location, what }
     }
 }
 
@@ -398,15 +398,15 @@ fn launch(core: &Core) -> bool {
 }
 
 /// What is waited for from `rank`: where, if by a program, and in words.
-fn awaited_of(core: &Core, rank: Rank) -> Option<(Option<Place>, String)> {
+fn awaited_of(core: &Core, rank: Rank) -> Option<(Option<Location>, String)> {
     let programs = core.programs.read().unwrap_or_else(PoisonError::into_inner);
     let of_program = programs.iter().find_map(|loaded| {
         let (op, receiving) = loaded.awaited_of(rank)?;
         let what = if receiving { "waits for data from it" } else { "has data for it" };
-        let place = loaded.place(Some(op));
-        let Place { program, launch, .. } = place;
+        let location = loaded.location(Some(op));
+        let Location { program, launch, .. } = location;
         let what = format!("`{}` op {op} (program {program}, launch {launch}) {what}", loaded.label);
-        Some((Some(place), what))
+        Some((Some(location), what))
     });
     of_program.or_else(|| core.messages_need(rank).then(|| (None, "a message waits for it".into())))
 }

@@ -29,7 +29,7 @@ mod sync;
 pub use engine::Engine;
 pub use error::Error;
 pub use external::External;
-pub use failure::{Failure, Place, Who};
+pub use failure::{Failure, Location, Who};
 pub use hocket_kernels::{Foreign, Function};
 pub use hocket_protocol::why::Why;
 pub use hocket_wire::clock::now_ns;

@@ -4,7 +4,7 @@
 
 #![expect(clippy::unwrap_used, clippy::float_cmp, reason = "a test; the sums are exact")]
 
-use hocket_executor::{Engine, Error, Place, Who, Why};
+use hocket_executor::{Engine, Error, Location, Who, Why};
 use hocket_ids::{BufferId, Rank, Tag};
 use hocket_program::{BufferKind, DType, Op, Program, RankBuilder, RankProgram, ReduceOp, Slice};
 use std::collections::HashMap;
@@ -134,9 +134,9 @@ fn a_time_out_names_the_rank() {
         if rank == 0 {
             engine.launch(number).unwrap();
             let outcome = engine.wait(number, Duration::from_millis(200), || false);
-            let Err(Error::Timeout { missing, place, .. }) = outcome else { panic!("{outcome:?}") };
+            let Err(Error::Timeout { missing, location, .. }) = outcome else { panic!("{outcome:?}") };
             assert_eq!(missing, [Who { rank: Rank(1), host: "b".into() }]);
-            assert_eq!(place, Some(Place { program: number, launch: 0, op: None }));
+            assert_eq!(location, Some(Location { program: number, launch: 0, op: None }));
         } else {
             thread::sleep(Duration::from_millis(400));
         }

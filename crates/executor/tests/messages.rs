@@ -99,7 +99,7 @@ fn who_does_not_send_or_dies_is_named() {
         if rank == 0 {
             let number = engine.receive(Some(Rank(1)), TAG, memory.region().clone(), false).unwrap();
             let outcome = engine.wait_message(number, Duration::from_millis(100), || false);
-            let Err(Error::Timeout { missing, place: None, .. }) = outcome else { panic!("{outcome:?}") };
+            let Err(Error::Timeout { missing, location: None, .. }) = outcome else { panic!("{outcome:?}") };
             assert_eq!(missing, [Who { rank: Rank(1), host: "b".into() }]);
             let number = engine.receive(Some(Rank(2)), TAG, memory.region().clone(), false).unwrap();
             let outcome = engine.wait_message(number, TIMEOUT, || false);

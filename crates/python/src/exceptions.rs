@@ -1,6 +1,6 @@
 //! Raises the exceptions of `hocket.errors` from Rust, with their attributes.
 
-use hocket_executor::{Engine, Error, Failure, Place, Who};
+use hocket_executor::{Engine, Error, Failure, Location, Who};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
@@ -34,14 +34,14 @@ pub fn raise(py: Python<'_>, cause: &Error) -> PyErr {
             set_missing(attributes, missing)
         }),
         Error::Peer(failure) => failed(py, &message, failure),
-        Error::Timeout { place, missing, .. } => timed_out(py, &message, *place, missing),
+        Error::Timeout { location, missing, .. } => timed_out(py, &message, *location, missing),
         Error::Usage(_) => error(py, "UsageError", &message),
         Error::Program { .. } => error(py, "ProgramError", &message),
         Error::System(_) => error(py, "Error", &message),
     }
 }
 
-/// The job's failure, as something else noticed it: `message` in place of its own.
+/// The job's failure, as something else noticed it: `message` instead of its own.
 pub fn ended_by(py: Python<'_>, executor: &Engine, message: &str) -> PyErr {
     match executor.failure() {
         Some(Error::Peer(failure)) => failed(py, message, &failure),
@@ -50,12 +50,12 @@ pub fn ended_by(py: Python<'_>, executor: &Engine, message: &str) -> PyErr {
 }
 
 /// A wait for `missing` ran out.
-pub fn timed_out(py: Python<'_>, message: &str, place: Option<Place>, missing: &[Who]) -> PyErr {
+pub fn timed_out(py: Python<'_>, message: &str, location: Option<Location>, missing: &[Who]) -> PyErr {
     error_with(py, "PeerError", message, |attributes| {
         attributes.set_item("why", "timeout")?;
         set_who(attributes, missing.first())?;
         set_missing(attributes, missing)?;
-        set_place(attributes, place)
+        set_location(attributes, location)
     })
 }
 
@@ -63,7 +63,7 @@ fn failed(py: Python<'_>, message: &str, failure: &Failure) -> PyErr {
     error_with(py, "PeerError", message, |attributes| {
         attributes.set_item("why", failure.why.name())?;
         set_who(attributes, Some(&failure.who))?;
-        set_place(attributes, failure.place)
+        set_location(attributes, failure.location)
     })
 }
 
@@ -76,8 +76,8 @@ fn set_missing(attributes: &Bound<'_, PyDict>, missing: &[Who]) -> PyResult<()> 
     attributes.set_item("missing", missing.iter().map(|who| who.rank.0).collect::<Vec<_>>())
 }
 
-fn set_place(attributes: &Bound<'_, PyDict>, place: Option<Place>) -> PyResult<()> {
-    attributes.set_item("program", place.map(|place| place.program))?;
-    attributes.set_item("launch", place.map(|place| place.launch))?;
-    attributes.set_item("op", place.and_then(|place| place.op))
+fn set_location(attributes: &Bound<'_, PyDict>, location: Option<Location>) -> PyResult<()> {
+    attributes.set_item("program", location.map(|location| location.program))?;
+    attributes.set_item("launch", location.map(|location| location.launch))?;
+    attributes.set_item("op", location.and_then(|location| location.op))
 }
