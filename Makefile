@@ -22,7 +22,7 @@ demo: setup ## train on an emulated cluster with DDP and with Hocket, and compar
 
 test: setup check docs test-clients ## every test: Rust, then Python
 	cargo test --workspace
-	RUSTFLAGS="--cfg loom" cargo test --release --target-dir target/loom -p hocket-executor -p hocket-wire --lib loom
+	RUSTFLAGS="--cfg loom" cargo test --release --target-dir target/loom -p hocket-sync --lib loom
 	$(BIN)/python -m pytest --doctest-modules --ignore=tests/torch_suite --ignore=tests/clients python/hocket tests
 
 test-clients: $(STAMPS)/clients ## Lightning, transformers' Trainer and Accelerate on our backend and on Gloo

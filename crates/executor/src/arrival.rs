@@ -3,13 +3,13 @@
 use crate::compile::Action;
 use crate::core::{Core, lock};
 use crate::loaded::Loaded;
-use crate::meeting::Place;
 use crate::messages::NO_PROGRAM;
 use crate::peer::Peer;
 use hocket_ids::Rank;
 use hocket_protocol::frame::Data;
 use hocket_protocol::messages;
 use hocket_protocol::why::Why;
+use hocket_sync::meeting::Place;
 use hocket_wire::shm::mailbox::Post;
 use hocket_wire::tcp::{Landing, Sink};
 use std::sync::Arc;
@@ -143,7 +143,7 @@ pub fn announce(core: &Core, said: Announcement) -> Result<(), String> {
         _ => return Err(format!("announced op {op} of program {program}, which is no message of it")),
     }
     let both = loaded.announce(op, instance);
-    if both.map_err(|()| format!("announced op {op} of program {program} twice"))? {
+    if both.map_err(|_| format!("announced op {op} of program {program} twice"))? {
         match offer {
             Some(_) => core.enqueue(&loaded, op),
             None => core.send(&loaded, op, instance),

@@ -5,11 +5,11 @@
 
 use crate::core::{Core, OUTSIDE};
 use crate::loaded::Loaded;
-use crate::meeting::{MEMBERS_MAX, Place};
 use hocket_ids::Rank;
 use hocket_kernels::{DType, ReduceOp};
 use hocket_program::{Algorithm, Collective, Op, Program, Slice};
 use hocket_protocol::why::Why;
+use hocket_sync::meeting::{MEMBERS_MAX, Place};
 use hocket_wire::memory::{Allocation, Region};
 use hocket_wire::shm::claims::{CLAIMS_BYTES, Claims};
 use hocket_wire::shm::mailbox::Post;
@@ -145,7 +145,7 @@ impl Core {
             ));
         }
         let all = loaded.meeting(op).come(instance, member, place);
-        if all.map_err(|()| format!("announced op {op} of program {program} twice"))? {
+        if all.map_err(|_| format!("announced op {op} of program {program} twice"))? {
             self.enqueue(loaded, op);
         }
         Ok(())
@@ -194,7 +194,7 @@ impl Core {
         member: usize,
     ) -> Result<(), String> {
         let all = loaded.meeting(op).done(instance, member);
-        let wrong = |()| format!("did a part of op {op} of program {} twice or too early", loaded.number);
+        let wrong = |_| format!("did a part of op {op} of program {} twice or too early", loaded.number);
         if all.map_err(wrong)? {
             self.meetings.fetch_sub(1, Ordering::Relaxed);
             self.complete(loaded, op);

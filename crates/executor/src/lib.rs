@@ -12,19 +12,15 @@ mod engine;
 mod error;
 mod external;
 mod failure;
-mod flow;
-mod gate;
 #[cfg(test)]
 mod hostile;
 mod in_place;
 mod io_thread;
 mod loaded;
-mod meeting;
 mod messages;
 mod options;
 mod peer;
 mod roster;
-mod sync;
 
 pub use engine::Engine;
 pub use error::Error;

@@ -4,11 +4,12 @@
 
 use crate::compile::{Action, Instruction};
 use crate::core::lock;
-use crate::flow::Flow;
-use crate::gate::{ANNOUNCED, Gate, RELEASED};
-use crate::meeting::Meeting;
 use hocket_ids::Rank;
 use hocket_protocol::extents::{ExtentError, Extents};
+use hocket_sync::OutOfTurn;
+use hocket_sync::flow::Flow;
+use hocket_sync::gate::{ANNOUNCED, Gate, RELEASED};
+use hocket_sync::meeting::Meeting;
 use hocket_wire::memory::{Allocation, Region};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -163,7 +164,7 @@ impl Loaded {
     }
 
     /// The peer announced its side of message `op`; whether ours is there too. `Err`: it had done so before.
-    pub fn announce(&self, op: u32, instance: u32) -> Result<bool, ()> {
+    pub fn announce(&self, op: u32, instance: u32) -> Result<bool, OutOfTurn> {
         self.states[op as usize].gate.note(instance, ANNOUNCED)
     }
 

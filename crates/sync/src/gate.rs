@@ -3,7 +3,8 @@
 //! A peer can be at most one instance ahead (it cannot finish without us), so what it announces early is kept in one of two
 //! halves, by the parity of the launch count.
 
-use crate::sync::{AtomicU8, Ordering};
+use crate::OutOfTurn;
+use crate::atomic::{AtomicU8, Ordering};
 
 /// Own dependencies are met.
 pub const RELEASED: u8 = 1;
@@ -16,11 +17,11 @@ pub struct Gate([AtomicU8; 2]);
 
 impl Gate {
     /// Notes one side; `Ok(true)` when the other is there too, `Err` when this side was there already.
-    pub fn note(&self, instance: u32, side: u8) -> Result<bool, ()> {
+    pub fn note(&self, instance: u32, side: u8) -> Result<bool, OutOfTurn> {
         let half = &self.0[(instance & 1) as usize];
         let before = half.fetch_or(side, Ordering::AcqRel);
         if before & side != 0 {
-            return Err(());
+            return Err(OutOfTurn);
         }
         let both = before | side == RELEASED | ANNOUNCED;
         if both {
@@ -40,7 +41,7 @@ mod tests {
         let gate = Gate::default();
         for (instance, first) in [(0, RELEASED), (1, ANNOUNCED), (2, ANNOUNCED), (3, RELEASED)] {
             assert_eq!(gate.note(instance, first), Ok(false));
-            assert_eq!(gate.note(instance, first), Err(()));
+            assert_eq!(gate.note(instance, first), Err(OutOfTurn));
             assert_eq!(gate.note(instance, (RELEASED | ANNOUNCED) ^ first), Ok(true));
         }
     }

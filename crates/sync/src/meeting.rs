@@ -3,7 +3,8 @@
 //! A peer can be at most one instance ahead (it cannot finish without us), so what it says early is kept in one of two halves, by
 //! the parity of the launch count. A half is emptied when its instance ends, before anybody can speak of the instance after next.
 
-use crate::sync::{AtomicU64, Ordering};
+use crate::OutOfTurn;
+use crate::atomic::{AtomicU64, Ordering};
 
 /// Members that a meeting can have: one bit each.
 pub const MEMBERS_MAX: usize = 64;
@@ -49,7 +50,7 @@ impl Meeting {
     }
 
     /// A member's bytes lie at `place`; whether it was the last. `Err`: it had come before.
-    pub fn come(&self, instance: u32, member: usize, place: Place) -> Result<bool, ()> {
+    pub fn come(&self, instance: u32, member: usize, place: Place) -> Result<bool, OutOfTurn> {
         let half = self.half(instance);
         half.places[member].store(place.bytes, Ordering::Relaxed);
         if member == 0 {
@@ -60,10 +61,10 @@ impl Meeting {
 
     /// A member's part is done in all members' bytes; whether it was the last. `Err`: it had said so before, or had not come.
     /// It may know of members that have come before we do.
-    pub fn done(&self, instance: u32, member: usize) -> Result<bool, ()> {
+    pub fn done(&self, instance: u32, member: usize) -> Result<bool, OutOfTurn> {
         let half = self.half(instance);
         if half.came.load(Ordering::Acquire) >> member & 1 == 0 {
-            return Err(());
+            return Err(OutOfTurn);
         }
         let last = self.note(&half.did, member)?;
         if last {
@@ -95,10 +96,10 @@ impl Meeting {
         &self.halves[(instance & 1) as usize]
     }
 
-    fn note(&self, seen: &AtomicU64, member: usize) -> Result<bool, ()> {
+    fn note(&self, seen: &AtomicU64, member: usize) -> Result<bool, OutOfTurn> {
         let bit = 1 << member;
         let before = seen.fetch_or(bit, Ordering::AcqRel);
-        if before & bit != 0 { Err(()) } else { Ok(before | bit == self.all) }
+        if before & bit != 0 { Err(OutOfTurn) } else { Ok(before | bit == self.all) }
     }
 }
 
@@ -117,9 +118,9 @@ mod tests {
         for (instance, order) in [[0, 1, 2], [2, 0, 1], [1, 2, 0], [0, 2, 1]].into_iter().enumerate() {
             let instance = instance as u32;
             for (at, member) in order.into_iter().enumerate() {
-                assert_eq!(meeting.done(instance, member), Err(()), "before it has come");
+                assert_eq!(meeting.done(instance, member), Err(OutOfTurn), "before it has come");
                 assert_eq!(meeting.come(instance, member, place(member as u64)), Ok(at == 2));
-                assert_eq!(meeting.come(instance, member, place(9)), Err(()));
+                assert_eq!(meeting.come(instance, member, place(9)), Err(OutOfTurn));
             }
             for (at, member) in order.into_iter().enumerate() {
                 assert_eq!(meeting.missing(instance).count(), 3 - at);

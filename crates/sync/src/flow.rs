@@ -1,6 +1,6 @@
 //! The dataflow of a loaded program: launches one after the other, and in each, dependencies counted down by any thread.
 
-use crate::sync::{AtomicU32, Ordering};
+use crate::atomic::{AtomicU32, Ordering};
 
 /// Counters of one program.
 #[derive(Debug)]

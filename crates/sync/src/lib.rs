@@ -1,0 +1,16 @@
+//! What threads and ranks meet at, without locks: dependency counters, the two sides of a message, members of a collective, and
+//! rings of small messages.
+//!
+//! Knows atomics alone. It depends on nothing, so that loom, which tries every order in which threads can meet, is compiled with
+//! little else: `RUSTFLAGS="--cfg loom" cargo test --release --target-dir target/loom -p hocket-sync`.
+#![forbid(unsafe_code)]
+
+mod atomic;
+pub mod flow;
+pub mod gate;
+pub mod meeting;
+pub mod ring;
+
+/// A peer said the same twice, or too early: it does not keep to the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutOfTurn;
