@@ -159,8 +159,15 @@ def test_ranks_take_their_places(program):
             pass
     except TestbedError as error:
         pytest.skip(f"no namespaces or TAP devices here: {error}")
-    asked = rows.Run(program=program, algorithm="ring", size_bytes=65_536, calls=2, turns=1)
     cluster = beds.latency(2)
+    asked = rows.Run(
+        program=program,
+        algorithm="ring",
+        size_bytes=65_536,
+        calls=2,
+        turns=1,
+        piece_bytes=pieces_of(cluster),
+    )
     chosen, worst = cost.extremes("ring", cluster, 64)
     latency = [
         sum(cluster.latency_s[a][b] for a, b in pairwise([*order, order[0]])) for order in (chosen, worst)

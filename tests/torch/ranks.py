@@ -1,4 +1,4 @@
-"""Runs a function of a test module as the ranks of a job: real processes, real sockets, the launcher as users have it."""
+"""Runs a function of a test module as the ranks of a job: real processes (`warm`), real sockets, the launcher as users have it."""
 
 import io
 import json
@@ -8,6 +8,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import warm
 
 from hocket.launch.processes import ProcessSpec
 from hocket.launch.run import Outcome, launch
@@ -29,7 +31,7 @@ def run(
     function: str, world: int, directory: Path, *arguments: str, settings: Settings | None = None
 ) -> Ended:
     """`function` is `module:name`, called with `arguments` on each of `world` ranks; what it returns must be JSON."""
-    argv = [sys.executable, str(HERE / "ranks.py"), str(directory), function, *arguments]
+    argv = warm.command(HERE / "ranks.py", str(directory), function, *arguments)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         environment = {
@@ -54,6 +56,8 @@ def main() -> None:
     torch.set_num_threads(1)
     directory, function, *arguments = sys.argv[1:]
     module, _, name = function.partition(":")
+    # For tests whose ranks end each other.
+    (Path(directory) / f"{os.environ['HOCKET_RANK']}.process").write_text(str(os.getpid()))
     result = getattr(importlib.import_module(module), name)(*arguments)
     if torch.distributed.is_initialized():
         # A rank of Gloo that ends while another still talks takes that one down.

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import warm
 
 from hocket.launch.processes import ProcessSpec
 from hocket.launch.run import launch
@@ -45,9 +46,7 @@ MPI = {
 def tried(backend, hosts, path):
     out = io.BytesIO()
     specs = [
-        ProcessSpec(
-            argv=[sys.executable, str(RANK), backend, str(path / "store"), str(path / "result")], host=host
-        )
+        ProcessSpec(argv=warm.command(RANK, backend, str(path / "store"), str(path / "result")), host=host)
         for host in hosts
     ]
     outcome = launch(specs, settings=Settings(timeout_s=60, start_timeout_s=60), out=out, err=out)

@@ -1,0 +1,200 @@
+"""Runs a script in a process that has imported PyTorch already: importing it anew costs each rank 4 s of a core.
+
+`command` gives what takes the place of `python SCRIPT ARGUMENT…`: a small client whose environment, directory and output the
+forked process takes over, and which passes signals on and ends as that process does. A client that is killed takes its process
+with it. The process is in the namespaces of this test run, not of the client: nothing for a testbed's hosts.
+
+Two servers fork in turn by `HOCKET_RANK`, so that sets of strings have another order on neighbouring ranks, as they have in a job.
+"""
+
+import atexit
+import functools
+import importlib
+import json
+import os
+import runpy
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+SERVERS = 2
+IMPORTED = ("torch._dynamo", "torch.distributed", "torch.nn.parallel")
+"""Nothing of Hocket. An optimizer loads `torch._dynamo`, which takes longer than all the rest of PyTorch."""
+PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+def command(script: Path, *arguments: str) -> list[str]:
+    """Runs `script` as a program of its own."""
+    return [sys.executable, "-I", "-S", __file__, "ask", _servers(), str(script), *arguments]
+
+
+@functools.cache
+def _servers() -> str:
+    """Folder of the servers' sockets; they end with this process."""
+    # Short: the path of a socket has at most 107 bytes.
+    folder = tempfile.TemporaryDirectory(prefix="warm-")
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    servers = [
+        subprocess.Popen(
+            [sys.executable, __file__, "serve", f"{folder.name}/{at}"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
+            start_new_session=True,
+        )
+        for at in range(SERVERS)
+    ]
+    for server in servers:
+        assert server.stdout is not None
+        assert server.stdout.readline() == b"ready\n"
+
+    def end() -> None:
+        for server in servers:
+            server.communicate()
+        folder.cleanup()
+
+    atexit.register(end)
+    return folder.name
+
+
+def ask(folder: str, argv: list[str]) -> None:
+    """The client: has the script run, and ends as it does."""
+    server = socket.socket(socket.AF_UNIX)
+    server.connect(f"{folder}/{int(os.environ.get('HOCKET_RANK', '0')) % SERVERS}")
+    request = {"argv": argv, "environment": dict(os.environ), "directory": os.getcwd()}  # noqa: PTH109
+    text = json.dumps(request).encode()
+    socket.send_fds(server, [len(text).to_bytes(8, "big")], [1, 2])
+    server.sendall(text)
+    answers = server.makefile()
+    process = int(answers.readline())
+
+    def pass_on(number: int, _frame: object) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(process, number)
+
+    for number in PASSED_ON:
+        signal.signal(number, pass_on)
+    code = int(answers.readline())
+    if code < 0:
+        with suppress(OSError):  # SIGKILL has no handler to take away
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(code)
+
+
+class Server:
+    """Forks a process for every client, and tells the client how it ended."""
+
+    def __init__(self, path: str) -> None:
+        self.ready = selectors.DefaultSelector()
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(path)
+        self.listener.listen(64)
+        self.ready.register(0, selectors.EVENT_READ, self.end)
+        self.ready.register(self.listener, selectors.EVENT_READ, self.accept)
+        self.clients: dict[int, socket.socket] = {}
+        """By the descriptor of the process."""
+        self.request: dict[str, Any] | None = None
+        self.ended = False
+
+    def serve(self) -> dict[str, Any] | None:
+        """Until standard input ends; returns, in each forked process, what it is to do."""
+        sys.stdout.write("ready\n")
+        sys.stdout.flush()
+        while not self.ended and self.request is None:
+            for key, _ in self.ready.select():
+                key.data()
+                if self.request is not None:
+                    break
+        self.close()
+        return self.request
+
+    def accept(self) -> None:
+        client, _ = self.listener.accept()
+        request, outputs = received(client)
+        process = os.fork()
+        if process == 0:
+            client.close()
+            self.request = request | {"outputs": outputs}
+            return
+        with suppress(OSError):  # the child does it, too; whoever comes first
+            os.setpgid(process, process)
+        for each in outputs:
+            os.close(each)
+        held = os.pidfd_open(process)
+        self.clients[held] = client
+        self.ready.register(held, selectors.EVENT_READ, functools.partial(self.reap, held, process))
+        self.ready.register(client, selectors.EVENT_READ, functools.partial(self.abandon, client, process))
+        with suppress(OSError):  # it may be gone, which its end of the connection tells
+            client.sendall(b"%d\n" % process)
+
+    def abandon(self, client: socket.socket, process: int) -> None:
+        """The client is gone; its process ends, too."""
+        self.ready.unregister(client)
+        os.killpg(process, signal.SIGKILL)
+
+    def reap(self, held: int, process: int) -> None:
+        code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+        with suppress(ProcessLookupError):  # nobody is left of its group
+            os.killpg(process, signal.SIGKILL)
+        client = self.clients.pop(held)
+        self.ready.unregister(held)
+        with suppress(KeyError):  # abandoned before
+            self.ready.unregister(client)
+        os.close(held)
+        with suppress(OSError), client:
+            client.sendall(b"%d\n" % code)
+
+    def end(self) -> None:
+        self.ended = True
+        for held in self.clients:
+            signal.pidfd_send_signal(held, signal.SIGKILL)
+
+    def close(self) -> None:
+        self.ready.close()
+        self.listener.close()
+        for held, client in self.clients.items():
+            os.close(held)
+            client.close()
+
+
+def received(client: socket.socket) -> tuple[dict[str, Any], list[int]]:
+    """A request, and the descriptors that output goes to."""
+    length, outputs, _, _ = socket.recv_fds(client, 8, 2)
+    text, whole = b"", int.from_bytes(length, "big")
+    while len(text) < whole and (part := client.recv(whole - len(text))):
+        text += part
+    return json.loads(text), outputs
+
+
+def become(request: dict[str, Any]) -> None:
+    """In the forked process: take the client's place."""
+    with suppress(OSError):
+        os.setpgid(0, 0)
+    for target, each in enumerate([os.open(os.devnull, os.O_RDONLY), *request["outputs"]]):
+        os.dup2(each, target)
+        os.close(each)
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    os.chdir(request["directory"])
+    sys.argv = list(request["argv"])
+    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[:0] = [str(Path(sys.argv[0]).parent), *filter(None, given)]
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "ask":
+        ask(sys.argv[2], sys.argv[3:])
+    for name in IMPORTED:
+        importlib.import_module(name)
+    assert len(list(Path("/proc/self/task").iterdir())) == 1, "a thread would not be in forked processes"
+    wanted = Server(sys.argv[2]).serve()
+    if wanted is not None:
+        become(wanted)
+        runpy.run_path(wanted["argv"][0], run_name="__main__")
