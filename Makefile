@@ -10,7 +10,17 @@ CLIENTS := $(VENV)/clients
 RUST := $(shell find crates -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help setup demo test test-clients test-torch check docs fmt bench bless fuzz clean
+WORKERS ?= 2
+RUST_LIMIT_S ?= 1800
+CARGO_TEST := timeout $(RUST_LIMIT_S) cargo test --profile bench
+LOOM := RUSTFLAGS="--cfg loom" timeout $(RUST_LIMIT_S) cargo test --release --target-dir target/loom -p hocket-sync --lib loom
+PYTEST := $(BIN)/python -m pytest
+PARALLEL := $(PYTEST) -n $(WORKERS) --dist worksteal
+ALL_TESTS := --ignore=tests/torch_suite --ignore=tests/clients tests
+PURE_CRATES := ids program protocol trace dlc order simulate sync
+PURE_TESTS := analysis formats ordering planners programs report simulation tidy
+
+.PHONY: help setup demo test quick test-clients test-torch check docs fmt bench bless fuzz clean
 
 help: ## list the verbs
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -21,12 +31,18 @@ demo: setup ## train on an emulated cluster with DDP and with Hocket, and compar
 	$(BIN)/hocket demo
 
 test: setup check docs test-clients ## every test: Rust, then Python
-	cargo test --workspace
-	RUSTFLAGS="--cfg loom" cargo test --release --target-dir target/loom -p hocket-sync --lib loom
-	$(BIN)/python -m pytest --doctest-modules --ignore=tests/torch_suite --ignore=tests/clients python/hocket tests
+	$(CARGO_TEST) --workspace
+	$(LOOM)
+	$(PYTEST) --doctest-modules python/hocket
+	$(PARALLEL) -m "not timing" $(ALL_TESTS)
+	$(PYTEST) -m timing $(ALL_TESTS)
+
+quick: setup ## what needs no job and no network: programs, protocol, plans, formats; less than a minute
+	$(CARGO_TEST) $(PURE_CRATES:%=-p hocket-%)
+	$(PARALLEL) -m "not timing" $(PURE_TESTS:%=tests/%)
 
 test-clients: $(STAMPS)/clients ## Lightning, transformers' Trainer and Accelerate on our backend and on Gloo
-	$(CLIENTS)/bin/python -m pytest tests/clients
+	$(CLIENTS)/bin/python -m pytest -n $(WORKERS) tests/clients
 
 test-torch: setup ## PyTorch's own distributed tests for our backend, an hour; writes docs/torch-tests.md
 	$(PIP) install -q $(CONSTRAINTS) expecttest
@@ -34,7 +50,7 @@ test-torch: setup ## PyTorch's own distributed tests for our backend, an hour; w
 
 check: setup ## formatting, lints, types, layers
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets -- -D warnings
+	cargo clippy --profile bench --workspace --all-targets -- -D warnings
 	$(BIN)/ruff format --check python tests examples
 	$(BIN)/ruff check python tests examples
 	$(BIN)/mypy

@@ -1,7 +1,5 @@
 """Connections that break in the middle of a frame, or go silent without a word: the job ends, and says which link."""
 
-import time
-
 import pytest
 from cables import ELEMENTS, TIMEOUT_S, exchange
 
@@ -15,13 +13,11 @@ MIDDLE = 2 * ELEMENTS - 50_000
 @pytest.mark.parametrize("at", [3000, MIDDLE], ids=["the first frame", "a late frame"])
 def test_a_reset_in_the_middle_of_a_frame_is_named(at, tls):
     """Half of a bucket would be taken for all of it, or the ranks would wait for the rest."""
-    began_s = time.monotonic()
-    outcomes, _ = exchange(reset_at=at, tls=tls, heartbeat_timeout_s=TIMEOUT_S)
+    # Told by the reset: `exchange` waits for no silence that long.
+    outcomes, _ = exchange(reset_at=at, tls=tls, heartbeat_timeout_s=20 * TIMEOUT_S)
     for rank, outcome in enumerate(outcomes):
         assert isinstance(outcome, PeerError), outcome
         assert (outcome.rank, outcome.host, outcome.why) == (1 - rank, f"h{1 - rank}", "lost")
-    # Told by the reset, not by a time-out.
-    assert time.monotonic() - began_s < TIMEOUT_S
 
 
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "TLS"])

@@ -112,9 +112,11 @@ def test_ranks_of_torchrun_form_a_job(tmp_path):
             "import json", "from hocket.torch.rendezvous import publish\nimport json", 1
         ),
     )
-    code, out, err = finish(
-        start([sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", script]), 60
-    )
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = f"--master-port={free.getsockname()[1]}"
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", port]
+    code, out, err = finish(start([*torchrun, script]), 60)
     assert code == 0, err
     assert sorted(each[0] for each in documents(out)) == [0, 1]
 

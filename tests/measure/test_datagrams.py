@@ -52,6 +52,7 @@ def honest(link: socket.socket, done: threading.Event) -> None:
     answer(link, TOKEN, 7, done)
 
 
+@pytest.mark.timing
 def test_nothing_is_lost_where_nothing_is_lost(link: socket.socket) -> None:
     """Broken: a healthy network would be reported as a bad one, or latency would not be found."""
     with answering(honest) as address:
@@ -74,6 +75,7 @@ def lossy(link: socket.socket, done: threading.Event) -> None:
             link.sendto(b"hkt!" + question[4:], sender)
 
 
+@pytest.mark.timing
 def test_losses_are_counted_and_do_not_count_as_round_trips(link: socket.socket) -> None:
     """Broken: a link that loses packets would look slow, or perfect."""
     with answering(lossy) as address:

@@ -134,6 +134,7 @@ def test_options_that_do_not_go_together_are_refused(options: list[str]) -> None
     assert CliRunner().invoke(command, options).exit_code == 2
 
 
+@pytest.mark.timing
 def test_fping_itself_measures_this_machine(tmp_path: Path) -> None:
     """Broken: the output of the fping that people have would not be read."""
     if shutil.which("fping") is None:

@@ -20,6 +20,8 @@ from hocket.measure.pace import OVERHEAD_BYTES
 from hocket.measure.steps import Step
 from hocket.measure.trains import SEGMENT_BYTES, TRAINS_BYTES
 
+pytestmark = pytest.mark.timing
+
 PORT = 29_431
 TEN_GIGABIT = 10e9
 

@@ -14,6 +14,8 @@ from hocket.launch.testbed import Testbed, example_cluster
 from hocket.measure.hosts import AGENT, probe_hosts
 from hocket.planners import search
 
+pytestmark = pytest.mark.timing
+
 PORT = 29_411
 
 

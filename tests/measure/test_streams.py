@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
+import pytest
+
 from hocket.artefacts.cluster import Cluster, Host
 from hocket.launch.processes import ProcessSpec
 from hocket.launch.testbed import Testbed
@@ -62,6 +64,7 @@ def probed(emulated: Emulated, *hosts: Host) -> Cluster:
         return probe_hosts(agents, store=store, serve=False, asked=Asked(rates="tcp"))
 
 
+@pytest.mark.timing
 def test_connections_that_are_limited_are_found_on_a_real_network(emulated: Emulated) -> None:
     """Probes of clouds would show what one connection gets, and jobs would get no more."""
     found = probed(
@@ -72,6 +75,7 @@ def test_connections_that_are_limited_are_found_on_a_real_network(emulated: Emul
     assert found.bandwidth_bit_per_s[0][1] > 55e6
 
 
+@pytest.mark.timing
 def test_a_lossy_path_is_measured_as_the_wire_would_use_it(emulated: Emulated) -> None:
     """Between sites, one connection that takes chance for congestion would be measured, at a hundredth of the link."""
     found = probed(

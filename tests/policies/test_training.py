@@ -91,9 +91,8 @@ def test_a_handler_that_raises_fails_every_rank_with_its_traceback(tmp_path):
 
 def test_a_handler_that_hangs_delays_no_step(tmp_path):
     """Training would wait for a policy's Python."""
-    for epoch, took_s in run("hangs", tmp_path).returned:
-        assert epoch == 0
-        assert took_s < 25
+    # Who waited for the handler would be ended by the deadline of tests.
+    assert run("hangs", tmp_path).returned == [0] * 3
 
 
 def test_a_policy_that_depends_on_chance_is_refused(tmp_path):

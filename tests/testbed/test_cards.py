@@ -17,6 +17,7 @@ def two(cards=(100e6, 50e6)):
     return Cluster(hosts=tuple(hosts))
 
 
+@pytest.mark.timing
 def test_connections_are_spread_over_the_cards_by_their_rates(emulated):
     """The second card would idle, or the slower one would be given as much as the faster and hold every bucket up."""
     with emulated(two()) as bed:

@@ -7,6 +7,8 @@ from job import ranks
 
 from hocket.artefacts.cluster import Cluster, Host
 
+pytestmark = pytest.mark.timing
+
 CONTROLS = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 
 

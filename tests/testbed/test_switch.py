@@ -18,6 +18,8 @@ from hocket.artefacts.cluster import Cluster, Host, Rack
 from hocket.errors import ArtefactError, TestbedError, UsageError
 from hocket.launch.testbed import Testbed
 
+pytestmark = pytest.mark.timing
+
 TIMEOUT_S = 30
 GIGABIT = 1e9
 
@@ -164,16 +166,8 @@ def devices():
     return set(Path("/sys/class/net").iterdir())
 
 
-def switches():
-    """Processes of switches by any owner on this machine."""
-    found = subprocess.run(
-        ["pgrep", "-f", "hocket.launch.testbed.switch"], capture_output=True, check=False, text=True
-    )
-    return set(found.stdout.split())
-
-
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_nothing_is_left_when_the_owner_is_killed(number):
+def test_nothing_is_left_when_the_owner_is_killed(number, started):
     """Switches, devices and namespaces would pile up on the user's machine."""
     before = devices()
     script = (
@@ -185,13 +179,12 @@ def test_nothing_is_left_when_the_owner_is_killed(number):
         "    print(bed.command('a')[2], bed.carried().delivered, flush=True)\n"
         "    sys.stdin.read()\n"
     )
-    others = switches()
     owner = subprocess.Popen(
         [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     with owner:
         holder = owner.stdout.readline().split()[0]
-        ours = switches() - others
+        ours = started("hocket.launch.testbed.switch")
         assert ours
         owner.send_signal(number)
     deadline_s = time.monotonic() + TIMEOUT_S

@@ -15,6 +15,8 @@ from hocket.artefacts.cluster import Cluster, Host, Rack
 from hocket.errors import TestbedError, UsageError
 from hocket.launch.testbed import Testbed, example_cluster
 
+pytestmark = pytest.mark.timing
+
 TIMEOUT_S = 20
 HOCKET = str(Path(sys.executable).with_name("hocket"))
 
@@ -40,9 +42,10 @@ def _allowed():
         pytest.skip(f"no namespaces here: {error}")
 
 
-def holders():
-    found = subprocess.run(["pgrep", "-fc", "^sleep infinity"], capture_output=True, text=True, check=False)
-    return int(found.stdout)
+@pytest.fixture
+def holders(started):
+    """Counts those of this test: a user's, or another run's, come and go meanwhile."""
+    return lambda: len(started("sleep infinity"))
 
 
 def stream(bed, source, target):
@@ -67,9 +70,8 @@ def test_links_have_their_rates_and_the_trunk_counts():
     assert abs(crossed - (after["y"][1] - before["y"][1])) < 0.2 * crossed
 
 
-def test_nothing_is_left_when_the_owner_is_killed():
+def test_nothing_is_left_when_the_owner_is_killed(holders):
     """Namespaces and processes would pile up on the user's machine."""
-    before = holders()
     script = (
         "import subprocess, sys\n"
         "from hocket.launch.testbed import Testbed, example_cluster\n"
@@ -85,19 +87,18 @@ def test_nothing_is_left_when_the_owner_is_killed():
         assert Path(f"/proc/{holder}").exists()
         owner.kill()
     deadline_s = time.monotonic() + TIMEOUT_S
-    while Path(f"/proc/{holder}").exists() or holders() > before:
+    while Path(f"/proc/{holder}").exists() or holders():
         assert time.monotonic() < deadline_s, "the holder of a namespace outlived its owner"
         time.sleep(0.05)
 
 
-def test_an_error_inside_takes_it_down():
+def test_an_error_inside_takes_it_down(holders):
     """Ctrl-C in the middle of a run would leave a cluster behind."""
-    before = holders()
     with pytest.raises(KeyboardInterrupt), Testbed(small()) as bed:
         child = bed.popen("a", ["sleep", "1000"])
         raise KeyboardInterrupt
     assert child.poll() is not None
-    assert holders() == before
+    assert holders() == 0
 
 
 def test_unknown_hosts_and_clusters_are_named():
@@ -135,15 +136,14 @@ def test_up_show_down(tmp_path):
     assert hocket("down", env=environment).stdout == "no testbed was up\n"
 
 
-def test_run_returns_the_commands_code_and_removes_all():
+def test_run_returns_the_commands_code_and_removes_all(holders):
     """Scripts could not tell whether their program failed."""
-    before = holders()
     ran = hocket("run", "--each", "two-racks", "--", "sh", "-c", "echo at $HOCKET_HOST; exit 7")
     assert ran.returncode == 7
     assert sorted(ran.stdout.split("\n"))[1:] == [f"[node{i}] at node{i}" for i in range(4)]
-    assert holders() == before
+    assert holders() == 0
     running = subprocess.Popen([HOCKET, "testbed", "run", "two-racks", "--", "sleep", "100"])
     time.sleep(1.5)
     running.send_signal(signal.SIGTERM)
     assert running.wait(TIMEOUT_S) == 128 + signal.SIGTERM
-    assert holders() == before
+    assert holders() == 0

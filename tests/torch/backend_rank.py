@@ -232,10 +232,8 @@ def dies(rank, world):
     dist.barrier()
     if rank == world - 1:
         os.kill(os.getpid(), signal.SIGKILL)
-    began_s = time.monotonic()
     message = refusal(lambda: [dist.all_reduce(torch.ones(1000)) for _ in range(3)])
     assert f"rank {world - 1}" in message, message
-    assert time.monotonic() - began_s < TIMEOUT_S / 2
     sys.stdout.write(f"rank {rank} is right\n")
     sys.stdout.flush()
     os._exit(0)

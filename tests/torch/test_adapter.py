@@ -1,6 +1,5 @@
 """Training with Hocket against training with DistributedDataParallel on Gloo, and what happens when ranks fail."""
 
-import time
 from pathlib import Path
 
 import numpy as np
@@ -69,11 +68,10 @@ def test_resume_goes_on_as_if_nothing_happened(tmp_path):
 
 def test_models_that_differ_are_named(tmp_path):
     """Ranks would hang or average unrelated numbers."""
-    began_s = time.monotonic()
-    ended = ranks.run("scripts:differ", 2, tmp_path)
+    # No time-out ends this: a hang is ended by the deadline of tests.
+    ended = ranks.run("scripts:differ", 2, tmp_path, settings=Settings(timeout_s=900, start_timeout_s=900))
     assert ended.outcome.code != 0
     assert ended.output.count("`0.weight` is [9, 4] of f32 on rank 0 and [8, 4] of f32 on rank 1") >= 2
-    assert time.monotonic() - began_s < 20
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,7 @@ def furthest(path):
     return most
 
 
+@pytest.mark.timing
 def test_asynchronous_workers_do_not_wait(tmp_path):
     """One slow worker would hold up a job that was asked to be asynchronous."""
     ended = run(tmp_path, "uneven", "0.2", staleness="any", workers=3)

@@ -59,6 +59,7 @@ def train(emulated: Emulated, directory: Path, *, steps: int, slow_at: int, slow
     return [json.loads((directory / f"{rank}.json").read_text()) for rank in range(HOSTS)]
 
 
+@pytest.mark.timing
 def test_a_link_that_becomes_slow_is_left_once_and_the_model_stays_one(
     emulated: Emulated, tmp_path: Path
 ) -> None:
@@ -73,6 +74,7 @@ def test_a_link_that_becomes_slow_is_left_once_and_the_model_stays_one(
     assert abs(order.index(1) - order.index(2)) == 2, f"{order} still goes over the slow link"
 
 
+@pytest.mark.timing
 def test_a_bad_start_is_repaired(emulated: Emulated, tmp_path: Path) -> None:
     """Broken: a job whose order was bad from the first step on would keep it: nothing changes, so nothing is noticed."""
     ranks = train(emulated, tmp_path, steps=150, slow_at=0, slow="1,2")
