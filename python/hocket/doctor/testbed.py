@@ -9,7 +9,7 @@ from hocket.artefacts.cluster import Cluster, Host
 from hocket.doctor.finding import Finding
 from hocket.errors import TestbedError
 from hocket.launch.testbed import Testbed
-from hocket.launch.testbed.switch import CLONE_DEVICE
+from hocket.launch.testbed.switched import CLONE_DEVICE
 
 SECTION = "testbed"
 RATE_BIT_PER_S = 1e9
