@@ -1,7 +1,7 @@
 """The extension module. Rust decides, Python reads well: conversions only, the GIL released while anything waits."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from typing_extensions import Buffer
 
@@ -302,13 +302,100 @@ class Builder:
 
     def finish(self) -> Program: ...
 
+class AlgorithmEntry:
+    """What is known of an algorithm. `title`: in a sentence; `takes`: its numbers; `measured_as`: names in tunings; `does`:
+    collectives that Hocket runs by it; `ordered`: its cost depends on the order of the ranks; `proposed`: plans propose it where
+    nothing was measured.
+    """
+
+    name: str
+    title: str
+    takes: Literal["nothing", "sizes", "base", "servers"]
+    measured_as: list[str]
+    does: list[str]
+    ordered: bool
+    proposed: bool
+
+def algorithms() -> list[AlgorithmEntry]:
+    """All but libraries, simplest first."""
+
+def fitting_algorithms(
+    collective: str, hosts: Sequence[int], racks: Sequence[int]
+) -> list[tuple[str, str, list[int]]]:
+    """What can do a collective of a group, simplest first: the name that it is measured under, its own, its numbers.
+
+    `hosts`, `racks`: numbers, by member. UsageError when they are not equally many, or for an unknown collective.
+    """
+
+def count_messages(
+    name: str,
+    numbers: Sequence[int],
+    collective: str,
+    *,
+    members: int,
+    elements: int | None,
+    root: int,
+) -> list[tuple[int, int, int, int]]:
+    """What is sent: sender, receiver, elements, messages; a pair may come several times. Members by position.
+
+    `elements` None: as many as all parts divide evenly. UsageError when the algorithm does not fit.
+    """
+
+TCP_S_PER_BYTE: float
+REDUCE_S_PER_BYTE: float
+CAST_S_PER_BYTE: float
+MESSAGE_S: float
+BUCKET_S: float
+
+class PlanNetwork:
+    """The links between ranks, for `PlanCost`. By ordered pair of ranks, row by row with the diagonal: where its links begin in
+    `crossed` (one more at the end), and its latency. UsageError when the tables do not fit each other.
+    """
+
+    def __init__(
+        self,
+        *,
+        hosts: Sequence[int],
+        bit_per_s: Sequence[float],
+        starts: Sequence[int],
+        crossed: Sequence[int],
+        latency_s: Sequence[float],
+    ) -> None: ...
+
+class PlanCost:
+    """Ways in which buckets travel, on a network. Each: algorithm, its numbers, order, bytes of an element and of a chunk; None or
+    the codec's bytes of an element and its ordered pairs of ranks. UsageError for one that does not fit.
+    """
+
+    def __init__(
+        self,
+        network: PlanNetwork,
+        routes: Sequence[
+            tuple[
+                str,
+                Sequence[int],
+                Sequence[int],
+                int,
+                int,
+                tuple[int, Sequence[tuple[int, int]]] | None,
+            ]
+        ],
+    ) -> None: ...
+    def alone_s(self, route: int, elements: float) -> float:
+        """Seconds of one bucket with the network to itself."""
+
+    def step(self, buckets: Sequence[tuple[int, float, float, float]]) -> tuple[float, list[float]]:
+        """When the last bucket is done, and bytes by link. Buckets in order of priority: route, elements, earliest start, and what
+        its time alone is multiplied with.
+        """
+
 class OrderProblem:
     """One collective between hosts, of which the order is looked for. Matrices are symmetric, C-contiguous f64, row by row, and
     their diagonals are not looked at. `links`, which pairs share: bytes/s of each and of what a flow has beside it; then,
     C-contiguous u32, where the links of each ordered pair begin, and the links. UsageError says what does not fit.
 
-    `algorithm`: `ring`, `halving_doubling`, `recursive_doubling`, `double_binary_tree`, `bcube` (of `base`), `two_level` (groups
-    of `sizes`). `far_first`: the rounds of halving-doubling and BCube begin between ranks far apart.
+    `algorithm`: one whose entry is `ordered`, with its `numbers`. `far_first`: the rounds of halving-doubling and BCube begin
+    between ranks far apart.
     """
 
     def __init__(
@@ -319,8 +406,7 @@ class OrderProblem:
         s_per_byte: Buffer | None,
         links: tuple[Sequence[tuple[float, float]], Buffer, Buffer] | None,
         algorithm: str,
-        base: int,
-        sizes: Sequence[int],
+        numbers: Sequence[int],
         size_bytes: float,
         chunk_bytes: float,
         far_first: bool,
@@ -374,8 +460,8 @@ class Program:
         """One bound buffer per rank and the all-reduce of it, not lowered."""
 
     @staticmethod
-    def broadcast(*, world: int, size_bytes: int, root: int) -> Program:
-        """`root`'s bound buffer of bytes to all ranks, along a binomial tree."""
+    def broadcast(*, world: int, size_bytes: int, root: int, algorithm: str) -> Program:
+        """`root`'s bound buffer of bytes to all ranks, not lowered."""
 
     def lower(self) -> Program:
         """Collectives become sends and receives."""

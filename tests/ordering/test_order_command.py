@@ -109,7 +109,7 @@ def test_exec_runs_the_command_with_the_order(matrix: Path) -> None:
         ([], "one of --matrix, --cluster and --topology"),
         (["--matrix", "M", "--cluster", "M"], "one of --matrix, --cluster and --topology"),
         (["--cluster", "M", "--bandwidth-matrix", "M"], "--bandwidth-matrix is for --matrix"),
-        (["--matrix", "M", "--algorithm", "rings"], "'rings' is not one of 'ring', 'halving_doubling'"),
+        (["--matrix", "M", "--algorithm", "rings"], "'rings' is not one of 'ring', 'two_level'"),
         (["--matrix", "M", "--groups", "4,x"], "`x` is not a whole number"),
         (["--matrix", "M", "--groups", "4,4"], "groups are for two_level"),
         (["--matrix", "M", "--algorithm", "two-level", "--groups", "3,3"], "do not divide 8 hosts"),

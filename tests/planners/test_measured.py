@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from planner_inputs import alternating, model
 
 from hocket.artefacts.network import GOODPUT, LATENCY_S
 from hocket.artefacts.tuning import Ladder, Point, Shape, Timing, Tuning
 from hocket.planners import search
+from hocket.planners.compile import programs
 from hocket.planners.cost import alone_s
 from hocket.planners.links import link_graph
-from hocket.planners.measured import factor
+from hocket.planners.measured import correction_of
 
 SHAPE = Shape(ranks=4, hosts=4, racks=2, bit_per_s=1e8 * GOODPUT, latency_s=LATENCY_S, rack_slowdown=10.0)
 SIZES = (100_000, 10_000_000)
@@ -64,7 +66,31 @@ def test_another_network_corrects_nothing() -> None:
     """Broken: times of a slow network would be taken for those of a fast one."""
     cluster, profile = alternating(), model()
     other = tuning(Shape(ranks=4, hosts=4, bit_per_s=2e8), two_level=20.0)
-    assert factor(other, cluster, 4, link_graph(cluster, 4)) is None
+    assert correction_of(other, cluster, 4, link_graph(cluster, 4)) is None
     plan = search.plan(cluster, profile, 4, tuning=other)
     assert plan.buckets == search.plan(cluster, profile, 4).buckets
     assert "no network like this one" in plan.reason
+
+
+def test_what_was_measured_can_be_planned() -> None:
+    """Broken: the algorithm that `hocket tune` found to be the fastest could not be had in a plan."""
+    cluster, profile = alternating(), model()
+    measured = tuning()
+    (ladder,) = measured.ladders
+    points = tuple(
+        msgspec.structs.replace(
+            point,
+            timings=(
+                *point.timings,
+                Timing(algorithm="halving_doubling", median_s=1e-6, p10_s=1e-6, p90_s=1e-6, rounds=3),
+            ),
+        )
+        for point in ladder.points
+    )
+    faster = msgspec.structs.replace(measured, ladders=(msgspec.structs.replace(ladder, points=points),))
+    plan = search.plan(cluster, profile, 4, codec="none", tuning=faster)
+    assert plan.buckets[0].synchroniser.algorithm == "halving_doubling"
+    assert "halving-doubling" in plan.label
+    assert not any("halving" in each.label for each in search.plan(cluster, profile, 4).candidates)
+    for program in programs(plan):
+        program.verify()

@@ -6,21 +6,32 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hocket import testing
+from hocket.artefacts.algorithms import LIST
 from hocket.errors import PolicyError
 from hocket.tracing.policy import Policy
 from hocket.tracing.topology import Topology
 
-ANY = ("ring", "direct", "auto")
-TREES = ("ring", "direct", "halving_doubling", "double_binary_tree", "auto")
+ALL = (
+    "all_reduce",
+    "reduce_scatter",
+    "all_gather",
+    "broadcast",
+    "reduce_to",
+    "gather",
+    "scatter",
+    "all_to_all",
+)
+POWERS_OF_TWO = {("reduce_scatter", "halving_doubling"), ("all_gather", "halving_doubling")}
 ALGORITHMS = {
-    "all_reduce": (*TREES, "bcube", "parameter_server", "two_level", "in_place"),
-    "reduce_scatter": (*ANY, "bcube"),
-    "all_gather": (*ANY, "bcube"),
-    "broadcast": TREES,
-    "reduce_to": TREES,
-    "gather": ("direct", "auto"),
-    "scatter": ("direct", "auto"),
-    "all_to_all": ("direct", "auto"),
+    what: (
+        *(
+            entry.name
+            for entry in LIST
+            if what.removesuffix("_to") in entry.does and (what, entry.name) not in POWERS_OF_TWO
+        ),
+        "auto",
+    )
+    for what in ALL
 }
 COLLECTIVES = [(what, how) for what, hows in ALGORITHMS.items() for how in hows]
 

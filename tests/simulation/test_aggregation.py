@@ -8,6 +8,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hocket._native import BUCKET_S
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster, Host
 from hocket.artefacts.plan import Plan, Synchroniser
@@ -15,7 +16,6 @@ from hocket.artefacts.profile import Gradient, Profile
 from hocket.cli.main import hocket
 from hocket.errors import UsageError
 from hocket.planners.buckets import buckets
-from hocket.planners.cost import BUCKET_S
 from hocket.simulation import aggregation, flow
 from hocket.simulation.aggregation import Switch
 from hocket.simulation.conditions import Conditions

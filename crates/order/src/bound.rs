@@ -10,10 +10,11 @@
 //! - A link that divides the hosts carries every byte once in each direction, whatever the algorithm: the sum of the hosts on one
 //!   side has to come to the other. In a ring at least one host sends across it.
 
-use crate::cost::{phases, rounds, tree_depth};
-use crate::model::{Algorithm, Model, ModelError};
+use crate::cost::{phases, rounds};
+use crate::model::{Model, ModelError};
 use crate::network::Network;
 use crate::one_tree::OneTree;
+use hocket_algorithms::{Algorithm, tree_depth};
 
 /// Seconds that no order can beat; `cost_s` is what the best known order takes.
 pub fn lower_bound(network: &Network, model: &Model, cost_s: f64) -> Result<f64, ModelError> {

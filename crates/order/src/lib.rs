@@ -18,7 +18,8 @@ mod solve;
 
 pub use bound::lower_bound;
 pub use cost::{Evaluator, evaluate};
+pub use hocket_algorithms::Algorithm;
 pub use links::{Links, Rate};
-pub use model::{Algorithm, First, Model, ModelError};
+pub use model::{First, Model, ModelError};
 pub use network::{Network, NetworkError};
 pub use solve::{Budget, NoWatch, Solution, Watch, amount, solve};

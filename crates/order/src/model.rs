@@ -1,27 +1,6 @@
-//! Which collective is meant: its algorithm, how much it moves, and in what pieces.
+//! Which all-reduce is meant: its algorithm, how much it moves, and in what pieces.
 
-/// An all-reduce's algorithm. Ranks are numbered along it; who takes which is the order.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Algorithm {
-    /// Each rank sends to the next.
-    Ring,
-    /// Partners at distances that are powers of two exchange halves of halves, and back.
-    HalvingDoubling,
-    /// The same partners exchange everything, once.
-    RecursiveDoubling,
-    /// Two binary trees, half of the data each, up and down.
-    DoubleBinaryTree,
-    /// Ranks are numbers with digits of this base; those that differ in one digit exchange directly.
-    Bcube {
-        /// At least 2.
-        base: u32,
-    },
-    /// Consecutive groups: a chain to each group's first rank, a ring of these, and the chain back.
-    TwoLevel {
-        /// Members of each group; together all ranks.
-        sizes: Vec<u32>,
-    },
-}
+use hocket_algorithms::{Algorithm, LIST};
 
 /// Which partners the rounds of halving-doubling and `BCube` begin with, when most bytes move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +14,7 @@ pub enum First {
 /// What an order is judged by.
 #[derive(Clone, Debug)]
 pub struct Model {
-    /// How.
+    /// How: one whose cost depends on the order. Ranks are numbered along it; who takes which is the order.
     pub algorithm: Algorithm,
     /// Of each rank's buffer.
     pub bytes: f64,
@@ -62,6 +41,9 @@ pub enum ModelError {
     /// Base of `BCube`.
     #[error("BCube of base {0}: it must be at least 2")]
     Base(u32),
+    /// The algorithm costs the same in every order, or is a library's.
+    #[error("no order is better than another for `{0}`")]
+    Unordered(&'static str),
     /// Bytes or chunk.
     #[error("{what} of {bytes} bytes: {must}")]
     Bytes {
@@ -94,7 +76,8 @@ impl Model {
                 }
                 Err(ModelError::Sizes { sizes: sizes.clone(), hosts })
             }
-            _ => Ok(()),
+            other if LIST.iter().any(|entry| entry.ordered && entry.name == other.name()) => Ok(()),
+            other => Err(ModelError::Unordered(other.name())),
         }
     }
 }

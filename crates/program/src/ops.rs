@@ -4,6 +4,7 @@
 //! composition of these cannot do it.
 
 use crate::Contract;
+use hocket_algorithms::{Algorithm, Kind};
 use hocket_ids::{BufferId, DType, KernelId, OpId, Rank, SourceId, Tag};
 
 /// Where a buffer's memory comes from.
@@ -111,43 +112,6 @@ pub struct KernelSpec {
     pub parameters: Vec<f64>,
 }
 
-/// Who moves the data of a collective, and how it is lowered to sends and receives.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Algorithm {
-    /// Around the group in its order (Patarasuk and Yuan 2009).
-    Ring,
-    /// Everybody with everybody: each member owns its part.
-    Direct,
-    /// Chain-reduce to the leader of each group of ranks, ring among the leaders, broadcast within;
-    /// groups are positions of consecutive members in the collective's group, given by their sizes.
-    TwoLevel {
-        /// Members of each group, in order; their sum is the size of the collective's group.
-        sizes: Vec<u32>,
-    },
-    /// Recursive halving, then recursive doubling (Thakur, Rabenseifner and Gropp 2005).
-    HalvingDoubling,
-    /// Two complementary binary trees, half of the data on each (Sanders, Speck and Träff 2009).
-    DoubleBinaryTree,
-    /// Like halving-doubling with groups of up to `base` in each round (Guo et al. 2009).
-    Bcube {
-        /// Largest number of peers that exchange in a round.
-        base: u32,
-    },
-    /// The first so many members keep a part each, which all others push to and pull from.
-    ParameterServer {
-        /// How many members serve.
-        servers: u32,
-    },
-    /// All-reduce of members that share memory, not lowered: each reduces its part straight out of all members' slices, and
-    /// into all of them.
-    InPlace,
-    /// Not lowered: handed to a library of that name (Gloo, NCCL, MPI).
-    Library {
-        /// As the executor's owner knows it.
-        name: String,
-    },
-}
-
 /// What a collective does with the slices of its group. Part `i` of `n` of a slice of `len` elements is
 /// `len·i/n .. len·(i+1)/n` and belongs to member `i`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -186,23 +150,28 @@ pub enum Collective {
 }
 
 impl Collective {
+    /// What it is, without its operands.
+    pub const fn kind(&self) -> Kind {
+        match self {
+            Self::AllReduce => Kind::AllReduce,
+            Self::ReduceScatter => Kind::ReduceScatter,
+            Self::AllGather => Kind::AllGather,
+            Self::Broadcast { .. } => Kind::Broadcast,
+            Self::Reduce { .. } => Kind::Reduce,
+            Self::Gather { .. } => Kind::Gather,
+            Self::Scatter { .. } => Kind::Scatter,
+            Self::AllToAll { .. } => Kind::AllToAll,
+        }
+    }
+
     /// Whether values are combined.
     pub const fn reduces(&self) -> bool {
-        matches!(self, Self::AllReduce | Self::ReduceScatter | Self::Reduce { .. })
+        self.kind().reduces()
     }
 
     /// The name in the text form.
     pub const fn name(&self) -> &'static str {
-        match self {
-            Self::AllReduce => "all_reduce",
-            Self::ReduceScatter => "reduce_scatter",
-            Self::AllGather => "all_gather",
-            Self::Broadcast { .. } => "broadcast",
-            Self::Reduce { .. } => "reduce_to",
-            Self::Gather { .. } => "gather",
-            Self::Scatter { .. } => "scatter",
-            Self::AllToAll { .. } => "all_to_all",
-        }
+        self.kind().name()
     }
 
     /// The rank that has or gets the whole.

@@ -2,6 +2,7 @@
 //!
 //! One file per concept; each has a `register` that adds its names to the module.
 
+mod algorithms;
 mod builder;
 mod dlc;
 mod engine;
@@ -9,6 +10,7 @@ mod exceptions;
 mod host;
 mod kernels;
 mod order;
+mod plan;
 mod program;
 mod readiness;
 mod simulate;
@@ -20,6 +22,7 @@ use pyo3::prelude::*;
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    algorithms::register(module)?;
     builder::register(module)?;
     dlc::register(module)?;
     program::register(module)?;
@@ -27,6 +30,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     host::register(module)?;
     kernels::register(module)?;
     order::register(module)?;
+    plan::register(module)?;
     readiness::register(module)?;
     simulate::register(module)?;
     switch::register(module)?;

@@ -49,7 +49,7 @@ type Found = (Vec<u32>, f64, f64, f64, bool, bool);
 #[pymethods]
 impl OrderProblem {
     #[new]
-    #[pyo3(signature = (*, hosts, latency_s, s_per_byte, links, algorithm, base, sizes, size_bytes, chunk_bytes, far_first))]
+    #[pyo3(signature = (*, hosts, latency_s, s_per_byte, links, algorithm, numbers, size_bytes, chunk_bytes, far_first))]
     #[expect(clippy::too_many_arguments, clippy::needless_pass_by_value, reason = "keywords of Python")]
     fn new(
         py: Python<'_>,
@@ -58,8 +58,7 @@ impl OrderProblem {
         s_per_byte: Option<PyBuffer<f64>>,
         links: Option<SharedLinks>,
         algorithm: &str,
-        base: u32,
-        sizes: Vec<u32>,
+        numbers: Vec<u32>,
         size_bytes: f64,
         chunk_bytes: f64,
         far_first: bool,
@@ -74,15 +73,7 @@ impl OrderProblem {
             let links = Links::new(hosts, rates, starts.to_vec(py)?, crossed.to_vec(py)?);
             network = network.with_links(links.map_err(|what| wrong(&what))?);
         }
-        let algorithm = match algorithm {
-            "ring" => Algorithm::Ring,
-            "halving_doubling" => Algorithm::HalvingDoubling,
-            "recursive_doubling" => Algorithm::RecursiveDoubling,
-            "double_binary_tree" => Algorithm::DoubleBinaryTree,
-            "bcube" => Algorithm::Bcube { base },
-            "two_level" => Algorithm::TwoLevel { sizes },
-            other => return Err(wrong(&format!("there is no algorithm `{other}`"))),
-        };
+        let algorithm = Algorithm::new(algorithm, numbers).map_err(|what| wrong(&what))?;
         let first = if far_first { First::Far } else { First::Near };
         let model = Model { algorithm, bytes: size_bytes, chunk_bytes, first };
         model.check(hosts).map_err(|what| wrong(&what))?;

@@ -1,7 +1,7 @@
 //! `Program`: the IR as Python sees it, immutable; passes give new programs.
 
 use crate::exceptions::{error, error_with};
-use hocket_ids::{BufferId, Rank, Tag};
+use hocket_ids::{BufferId, Rank};
 use hocket_program as ir;
 use hocket_program::verify::Diagnostic;
 use hocket_program::{
@@ -144,24 +144,12 @@ pub fn reduce_op(py: Python<'_>, name: &str) -> PyResult<ReduceOp> {
     }
 }
 
-/// The algorithm of that name; `numbers` are the group sizes of `two_level`, the base of `bcube`, the servers of
-/// `parameter_server`.
+/// The algorithm of that name with its numbers; `library:NAME` is a library.
 pub fn algorithm(py: Python<'_>, name: &str, numbers: Vec<u32>) -> PyResult<Algorithm> {
-    let number = numbers.first().copied().unwrap_or(0);
-    Ok(match name {
-        "ring" => Algorithm::Ring,
-        "direct" => Algorithm::Direct,
-        "two_level" => Algorithm::TwoLevel { sizes: numbers },
-        "in_place" => Algorithm::InPlace,
-        "halving_doubling" => Algorithm::HalvingDoubling,
-        "double_binary_tree" => Algorithm::DoubleBinaryTree,
-        "bcube" if number > 1 => Algorithm::Bcube { base: number },
-        "parameter_server" => Algorithm::ParameterServer { servers: number },
-        _ => match name.strip_prefix("library:") {
-            Some(name) => Algorithm::Library { name: name.into() },
-            None => return Err(refuse(py, &format!("there is no algorithm `{name}`"))),
-        },
-    })
+    match name.strip_prefix("library:") {
+        Some(name) => Ok(Algorithm::Library { name: name.into() }),
+        None => Algorithm::new(name, numbers).map_err(|cause| refuse(py, &cause)),
+    }
 }
 
 /// Raises `ProgramError`.
@@ -306,30 +294,29 @@ impl Program {
         }))
     }
 
-    /// Rank `root`'s bytes to all ranks, along a binomial tree.
+    /// Rank `root`'s bytes to all ranks.
     #[staticmethod]
-    #[pyo3(signature = (*, world, size_bytes, root))]
-    fn broadcast(world: usize, size_bytes: usize, root: usize) -> Self {
-        let mut builders: Vec<RankBuilder> = (0..world).map(|_| RankBuilder::new()).collect();
+    #[pyo3(signature = (*, world, size_bytes, root, algorithm))]
+    fn broadcast(
+        py: Python<'_>,
+        world: usize,
+        size_bytes: usize,
+        root: usize,
+        algorithm: &str,
+    ) -> PyResult<Self> {
+        let algorithm = Some(self::algorithm(py, algorithm, Vec::new())?);
+        let what = Collective::Broadcast { root: Rank::from_index(root) };
+        let group: Vec<Rank> = (0..world).map(Rank::from_index).collect();
         let slice = Slice::new(BufferId(0), 0, size_bytes);
-        for builder in &mut builders {
+        let op = Op::Collective { what, slice, group, op: ReduceOp::Sum, scale: 1.0, algorithm };
+        let rank = || {
+            let mut builder = RankBuilder::new();
             builder.buffer("bytes", DType::U8, size_bytes, BufferKind::Bound);
-        }
-        let physical = |logical: usize| (logical + root) % world;
-        let mut reached = 1;
-        while reached < world {
-            for from in 0..reached.min(world - reached) {
-                let (from, to) = (physical(from), physical(from + reached));
-                let (peer, tag, wire) = (Rank::from_index(to), Tag(0), DType::U8);
-                builders[from].push(Op::Send { src: slice, wire, peer, tag, count: None }, None);
-                let peer = Rank::from_index(from);
-                let recv = Op::Recv { dst: slice, wire, reduce: None, peer, tag, count: None };
-                builders[to].push(recv, None);
-            }
-            reached *= 2;
-        }
-        let ranks = builders.into_iter().map(RankBuilder::finish).collect();
-        Self(ir::Program { name: "broadcast".into(), ranks, ..ir::Program::default() })
+            builder.push(op.clone(), None);
+            builder.finish()
+        };
+        let ranks = (0..world).map(|_| rank()).collect();
+        Ok(Self(ir::Program { name: "broadcast".into(), ranks, ..ir::Program::default() }))
     }
 
     fn lower(&self, py: Python<'_>) -> PyResult<Self> {

@@ -6,7 +6,8 @@ from typing import Literal
 
 from msgspec import Struct
 
-Algorithm = Literal["ring", "two_level", "direct", "in_place", "double_binary_tree", "parameter_server"]
+from hocket.artefacts.algorithms import ALL_REDUCES, BY_NAME
+
 Codec = Literal["none", "f16", "bf16"]
 
 CHUNK_BYTES = 262_144
@@ -37,16 +38,27 @@ def chunk_bytes(slowest_bit_per_s: float) -> int:
 class Synchroniser(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How one bucket is all-reduced.
 
-    `in_place` is for ranks of one host. `sizes` are the group sizes of `two_level`, over logical ranks in order, or how many
-    ranks own the parts of `parameter_server`, the first ones; empty otherwise. `codec` is used on `codec_links`, ordered
-    pairs of physical ranks (source, destination). `chunk_bytes` is the pipelining unit.
+    `algorithm` is one of `hocket.artefacts.algorithms.ALL_REDUCES`; `in_place` is for ranks of one host. `sizes` are the
+    numbers that it takes: group sizes of `two_level`, over logical ranks in order; the base of `bcube`; how many ranks own
+    the parts of `parameter_server`, the first ones; empty otherwise. `codec` is used on `codec_links`, ordered pairs of
+    physical ranks (source, destination). `chunk_bytes` is the pipelining unit.
+
+    Raises ValueError for an algorithm that no bucket can take, or numbers that it does not take.
     """
 
-    algorithm: Algorithm
+    algorithm: str
     sizes: tuple[int, ...] = ()
     codec: Codec = "none"
     codec_links: tuple[tuple[int, int], ...] = ()
     chunk_bytes: int = CHUNK_BYTES
+
+    def __post_init__(self) -> None:
+        """Checks that the algorithm takes these numbers."""
+        if self.algorithm not in ALL_REDUCES:
+            raise ValueError(f"`{self.algorithm}` is not one of {', '.join(ALL_REDUCES)}")
+        takes, count = BY_NAME[self.algorithm].takes, len(self.sizes)
+        if (takes == "nothing" and count) or (takes in ("base", "servers") and count != 1):
+            raise ValueError(f"`{self.algorithm}` takes {takes}, not {list(self.sizes)}")
 
 
 class Bucket(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

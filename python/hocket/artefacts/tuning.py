@@ -32,7 +32,7 @@ class Shape(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Timing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One algorithm at one size: seconds of a call, the slowest rank's; median and spread over `rounds`.
 
-    `algorithm` is named as in `hocket.tracing.algorithms`. One that was far behind has fewer rounds than the others.
+    `algorithm` is named as in `hocket.artefacts.algorithms.MEASURED`. One that was far behind has fewer rounds than the others.
     """
 
     algorithm: str

@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster
-from hocket.artefacts.plan import Algorithm, Codec, Plan, Synchroniser
+from hocket.artefacts.plan import Codec, Plan, Synchroniser
 from hocket.artefacts.profile import Gradient, Profile
 from hocket.bench.policies import hosts
 from hocket.bench.spearman import spearman
@@ -27,7 +27,7 @@ from hocket.demo.bed import open_bed, ranks, run_ranks
 from hocket.errors import PeerError
 from hocket.planners.buckets import buckets
 from hocket.planners.links import link_graph
-from hocket.planners.traffic import traffic
+from hocket.planners.traffic import pairs
 from hocket.settings import Settings
 from hocket.simulation import flow
 from hocket.simulation.fidelity import Fidelity, predict
@@ -119,7 +119,7 @@ def plans(cluster: Cluster) -> Iterator[Plan]:
     """Ring, two-level, direct, tree and parameter servers on half of the ranks, each with and without f16 between hosts."""
     world = len(cluster.hosts)
     graph = link_graph(cluster, world)
-    kinds: list[tuple[Algorithm, tuple[int, ...]]] = [
+    kinds: list[tuple[str, tuple[int, ...]]] = [
         ("ring", ()),
         ("two_level", (world // 2, world - world // 2)),
         ("direct", ()),
@@ -131,9 +131,7 @@ def plans(cluster: Cluster) -> Iterator[Plan]:
         for codec in codecs:
             synchroniser = Synchroniser(algorithm=algorithm, sizes=sizes)
             if codec != "none":
-                used = {
-                    (s.source, s.destination) for s in traffic(synchroniser, tuple(range(world)), 1).streams
-                }
+                used = pairs(synchroniser, range(world))
                 links = tuple(pair for pair in graph.remote_pairs() if pair in used)
                 synchroniser = msgspec.structs.replace(synchroniser, codec=codec, codec_links=links)
             gradients = profile().gradients

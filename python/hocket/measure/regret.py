@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
+from hocket.artefacts.algorithms import MEASURED
 from hocket.artefacts.tuning import Ladder, Point, Runner, Tuning
-from hocket.tracing.algorithms import NAMES
 from hocket.tracing.selection import fastest, flat_bytes, nearest
 
 
@@ -62,4 +62,4 @@ def _chosen(tuning: Tuning, ladder: Ladder, point: Point, among: Sequence[str]) 
 
 
 def _simplicity(name: str) -> int:
-    return NAMES.index(name) if name in NAMES else len(NAMES)
+    return MEASURED.index(name) if name in MEASURED else len(MEASURED)

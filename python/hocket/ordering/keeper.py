@@ -6,19 +6,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from hocket.artefacts.algorithms import BY_NAME
 from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.plan import Plan
 from hocket.ordering.current import WINDOW, Current, Look
 from hocket.ordering.hysteresis import Caution, Hysteresis
 from hocket.ordering.matrix import Matrix, Numbers
 from hocket.ordering.shared import SharedLinks
-from hocket.ordering.solve import Algorithm, Request, cost_s, solve
+from hocket.ordering.solve import Request, cost_s, own, solve
 
 EFFORT, RESTARTS = 0.2, 2
 """Within a second for some hundred ranks, beside training."""
-
-ALGORITHMS: dict[str, Algorithm] = {"ring": "ring", "two_level": "two_level"}
-"""Of plans, as orders know them. Of the others the order does not matter."""
 
 
 class Keeper:
@@ -94,13 +92,8 @@ def _request(plan: Plan) -> Request | None:
     if not plan.buckets:
         return None
     largest = max(plan.buckets, key=lambda bucket: bucket.elements * ITEM_BYTES[bucket.dtype])
-    algorithm = ALGORITHMS.get(largest.synchroniser.algorithm)
-    if algorithm is None:
+    how = largest.synchroniser
+    if not BY_NAME[how.algorithm].ordered:
         return None
-    return Request(
-        algorithm=algorithm,
-        size_bytes=float(largest.elements * ITEM_BYTES[largest.dtype]),
-        groups=largest.synchroniser.sizes,
-        effort=EFFORT,
-        restarts=RESTARTS,
-    )
+    size_bytes = float(largest.elements * ITEM_BYTES[largest.dtype])
+    return own(how.algorithm, how.sizes, size_bytes, effort=EFFORT, restarts=RESTARTS)

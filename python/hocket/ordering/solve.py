@@ -10,20 +10,23 @@ import math
 import threading
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Literal, get_args
 
 import msgspec
 import numpy as np
 
 from hocket import _native
+from hocket.artefacts.algorithms import BY_NAME, ORDERED
 from hocket.artefacts.plan import CHUNK_BYTES
 from hocket.errors import UsageError
 from hocket.ordering.matrix import Matrix, Numbers
 
-Algorithm = Literal[
-    "ring", "halving_doubling", "recursive_doubling", "double_binary_tree", "bcube", "two_level", "auto"
-]
-ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
+Algorithm = str
+"""One of `ALGORITHMS`."""
+
+AUTO = "auto"
+"""The best of all algorithms."""
+
+ALGORITHMS: tuple[str, ...] = (*ORDERED, AUTO)
 
 GAP_RATIO = 1.5
 """Hosts are in groups when joining them takes links this much slower than those within: more than jitter."""
@@ -50,6 +53,22 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     restarts: int = 4
     effort: float = 1.0
     time_limit_s: float | None = None
+
+
+def own(
+    algorithm: str, numbers: tuple[int, ...], size_bytes: float, *, effort: float, restarts: int
+) -> Request:
+    """For Hocket's own all-reduce by an algorithm with its numbers."""
+    takes = BY_NAME[algorithm].takes
+    request = Request(
+        algorithm=algorithm,
+        size_bytes=size_bytes,
+        groups=numbers if takes == "sizes" else (),
+        far_first=True,
+        effort=effort,
+        restarts=restarts,
+    )
+    return msgspec.structs.replace(request, base=numbers[0]) if takes == "base" else request
 
 
 class Considered(msgspec.Struct, frozen=True, kw_only=True):
@@ -208,6 +227,8 @@ def _spanning_tree(
 def _check(request: Request) -> None:
     if not (request.size_bytes >= 0 and math.isfinite(request.size_bytes)):
         raise UsageError(f"order: a buffer of {request.size_bytes} bytes: it must be 0 or more")
+    if request.algorithm not in ALGORITHMS:
+        raise UsageError(f"order: there is no algorithm `{request.algorithm}`\nhint: {', '.join(ALGORITHMS)}")
     if request.groups and request.algorithm != "two_level":
         raise UsageError(f"order: groups are for two_level, not for {request.algorithm}")
     if request.restarts < 1 or not 0 < request.effort < math.inf:
@@ -216,14 +237,12 @@ def _check(request: Request) -> None:
 
 def _candidates(matrix: Matrix, request: Request) -> list[tuple[str, tuple[int, ...]]]:
     """Algorithms with their groups; several when the best of them is asked for."""
-    if request.algorithm not in ("auto", "two_level") or request.groups:
+    if request.algorithm not in (AUTO, "two_level") or request.groups:
         return [(request.algorithm, request.groups)]
     two_level = [("two_level", sizes) for sizes in _groupings(matrix, request.size_bytes)]
     if request.algorithm == "two_level":
         return two_level
-    plain: list[tuple[str, tuple[int, ...]]] = [
-        (name, ()) for name in ALGORITHMS if name not in ("auto", "two_level")
-    ]
+    plain: list[tuple[str, tuple[int, ...]]] = [(name, ()) for name in ORDERED if name != "two_level"]
     return plain + two_level
 
 
@@ -273,14 +292,14 @@ def _problem(
     matrix: Matrix, request: Request, algorithm: str, groups: tuple[int, ...]
 ) -> _native.OrderProblem:
     links, far_first = matrix.links, request.far_first
+    numbers: dict[str, tuple[int, ...]] = {"nothing": (), "sizes": groups, "base": (request.base,)}
     return _native.OrderProblem(
         hosts=len(matrix.hosts),
         latency_s=_buffer(matrix.latency_s),
         s_per_byte=None if matrix.s_per_byte is None else _buffer(matrix.s_per_byte),
         links=None if links is None else (links.rates, links.starts.data, links.crossed.data),
         algorithm=algorithm,
-        base=request.base,
-        sizes=groups,
+        numbers=numbers[BY_NAME[algorithm].takes],
         size_bytes=request.size_bytes,
         chunk_bytes=CHUNK_BYTES,
         far_first=algorithm == "bcube" if far_first is None else far_first,

@@ -94,7 +94,8 @@ def votes_program(hosts: Sequence[str], elements: int) -> Program:
 
 def broadcast_program(world: int, size_bytes: int, root: int = 0, chunk_bytes: int = 262_144) -> Program:
     """The bytes of `root`'s bound buffer to all ranks."""
-    program = Program.broadcast(world=world, size_bytes=size_bytes, root=root).chunk(chunk_bytes)
+    whole = Program.broadcast(world=world, size_bytes=size_bytes, root=root, algorithm="halving_doubling")
+    program = whole.lower().chunk(chunk_bytes)
     program.verify()
     return program
 

@@ -1,48 +1,28 @@
-"""The calibrated alpha-beta model of one training step: how long a plan takes on a cluster with a model.
+"""How long one training step takes with a plan, on a cluster with a model: the closed form of `crates/plan`.
 
-Every link (and every rank's engine thread) serves the buckets in order of priority. A bucket is done when
-each of its links has served it after those before it, and not before the time it would need alone:
-`head + max(busiest link, stall + slowest round) + tail` (alpha-beta with pipelining, Thakur et al. 2005,
-section 2; the round is the cycle time of the ring's event graph). The adapter waits for all buckets when
-backward ends, so
+Every link (and every rank's engine thread) serves the buckets in order of priority. The adapter waits for all buckets when backward
+ends, so
 
     step = step without communication + max(0, last bucket done - end of backward).
 
-Every term falls when a link gets faster, so a better network is never predicted slower. The constants at
-the top are all that is calibrated; each says how it was measured. Against the native executor on four hosts
-in two racks (network namespaces, 1 Gbit/s, trunk 100 Mbit/s, 13 MB of gradients, 2 cores, 2026-11-21) the
-median error over 24 candidates was 3 %, the largest 11 %, and the chosen one was the fastest; without a slow
-trunk 3 %.
+The formula is in `crates/plan/src/cost.rs`, its calibrated constants are in `constants.rs`;
+`tests/planners/readable_cost.py` is the same model in plain Python. Against the native executor on four hosts in two racks
+(network namespaces, 1 Gbit/s, trunk 100 Mbit/s, 13 MB of gradients, 2 cores, 2026-11-21) the median error over 24
+candidates was 3 %, the largest 11 %, and the chosen one was the fastest; without a slow trunk 3 %.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from hocket import _native
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.dtypes import ITEM_BYTES
-from hocket.artefacts.plan import Bucket, Plan
+from hocket.artefacts.plan import Bucket, Plan, Synchroniser
 from hocket.artefacts.profile import Profile
 from hocket.errors import UsageError
 from hocket.planners.links import LinkGraph, link_graph
-from hocket.planners.traffic import Stream, Traffic, traffic, wire_bytes
-
-TCP_S_PER_BYTE = 0.35e-9
-"""Engine time per byte sent, and again per byte received, over a socket: half of the CPU time of a bulk
-transfer between two processes over a veth pair, 2.1 GHz server core."""
-
-REDUCE_S_PER_BYTE = 0.12e-9
-"""Engine time per byte that is added to what is in memory: three streams at 25 GB/s."""
-
-CAST_S_PER_BYTE = 0.10e-9
-"""Engine time per byte of full-width gradient that is narrowed or widened for the wire, on each side."""
-
-MESSAGE_S = 20e-6
-"""Engine time per chunk on each side: a clear-to-send, two system calls and a wake-up."""
-
-BUCKET_S = 100e-6
-"""From the last gradient's hook to the first byte sent."""
 
 Factor = Callable[[Bucket], float]
 """Measured time over the model's, of a bucket alone."""
@@ -85,7 +65,8 @@ def predict(plan: Plan, cluster: Cluster, profile: Profile) -> Prediction:
 
 def alone_s(bucket: Bucket, order: tuple[int, ...], graph: LinkGraph) -> float:
     """Time of one bucket's all-reduce with the network to itself."""
-    return _alone(bucket, order, graph).total_s
+    cost, routes = _prepared([bucket], order, graph)
+    return cost.alone_s(routes[_way(bucket)], bucket.elements)
 
 
 def predict_on(
@@ -100,159 +81,55 @@ def predict_on(
     `factor`: what a bucket's time alone is multiplied with, where measurements say that the model is off.
     """
     ready_s = {gradient.name: gradient.ready_s for gradient in profile.gradients}
-    backward_end_s = profile.forward_s + profile.backward_s
-    free_s = [0.0] * (len(graph.links) + len(order))
-    total = _Work.none(graph)
-    done_s = 0.0
-    for bucket in sorted(buckets, key=lambda bucket: bucket.priority):
-        start_s = BUCKET_S + _ready(bucket, ready_s)
-        alone = _alone(bucket, order, graph)
-        work, delays = alone.work, alone.delays
-        done_s = max(done_s, start_s + alone.total_s * factor(bucket))
-        for resource, busy_s in enumerate(work.busy_s(graph)):
-            if busy_s > 0:
-                free_s[resource] = max(free_s[resource], start_s + delays.head_s) + busy_s
-                done_s = max(done_s, free_s[resource] + delays.tail_s)
-        total.add(work)
-    exposed_s = max(0.0, done_s - backward_end_s)
+    cost, routes = _prepared(buckets, order, graph)
+    done_s, carried = cost.step(
+        [
+            (routes[_way(each)], each.elements, _native.BUCKET_S + _ready(each, ready_s), factor(each))
+            for each in sorted(buckets, key=lambda bucket: bucket.priority)
+        ]
+    )
+    exposed_s = max(0.0, done_s - profile.forward_s - profile.backward_s)
     return Prediction(
         step_s=profile.step_s + exposed_s,
         exposed_s=exposed_s,
         communication_s=done_s,
-        loads=total.loads(graph),
+        loads=_loads(carried, graph),
     )
 
 
-@dataclass
-class _Work:
-    """Bytes on every link and seconds of every rank's engine."""
-
-    bytes: list[float]
-    engine_s: list[float]
-
-    @classmethod
-    def none(cls, graph: LinkGraph) -> _Work:
-        return cls([0.0] * len(graph.links), [0.0] * len(graph.hosts))
-
-    def add(self, other: _Work) -> None:
-        self.bytes = [a + b for a, b in zip(self.bytes, other.bytes, strict=True)]
-        self.engine_s = [a + b for a, b in zip(self.engine_s, other.engine_s, strict=True)]
-
-    def busy_s(self, graph: LinkGraph) -> list[float]:
-        links = zip(self.bytes, graph.links, strict=True)
-        return [count * 8 / link.bit_per_s for count, link in links] + self.engine_s
-
-    def loads(self, graph: LinkGraph) -> tuple[Load, ...]:
-        links = zip(graph.links, self.bytes, strict=True)
-        loads = [Load(link.name, link.bit_per_s, count, count * 8 / link.bit_per_s) for link, count in links]
-        return tuple(sorted((load for load in loads if load.bytes), key=lambda load: -load.busy_s))
+_Way = tuple[Synchroniser, str]
+"""What buckets that travel alike have in common: with the element type."""
 
 
-@dataclass(frozen=True)
-class _Alone:
-    """One bucket with the network to itself."""
-
-    work: _Work
-    delays: _Delays
-    total_s: float
+def _way(bucket: Bucket) -> _Way:
+    return bucket.synchroniser, bucket.dtype
 
 
-def _alone(bucket: Bucket, order: tuple[int, ...], graph: LinkGraph) -> _Alone:
-    moves = traffic(bucket.synchroniser, order, bucket.elements)
-    delays = _delays(moves, bucket, graph)
-    work = _work(moves.cycle, bucket, graph)
-    cycle_s = delays.stall_s + max(delays.cycle_s, *work.busy_s(graph))
-    work.add(_work(moves.chains, bucket, graph))
-    moving_s = max(cycle_s, *work.busy_s(graph))
-    return _Alone(work, delays, delays.head_s + moving_s + delays.tail_s)
-
-
-def _work(streams: tuple[Stream, ...], bucket: Bucket, graph: LinkGraph) -> _Work:
-    work = _Work.none(graph)
-    plain = ITEM_BYTES[bucket.dtype]
-    for stream in streams:
-        pair = (stream.source, stream.destination)
-        on_wire = wire_bytes(bucket.synchroniser, bucket.dtype, *pair)
-        for link in graph.paths[pair]:
-            work.bytes[link] += stream.elements * on_wire
-        remote = graph.hosts[stream.source] != graph.hosts[stream.destination]
-        each_s = MESSAGE_S * _messages(stream, bucket)
-        each_s += stream.elements * on_wire * TCP_S_PER_BYTE if remote else 0.0
-        each_s += stream.elements * plain * CAST_S_PER_BYTE if on_wire < plain else 0.0
-        work.engine_s[stream.source] += each_s
-        work.engine_s[stream.destination] += each_s + stream.reduced * plain * REDUCE_S_PER_BYTE
-    return work
-
-
-def _messages(stream: Stream, bucket: Bucket) -> float:
-    return stream.pieces * max(1.0, stream.elements / stream.pieces / _chunk_elements(bucket))
-
-
-def _chunk_elements(bucket: Bucket) -> float:
-    return max(1, bucket.synchroniser.chunk_bytes // ITEM_BYTES[bucket.dtype])
-
-
-@dataclass(frozen=True)
-class _Delays:
-    """What pipelining leaves beside the busiest link of one bucket.
-
-    `head_s`, `tail_s`: one chunk through the longest chain. `stall_s`: until the last leader's own share has
-    come down its chain. `cycle_s`: the ring's steps, each at least the mean time of one chunk over an edge, a
-    whole share where that is smaller than a chunk.
-    """
-
-    head_s: float
-    stall_s: float
-    cycle_s: float
-    tail_s: float
-
-
-def _delays(moves: Traffic, bucket: Bucket, graph: LinkGraph) -> _Delays:
-    ring = _Sharing(moves.cycle, bucket, graph)
-    up = _Sharing(tuple(stream for chain in moves.head for stream in chain), bucket, graph)
-    down = _Sharing(tuple(stream for chain in moves.tail for stream in chain), bucket, graph)
-    steps = [ring.chunk_s(stream) for stream in moves.cycle]
-    stalls = [
-        place / len(moves.head) * max((up.whole_s(stream) for stream in chain), default=0.0)
-        for place, chain in enumerate(moves.head)
+def _prepared(
+    buckets: Iterable[Bucket], order: tuple[int, ...], graph: LinkGraph
+) -> tuple[_native.PlanCost, dict[_Way, int]]:
+    ways = list(dict.fromkeys(map(_way, buckets)))
+    described = [
+        (
+            how.algorithm,
+            how.sizes,
+            order,
+            ITEM_BYTES[dtype],
+            how.chunk_bytes,
+            None if how.codec == "none" else (ITEM_BYTES[how.codec], how.codec_links),
+        )
+        for how, dtype in ways
     ]
-    last_s = max(
-        (graph.latencies_s[stream.source, stream.destination] for stream in moves.cycle), default=0.0
-    )
-    return _Delays(
-        head_s=max((sum(map(up.chunk_s, chain)) for chain in moves.head), default=0.0),
-        stall_s=max(stalls, default=0.0),
-        cycle_s=moves.cycle[0].pieces * sum(steps) / len(steps) if steps else 0.0,
-        tail_s=max((sum(map(down.chunk_s, chain)) for chain in moves.tail), default=0.0) + last_s,
-    )
+    return _native.PlanCost(graph.native, described), {way: at for at, way in enumerate(ways)}
 
 
-class _Sharing:
-    """Streams that run at the same time: those that cross a link share it."""
-
-    def __init__(self, streams: tuple[Stream, ...], bucket: Bucket, graph: LinkGraph) -> None:
-        self._bucket = bucket
-        self._graph = graph
-        self._crossing = [0] * len(graph.links)
-        for stream in streams:
-            for link in graph.paths[stream.source, stream.destination]:
-                self._crossing[link] += 1
-
-    def chunk_s(self, stream: Stream) -> float:
-        """One chunk from end to end."""
-        elements = min(stream.elements / stream.pieces, _chunk_elements(self._bucket))
-        latency_s = self._graph.latencies_s[stream.source, stream.destination]
-        return self._transfer_s(stream, elements) + latency_s + 2 * MESSAGE_S
-
-    def whole_s(self, stream: Stream) -> float:
-        """All of the stream, once its first byte has come."""
-        return self._transfer_s(stream, stream.elements)
-
-    def _transfer_s(self, stream: Stream, elements: float) -> float:
-        pair = (stream.source, stream.destination)
-        bits = 8 * elements * wire_bytes(self._bucket.synchroniser, self._bucket.dtype, *pair)
-        links = self._graph.paths[pair]
-        return max(bits * self._crossing[link] / self._graph.links[link].bit_per_s for link in links)
+def _loads(carried: list[float], graph: LinkGraph) -> tuple[Load, ...]:
+    loads = [
+        Load(link.name, link.bit_per_s, count, count * 8 / link.bit_per_s)
+        for link, count in zip(graph.links, carried, strict=True)
+        if count
+    ]
+    return tuple(sorted(loads, key=lambda load: -load.busy_s))
 
 
 def _ready(bucket: Bucket, ready_s: dict[str, float]) -> float:

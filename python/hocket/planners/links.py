@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
 
+from hocket import _native
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.network import Link, check, network
 from hocket.planners.order import placement
@@ -24,6 +27,20 @@ class LinkGraph:
     links: tuple[Link, ...]
     paths: dict[tuple[int, int], tuple[int, ...]]
     latencies_s: dict[tuple[int, int], float]
+
+    @cached_property
+    def native(self) -> _native.PlanNetwork:
+        """The same for the closed form."""
+        ranks = range(len(self.hosts))
+        pairs = [(source, destination) for source in ranks for destination in ranks]
+        paths = [self.paths.get(pair, ()) for pair in pairs]
+        return _native.PlanNetwork(
+            hosts=self.hosts,
+            bit_per_s=[link.bit_per_s for link in self.links],
+            starts=list(accumulate(map(len, paths), initial=0)),
+            crossed=[link for path in paths for link in path],
+            latency_s=[self.latencies_s.get(pair, 0.0) for pair in pairs],
+        )
 
     def path_bit_per_s(self, source: int, destination: int) -> float:
         """Rate of the narrowest link from rank to rank."""

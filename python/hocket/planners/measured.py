@@ -6,6 +6,8 @@ without a codec, on a network of some shape. Their ratio there corrects the mode
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.plan import Bucket, Synchroniser
@@ -20,7 +22,15 @@ CLOSE = 0.5
 """Shapes that differ by a factor of 1.4 in all are the same network, measured twice."""
 
 
-def factor(tuning: Tuning, cluster: Cluster, world: int, graph: LinkGraph) -> Factor | None:
+@dataclass(frozen=True)
+class Correction:
+    """What a tuning says of a network: a factor for each bucket, and the names of what was measured."""
+
+    factor: Factor
+    measured: frozenset[str]
+
+
+def correction_of(tuning: Tuning, cluster: Cluster, world: int, graph: LinkGraph) -> Correction | None:
     """None when the tuning has no network like the cluster's."""
     hosts = [cluster.hosts[at].name for at in placement(cluster, world)]
     shape = shape_of(range(world), Topology.of(hosts, cluster))
@@ -45,7 +55,8 @@ def factor(tuning: Tuning, cluster: Cluster, world: int, graph: LinkGraph) -> Fa
             known[key] = ratio(bucket)
         return known[key]
 
-    return remembered
+    names = {timing.algorithm for point in ladder.points for timing in point.timings}
+    return Correction(factor=remembered, measured=frozenset(names))
 
 
 def _plain(bucket: Bucket) -> Bucket:

@@ -1,10 +1,10 @@
 """The first planner: scores every combination of a few choices with the cost model and picks the fastest.
 
-Given or rack-contiguous order, or one that is searched where latencies were measured; ring or two-level (on one
-host also `direct`); no codec or f16 on slow links; several bucket sizes. The rule for slow links is
-`LinkGraph.slow_pairs`: a path between two hosts is slow when its rate is below half that of the fastest path
-between hosts. Deterministic: predictions that are equal to a microsecond go to the candidate that comes first,
-and candidates come simplest first.
+Given or rack-contiguous order, or one that is searched where latencies were measured; ring or two-level, on one host also
+in place, and every other algorithm that a tuning of such a network has; no codec or f16 on slow links; several bucket
+sizes. The rule for slow links is `LinkGraph.slow_pairs`: a path between two hosts is slow when its rate is below half that
+of the fastest path between hosts. Deterministic: predictions that are equal to a microsecond go to the candidate that comes
+first, and candidates come simplest first.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Literal
 
 import msgspec
 
+from hocket.artefacts.algorithms import BY_NAME, fitting
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.plan import (
     SHARED_CHUNK_BYTES,
-    Algorithm,
     Candidate,
     Codec,
     Plan,
@@ -29,12 +29,12 @@ from hocket.artefacts.profile import Gradient, Profile
 from hocket.artefacts.tuning import Tuning
 from hocket.errors import UsageError
 from hocket.planners.buckets import buckets, bundles
-from hocket.planners.cost import Factor, Load, Prediction, predict_on
+from hocket.planners.cost import Load, Prediction, predict_on
 from hocket.planners.links import LinkGraph, link_graph
-from hocket.planners.measured import factor
-from hocket.planners.order import contiguous_order, given_order, level_sizes
+from hocket.planners.measured import Correction, correction_of
+from hocket.planners.order import contiguous_order, given_order, placement
 from hocket.planners.solved import solved_order
-from hocket.planners.traffic import traffic
+from hocket.planners.traffic import pairs
 
 CodecPolicy = Literal["auto", "none", "f16"]
 """`auto`: also try f16 where a link is slow. `none`: never. `f16`: always: on slow links if there
@@ -42,6 +42,9 @@ are any, else between all hosts."""
 
 BUCKET_BYTES = (1 << 20, 4 << 20, 16 << 20, None)
 """Sizes that are tried; None: the whole model."""
+
+TITLES = {"in_place": "in place"}
+"""In labels, where that is not the name with hyphens."""
 
 BUCKETS_MAX = 1024
 """A size that would make more buckets than this is not tried."""
@@ -75,7 +78,7 @@ def plan(
     """
     profile = profile or neutral_profile()
     graph = link_graph(cluster, world)
-    correction = None if tuning is None else factor(tuning, cluster, world, graph)
+    correction = None if tuning is None else correction_of(tuning, cluster, world, graph)
     scored = _candidates(cluster, profile, graph, codec, correction)
     best, prediction = min(scored, key=lambda entry: round(entry[1].step_s, 6))
     worst, refused = max(scored, key=lambda entry: entry[1].step_s)
@@ -121,24 +124,23 @@ def with_codec(
     synchroniser: Synchroniser, codec: Codec, slow: tuple[tuple[int, int], ...], order: tuple[int, ...]
 ) -> Synchroniser:
     """The codec on those slow pairs that the algorithm uses."""
-    used = {(stream.source, stream.destination) for stream in traffic(synchroniser, order, 1).streams}
+    used = pairs(synchroniser, order)
     links = tuple(pair for pair in slow if pair in used)
     return msgspec.structs.replace(synchroniser, codec=codec, codec_links=links)
 
 
 def _candidates(
-    cluster: Cluster, profile: Profile, graph: LinkGraph, codec: CodecPolicy, correction: Factor | None
+    cluster: Cluster, profile: Profile, graph: LinkGraph, codec: CodecPolicy, correction: Correction | None
 ) -> list[tuple[Plan, Prediction]]:
     if not profile.gradients:
         raise UsageError("profile: it has no gradients\nhint: has the model parameters that need them?")
     plans = []
-    score = predict_on if correction is None else partial(predict_on, factor=correction)
-    orders = {
-        name: list(_orders(cluster, graph, name, sizes)) for _, name, sizes in _algorithms(cluster, graph)
-    }
+    score = predict_on if correction is None else partial(predict_on, factor=correction.factor)
+    algorithms = list(_algorithms(cluster, graph, frozenset() if correction is None else correction.measured))
+    orders = {name: list(_orders(cluster, graph, name, sizes)) for _, name, sizes in algorithms}
     slowest_bit_per_s = graph.slowest_bit_per_s
     for codec_title, codec_name, slow in _codecs(graph, codec):
-        for algorithm_title, algorithm, sizes in _algorithms(cluster, graph):
+        for algorithm_title, algorithm, sizes in algorithms:
             for order_title, order in orders[algorithm]:
                 chunk = SHARED_CHUNK_BYTES if algorithm == "in_place" else chunk_bytes(slowest_bit_per_s)
                 synchroniser = Synchroniser(algorithm=algorithm, sizes=sizes, chunk_bytes=chunk)
@@ -158,7 +160,7 @@ def _candidates(
 
 
 def _orders(
-    cluster: Cluster, graph: LinkGraph, algorithm: Algorithm, sizes: tuple[int, ...]
+    cluster: Cluster, graph: LinkGraph, algorithm: str, sizes: tuple[int, ...]
 ) -> Iterator[tuple[str, tuple[int, ...]]]:
     world = len(graph.hosts)
     given, contiguous = given_order(world), contiguous_order(cluster, world)
@@ -171,14 +173,19 @@ def _orders(
             yield "solved", solved
 
 
-def _algorithms(cluster: Cluster, graph: LinkGraph) -> Iterator[tuple[str, Algorithm, tuple[int, ...]]]:
-    world = len(graph.hosts)
-    if len(set(graph.hosts)) == 1:
-        yield "in place", "in_place", ()
-    yield "ring", "ring", ()
-    sizes = level_sizes(cluster, world)
-    if sizes:
-        yield "two-level", "two_level", sizes
+def _algorithms(
+    cluster: Cluster, graph: LinkGraph, measured: frozenset[str]
+) -> Iterator[tuple[str, str, tuple[int, ...]]]:
+    """Titles, algorithms and their numbers; in the contiguous order, in which ranks of a rack are next to one another."""
+    places = placement(cluster, len(graph.hosts))
+    hosts = [cluster.hosts[places[rank]] for rank in contiguous_order(cluster, len(graph.hosts))]
+    fits = fitting("all_reduce", [host.name for host in hosts], [host.rack for host in hosts])
+    # Two levels of racks: trunks carry less than with two levels of hosts.
+    if "two_level.rack" in fits:
+        fits.pop("two_level.host", None)
+    for name, (algorithm, numbers) in fits.items():
+        if BY_NAME[algorithm].proposed or name in measured:
+            yield TITLES.get(algorithm, algorithm.replace("_", "-")), algorithm, numbers
 
 
 def _codecs(
@@ -231,7 +238,7 @@ def _reason(best: Plan, chosen: Prediction, worst: Plan, refused: Prediction) ->
     return said
 
 
-def _by(tuning: Tuning | None, correction: Factor | None) -> str:
+def _by(tuning: Tuning | None, correction: Correction | None) -> str:
     if tuning is None:
         return ""
     if correction is None:

@@ -11,10 +11,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from hocket.artefacts.plan import Algorithm
+from hocket.artefacts.algorithms import BY_NAME
 from hocket.ordering.matrix import build
 from hocket.ordering.shared import shared_links
-from hocket.ordering.solve import Request, cost_s, solve
+from hocket.ordering.solve import cost_s, own, solve
 from hocket.planners.links import LinkGraph
 
 SIZE_BYTES = 4 << 20
@@ -31,11 +31,11 @@ WORTH = 0.99
 
 
 def solved_order(
-    graph: LinkGraph, algorithm: Algorithm, sizes: tuple[int, ...], simpler: Iterable[tuple[int, ...]]
+    graph: LinkGraph, algorithm: str, sizes: tuple[int, ...], simpler: Iterable[tuple[int, ...]]
 ) -> tuple[int, ...] | None:
-    """The cheapest order found for `ring` or `two_level` of these sizes; None when a simpler one is as good."""
+    """The cheapest order found for an algorithm with its numbers; None when a simpler one is as good, or all are."""
     world = len(graph.hosts)
-    if algorithm not in ("ring", "two_level") or world < 3:
+    if not BY_NAME[algorithm].ordered or world < 3:
         return None
     latency_s = np.zeros((world, world))
     bit_per_s = np.zeros((world, world))
@@ -46,9 +46,7 @@ def solved_order(
         build([str(rank) for rank in range(world)], latency_s, bit_per_s),
         links=shared_links(graph.links, graph.paths, world),
     )
-    request = Request(
-        algorithm=algorithm, size_bytes=SIZE_BYTES, groups=sizes, effort=EFFORT, restarts=RESTARTS
-    )
+    request = own(algorithm, sizes, SIZE_BYTES, effort=EFFORT, restarts=RESTARTS)
     found = solve(matrix, request)
     if all(found.cost_s < WORTH * cost_s(matrix, request, order) for order in simpler):
         return found.order

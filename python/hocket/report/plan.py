@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hocket.artefacts.algorithms import BY_NAME
 from hocket.artefacts.plan import Bucket, Plan
 from hocket.report import quantity
 from hocket.report.markup import Html, Row, clipped, joined, table, tag
@@ -90,13 +91,10 @@ def _words(plan: Plan) -> str:
 
 def _algorithm(bucket: Bucket) -> str:
     synchroniser = bucket.synchroniser
-    if synchroniser.algorithm == "two_level":
-        return f"two levels (groups of {', '.join(map(str, synchroniser.sizes))})"
-    return {
-        "ring": "a ring",
-        "direct": "direct exchange",
-        "in_place": "reduction in place, in shared memory",
-    }[synchroniser.algorithm]
+    entry = BY_NAME[synchroniser.algorithm]
+    numbers = ", ".join(map(str, synchroniser.sizes))
+    behind = {"nothing": "", "sizes": f" (groups of {numbers})", "base": f" (base {numbers})"}
+    return entry.title + behind.get(entry.takes, f" ({numbers} of them)")
 
 
 def _buckets(plan: Plan) -> Html:

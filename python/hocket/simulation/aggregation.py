@@ -11,13 +11,13 @@ import numpy as np
 from msgspec import Struct
 
 from hocket import _native
+from hocket._native import BUCKET_S
 from hocket.artefacts import trace
 from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.profile import Profile
 from hocket.artefacts.trace import Kind
 from hocket.errors import UsageError
-from hocket.planners.cost import BUCKET_S
 from hocket.simulation import flow
 from hocket.simulation.conditions import Conditions, Costs
 from hocket.simulation.networks import Network

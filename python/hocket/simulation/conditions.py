@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from hocket.planners.cost import CAST_S_PER_BYTE, MESSAGE_S, REDUCE_S_PER_BYTE
+from hocket._native import CAST_S_PER_BYTE, MESSAGE_S, REDUCE_S_PER_BYTE
 
 COPY_S_PER_BYTE = 0.10e-9
 """Engine time per byte that is scaled or looked at: two streams at 20 GB/s."""

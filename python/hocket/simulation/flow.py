@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import msgspec
 
 from hocket import _native
+from hocket._native import BUCKET_S
 from hocket.artefacts.plan import Bucket, Plan
 from hocket.artefacts.profile import Profile
 from hocket.errors import UsageError
 from hocket.planners.compile import stages
-from hocket.planners.cost import BUCKET_S
 from hocket.simulation.conditions import Conditions, Costs
 from hocket.simulation.networks import BITS, Network
 from hocket.simulation.outcome import BucketSpan, LinkLoad, Outcome

@@ -13,12 +13,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from hocket._native import Program
+from hocket._native import BUCKET_S, Program
 from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.profile import Profile
 from hocket.errors import SimulationError, UsageError
-from hocket.planners.cost import BUCKET_S
 from hocket.simulation import flow
 from hocket.simulation.conditions import Costs
 from hocket.simulation.networks import BITS, Network

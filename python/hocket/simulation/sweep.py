@@ -13,19 +13,19 @@ import msgspec
 from msgspec import Struct
 
 from hocket.artefacts.cluster import Cluster, Host
-from hocket.artefacts.plan import Algorithm, Codec, Plan, Synchroniser
+from hocket.artefacts.plan import Codec, Plan, Synchroniser
 from hocket.artefacts.profile import Profile
 from hocket.errors import UsageError
 from hocket.planners.buckets import buckets, bundles
 from hocket.planners.links import link_graph
 from hocket.planners.order import contiguous_order, rack_blocks
-from hocket.planners.traffic import traffic
+from hocket.planners.traffic import pairs
 from hocket.simulation.conditions import Conditions
 from hocket.simulation.fidelity import Fidelity, predict
 
 BUCKET_BYTES = 4 << 20
 
-STRATEGIES: dict[str, tuple[Algorithm, Codec]] = {
+STRATEGIES: dict[str, tuple[str, Codec]] = {
     "ring": ("ring", "none"),
     "ring-f16": ("ring", "f16"),
     "two-level": ("two_level", "none"),
@@ -159,7 +159,7 @@ def plan(cluster: Cluster, profile: Profile, case: Case) -> Plan:
             sizes = tuple(min(2, case.world - at) for at in range(0, case.world, 2))
     synchroniser = Synchroniser(algorithm=algorithm, sizes=sizes)
     if codec != "none":
-        used = {(each.source, each.destination) for each in traffic(synchroniser, order, 1).streams}
+        used = pairs(synchroniser, order)
         remote = link_graph(cluster, case.world).remote_pairs()
         links = tuple(pair for pair in remote if pair in used)
         synchroniser = msgspec.structs.replace(synchroniser, codec=codec, codec_links=links)

@@ -5,41 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hocket.artefacts import shipped
+from hocket.artefacts.algorithms import Fitting
+from hocket.artefacts.algorithms import fitting as listed
 from hocket.artefacts.tuning import Tuning
 from hocket.tracing import sources
 from hocket.tracing.selection import fastest, nearest, shape_of
 from hocket.tracing.topology import Topology
-
-KNOWN = (
-    "ring",
-    "direct",
-    "in_place",
-    "two_level",
-    "halving_doubling",
-    "double_binary_tree",
-    "bcube",
-    "parameter_server",
-)
-
-
-NAMES = (
-    "in_place",
-    "ring",
-    "direct",
-    "two_level.host",
-    "two_level.rack",
-    "halving_doubling",
-    "double_binary_tree",
-    "bcube",
-)
-"""Those that tunings know, simplest first; `two_level` over the blocks of hosts, or of racks."""
-
-BCUBE_BASE = 4
-"""Of one that was not asked for by name."""
-
-
-Fitting = dict[str, tuple[str, tuple[int, ...]]]
-"""Algorithm and its numbers, by the name that tunings have for both."""
 
 
 def choose(
@@ -64,31 +35,9 @@ def choose(
 
 
 def fitting(what: str, group: Sequence[int], topology: Topology) -> Fitting:
-    """What can do a collective of a group, by the name that tunings have for it, simplest first; with its numbers.
-
-    Ranks of a host or of a rack must be next to one another in the group for `two_level`.
-    """
-    n = len(group)
-    named: Fitting = {"ring": ("ring", ()), "direct": ("direct", ())}
-    halves: Fitting = {"halving_doubling": ("halving_doubling", ())}
-    trees: Fitting = {"double_binary_tree": ("double_binary_tree", ())}
-    # With so few, all are neighbours: `direct`.
-    cubes: Fitting = {"bcube": ("bcube", (BCUBE_BASE,))} if n > BCUBE_BASE else {}
-    match what:
-        case "gather" | "scatter" | "all_to_all":
-            return {"direct": ("direct", ())}
-        case "broadcast" | "reduce":
-            return named | halves | trees
-        case "reduce_scatter" | "all_gather":
-            return named | (halves if n.bit_count() == 1 else {}) | cubes
-    levels: Fitting = {}
-    for name, names in (("two_level.host", topology.hosts), ("two_level.rack", topology.racks)):
-        sizes = blocks(group, names)
-        if sizes is not None and 1 < len(sizes) < n:
-            levels[name] = ("two_level", sizes)
-    one_host = len({topology.hosts[rank] for rank in group}) == 1
-    here: Fitting = {"in_place": ("in_place", ())} if one_host else {}
-    return here | named | levels | halves | trees | cubes
+    """What can do a collective of a group, by the name that tunings have for it, simplest first; with its numbers."""
+    hosts, racks = ([names[rank] for rank in group] for names in (topology.hosts, topology.racks))
+    return listed(what, hosts, racks)
 
 
 def numbers(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hocket.artefacts.algorithms import RUN
 from hocket.tracing import algorithms, libraries, sources
 from hocket.tracing.data import DataOps
 from hocket.tracing.handles import Buffer
@@ -206,13 +207,13 @@ class CollectiveOps(DataOps, MessageOps):
             name, numbers = f"library:{library}", ()
         elif algorithm == "auto":
             name, numbers = weave.choose(what, members, buffer.bytes)
-        elif algorithm in algorithms.KNOWN:
+        elif algorithm in RUN:
             name = algorithm
             numbers = algorithms.numbers(
                 algorithm, members, weave.topology, sizes=sizes, base=base, servers=servers
             )
         else:
-            known = ", ".join(algorithms.KNOWN)
+            known = ", ".join(RUN)
             raise sources.refusal(f"there is no algorithm `{algorithm}`\nhint: auto, {known}")
         # Libraries reduce; the factor is ours.
         scaled = op == "mean" and library is None

@@ -4,7 +4,8 @@
 use super::tallest::Tallest;
 use super::{rounds, tree_edges};
 use crate::links::Links;
-use crate::model::{Algorithm, Model};
+use crate::model::Model;
+use hocket_algorithms::Algorithm;
 
 /// Messages between ranks that are on their way at the same time, each of so many bytes.
 pub struct Phase {
@@ -30,7 +31,7 @@ pub fn phases(model: &Model, n: usize) -> Vec<Phase> {
             }
             vec![Phase { bytes: model.bytes, flows }, around(&leaders, model.bytes)]
         }
-        Algorithm::HalvingDoubling | Algorithm::RecursiveDoubling | Algorithm::Bcube { .. } => {
+        _ => {
             let phase = |round: super::rounds::Round| Phase {
                 bytes: round.carried_bytes,
                 flows: round.pairs.into_iter().flat_map(both).collect(),

@@ -8,15 +8,16 @@ mod tallest;
 mod tree;
 mod two_level;
 
-use crate::model::{Algorithm, Model, ModelError, check_order};
+use crate::model::{Model, ModelError, check_order};
 use crate::network::Network;
+use hocket_algorithms::Algorithm;
 use loads::Loads;
 pub(crate) use loads::phases;
 pub(crate) use ring::{RingCost, ring_s};
 use rounds::RoundsCost;
-pub(crate) use rounds::{radices, rounds};
+pub(crate) use rounds::rounds;
 use tree::TreeCost;
-pub(crate) use tree::{depth as tree_depth, edges as tree_edges};
+pub(crate) use tree::edges as tree_edges;
 use two_level::TwoLevelCost;
 
 /// One model on one network. After a change of the order, `update` is told which ranks have another host.
@@ -47,9 +48,7 @@ impl<'a> Evaluator<'a> {
             Algorithm::Ring => Box::new(RingCost::new(network, model.bytes)),
             Algorithm::DoubleBinaryTree => Box::new(TreeCost::new(network, model)),
             Algorithm::TwoLevel { sizes } => Box::new(TwoLevelCost::new(network, model, sizes)),
-            Algorithm::HalvingDoubling | Algorithm::RecursiveDoubling | Algorithm::Bcube { .. } => {
-                Box::new(RoundsCost::new(network, rounds(model, network.hosts())))
-            }
+            _ => Box::new(RoundsCost::new(network, rounds(model, network.hosts()))),
         };
         let loads = network.links().map(|links| Loads::new(links, model, network.hosts()));
         Ok(Self { pairs, loads, hosts: network.hosts() })

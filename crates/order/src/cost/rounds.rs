@@ -4,8 +4,9 @@
 
 use super::Cost;
 use super::tallest::Tallest;
-use crate::model::{Algorithm, First, Model};
+use crate::model::{First, Model};
 use crate::network::Network;
+use hocket_algorithms::{Algorithm, radices};
 
 /// Pairs of ranks that exchange messages which take as long as `bytes` alone, `times` times in all: on the way there and back.
 /// In all, each direction of a pair carries `carried_bytes`.
@@ -17,7 +18,7 @@ pub struct Round {
     pub pairs: Vec<(u32, u32)>,
 }
 
-/// The rounds of a model among `n` ranks; of ring, tree and two-level there are none.
+/// The rounds of a model among `n` ranks; algorithms of another kind have none.
 pub fn rounds(model: &Model, n: usize) -> Vec<Round> {
     match &model.algorithm {
         Algorithm::HalvingDoubling => folded(n, model.bytes, |radices| {
@@ -27,23 +28,10 @@ pub fn rounds(model: &Model, n: usize) -> Vec<Round> {
             folded(n, model.bytes, |radices| exchanges(radices, First::Near, |_, _| model.bytes, 1.0))
         }
         Algorithm::Bcube { base } => {
-            let radices = radices(n, *base as usize);
-            exchanges(&radices, model.first, |_, span| model.bytes / span as f64, 2.0)
+            exchanges(&radices(n, *base as usize), model.first, |_, span| model.bytes / span as f64, 2.0)
         }
-        Algorithm::Ring | Algorithm::DoubleBinaryTree | Algorithm::TwoLevel { .. } => Vec::new(),
+        _ => Vec::new(),
     }
-}
-
-/// Digits' bases: as many factors of at most `base` as `n` has, and what is left as one more.
-pub fn radices(n: usize, base: usize) -> Vec<usize> {
-    let mut found = Vec::new();
-    let mut rest = n;
-    while rest > 1 {
-        let radix = (2..=base.min(rest)).rev().find(|radix| rest.is_multiple_of(*radix)).unwrap_or(rest);
-        found.push(radix);
-        rest /= radix;
-    }
-    found
 }
 
 /// Rounds among a power of two of ranks; those beyond it hand their values to the rank before, and get the result from it.

@@ -106,6 +106,29 @@ proptest! {
     }
 }
 
+/// Bytes by ordered pair of ranks.
+type Pairs = std::collections::BTreeMap<(u32, u32), f64>;
+
+proptest! {
+    /// Broken: orders would be judged by other traffic than programs make.
+    #[test]
+    fn flows_are_those_of_the_algorithm(n in 2_usize..20, which in 0_usize..7, bytes in 1.0..1e8) {
+        let algorithm = algorithms(n)[which].clone();
+        prop_assume!(algorithm != Algorithm::RecursiveDoubling);
+        let counts = hocket_algorithms::Counts::of_all_reduce(&algorithm, n).expect("it fits");
+        let (mut counted, mut loaded) = (Pairs::new(), Pairs::new());
+        for flow in counts.flows {
+            let moved = flow.elements as f64 / counts.elements as f64 * bytes;
+            *counted.entry((flow.from as u32, flow.to as u32)).or_default() += moved;
+        }
+        for phase in phases(&Model { first: First::Far, ..model(algorithm, bytes) }, n) {
+            phase.flows.iter().for_each(|&pair| *loaded.entry(pair).or_default() += phase.bytes);
+        }
+        prop_assert!(counted.keys().eq(loaded.keys()));
+        prop_assert!(counted.values().zip(loaded.values()).all(|(a, b)| (a - b).abs() <= 1e-9 * bytes));
+    }
+}
+
 /// Latencies of four hosts: 1 between 0 and 1 and between 2 and 3, otherwise 10.
 fn pairs() -> Network {
     let latency_s = [0., 1., 10., 10., 1., 0., 10., 10., 10., 10., 0., 1., 10., 10., 1., 0.];

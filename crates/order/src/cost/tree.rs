@@ -1,13 +1,13 @@
 //! Double binary tree: two trees carry half of the bytes each up to their roots and back down (Sanders, Speck and Träff 2009).
 //!
 //! Chunks are pipelined: the first one takes the longest way from a leaf to a root, the others follow as fast as the slowest
-//! edge lets them. The trees are those of NCCL and of Hocket's lowering: ranks in order from left to right, and the second
-//! mirrored, or moved by one where the number of ranks is odd.
+//! edge lets them. The trees are those of NCCL and of `hocket_algorithms`.
 
 use super::Cost;
 use super::tallest::Tallest;
 use crate::model::Model;
 use crate::network::Network;
+use hocket_algorithms::{tree_depth, tree_parent, tree_place};
 
 /// Both trees.
 pub struct TreeCost<'a> {
@@ -125,7 +125,7 @@ impl Cost for TreeCost<'_> {
     }
 
     fn guide(&self) -> f64 {
-        let depth = f64::from(depth(self.trees[0].ranks.len()));
+        let depth = f64::from(tree_depth(self.trees[0].ranks.len()));
         let edges = self.trees[0].ranks.len().max(2) - 1;
         depth * (self.trees[0].sum_s + self.trees[1].sum_s) / edges as f64
     }
@@ -133,7 +133,7 @@ impl Cost for TreeCost<'_> {
 
 impl Tree {
     fn new(n: usize, half: usize) -> Self {
-        let ranks: Vec<u32> = (0..n).map(|node| place(node, n, half) as u32).collect();
+        let ranks: Vec<u32> = (0..n).map(|node| tree_place(node, n, half) as u32).collect();
         let mut nodes = vec![0; n];
         for (node, &rank) in ranks.iter().enumerate() {
             nodes[rank as usize] = node as u32;
@@ -145,7 +145,7 @@ impl Tree {
 
 impl Shape {
     fn new(n: usize) -> Self {
-        let parents: Vec<u32> = (0..n).map(|node| parent(node, n) as u32).collect();
+        let parents: Vec<u32> = (0..n).map(|node| tree_parent(node, n) as u32).collect();
         let mut children = vec![Vec::new(); n];
         for node in 1..n {
             children[parents[node] as usize].push(node as u32);
@@ -167,37 +167,6 @@ impl Shape {
 
 /// The ranks at both ends of each edge of one of the trees, the lower one first.
 pub fn edges(n: usize, half: usize) -> impl Iterator<Item = (u32, u32)> {
-    (1..n).map(move |node| (place(node, n, half) as u32, place(parent(node, n), n, half) as u32))
-}
-
-/// Edges from the deepest leaf to the root.
-pub fn depth(n: usize) -> u32 {
-    let steps = |node: usize| {
-        let (mut node, mut steps) = (node, 0);
-        while node != 0 {
-            node = parent(node, n);
-            steps += 1;
-        }
-        steps
-    };
-    (0..n).map(steps).max().unwrap_or(0)
-}
-
-/// The rank at a node of the first tree, or of the second.
-fn place(node: usize, n: usize, half: usize) -> usize {
-    match (half, n % 2) {
-        (0, _) => node,
-        (_, 0) => n - 1 - node,
-        _ => (node + 1) % n,
-    }
-}
-
-/// A node is as high as it has zeros at its end; the root is its own parent.
-fn parent(node: usize, n: usize) -> usize {
-    if node == 0 {
-        return 0;
-    }
-    let bit = 1 << node.trailing_zeros();
-    let up = (node ^ bit) | (bit << 1);
-    if up >= n { node ^ bit } else { up }
+    (1..n)
+        .map(move |node| (tree_place(node, n, half) as u32, tree_place(tree_parent(node, n), n, half) as u32))
 }

@@ -12,8 +12,9 @@ mod tour;
 
 use crate::bound::lower_bound;
 use crate::cost::{Evaluator, Rank};
-use crate::model::{Algorithm, First, Model, ModelError, check_order};
+use crate::model::{First, Model, ModelError, check_order};
 use crate::network::Network;
+use hocket_algorithms::{Algorithm, radices};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -211,9 +212,9 @@ fn best_turn(network: &Network, model: &Model, tour: &[u32]) -> Result<Vec<u32>,
 /// reverse. Other models take it as it is.
 fn arranged(near: &[u32], model: &Model) -> Vec<u32> {
     let n = near.len();
-    let radices = match model.algorithm {
-        Algorithm::HalvingDoubling if n.is_power_of_two() => crate::cost::radices(n, 2),
-        Algorithm::Bcube { base } => crate::cost::radices(n, base as usize),
+    let bases = match model.algorithm {
+        Algorithm::HalvingDoubling if n.is_power_of_two() => radices(n, 2),
+        Algorithm::Bcube { base } => radices(n, base as usize),
         _ => return near.to_vec(),
     };
     if model.first == First::Near {
@@ -222,7 +223,7 @@ fn arranged(near: &[u32], model: &Model) -> Vec<u32> {
     let mut far = vec![0; n];
     for (at, &host) in near.iter().enumerate() {
         let (mut rest, mut place, mut span) = (at, 0, n);
-        for radix in &radices {
+        for radix in &bases {
             span /= radix;
             place += rest % radix * span;
             rest /= radix;

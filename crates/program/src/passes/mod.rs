@@ -31,30 +31,9 @@ pub enum PassError {
         /// Its op.
         op: usize,
     },
-    /// No such algorithm for that collective, or not for so many members.
-    #[error("{collective} by {algorithm}: not for this group; `ring` and `direct` are for any")]
-    Unsupported {
-        /// Its name.
-        collective: &'static str,
-        /// As given.
-        algorithm: String,
-    },
-    /// More servers than members, or none.
-    #[error("parameter_server: {servers} servers among {members} ranks")]
-    Servers {
-        /// As given.
-        servers: usize,
-        /// Of the collective.
-        members: usize,
-    },
-    /// Sizes of a two-level algorithm do not add up.
-    #[error("two_level: groups of {sizes:?} for {members} ranks")]
-    Sizes {
-        /// As given.
-        sizes: Vec<u32>,
-        /// Of the collective.
-        members: usize,
-    },
+    /// The collective's algorithm does not fit it.
+    #[error(transparent)]
+    Misfit(#[from] hocket_algorithms::Misfit),
     /// The order is no permutation of the ranks.
     #[error("rank order {order:?} is not a permutation of {world} ranks")]
     Order {

@@ -370,16 +370,9 @@ impl<'a> Parser<'a> {
         let place = self.place();
         Ok(Some(match self.next("an algorithm")? {
             "unplanned" => return Ok(None),
-            "ring" => Algorithm::Ring,
-            "direct" => Algorithm::Direct,
-            "halving_doubling" => Algorithm::HalvingDoubling,
-            "double_binary_tree" => Algorithm::DoubleBinaryTree,
-            "bcube" => Algorithm::Bcube { base: self.number("a base")? },
-            "parameter_server" => Algorithm::ParameterServer { servers: self.number("a number of servers")? },
-            "two_level" => Algorithm::TwoLevel { sizes: self.numbers()? },
-            "in_place" => Algorithm::InPlace,
             "library" => Algorithm::Library { name: self.string()? },
-            _ => return Err(place.expected("an algorithm")),
+            name => Algorithm::new(name, self.numbers()?)
+                .map_err(|refused| place.expected(format!("an algorithm ({refused})")))?,
         }))
     }
 }

@@ -116,17 +116,10 @@ pub fn op(op: &Op) -> String {
 fn by(algorithm: Option<&Algorithm>) -> String {
     match algorithm {
         None => "unplanned".into(),
-        Some(Algorithm::Ring) => "ring".into(),
-        Some(Algorithm::Direct) => "direct".into(),
-        Some(Algorithm::HalvingDoubling) => "halving_doubling".into(),
-        Some(Algorithm::DoubleBinaryTree) => "double_binary_tree".into(),
-        Some(Algorithm::Bcube { base }) => format!("bcube {base}"),
-        Some(Algorithm::ParameterServer { servers }) => format!("parameter_server {servers}"),
-        Some(Algorithm::InPlace) => "in_place".into(),
         Some(Algorithm::Library { name }) => format!("library {}", quoted(name)),
-        Some(Algorithm::TwoLevel { sizes }) => {
-            let sizes: Vec<String> = sizes.iter().map(ToString::to_string).collect();
-            format!("two_level {}", sizes.join(" "))
+        Some(algorithm) => {
+            let numbers = algorithm.numbers().iter().map(|number| format!(" {number}"));
+            format!("{}{}", algorithm.name(), numbers.collect::<String>())
         }
     }
 }

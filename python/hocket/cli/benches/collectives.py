@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from hocket.artefacts import files
+from hocket.artefacts.algorithms import MEASURED
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.tuning import Tuning
 from hocket.cli.benches.options import numbers_options
@@ -20,10 +21,8 @@ from hocket.cli.shared.options import (
     world_option,
 )
 from hocket.cli.shared.output import publish, save
-from hocket.cli.shared.values import NAMES as NAME_LIST
-from hocket.cli.shared.values import SIZE, SIZES
+from hocket.cli.shared.values import NAMES, SIZE, SIZES
 from hocket.errors import Error
-from hocket.tracing.algorithms import NAMES
 
 DEFAULT_SIZES_BYTES = (4_000, 64_000, 1_000_000, 25_000_000)
 DEFAULT_FACTOR = 4.0
@@ -58,7 +57,7 @@ def _collective(what: str, doc: str) -> click.Command:
     @rounds_option(20)
     @click.option(
         "--ours",
-        type=NAME_LIST,
+        type=NAMES,
         metavar="NAME,...",
         default="engine",
         show_default=True,
@@ -66,11 +65,11 @@ def _collective(what: str, doc: str) -> click.Command:
     )
     @click.option(
         "--against",
-        type=NAME_LIST,
+        type=NAMES,
         metavar="NAME,...",
         help="Other libraries in the same run: gloo, mpi, nccl.",
     )
-    @algorithm_option(("auto", *NAMES), "auto", "The engine's; auto: by the tuning.")
+    @algorithm_option(("auto", *MEASURED), "auto", "The engine's; auto: by the tuning.")
     @tuning_option()
     @click.option(
         "--chunk-bytes",

@@ -3,17 +3,13 @@
 //! Before: `all_reduce sum %0[0:8) over 0 1 by ring` on each rank. After: sends, reducing receives and copies that do
 //! the same. Gain: everything behind this pass knows messages only.
 
-mod bcube;
-mod direct;
-mod message;
-mod ring;
-mod tree;
-mod two_level;
+mod weaver;
 
 use super::PassError;
 use crate::{Algorithm, Collective, Node, Op, Program, RankBuilder, RankProgram, Slice};
-use hocket_ids::{OpId, Rank};
-use message::{Call, Weaver};
+use hocket_algorithms::Call;
+use hocket_ids::OpId;
+use weaver::{Expansion, Weaver};
 
 /// Lowers every collective of `program`.
 pub fn lower(program: &Program) -> Result<Program, PassError> {
@@ -109,7 +105,7 @@ fn same(left: &Op, right: &Op) -> bool {
 
 fn expand(cursors: &mut [Cursor<'_>], rank: usize, weaver: &mut Weaver) -> Result<(), PassError> {
     let Some(node) = cursors[rank].current() else { return Ok(()) };
-    let Op::Collective { what, group, op, scale, algorithm, .. } = &node.op else { return Ok(()) };
+    let Op::Collective { what, slice, group, op, scale, algorithm } = &node.op else { return Ok(()) };
     let Some(algorithm) = algorithm else {
         return Err(PassError::Unplanned { rank: rank as u32, op: cursors[rank].at });
     };
@@ -125,89 +121,15 @@ fn expand(cursors: &mut [Cursor<'_>], rank: usize, weaver: &mut Weaver) -> Resul
         weaver.set_context(member.index(), cursors[member.index()].after(), source);
     }
     let starts: Vec<usize> = group.iter().map(|m| weaver.builder(m.index()).len()).collect();
-    let call = Call { slices, members: group.clone(), op: *op, scale: *scale };
-    weave(*what, &call, &dsts, algorithm, weaver)?;
+    let position = |root| group.iter().position(|member| *member == root);
+    let root = what.root().and_then(position).unwrap_or_default();
+    let call = Call::new(group.len(), slice.len());
+    let mut expansion = Expansion { weaver, members: group, slices, dsts, op: *op, scale: *scale };
+    algorithm.weave(what.kind(), root, &call, &mut expansion)?;
     for (member, start) in group.iter().zip(starts) {
         let end = weaver.builder(member.index()).len();
         let became = (start..end).map(OpId::from_index).collect();
         cursors[member.index()].advance(became);
     }
     Ok(())
-}
-
-/// Every pair of a collective and an algorithm that fits it.
-fn weave(
-    what: Collective,
-    call: &Call,
-    dsts: &[Slice],
-    algorithm: &Algorithm,
-    weaver: &mut Weaver,
-) -> Result<(), PassError> {
-    use Algorithm::{Bcube, Direct, DoubleBinaryTree, HalvingDoubling, ParameterServer, Ring, TwoLevel};
-    let n = call.n();
-    let position = |root: Rank| call.members.iter().position(|member| *member == root);
-    let root = what.root().and_then(position).unwrap_or_default();
-    let unsupported =
-        || PassError::Unsupported { collective: what.name(), algorithm: format!("{algorithm:?}") };
-    let scatter_base = |base: u32| bcube::radices(n, base as usize);
-    match (what, algorithm) {
-        (Collective::AllReduce, Ring) => all_reduce_ring(call, weaver),
-        (Collective::AllReduce, Direct) => bcube::owned(call, n, weaver),
-        (Collective::AllReduce, ParameterServer { servers }) => {
-            let servers = *servers as usize;
-            if servers == 0 || servers > n {
-                return Err(PassError::Servers { servers, members: n });
-            }
-            bcube::owned(call, servers, weaver);
-        }
-        (Collective::AllReduce, TwoLevel { sizes }) => two_level::all_reduce(call, sizes, weaver)?,
-        (Collective::AllReduce, HalvingDoubling) => bcube::halving_doubling(call, weaver),
-        (Collective::AllReduce, DoubleBinaryTree) => tree::all_reduce(call, weaver),
-        (Collective::AllReduce, Bcube { base }) => bcube::all_reduce(call, *base as usize, weaver),
-        (Collective::ReduceScatter, Ring) => ring::reduce_scatter(call, weaver),
-        (Collective::ReduceScatter, Direct) => direct::reduce_scatter(call, n, weaver),
-        (Collective::ReduceScatter, HalvingDoubling) if n.is_power_of_two() => {
-            bcube::reduce_scatter(call, &scatter_base(2), weaver);
-        }
-        (Collective::ReduceScatter, Bcube { base }) => {
-            bcube::reduce_scatter(call, &scatter_base(*base), weaver);
-        }
-        (Collective::AllGather, Ring) => ring::all_gather(call, weaver),
-        (Collective::AllGather, Direct) => direct::all_gather(call, n, weaver),
-        (Collective::AllGather, HalvingDoubling) if n.is_power_of_two() => {
-            bcube::all_gather(call, &scatter_base(2), weaver);
-        }
-        (Collective::AllGather, Bcube { base }) => bcube::all_gather(call, &scatter_base(*base), weaver),
-        (Collective::Broadcast { .. }, Ring) => ring::broadcast(call, root, weaver),
-        (Collective::Broadcast { .. }, Direct) => direct::broadcast(call, root, weaver),
-        (Collective::Broadcast { .. }, HalvingDoubling) => bcube::binomial_broadcast(call, root, weaver),
-        (Collective::Broadcast { .. }, DoubleBinaryTree) => tree::broadcast(call, root, weaver),
-        (Collective::Reduce { .. }, Ring) => ring::reduce(call, root, weaver),
-        (Collective::Reduce { .. }, Direct) => direct::reduce(call, root, weaver),
-        (Collective::Reduce { .. }, HalvingDoubling) => bcube::binomial_reduce(call, root, weaver),
-        (Collective::Reduce { .. }, DoubleBinaryTree) => tree::reduce(call, root, weaver),
-        (Collective::Gather { .. }, Direct) => direct::gather(call, root, weaver),
-        (Collective::Scatter { .. }, Direct) => direct::scatter(call, root, weaver),
-        (Collective::AllToAll { .. }, Direct) => direct::all_to_all(call, dsts, weaver),
-        _ => return Err(unsupported()),
-    }
-    match what {
-        Collective::ReduceScatter => {
-            for member in 0..n {
-                weaver.scale(call, member, &call.part(member, n));
-            }
-        }
-        Collective::Reduce { .. } => weaver.scale(call, root, &call.whole()),
-        _ => {}
-    }
-    Ok(())
-}
-
-fn all_reduce_ring(call: &Call, weaver: &mut Weaver) {
-    let n = call.n();
-    ring::reduce_scatter(call, weaver);
-    for member in 0..n {
-        weaver.scale(call, member, &call.part(member, n));
-    }
-    ring::all_gather(call, weaver);
 }

@@ -1,0 +1,230 @@
+//! What an algorithm sends, counted: the second reader of [`Weave`] beside the pass that builds ops.
+
+use crate::{Algorithm, Call, Kind, Misfit, Stage, Weave};
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Messages from one member to another in one stage of a collective.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flow {
+    /// The sender's position.
+    pub from: usize,
+    /// The receiver's position.
+    pub to: usize,
+    /// When.
+    pub stage: Stage,
+    /// Of all messages together.
+    pub elements: usize,
+    /// How many.
+    pub messages: usize,
+    /// Of the elements, those that are reduced into what the receiver has.
+    pub reduced: usize,
+}
+
+/// All messages of a collective.
+#[derive(Clone, Debug, Default)]
+pub struct Counts {
+    /// Of each member's slice.
+    pub elements: usize,
+    /// By stage, then by sender and receiver: each once.
+    pub flows: Vec<Flow>,
+    /// Of the cycle: the most messages that carry a value one after the other.
+    pub depth: usize,
+}
+
+impl Counts {
+    /// Counts the messages of a collective of `elements` elements among `n` members.
+    pub fn of(
+        algorithm: &Algorithm,
+        kind: Kind,
+        root: usize,
+        n: usize,
+        elements: usize,
+    ) -> Result<Self, Misfit> {
+        let mut counter = Counter::new(n);
+        algorithm.weave(kind, root, &Call::new(n, elements), &mut counter)?;
+        let flows = counter.flows.into_iter();
+        let flow = |((stage, from, to), sum): ((Stage, usize, usize), Sum)| Flow {
+            from,
+            to,
+            stage,
+            elements: sum.elements,
+            messages: sum.messages,
+            reduced: sum.reduced,
+        };
+        Ok(Self { elements, flows: flows.map(flow).collect(), depth: counter.depth })
+    }
+
+    /// Counts an all-reduce whose parts are all equally long: what each flow moves is an exact share of `elements`.
+    pub fn of_all_reduce(algorithm: &Algorithm, n: usize) -> Result<Self, Misfit> {
+        algorithm.check(Kind::AllReduce, n)?;
+        Self::of(algorithm, Kind::AllReduce, 0, n, algorithm.even_elements(n))
+    }
+}
+
+#[derive(Default)]
+struct Sum {
+    elements: usize,
+    messages: usize,
+    reduced: usize,
+}
+
+struct Counter {
+    flows: BTreeMap<(Stage, usize, usize), Sum>,
+    stage: Stage,
+    /// By member, of the cycle: how many messages the values of its slice have come over, by where these values start.
+    arrived: Vec<BTreeMap<usize, usize>>,
+    depth: usize,
+}
+
+impl Counter {
+    fn new(n: usize) -> Self {
+        Self {
+            flows: BTreeMap::new(),
+            stage: Stage::Cycle,
+            arrived: vec![BTreeMap::from([(0, 0)]); n],
+            depth: 0,
+        }
+    }
+
+    fn count(&mut self, from: usize, to: usize, elements: usize, reduces: bool) {
+        let sum = self.flows.entry((self.stage, from, to)).or_default();
+        sum.elements += elements;
+        sum.messages += 1;
+        sum.reduced += if reduces { elements } else { 0 };
+    }
+}
+
+/// The most messages that any value of a part has come over.
+fn deepest(arrived: &BTreeMap<usize, usize>, part: &Range<usize>) -> usize {
+    let first = arrived.range(..=part.start).next_back().map_or(0, |(_, depth)| *depth);
+    arrived.range(part.start..part.end).map(|(_, depth)| *depth).fold(first, usize::max)
+}
+
+/// Values of a part have come over so many messages at least.
+fn deepen(arrived: &mut BTreeMap<usize, usize>, part: &Range<usize>, depth: usize) {
+    for edge in [part.start, part.end] {
+        let before = arrived.range(..=edge).next_back().map_or(0, |(_, depth)| *depth);
+        arrived.entry(edge).or_insert(before);
+    }
+    for (_, known) in arrived.range_mut(part.start..part.end) {
+        *known = depth.max(*known);
+    }
+}
+
+impl Weave for Counter {
+    fn message(&mut self, from: usize, to: usize, part: &Range<usize>, reduces: bool) {
+        self.count(from, to, part.len(), reduces);
+        if self.stage == Stage::Cycle {
+            let depth = deepest(&self.arrived[from], part) + 1;
+            deepen(&mut self.arrived[to], part, depth);
+            self.depth = self.depth.max(depth);
+        }
+    }
+
+    fn complete(&mut self, _: usize, _: &Range<usize>) {}
+
+    fn exchange(&mut self, from: usize, part: &Range<usize>, to: usize, _: &Range<usize>) {
+        if from != to {
+            self.count(from, to, part.len(), false);
+            self.depth = self.depth.max(1);
+        }
+    }
+
+    fn stage(&mut self, stage: Stage) {
+        self.stage = stage;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn all(n: usize) -> Vec<Algorithm> {
+        let half = (n / 2).max(1) as u32;
+        let sizes = if n > 1 { vec![half, n as u32 - half] } else { vec![1] };
+        vec![
+            Algorithm::Ring,
+            Algorithm::Direct,
+            Algorithm::InPlace,
+            Algorithm::HalvingDoubling,
+            Algorithm::DoubleBinaryTree,
+            Algorithm::Bcube { base: 4 },
+            Algorithm::ParameterServer { servers: half },
+            Algorithm::TwoLevel { sizes },
+        ]
+    }
+
+    /// A member's contributions to each element, as sets: what an all-reduce has to join.
+    struct Sets {
+        have: Vec<Vec<u64>>,
+        doubled: bool,
+    }
+
+    impl Weave for Sets {
+        fn message(&mut self, from: usize, to: usize, part: &Range<usize>, reduces: bool) {
+            for at in part.clone() {
+                let sent = self.have[from][at];
+                self.doubled |= reduces && sent & self.have[to][at] != 0;
+                self.have[to][at] = if reduces { sent | self.have[to][at] } else { sent };
+            }
+        }
+        fn complete(&mut self, member: usize, part: &Range<usize>) {
+            let all = (1 << self.have.len()) - 1;
+            self.doubled |= part.clone().any(|at| self.have[member][at] != all);
+        }
+        fn exchange(&mut self, _: usize, _: &Range<usize>, _: usize, _: &Range<usize>) {}
+    }
+
+    proptest! {
+        /// Broken: an algorithm would lose or double a contribution, or scale what is not complete.
+        #[test]
+        fn every_all_reduce_joins_each_contribution_once(n in 1_usize..20, elements in 0_usize..100, which in 0_usize..8) {
+            let algorithm = &all(n)[which];
+            let mut sets = Sets { have: (0..n).map(|member| vec![1 << member; elements]).collect(), doubled: false };
+            algorithm.weave(Kind::AllReduce, 0, &Call::new(n, elements), &mut sets).expect("it fits");
+            prop_assert!(!sets.doubled);
+            prop_assert!(sets.have.iter().flatten().all(|&set| set == (1 << n) - 1));
+        }
+
+        /// Broken: shares of an even length would not be those of any length.
+        #[test]
+        fn even_counts_are_shares(n in 2_usize..20, which in 0_usize..8, times in 1_usize..50) {
+            let algorithm = &all(n)[which];
+            let even = Counts::of_all_reduce(algorithm, n).expect("it fits");
+            let whole = Counts::of(algorithm, Kind::AllReduce, 0, n, even.elements * times).expect("it fits");
+            prop_assert_eq!(even.depth, whole.depth);
+            let scaled = even.flows.iter().map(|flow| Flow { elements: flow.elements * times, reduced: flow.reduced * times, ..*flow });
+            prop_assert_eq!(scaled.collect::<Vec<_>>(), whole.flows);
+        }
+    }
+
+    fn depth(algorithm: &Algorithm, n: usize) -> usize {
+        Counts::of_all_reduce(algorithm, n).expect("it fits").depth
+    }
+
+    /// Broken: small messages would be judged by more or fewer rounds than they take.
+    #[test]
+    fn depths_are_those_of_the_papers() {
+        assert_eq!(depth(&Algorithm::Ring, 8), 14);
+        assert_eq!(depth(&Algorithm::Direct, 8), 2);
+        assert_eq!(depth(&Algorithm::HalvingDoubling, 8), 6);
+        assert_eq!(depth(&Algorithm::Bcube { base: 4 }, 16), 4);
+        assert_eq!(depth(&Algorithm::DoubleBinaryTree, 8), 2 * crate::tree_depth(8) as usize);
+        // The leaders' ring alone.
+        assert_eq!(depth(&Algorithm::TwoLevel { sizes: vec![4, 4] }, 8), 2);
+    }
+
+    /// Broken: a collective that nobody can do would be counted as if it were free.
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let sizes = vec![2, 3];
+        let refused = Counts::of_all_reduce(&Algorithm::TwoLevel { sizes: sizes.clone() }, 4).unwrap_err();
+        assert_eq!(refused, Misfit::Sizes { sizes, members: 4 });
+        let refused = Counts::of_all_reduce(&Algorithm::ParameterServer { servers: 0 }, 4).unwrap_err();
+        assert_eq!(refused, Misfit::Servers { servers: 0, members: 4 });
+        assert!(Counts::of_all_reduce(&Algorithm::RecursiveDoubling, 4).is_err());
+        assert!(Counts::of(&Algorithm::HalvingDoubling, Kind::AllGather, 0, 6, 6).is_err());
+    }
+}

@@ -1,0 +1,45 @@
+//! Who the members of a group are, as far as the choice of an algorithm depends on it.
+
+use crate::Algorithm;
+
+/// Members by position.
+#[derive(Clone, Copy, Debug)]
+pub struct Group<'a> {
+    /// Numbers of the members' hosts.
+    pub hosts: &'a [u32],
+    /// Numbers of the members' racks.
+    pub racks: &'a [u32],
+}
+
+/// An algorithm with numbers that suit a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fit {
+    /// The name under which `hocket tune` measures it.
+    pub measured_as: &'static str,
+    /// With its numbers.
+    pub algorithm: Algorithm,
+}
+
+impl Group<'_> {
+    /// Number of members.
+    pub fn n(&self) -> usize {
+        self.hosts.len()
+    }
+
+    /// Whether all members share memory.
+    pub fn is_one_host(&self) -> bool {
+        self.hosts.windows(2).all(|pair| pair[0] == pair[1])
+    }
+}
+
+/// Lengths of the runs of equal names; `None` when a name comes back after another.
+pub fn runs(names: &[u32]) -> Option<Vec<u32>> {
+    let mut found: Vec<(u32, u32)> = Vec::new();
+    for run in names.chunk_by(|one, next| one == next) {
+        if found.iter().any(|(known, _)| *known == run[0]) {
+            return None;
+        }
+        found.push((run[0], run.len() as u32));
+    }
+    Some(found.into_iter().map(|(_, count)| count).collect())
+}

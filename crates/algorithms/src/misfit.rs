@@ -1,0 +1,46 @@
+//! Why an algorithm cannot do what it is asked for.
+
+/// A collective, a group and an algorithm that do not go together.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Misfit {
+    /// No such algorithm for that collective, or not for so many members.
+    #[error("{collective} by {algorithm}: not for this group; `ring` and `direct` are for any")]
+    Unsupported {
+        /// Its name.
+        collective: &'static str,
+        /// Its name.
+        algorithm: String,
+    },
+    /// More servers than members, or none.
+    #[error("parameter_server: {servers} servers among {members} ranks")]
+    Servers {
+        /// As given.
+        servers: usize,
+        /// Of the group.
+        members: usize,
+    },
+    /// Sizes of a two-level algorithm do not add up.
+    #[error("two_level: groups of {sizes:?} for {members} ranks")]
+    Sizes {
+        /// As given.
+        sizes: Vec<u32>,
+        /// Of the group.
+        members: usize,
+    },
+    /// The base of `BCube`.
+    #[error("bcube of base {0}: it must be at least 2")]
+    Base(u32),
+    /// The list has no such name.
+    #[error("there is no algorithm `{0}`")]
+    Unknown(String),
+    /// Too many or too few numbers behind the name.
+    #[error("{algorithm}: it takes {takes}, not {numbers:?}")]
+    Numbers {
+        /// Its name.
+        algorithm: &'static str,
+        /// What it takes.
+        takes: &'static str,
+        /// As given.
+        numbers: Vec<u32>,
+    },
+}

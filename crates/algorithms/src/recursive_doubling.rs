@@ -1,0 +1,22 @@
+//! Partners at distances that are powers of two exchange everything, once a round (Thakur, Rabenseifner and Gropp 2005). MPI
+//! libraries run it, and ranks can be ordered for it; a program has no place for a partner's values beside one's own, so
+//! Hocket does not run it.
+
+use crate::list::{Entry, Takes};
+use crate::{Algorithm, Fit, Group, Kind};
+
+pub const ENTRY: Entry = Entry {
+    name: "recursive_doubling",
+    title: "recursive doubling",
+    takes: Takes::Nothing,
+    measured_as: &[],
+    does: &[],
+    ordered: true,
+    proposed: false,
+    make: |_| Algorithm::RecursiveDoubling,
+    fits,
+};
+
+fn fits(_: Kind, _: &Group<'_>) -> Vec<Fit> {
+    Vec::new()
+}

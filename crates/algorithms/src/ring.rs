@@ -1,0 +1,76 @@
+//! Around the members in order (Patarasuk and Yuan 2009, section 3): every member sends (n−1)/n of the bytes to the next one,
+//! once for each half of an all-reduce. Broadcast and reduce are chains, which chunking turns into pipelines.
+
+use crate::list::{Entry, Takes};
+use crate::{Algorithm, Call, Fit, Group, Kind, Weave};
+
+pub const ENTRY: Entry = Entry {
+    name: "ring",
+    title: "a ring",
+    takes: Takes::Nothing,
+    measured_as: &["ring"],
+    does: &[Kind::AllReduce, Kind::ReduceScatter, Kind::AllGather, Kind::Broadcast, Kind::Reduce],
+    ordered: true,
+    proposed: true,
+    make: |_| Algorithm::Ring,
+    fits,
+};
+
+fn fits(_: Kind, _: &Group<'_>) -> Vec<Fit> {
+    vec![Fit { measured_as: "ring", algorithm: Algorithm::Ring }]
+}
+
+pub fn weave(kind: Kind, root: usize, call: &Call, weave: &mut dyn Weave) {
+    match kind {
+        Kind::AllReduce => all_reduce(call, weave),
+        Kind::ReduceScatter => reduce_scatter(call, weave),
+        Kind::AllGather => all_gather(call, weave),
+        Kind::Broadcast => broadcast(call, root, weave),
+        _ => reduce(call, root, weave),
+    }
+}
+
+pub fn all_reduce(call: &Call, weave: &mut dyn Weave) {
+    let n = call.n();
+    reduce_scatter(call, weave);
+    for member in 0..n {
+        call.complete(member, &call.part(member, n), weave);
+    }
+    all_gather(call, weave);
+}
+
+/// Member `i` ends with the reduction of part `i`.
+fn reduce_scatter(call: &Call, weave: &mut dyn Weave) {
+    let n = call.n();
+    for step in 1..n {
+        for i in 0..n {
+            call.message(i, (i + 1) % n, &call.part((i + n - step) % n, n), true, weave);
+        }
+    }
+}
+
+/// Each member's own part travels around.
+fn all_gather(call: &Call, weave: &mut dyn Weave) {
+    let n = call.n();
+    for step in 0..n.saturating_sub(1) {
+        for i in 0..n {
+            call.message(i, (i + 1) % n, &call.part((i + n - step) % n, n), false, weave);
+        }
+    }
+}
+
+/// From the root along the ring.
+fn broadcast(call: &Call, root: usize, weave: &mut dyn Weave) {
+    let n = call.n();
+    for step in 1..n {
+        call.message((root + step - 1) % n, (root + step) % n, &call.whole(), false, weave);
+    }
+}
+
+/// Along the ring to the root.
+fn reduce(call: &Call, root: usize, weave: &mut dyn Weave) {
+    let n = call.n();
+    for step in (1..n).rev() {
+        call.message((root + step) % n, (root + step - 1) % n, &call.whole(), true, weave);
+    }
+}

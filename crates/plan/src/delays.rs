@@ -1,0 +1,145 @@
+//! What pipelining leaves beside the busiest link of one bucket.
+
+use crate::constants::MESSAGE_S;
+use crate::network::Network;
+use crate::route::{Route, Stream};
+use hocket_algorithms::Stage;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Seconds of one bucket.
+#[expect(clippy::struct_field_names, reason = "units come last")]
+pub struct Delay {
+    /// One chunk through the longest chain before the cycle.
+    pub head_s: f64,
+    /// Until the last leader's own share has come down its chain.
+    pub stall_s: f64,
+    /// The cycle's steps, each at least the mean time of one chunk over a pair, or of a message where that is shorter.
+    pub cycle_s: f64,
+    /// One chunk through the longest chain after the cycle, and the cycle's last message.
+    pub tail_s: f64,
+}
+
+/// The same for any number of elements.
+pub struct Delays {
+    chunk_elements: f64,
+    /// By class: of the elements, what a message has.
+    shares: Vec<f64>,
+    heads: Vec<Way>,
+    stall_s_per_element: f64,
+    cycle: Option<Way>,
+    tails: Vec<Way>,
+    last_s: f64,
+}
+
+/// Chunks one after the other: seconds beside the transfers, and by class those of one element.
+#[derive(Clone)]
+struct Way {
+    fixed_s: f64,
+    element_s: Vec<f64>,
+}
+
+impl Delays {
+    pub fn new(streams: &[Stream], shares: &[f64], depth: usize, route: &Route, network: &Network) -> Self {
+        let of = |wanted: fn(Stage) -> Option<u32>| -> Vec<(u32, &Stream)> {
+            streams.iter().filter_map(|stream| Some((wanted(stream.stage)?, stream))).collect()
+        };
+        let cycle = of(|stage| (stage == Stage::Cycle).then_some(0));
+        let rises = of(|stage| if let Stage::Rise(chain) = stage { Some(chain) } else { None });
+        let falls = of(|stage| if let Stage::Fall(chain) = stage { Some(chain) } else { None });
+        let sharing = Sharing::new(&rises, route, network);
+        // A member of the cycle starts with the share of its own number, so its chain brings those before it first.
+        let members: BTreeSet<u32> = cycle.iter().map(|(_, stream)| stream.from).collect();
+        let stall = |&(place, stream): &(u32, &Stream)| {
+            f64::from(place) / members.len().max(1) as f64 * sharing.element_s(stream) * stream.share
+        };
+        let latency_s = |(_, stream): &(u32, &Stream)| network.latency_s(stream.from, stream.to);
+        Self {
+            chunk_elements: route.chunk_elements,
+            shares: shares.to_vec(),
+            stall_s_per_element: rises.iter().map(stall).fold(0.0, f64::max),
+            heads: chained(&rises, shares.len(), &sharing, network),
+            tails: chained(&falls, shares.len(), &Sharing::new(&falls, route, network), network),
+            last_s: cycle.iter().map(latency_s).fold(0.0, f64::max),
+            cycle: mean(&cycle, shares.len(), depth, &Sharing::new(&cycle, route, network), network),
+        }
+    }
+
+    pub fn of(&self, elements: f64) -> Delay {
+        let way_s = |way: &Way| {
+            let chunk = |share: &f64| (elements * share).min(self.chunk_elements);
+            let transfers = way.element_s.iter().zip(&self.shares);
+            transfers.fold(way.fixed_s, |sum, (element_s, share)| sum + element_s * chunk(share))
+        };
+        let longest_s = |ways: &[Way]| ways.iter().map(way_s).fold(0.0, f64::max);
+        Delay {
+            head_s: longest_s(&self.heads),
+            stall_s: self.stall_s_per_element * elements,
+            cycle_s: self.cycle.as_ref().map_or(0.0, way_s),
+            tail_s: longest_s(&self.tails) + self.last_s,
+        }
+    }
+}
+
+/// Streams that run at the same time: those that cross a link share it.
+struct Sharing<'a> {
+    route: &'a Route,
+    network: &'a Network,
+    crossing: Vec<u32>,
+}
+
+impl<'a> Sharing<'a> {
+    fn new(streams: &[(u32, &Stream)], route: &'a Route, network: &'a Network) -> Self {
+        let mut crossing = vec![0; network.links()];
+        for (_, stream) in streams {
+            network.path(stream.from, stream.to).iter().for_each(|&link| crossing[link as usize] += 1);
+        }
+        Self { route, network, crossing }
+    }
+
+    /// One element over the path, with what it has of each link.
+    fn element_s(&self, stream: &Stream) -> f64 {
+        let bits = 8.0 * self.route.wire_bytes(stream.from, stream.to);
+        let path = self.network.path(stream.from, stream.to).iter();
+        path.map(|&link| bits * f64::from(self.crossing[link as usize]) / self.network.bit_per_s(link))
+            .fold(0.0, f64::max)
+    }
+}
+
+/// A way for each chain; those that another is never shorter than are left out.
+fn chained(streams: &[(u32, &Stream)], classes: usize, sharing: &Sharing<'_>, network: &Network) -> Vec<Way> {
+    let mut ways: BTreeMap<u32, Way> = BTreeMap::new();
+    for (chain, stream) in streams {
+        let way = ways.entry(*chain).or_insert_with(|| Way { fixed_s: 0.0, element_s: vec![0.0; classes] });
+        way.fixed_s += network.latency_s(stream.from, stream.to) + 2.0 * MESSAGE_S;
+        way.element_s[stream.class] += sharing.element_s(stream);
+    }
+    let covers = |one: &Way, other: &Way| {
+        one.fixed_s >= other.fixed_s
+            && one.element_s.iter().zip(&other.element_s).all(|(one, other)| one >= other)
+    };
+    let mut found: Vec<Way> = Vec::new();
+    for way in ways.into_values() {
+        if !found.iter().any(|known| covers(known, &way)) {
+            found.retain(|known| !covers(&way, known));
+            found.push(way);
+        }
+    }
+    found
+}
+
+/// `depth` steps of the mean stream.
+fn mean(
+    streams: &[(u32, &Stream)],
+    classes: usize,
+    depth: usize,
+    sharing: &Sharing<'_>,
+    network: &Network,
+) -> Option<Way> {
+    let steps = depth as f64 / streams.len() as f64;
+    let mut way = Way { fixed_s: 0.0, element_s: vec![0.0; classes] };
+    for (_, stream) in streams {
+        way.fixed_s += steps * (network.latency_s(stream.from, stream.to) + 2.0 * MESSAGE_S);
+        way.element_s[stream.class] += steps * sharing.element_s(stream);
+    }
+    (!streams.is_empty()).then_some(way)
+}

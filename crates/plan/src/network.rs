@@ -1,0 +1,122 @@
+//! The links between ranks, as far as the closed form asks.
+
+use hocket_algorithms::{Algorithm, Counts, Misfit};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Why a network, a route or a plan makes no sense.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum PlanError {
+    /// The tables of the network do not fit each other.
+    #[error("the network's {0}")]
+    Network(&'static str),
+    /// The order is no permutation of the ranks.
+    #[error("order {order:?} is not a permutation of {world} ranks")]
+    Order {
+        /// As given.
+        order: Vec<u32>,
+        /// Ranks.
+        world: usize,
+    },
+    /// A launch names a route that there is not.
+    #[error("route {route} of {routes}")]
+    Route {
+        /// As given.
+        route: usize,
+        /// How many there are.
+        routes: usize,
+    },
+    /// The algorithm does not fit the ranks.
+    #[error(transparent)]
+    Misfit(#[from] Misfit),
+}
+
+/// Hosts of ranks, links, and which of them each ordered pair of ranks crosses.
+#[derive(Debug)]
+pub struct Network {
+    hosts: Vec<u32>,
+    bit_per_s: Vec<f64>,
+    starts: Vec<u32>,
+    crossed: Vec<u32>,
+    latency_s: Vec<f64>,
+    /// What algorithms send among all ranks, counted once.
+    counted: Mutex<HashMap<Algorithm, Arc<Counts>>>,
+}
+
+impl Network {
+    /// `hosts[rank]`; the links' rates; by ordered pair of ranks, row by row with the diagonal, where its links begin in
+    /// `crossed` (one more at the end), and its latency.
+    pub fn new(
+        hosts: Vec<u32>,
+        bit_per_s: Vec<f64>,
+        starts: Vec<u32>,
+        crossed: Vec<u32>,
+        latency_s: Vec<f64>,
+    ) -> Result<Self, PlanError> {
+        let pairs = hosts.len() * hosts.len();
+        let wrong = |what| Err(PlanError::Network(what));
+        if hosts.is_empty() || starts.len() != pairs + 1 || latency_s.len() != pairs {
+            return wrong("tables are not of as many pairs as its ranks have");
+        }
+        if starts[0] != 0 || starts[pairs] as usize != crossed.len() || !starts.is_sorted() {
+            return wrong("paths do not follow one another");
+        }
+        if crossed.iter().any(|&link| link as usize >= bit_per_s.len()) {
+            return wrong("paths cross links that there are not");
+        }
+        if bit_per_s.iter().any(|&rate| rate.is_nan() || rate <= 0.0) {
+            return wrong("rates are not all above 0");
+        }
+        if latency_s.iter().any(|&latency| !(latency.is_finite() && latency >= 0.0)) {
+            return wrong("latencies are not all 0 or more");
+        }
+        Ok(Self { hosts, bit_per_s, starts, crossed, latency_s, counted: Mutex::default() })
+    }
+
+    /// What an all-reduce of all ranks sends.
+    pub fn counts(&self, algorithm: &Algorithm) -> Result<Arc<Counts>, Misfit> {
+        // What is in the map is whole, whoever panicked.
+        let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(counts) = counted.get(algorithm) {
+            return Ok(Arc::clone(counts));
+        }
+        let counts = Arc::new(Counts::of_all_reduce(algorithm, self.world())?);
+        counted.insert(algorithm.clone(), Arc::clone(&counts));
+        Ok(counts)
+    }
+
+    /// Ranks.
+    pub fn world(&self) -> usize {
+        self.hosts.len()
+    }
+
+    /// Links.
+    pub fn links(&self) -> usize {
+        self.bit_per_s.len()
+    }
+
+    /// Rate of a link.
+    pub fn bit_per_s(&self, link: u32) -> f64 {
+        self.bit_per_s[link as usize]
+    }
+
+    /// Links from rank to rank.
+    pub fn path(&self, from: u32, to: u32) -> &[u32] {
+        let pair = self.pair(from, to);
+        &self.crossed[self.starts[pair] as usize..self.starts[pair + 1] as usize]
+    }
+
+    /// Seconds from rank to rank.
+    pub fn latency_s(&self, from: u32, to: u32) -> f64 {
+        self.latency_s[self.pair(from, to)]
+    }
+
+    /// Whether two ranks are on different hosts.
+    pub fn is_remote(&self, from: u32, to: u32) -> bool {
+        self.hosts[from as usize] != self.hosts[to as usize]
+    }
+
+    fn pair(&self, from: u32, to: u32) -> usize {
+        from as usize * self.hosts.len() + to as usize
+    }
+}

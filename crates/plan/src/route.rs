@@ -1,0 +1,216 @@
+//! How a bucket is all-reduced, and what that asks of links and ranks for any number of elements.
+//!
+//! Everything is linear in the elements, but for messages: a message shorter than a chunk costs as much as a chunk. Flows whose
+//! messages have the same share of the elements are a *class*, and each class has that bend at its own place.
+
+use crate::constants::{CAST_S_PER_BYTE, MESSAGE_S, REDUCE_S_PER_BYTE, TCP_S_PER_BYTE};
+use crate::delays::Delays;
+use crate::network::{Network, PlanError};
+use hocket_algorithms::{Algorithm, Counts, Flow, Stage};
+use std::collections::HashSet;
+
+/// How a bucket is all-reduced.
+#[derive(Clone, Debug)]
+pub struct Route {
+    /// With its numbers.
+    pub algorithm: Algorithm,
+    /// `order[member]`: the rank.
+    pub order: Vec<u32>,
+    /// Of an element in memory.
+    pub item_bytes: f64,
+    /// The longest message, in elements.
+    pub chunk_elements: f64,
+    /// What shortens elements on some links.
+    pub codec: Option<Codec>,
+}
+
+/// A shorter form of elements on the wire.
+#[derive(Clone, Debug)]
+pub struct Codec {
+    /// Of an element on the wire; elements that are shorter in memory stay as they are.
+    pub item_bytes: f64,
+    /// Ordered pairs of ranks that it is used between.
+    pub links: HashSet<(u32, u32)>,
+}
+
+impl Route {
+    /// Bytes of an element between two ranks.
+    pub fn wire_bytes(&self, from: u32, to: u32) -> f64 {
+        match &self.codec {
+            Some(codec) if codec.links.contains(&(from, to)) => self.item_bytes.min(codec.item_bytes),
+            _ => self.item_bytes,
+        }
+    }
+
+    fn check(&self, world: usize) -> Result<(), PlanError> {
+        let mut seen = vec![false; world];
+        let fresh = |&rank: &u32| {
+            seen.get_mut(rank as usize).is_some_and(|seen: &mut bool| !std::mem::replace(seen, true))
+        };
+        if self.order.len() == world && self.order.iter().all(fresh) {
+            return Ok(());
+        }
+        Err(PlanError::Order { order: self.order.clone(), world })
+    }
+}
+
+/// A flow between ranks, of a route.
+pub struct Stream {
+    /// The sender.
+    pub from: u32,
+    /// The receiver.
+    pub to: u32,
+    /// When.
+    pub stage: Stage,
+    /// Of a bucket's elements.
+    pub share: f64,
+    /// Of the share, what is reduced.
+    pub reduced: f64,
+    /// Of an uncut bucket.
+    pub messages: f64,
+    /// Of its messages.
+    pub class: usize,
+}
+
+/// Seconds that a resource is busy: by element, and for each class by message and chunk.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Load {
+    pub element_s: f64,
+    pub message_s: Vec<f64>,
+}
+
+impl Load {
+    fn none(classes: usize) -> Self {
+        Self { element_s: 0.0, message_s: vec![0.0; classes] }
+    }
+
+    /// `chunks[class]`: how many chunks a message of the class is, 1 at least.
+    pub fn busy_s(&self, elements: f64, chunks: &[f64]) -> f64 {
+        self.message_s.iter().zip(chunks).fold(self.element_s * elements, |sum, (s, count)| sum + s * count)
+    }
+
+    /// Whether it is busy at least as long as another for any number of elements.
+    pub fn covers(&self, other: &Self) -> bool {
+        self.element_s >= other.element_s
+            && self.message_s.iter().zip(&other.message_s).all(|(own, other)| own >= other)
+    }
+}
+
+/// A route on a network.
+pub struct Prepared {
+    /// By class: the share of the elements that a message has, in chunks.
+    chunks_per_element: Vec<f64>,
+    /// By link, then by rank: in all.
+    pub loads: Vec<Load>,
+    /// In the cycle, and in all: those that no other covers.
+    cycle: Vec<Load>,
+    total: Vec<Load>,
+    /// By link.
+    pub bytes_per_element: Vec<f64>,
+    delays: Delays,
+}
+
+/// One bucket with the network to itself.
+#[expect(clippy::struct_field_names, reason = "units come last")]
+pub struct Alone {
+    pub head_s: f64,
+    pub tail_s: f64,
+    pub total_s: f64,
+}
+
+impl Prepared {
+    pub fn new(route: &Route, counts: &Counts, network: &Network) -> Result<Self, PlanError> {
+        route.check(network.world())?;
+        let (streams, classes) = streams(route, counts);
+        let (links, world) = (network.links(), network.world());
+        let mut loads = vec![Load::none(classes.len()); links + world];
+        let mut in_cycle = loads.clone();
+        let mut bytes_per_element = vec![0.0; links];
+        for stream in &streams {
+            add(stream, route, network, &mut loads);
+            if stream.stage == Stage::Cycle {
+                add(stream, route, network, &mut in_cycle);
+            }
+            for &link in network.path(stream.from, stream.to) {
+                bytes_per_element[link as usize] += stream.share * route.wire_bytes(stream.from, stream.to);
+            }
+        }
+        Ok(Self {
+            chunks_per_element: classes.iter().map(|share| share / route.chunk_elements).collect(),
+            cycle: highest(&in_cycle),
+            total: highest(&loads),
+            loads,
+            bytes_per_element,
+            delays: Delays::new(&streams, &classes, counts.depth, route, network),
+        })
+    }
+
+    /// By class: chunks of a message.
+    pub fn chunks(&self, elements: f64, into: &mut Vec<f64>) {
+        into.clear();
+        into.extend(self.chunks_per_element.iter().map(|per_element| (per_element * elements).max(1.0)));
+    }
+
+    pub fn alone(&self, elements: f64, chunks: &[f64]) -> Alone {
+        let busiest_s =
+            |loads: &[Load]| loads.iter().map(|load| load.busy_s(elements, chunks)).fold(0.0, f64::max);
+        let delays = self.delays.of(elements);
+        let cycle_s = delays.stall_s + delays.cycle_s.max(busiest_s(&self.cycle));
+        let moving_s = cycle_s.max(busiest_s(&self.total));
+        let (head_s, tail_s) = (delays.head_s, delays.tail_s);
+        Alone { head_s, tail_s, total_s: head_s + moving_s + tail_s }
+    }
+}
+
+/// The flows between ranks, and the shares of the classes.
+fn streams(route: &Route, counts: &Counts) -> (Vec<Stream>, Vec<f64>) {
+    let mut classes: Vec<f64> = Vec::new();
+    let whole = counts.elements as f64;
+    let stream = |flow: &Flow| {
+        let per_message = flow.elements as f64 / flow.messages as f64 / whole;
+        let known = classes.iter().position(|share| share.to_bits() == per_message.to_bits());
+        let class = known.unwrap_or_else(|| {
+            classes.push(per_message);
+            classes.len() - 1
+        });
+        Stream {
+            from: route.order[flow.from],
+            to: route.order[flow.to],
+            stage: flow.stage,
+            share: flow.elements as f64 / whole,
+            reduced: flow.reduced as f64 / whole,
+            messages: flow.messages as f64,
+            class,
+        }
+    };
+    let streams = counts.flows.iter().map(stream).collect();
+    (streams, classes)
+}
+
+fn add(stream: &Stream, route: &Route, network: &Network, loads: &mut [Load]) {
+    let (from, to) = (stream.from, stream.to);
+    let (wire, plain) = (route.wire_bytes(from, to), route.item_bytes);
+    for &link in network.path(from, to) {
+        loads[link as usize].element_s += stream.share * wire * 8.0 / network.bit_per_s(link);
+    }
+    let tcp_s = if network.is_remote(from, to) { wire * TCP_S_PER_BYTE } else { 0.0 };
+    let cast_s = if wire < plain { plain * CAST_S_PER_BYTE } else { 0.0 };
+    for rank in [from, to] {
+        let load = &mut loads[network.links() + rank as usize];
+        load.element_s += stream.share * (tcp_s + cast_s);
+        load.message_s[stream.class] += stream.messages * MESSAGE_S;
+    }
+    loads[network.links() + to as usize].element_s += stream.reduced * plain * REDUCE_S_PER_BYTE;
+}
+
+/// Those that no other covers.
+fn highest(loads: &[Load]) -> Vec<Load> {
+    let mut found: Vec<Load> = Vec::new();
+    for load in loads {
+        if !found.iter().any(|known| known.covers(load)) {
+            found.retain(|known| !load.covers(known));
+            found.push(load.clone());
+        }
+    }
+    found
+}

@@ -1,0 +1,101 @@
+//! The closed form by hand, and how long it takes. That it is what the readable model in Python gives is shown in
+//! `tests/planners/test_closed_form.py`.
+
+use crate::{Cost, Launch, Network, PlanError, Route};
+use hocket_algorithms::Algorithm;
+use std::time::Instant;
+
+/// A rank on each host, with a card out and in; racks of `rack` with a trunk out and in.
+fn racks(world: u32, rack: u32, card_bit_per_s: f64, trunk_bit_per_s: f64) -> Network {
+    let racks = world.div_ceil(rack);
+    let cards = vec![card_bit_per_s; 2 * world as usize];
+    let rates = [cards, vec![trunk_bit_per_s; 2 * racks as usize]].concat();
+    let (mut starts, mut crossed) = (vec![0], Vec::new());
+    for (from, to) in (0..world).flat_map(|from| (0..world).map(move |to| (from, to))) {
+        if from != to {
+            crossed.extend([2 * from, 2 * to + 1]);
+            if from / rack != to / rack {
+                crossed.extend([2 * (world + from / rack), 2 * (world + to / rack) + 1]);
+            }
+        }
+        starts.push(crossed.len() as u32);
+    }
+    let latency_s = vec![1e-4; (world * world) as usize];
+    Network::new((0..world).collect(), rates, starts, crossed, latency_s).expect("a network")
+}
+
+fn route(algorithm: Algorithm, order: impl IntoIterator<Item = u32>) -> Route {
+    let order = order.into_iter().collect();
+    Route { algorithm, order, item_bytes: 4.0, chunk_elements: 65_536.0, codec: None }
+}
+
+/// Broken: the most usual all-reduce would be predicted by other bytes than it sends.
+#[test]
+fn a_ring_of_two_sends_everything_once() {
+    let network = racks(2, 2, 1e9, 1e9);
+    let cost = Cost::new(&network, &[route(Algorithm::Ring, 0..2)]).expect("it fits");
+    // A million elements of four bytes at 1 Gbit/s, and the last message's latency.
+    let alone_s = cost.alone_s(0, 1e6).expect("a route");
+    assert!((alone_s - 32.1e-3).abs() < 1e-9, "{alone_s}");
+    let launch = |start_s| Launch { route: 0, elements: 1e6, start_s, factor: 1.0 };
+    let step = cost.step(&[launch(0.0), launch(0.01)]).expect("a step");
+    assert!((step.done_s - 64.1e-3).abs() < 1e-9, "{}", step.done_s);
+    assert_eq!(step.bytes, [8e6, 8e6, 8e6, 8e6, 0.0, 0.0]);
+}
+
+/// Broken: a damaged plan would be scored as if it were sound.
+#[test]
+fn what_does_not_fit_is_refused() {
+    let network = racks(4, 2, 1e9, 1e9);
+    let refused = |route: Route| Cost::new(&network, &[route]).err();
+    let order = vec![0, 1, 1, 2];
+    assert_eq!(refused(route(Algorithm::Ring, order.clone())), Some(PlanError::Order { order, world: 4 }));
+    assert!(matches!(
+        refused(route(Algorithm::TwoLevel { sizes: vec![3] }, 0..4)),
+        Some(PlanError::Misfit(_))
+    ));
+    assert!(Network::new(vec![0, 1], vec![1.0], vec![0, 0, 1, 2, 1], vec![0, 0], vec![0.0; 4]).is_err());
+    assert!(Network::new(vec![0, 1], vec![1.0], vec![0, 0, 1, 2, 2], vec![0, 1], vec![0.0; 4]).is_err());
+}
+
+/// Broken: a search over plans would take minutes. `cargo test --release -p hocket-plan -- --ignored --nocapture`.
+#[test]
+#[ignore = "measures time: it needs a core to itself and a release build"]
+fn twenty_thousand_plans_a_second() {
+    let mut random = fastrand::Rng::with_seed(1);
+    let network = racks(64, 16, 10e9, 20e9);
+    let alternating = || (0..64).map(|at| at % 4 * 16 + at / 4);
+    let routes = [
+        route(Algorithm::Ring, 0..64),
+        route(Algorithm::Ring, alternating()),
+        route(Algorithm::TwoLevel { sizes: vec![16; 4] }, 0..64),
+        route(Algorithm::HalvingDoubling, 0..64),
+        route(Algorithm::DoubleBinaryTree, alternating()),
+        route(Algorithm::Bcube { base: 4 }, 0..64),
+        route(Algorithm::ParameterServer { servers: 16 }, 0..64),
+        route(Algorithm::Direct, 0..64),
+    ];
+    let began = Instant::now();
+    let cost = Cost::new(&network, &routes).expect("they fit");
+    println!("{} routes prepared in {:?}", routes.len(), began.elapsed());
+    let mut plan: Vec<Launch> = (0..200)
+        .map(|at| Launch {
+            route: at % 8,
+            elements: 1e4 * (1.0 + 99.0 * random.f64()),
+            start_s: at as f64 * 1e-4,
+            factor: 1.0,
+        })
+        .collect();
+    let (began, plans, mut sum_s) = (Instant::now(), 20_000, 0.0);
+    for _ in 0..plans {
+        // A move of a search: another route for a bucket; the plan is scored as a whole.
+        plan[random.usize(..200)].route = random.usize(..routes.len());
+        sum_s += cost.done_s(&plan).expect("routes");
+    }
+    let rate = f64::from(plans) / began.elapsed().as_secs_f64();
+    println!(
+        "{rate:.0} plans of 64 ranks and 200 buckets a second, {:.4} s in the mean",
+        sum_s / f64::from(plans)
+    );
+    assert!(rate >= 20_000.0);
+}

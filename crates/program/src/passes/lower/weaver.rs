@@ -1,0 +1,109 @@
+//! The reader of algorithms that builds ops: both ends of each message, and what happens to a complete result.
+
+use crate::{Kernel, Op, Program, RankBuilder, RankProgram, ReduceOp, Slice};
+use hocket_algorithms::Weave;
+use hocket_ids::{OpId, Rank, SourceId, Tag};
+use std::collections::HashMap;
+use std::ops::Range;
+
+/// Builds all ranks at once.
+pub struct Weaver {
+    builders: Vec<RankBuilder>,
+    /// By rank: what ops of the current collective come after, and their source.
+    context: Vec<(Vec<OpId>, Option<SourceId>)>,
+    /// By ordered pair: the next free tag.
+    tags: HashMap<(Rank, Rank), u32>,
+}
+
+impl Weaver {
+    /// Starts from empty builders; tags that `program` uses already stay its own.
+    pub fn new(builders: Vec<RankBuilder>, program: &Program) -> Self {
+        let mut tags: HashMap<(Rank, Rank), u32> = HashMap::new();
+        for (at, rank) in program.ranks.iter().enumerate() {
+            for node in &rank.nodes {
+                if let Op::Send { peer, tag, .. } = &node.op {
+                    let next = tags.entry((Rank::from_index(at), *peer)).or_default();
+                    *next = (*next).max(tag.0 + 1);
+                }
+            }
+        }
+        let context = builders.iter().map(|_| (Vec::new(), None)).collect();
+        Self { builders, context, tags }
+    }
+
+    /// The builder of one rank.
+    pub fn builder(&mut self, rank: usize) -> &mut RankBuilder {
+        &mut self.builders[rank]
+    }
+
+    /// What the next ops of `rank` come after, and where they come from.
+    pub fn set_context(&mut self, rank: usize, after: Vec<OpId>, source: Option<SourceId>) {
+        self.context[rank] = (after, source);
+    }
+
+    /// The finished ranks.
+    pub fn finish(self) -> Vec<RankProgram> {
+        self.builders.into_iter().map(RankBuilder::finish).collect()
+    }
+
+    /// Moves a slice of one rank to one of another.
+    fn transfer(&mut self, from: Rank, src: Slice, to: Rank, dst: Slice, reduce: Option<ReduceOp>) {
+        let next = self.tags.entry((from, to)).or_default();
+        let tag = Tag(*next);
+        *next += 1;
+        let wire = self.builders[from.index()].dtype(src.buffer);
+        self.push(from, Op::Send { src, wire, peer: to, tag, count: None });
+        self.push(to, Op::Recv { dst, wire, reduce, peer: from, tag, count: None });
+    }
+
+    fn push(&mut self, rank: Rank, op: Op) {
+        let (after, source) = &self.context[rank.index()];
+        self.builders[rank.index()].push_after(op, after, *source);
+    }
+}
+
+/// One collective that becomes ops.
+pub struct Expansion<'a> {
+    /// Takes the ops.
+    pub weaver: &'a mut Weaver,
+    /// By position in the group.
+    pub members: &'a [Rank],
+    /// By member; equally long.
+    pub slices: Vec<Slice>,
+    /// By member: where an all-to-all puts things; empty for others.
+    pub dsts: Vec<Slice>,
+    /// How elements combine.
+    pub op: ReduceOp,
+    /// Factor of the result.
+    pub scale: f64,
+}
+
+fn within(slice: Slice, part: &Range<usize>) -> Slice {
+    Slice::new(slice.buffer, slice.start + part.start, slice.start + part.end)
+}
+
+impl Weave for Expansion<'_> {
+    fn message(&mut self, from: usize, to: usize, part: &Range<usize>, reduces: bool) {
+        let (src, dst) = (within(self.slices[from], part), within(self.slices[to], part));
+        self.weaver.transfer(self.members[from], src, self.members[to], dst, reduces.then_some(self.op));
+    }
+
+    fn complete(&mut self, member: usize, part: &Range<usize>) {
+        // The neutral factor is exactly representable, so nothing is lost by leaving it out.
+        #[expect(clippy::float_cmp)]
+        let neutral = self.scale == 1.0;
+        if !neutral {
+            let dst = within(self.slices[member], part);
+            self.weaver.push(self.members[member], Op::Apply { kernel: Kernel::Scale(self.scale), dst });
+        }
+    }
+
+    fn exchange(&mut self, from: usize, part: &Range<usize>, to: usize, landed: &Range<usize>) {
+        let (src, dst) = (within(self.slices[from], part), within(self.dsts[to], landed));
+        if from == to {
+            self.weaver.push(self.members[from], Op::Copy { src, dst });
+        } else {
+            self.weaver.transfer(self.members[from], src, self.members[to], dst, None);
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! The list of algorithms, what fits a group, and what each sends.
+
+use crate::exceptions::error;
+use hocket_algorithms as list;
+use hocket_algorithms::{Algorithm, Counts, Group, Kind, Takes};
+use pyo3::prelude::*;
+
+/// One algorithm; see `_native.pyi`.
+#[pyclass(frozen, get_all, module = "hocket._native")]
+struct AlgorithmEntry {
+    name: &'static str,
+    title: &'static str,
+    takes: &'static str,
+    measured_as: Vec<&'static str>,
+    does: Vec<&'static str>,
+    ordered: bool,
+    proposed: bool,
+}
+
+/// The name that policies have for a collective.
+const fn word(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Reduce => "reduce",
+        other => other.name(),
+    }
+}
+
+fn kind(py: Python<'_>, name: &str) -> PyResult<Kind> {
+    let found = Kind::ALL.into_iter().find(|kind| word(*kind) == name);
+    found.ok_or_else(|| error(py, "UsageError", &format!("there is no collective `{name}`")))
+}
+
+#[pyfunction]
+fn algorithms() -> Vec<AlgorithmEntry> {
+    let entry = |entry: &list::Entry| AlgorithmEntry {
+        name: entry.name,
+        title: entry.title,
+        takes: match entry.takes {
+            Takes::Nothing => "nothing",
+            Takes::Sizes => "sizes",
+            Takes::Base => "base",
+            Takes::Servers => "servers",
+        },
+        measured_as: entry.measured_as.to_vec(),
+        does: entry.does.iter().map(|kind| word(*kind)).collect(),
+        ordered: entry.ordered,
+        proposed: entry.proposed,
+    };
+    list::LIST.iter().map(entry).collect()
+}
+
+/// Name that it is measured under, its own, its numbers.
+type Fit = (&'static str, &'static str, Vec<u32>);
+
+#[pyfunction]
+#[expect(clippy::needless_pass_by_value, reason = "conversions from Python give values")]
+fn fitting_algorithms(
+    py: Python<'_>,
+    collective: &str,
+    hosts: Vec<u32>,
+    racks: Vec<u32>,
+) -> PyResult<Vec<Fit>> {
+    if hosts.len() != racks.len() {
+        return Err(error(py, "UsageError", "a group has as many hosts as racks: one for each member"));
+    }
+    let found = list::fitting(kind(py, collective)?, &Group { hosts: &hosts, racks: &racks });
+    let fit = |fit: list::Fit| (fit.measured_as, fit.algorithm.name(), fit.algorithm.numbers().to_vec());
+    Ok(found.into_iter().map(fit).collect())
+}
+
+/// By flow: sender, receiver, elements, messages.
+type Flow = (usize, usize, usize, usize);
+
+#[pyfunction]
+#[pyo3(signature = (name, numbers, collective, *, members, elements, root))]
+fn count_messages(
+    py: Python<'_>,
+    name: &str,
+    numbers: Vec<u32>,
+    collective: &str,
+    members: usize,
+    elements: Option<usize>,
+    root: usize,
+) -> PyResult<Vec<Flow>> {
+    let kind = kind(py, collective)?;
+    let counted = py.detach(|| {
+        let algorithm = Algorithm::new(name, numbers)?;
+        let elements = elements.unwrap_or_else(|| algorithm.even_elements(members));
+        Counts::of(&algorithm, kind, root, members, elements)
+    });
+    let counts = counted.map_err(|cause| error(py, "UsageError", &cause.to_string()))?;
+    Ok(counts.flows.iter().map(|flow| (flow.from, flow.to, flow.elements, flow.messages)).collect())
+}
+
+/// Adds this file's names to the module.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<AlgorithmEntry>()?;
+    module.add_function(wrap_pyfunction!(algorithms, module)?)?;
+    module.add_function(wrap_pyfunction!(fitting_algorithms, module)?)?;
+    module.add_function(wrap_pyfunction!(count_messages, module)?)
+}

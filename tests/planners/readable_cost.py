@@ -1,0 +1,170 @@
+"""The closed form of `crates/plan`, as it reads best: the oracle of the native one.
+
+A bucket is done when each of its links has served it after those before it, and not before the time it would need
+alone: `head + max(busiest link, stall + slowest round) + tail` (alpha-beta with pipelining, Thakur et al. 2005,
+section 2; the round is the cycle time of the ring's event graph).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from readable_traffic import Stream, Traffic, traffic
+
+from hocket._native import BUCKET_S, CAST_S_PER_BYTE, MESSAGE_S, REDUCE_S_PER_BYTE, TCP_S_PER_BYTE
+from hocket.artefacts.dtypes import ITEM_BYTES
+from hocket.artefacts.plan import Bucket
+from hocket.artefacts.profile import Profile
+from hocket.planners.links import LinkGraph
+from hocket.planners.traffic import wire_bytes
+
+
+def alone_s(bucket: Bucket, order: tuple[int, ...], graph: LinkGraph) -> float:
+    """Time of one bucket's all-reduce with the network to itself."""
+    return _alone(bucket, order, graph).total_s
+
+
+def communication_s(
+    buckets: tuple[Bucket, ...], order: tuple[int, ...], graph: LinkGraph, profile: Profile
+) -> float:
+    """When the last bucket of a step is done."""
+    ready_s = {gradient.name: gradient.ready_s for gradient in profile.gradients}
+    free_s = [0.0] * (len(graph.links) + len(order))
+    done_s = 0.0
+    for bucket in sorted(buckets, key=lambda bucket: bucket.priority):
+        start_s = BUCKET_S + max(ready_s[name] for name in bucket.gradients)
+        alone = _alone(bucket, order, graph)
+        work, delays = alone.work, alone.delays
+        done_s = max(done_s, start_s + alone.total_s)
+        for resource, busy_s in enumerate(work.busy_s(graph)):
+            if busy_s > 0:
+                free_s[resource] = max(free_s[resource], start_s + delays.head_s) + busy_s
+                done_s = max(done_s, free_s[resource] + delays.tail_s)
+    return done_s
+
+
+@dataclass
+class _Work:
+    """Bytes on every link and seconds of every rank's engine."""
+
+    bytes: list[float]
+    engine_s: list[float]
+
+    @classmethod
+    def none(cls, graph: LinkGraph) -> _Work:
+        return cls([0.0] * len(graph.links), [0.0] * len(graph.hosts))
+
+    def add(self, other: _Work) -> None:
+        self.bytes = [a + b for a, b in zip(self.bytes, other.bytes, strict=True)]
+        self.engine_s = [a + b for a, b in zip(self.engine_s, other.engine_s, strict=True)]
+
+    def busy_s(self, graph: LinkGraph) -> list[float]:
+        links = zip(self.bytes, graph.links, strict=True)
+        return [count * 8 / link.bit_per_s for count, link in links] + self.engine_s
+
+
+@dataclass(frozen=True)
+class _Alone:
+    """One bucket with the network to itself."""
+
+    work: _Work
+    delays: _Delays
+    total_s: float
+
+
+def _alone(bucket: Bucket, order: tuple[int, ...], graph: LinkGraph) -> _Alone:
+    moves = traffic(bucket.synchroniser, order, bucket.elements)
+    delays = _delays(moves, bucket, graph)
+    work = _work(moves.cycle, bucket, graph)
+    cycle_s = delays.stall_s + max(delays.cycle_s, *work.busy_s(graph))
+    work.add(_work(moves.chains, bucket, graph))
+    moving_s = max(cycle_s, *work.busy_s(graph))
+    return _Alone(work, delays, delays.head_s + moving_s + delays.tail_s)
+
+
+def _work(streams: tuple[Stream, ...], bucket: Bucket, graph: LinkGraph) -> _Work:
+    work = _Work.none(graph)
+    plain = ITEM_BYTES[bucket.dtype]
+    for stream in streams:
+        pair = (stream.source, stream.destination)
+        on_wire = wire_bytes(bucket.synchroniser, bucket.dtype, *pair)
+        for link in graph.paths[pair]:
+            work.bytes[link] += stream.elements * on_wire
+        remote = graph.hosts[stream.source] != graph.hosts[stream.destination]
+        each_s = MESSAGE_S * _messages(stream, bucket)
+        each_s += stream.elements * on_wire * TCP_S_PER_BYTE if remote else 0.0
+        each_s += stream.elements * plain * CAST_S_PER_BYTE if on_wire < plain else 0.0
+        work.engine_s[stream.source] += each_s
+        work.engine_s[stream.destination] += each_s + stream.reduced * plain * REDUCE_S_PER_BYTE
+    return work
+
+
+def _messages(stream: Stream, bucket: Bucket) -> float:
+    return stream.pieces * max(1.0, stream.elements / stream.pieces / _chunk_elements(bucket))
+
+
+def _chunk_elements(bucket: Bucket) -> float:
+    return max(1, bucket.synchroniser.chunk_bytes // ITEM_BYTES[bucket.dtype])
+
+
+@dataclass(frozen=True)
+class _Delays:
+    """What pipelining leaves beside the busiest link of one bucket.
+
+    `head_s`, `tail_s`: one chunk through the longest chain. `stall_s`: until the last leader's own share has
+    come down its chain. `cycle_s`: the ring's steps, each at least the mean time of one chunk over an edge, a
+    whole share where that is smaller than a chunk.
+    """
+
+    head_s: float
+    stall_s: float
+    cycle_s: float
+    tail_s: float
+
+
+def _delays(moves: Traffic, bucket: Bucket, graph: LinkGraph) -> _Delays:
+    ring = _Sharing(moves.cycle, bucket, graph)
+    up = _Sharing(tuple(stream for chain in moves.head for stream in chain), bucket, graph)
+    down = _Sharing(tuple(stream for chain in moves.tail for stream in chain), bucket, graph)
+    steps = [ring.chunk_s(stream) for stream in moves.cycle]
+    stalls = [
+        place / len(moves.head) * max((up.whole_s(stream) for stream in chain), default=0.0)
+        for place, chain in enumerate(moves.head)
+    ]
+    last_s = max(
+        (graph.latencies_s[stream.source, stream.destination] for stream in moves.cycle), default=0.0
+    )
+    return _Delays(
+        head_s=max((sum(map(up.chunk_s, chain)) for chain in moves.head), default=0.0),
+        stall_s=max(stalls, default=0.0),
+        cycle_s=moves.depth * sum(steps) / len(steps) if steps else 0.0,
+        tail_s=max((sum(map(down.chunk_s, chain)) for chain in moves.tail), default=0.0) + last_s,
+    )
+
+
+class _Sharing:
+    """Streams that run at the same time: those that cross a link share it."""
+
+    def __init__(self, streams: tuple[Stream, ...], bucket: Bucket, graph: LinkGraph) -> None:
+        self._bucket = bucket
+        self._graph = graph
+        self._crossing = [0] * len(graph.links)
+        for stream in streams:
+            for link in graph.paths[stream.source, stream.destination]:
+                self._crossing[link] += 1
+
+    def chunk_s(self, stream: Stream) -> float:
+        """One chunk from end to end."""
+        elements = min(stream.elements / stream.pieces, _chunk_elements(self._bucket))
+        latency_s = self._graph.latencies_s[stream.source, stream.destination]
+        return self._transfer_s(stream, elements) + latency_s + 2 * MESSAGE_S
+
+    def whole_s(self, stream: Stream) -> float:
+        """All of the stream, once its first byte has come."""
+        return self._transfer_s(stream, stream.elements)
+
+    def _transfer_s(self, stream: Stream, elements: float) -> float:
+        pair = (stream.source, stream.destination)
+        bits = 8 * elements * wire_bytes(self._bucket.synchroniser, self._bucket.dtype, *pair)
+        links = self._graph.paths[pair]
+        return max(bits * self._crossing[link] / self._graph.links[link].bit_per_s for link in links)
