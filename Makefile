@@ -115,5 +115,5 @@ $(STAMPS)/clients: tests/clients/constraints.txt $(STAMPS)/system $(STAMPS)/exte
 
 $(STAMPS)/extension: $(RUST) pyproject.toml $(STAMPS)/dependencies
 	@echo "== native extension, release mode"
-	VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --release
+	VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --profile wheel
 	@touch $@
