@@ -209,11 +209,7 @@ impl Part<'_> {
         }
         let (blocks, aside) = blocks.split_at_mut(pitch * members);
         let takes = |at: usize| self.root.is_none_or(|root| root == at);
-        let in_cache = |block: Range<usize>| {
-            let end = block.end;
-            block.step_by(BLOCK_BYTES).map(move |start| (start, BLOCK_BYTES.min(end - start)))
-        };
-        for (start, len) in claimed.flat_map(in_cache) {
+        for (start, len) in claimed.pieces(BLOCK_BYTES) {
             for (at, place) in self.places.iter().enumerate() {
                 let Some((neighbour, address)) = place else { continue };
                 let block = &mut blocks[at * pitch..at * pitch + len];

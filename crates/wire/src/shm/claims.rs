@@ -39,6 +39,14 @@ impl Claims {
     pub fn reset(&self) {
         self.word.atomic_u64(0).store(0, Ordering::Relaxed);
     }
+
+    /// What this rank claims in pieces of at most `most` bytes, as start and length: short enough to stay in a core's cache.
+    pub fn pieces(self, most: usize) -> impl Iterator<Item = (usize, usize)> {
+        self.flat_map(move |block| {
+            let end = block.end;
+            block.step_by(most).map(move |start| (start, most.min(end - start)))
+        })
+    }
 }
 
 impl Iterator for Claims {

@@ -24,11 +24,7 @@ pub fn part(bytes: usize, members: usize, at: usize) -> Range<usize> {
 /// # Panics
 /// When there is no bucket, or one is shorter than what is claimed.
 pub fn reduce_in_place(buckets: &[Region], claimed: Claims, op: ReduceOp, dtype: DType, factor: f64) {
-    let in_cache = |block: Range<usize>| {
-        let end = block.end;
-        block.step_by(BLOCK_BYTES).map(move |start| (start, BLOCK_BYTES.min(end - start)))
-    };
-    for (start, len) in claimed.flat_map(in_cache) {
+    for (start, len) in claimed.pieces(BLOCK_BYTES) {
         let blocks: Vec<Region> = buckets.iter().map(|bucket| bucket.sub(start, len)).collect();
         let mut sources = vec![Source::Dst];
         sources.extend(blocks[1..].iter().map(|block| Source::Bytes(block.as_bytes())));
