@@ -18,7 +18,7 @@ PYTEST := $(BIN)/python -m pytest
 PARALLEL := $(PYTEST) -n $(WORKERS) --dist worksteal
 ALL_TESTS := --ignore=tests/torch_suite --ignore=tests/clients tests
 PURE_CRATES := ids program protocol trace dlc order simulate sync
-PURE_TESTS := analysis formats ordering planners programs report simulation tidy
+PURE_TESTS := analysis formats planning programs report simulation tidy
 
 .PHONY: help setup demo test quick test-clients test-torch check docs fmt bench bless fuzz clean
 

@@ -24,8 +24,8 @@ import torch.multiprocessing as processes
 from hocket import _native
 from hocket.artefacts import shipped
 from hocket.artefacts.plan import SHARED_CHUNK_BYTES
-from hocket.tracing import single
-from hocket.tracing.selection import flat_bytes
+from hocket.policy import single
+from hocket.policy.selection import flat_bytes
 
 Call = Callable[[], object]
 TIMEOUT_S = 60.0

@@ -12,18 +12,18 @@ from hocket.launch.testbed import Testbed
 
 @pytest.fixture(scope="session")
 def emulated() -> Callable[[Cluster], AbstractContextManager[Testbed]]:
-    """`with emulated(cluster) as bed`; the test is skipped where this machine has no namespaces, tools or TAP devices."""
+    """`with emulated(cluster) as testbed`; the test is skipped where this machine has no namespaces, tools or TAP devices."""
 
     @contextmanager
     def opened(cluster: Cluster) -> Iterator[Testbed]:
         with ExitStack() as stack:
             try:
-                bed = stack.enter_context(Testbed(cluster))
+                testbed = stack.enter_context(Testbed(cluster))
             except TestbedError as error:
                 # Anything else that goes wrong with a testbed is a failure.
                 if error.lacks is None:
                     raise
                 pytest.skip(str(error))
-            yield bed
+            yield testbed
 
     return opened

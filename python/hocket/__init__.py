@@ -19,8 +19,8 @@ from hocket.errors import (
 )
 
 if TYPE_CHECKING:
-    from hocket.tracing.kernels import kernel, library_kernel
-    from hocket.tracing.policy import Policy
+    from hocket.policy.kernels import kernel, library_kernel
+    from hocket.policy.policy import Policy
 
 __all__ = [
     "ArtefactError",
@@ -38,9 +38,9 @@ __all__ = [
 ]
 
 _WHERE = {
-    "Policy": "hocket.tracing.policy",
-    "kernel": "hocket.tracing.kernels",
-    "library_kernel": "hocket.tracing.kernels",
+    "Policy": "hocket.policy.policy",
+    "kernel": "hocket.policy.kernels",
+    "library_kernel": "hocket.policy.kernels",
 }
 """What is loaded when it is asked for: the lower layers know nothing of it."""
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hocket._native import SimulatedProgram
 from hocket.artefacts.cluster import Cluster, Host
-from hocket.bench.orders import beds, cost, rows, scored
+from hocket.bench.orders import clusters, cost, rows, scored
 from hocket.bench.orders.native import NATIVE, native_program, pieces_of, sizes_of
 from hocket.bench.spearman import spearman
 from hocket.errors import TestbedError, UsageError
@@ -84,14 +84,14 @@ def test_rounds_bring_everything_to_everyone(algorithm):
         assert all(len(each) == world for each in known)
 
 
-@pytest.mark.parametrize("bed", [bed for bed in beds.BY_RATES if bed != "cards"])
+@pytest.mark.parametrize("emulation", [emulation for emulation in clusters.BY_RATES if emulation != "cards"])
 @pytest.mark.parametrize("algorithm", NATIVE)
-def test_the_shipped_cost_ranks_orders_as_the_simulator_does(algorithm, bed):
+def test_the_shipped_cost_ranks_orders_as_the_simulator_does(algorithm, emulation):
     """Orders would be chosen by what they do not cost: trunks that pairs share would count for one pair.
 
     The simulator shares links between flows at every moment and knows nothing of closed forms. It sends everything over one card.
     """
-    cluster = beds.BY_RATES[bed]()
+    cluster = clusters.BY_RATES[emulation]()
     sizes = sizes_of(algorithm, cluster)
 
     def simulated_s(orders, _turns):
@@ -155,11 +155,11 @@ def test_spearman_is_of_ranks():
 def test_ranks_take_their_places(program):
     """A benchmark of orders would fail after minutes, or measure the same order again and again."""
     try:
-        with Testbed(beds.latency(2)):
+        with Testbed(clusters.latency(2)):
             pass
     except TestbedError as error:
         pytest.skip(f"no namespaces or TAP devices here: {error}")
-    cluster = beds.latency(2)
+    cluster = clusters.latency(2)
     asked = rows.Run(
         program=program,
         algorithm="ring",

@@ -10,7 +10,7 @@ import numpy as np
 
 from hocket import _native
 from hocket.artefacts.plan import Synchroniser
-from hocket.planners.compile import all_reduce_program
+from hocket.planning.compile import all_reduce_program
 
 TIMEOUT_S = 20.0
 ELEMENTS = 200_000

@@ -10,7 +10,7 @@ import numpy as np
 
 from hocket import Error, _native
 from hocket.artefacts.plan import Synchroniser
-from hocket.planners.compile import all_reduce_program
+from hocket.planning.compile import all_reduce_program
 
 CONNECT_S = 4.0
 WAIT_S = 30.0

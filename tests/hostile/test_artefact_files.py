@@ -12,7 +12,7 @@ from hocket.artefacts.profile import Profile
 from hocket.artefacts.tuning import Tuning
 from hocket.errors import ArtefactError
 from hocket.launch.testbed import example_cluster
-from hocket.planners import search
+from hocket.planning import search
 
 CLUSTER = example_cluster("two-racks")
 PROFILE = search.neutral_profile()

@@ -55,7 +55,7 @@ import sys, time
 import numpy as np
 from hocket.artefacts.plan import Synchroniser
 from hocket.launch.rendezvous import join
-from hocket.planners.compile import all_reduce_program
+from hocket.planning.compile import all_reduce_program
 
 dates = [time.time() for _ in range(20)]
 print("the clock steps back", sum(later < earlier for earlier, later in zip(dates, dates[1:])) > 3, flush=True)

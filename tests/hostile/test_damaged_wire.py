@@ -8,7 +8,7 @@ from cables import TIMEOUT_S, exchange
 
 from hocket import PeerError, _native
 from hocket.artefacts.plan import Synchroniser
-from hocket.planners.compile import all_reduce_program
+from hocket.planning.compile import all_reduce_program
 
 
 def test_damage_is_found_and_located():

@@ -9,7 +9,7 @@ import pytest
 
 from hocket import PeerError, RendezvousError, _native
 from hocket.artefacts.plan import Synchroniser
-from hocket.planners.compile import all_reduce_program
+from hocket.planning.compile import all_reduce_program
 
 TIMEOUT_S = 20.0
 HOLDERS = 100

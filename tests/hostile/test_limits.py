@@ -47,7 +47,7 @@ def run(hosts, *, limits=(), before=(), steps=3):
 
 def descriptors_of_a_start():
     """How many a rank has open before it meets the others."""
-    script = "import os, hocket.planners.compile; print(len(os.listdir('/proc/self/fd')))"
+    script = "import os, hocket.planning.compile; print(len(os.listdir('/proc/self/fd')))"
     return int(
         subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
     )

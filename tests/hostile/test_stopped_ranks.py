@@ -19,7 +19,7 @@ import json, sys, time
 import numpy as np
 from hocket import PeerError, _native
 from hocket.artefacts.plan import Synchroniser
-from hocket.planners.compile import all_reduce_program
+from hocket.planning.compile import all_reduce_program
 from hocket.settings import Settings
 
 rank, job, hosts = int(sys.argv[1]), sys.argv[2], sys.argv[3].split(",")

@@ -17,7 +17,7 @@ from cables import exchange
 
 from hocket import PeerError, RendezvousError, _native
 from hocket.artefacts.plan import Synchroniser
-from hocket.planners.compile import all_reduce_program
+from hocket.planning.compile import all_reduce_program
 
 TIMEOUT_S = 20.0
 GARBAGE = [b"", b"GET / HTTP/1.1\r\n\r\n", b"\x00" * 100, b"HOCKET\x00\x01" + b"\xff" * 40, os.urandom(5000)]

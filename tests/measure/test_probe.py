@@ -17,7 +17,7 @@ from hocket.measure.datagrams import TOKEN_BYTES, Trips
 from hocket.measure.network import probe
 from hocket.measure.steps import Durations
 from hocket.measure.transfer import Peer, Station
-from hocket.planners import search
+from hocket.planning import search
 
 BRIEF = Durations(window_s=0.01, transfer_s=0.05, crowded_s=0.05)
 """Loopback needs no long transfers; what is tested is who talks to whom."""

@@ -12,7 +12,7 @@ from hocket.artefacts.network import GOODPUT
 from hocket.launch.processes import ProcessSpec
 from hocket.launch.testbed import Testbed, example_cluster
 from hocket.measure.hosts import AGENT, probe_hosts
-from hocket.planners import search
+from hocket.planning import search
 
 pytestmark = pytest.mark.timing
 

@@ -13,8 +13,8 @@ from hocket.measure.asked import Asked
 from hocket.measure.completion import complete, errors
 from hocket.measure.network import probe
 from hocket.measure.steps import Durations
-from hocket.ordering.matrix import build
-from hocket.ordering.solve import Request, cost_s, solve
+from hocket.planning.ordering.matrix import build
+from hocket.planning.ordering.solve import Request, cost_s, solve
 
 BRIEF = Durations(window_s=0.01, transfer_s=0.05, crowded_s=0.05)
 

@@ -12,8 +12,8 @@ from hocket.launch.processes import ProcessSpec
 from hocket.measure.algorithm_times import Task
 from hocket.measure.regret import regrets
 from hocket.measure.tune import AGENT, Wanted, empty, tune, with_point
-from hocket.tracing.algorithms import fitting
-from hocket.tracing.topology import Topology
+from hocket.policy.algorithms import fitting
+from hocket.policy.topology import Topology
 
 HERE = [ProcessSpec(argv=AGENT, host="here")] * 2
 ONE_HOST = Topology.even(world=2, hosts_per_rack=1)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hocket import _native, reference
 from hocket._native import Program
 from hocket.artefacts.plan import Synchroniser
-from hocket.planners.compile import all_reduce_program, broadcast_program
+from hocket.planning.compile import all_reduce_program, broadcast_program
 from hocket.reference.ops import STORED
 
 TIMEOUT_S = 20.0

@@ -15,8 +15,8 @@ from hocket._native import BUCKET_S, CAST_S_PER_BYTE, MESSAGE_S, REDUCE_S_PER_BY
 from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.plan import Bucket
 from hocket.artefacts.profile import Profile
-from hocket.planners.links import LinkGraph
-from hocket.planners.traffic import wire_bytes
+from hocket.planning.links import LinkGraph
+from hocket.planning.traffic import wire_bytes
 
 
 def alone_s(bucket: Bucket, order: tuple[int, ...], graph: LinkGraph) -> float:

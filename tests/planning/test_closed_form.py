@@ -10,9 +10,9 @@ import readable_cost
 from hocket.artefacts.cluster import Cluster, Host, Rack
 from hocket.artefacts.plan import Bucket, Synchroniser
 from hocket.artefacts.profile import Gradient, Profile
-from hocket.planners.cost import alone_s, predict_on
-from hocket.planners.links import link_graph
-from hocket.planners.search import neutral_profile, with_codec
+from hocket.planning.cost import alone_s, predict_on
+from hocket.planning.links import link_graph
+from hocket.planning.search import neutral_profile, with_codec
 
 
 def _cluster(draw: random.Random) -> Cluster:

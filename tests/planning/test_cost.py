@@ -12,8 +12,8 @@ from hocket.artefacts.cluster import Cluster, Host
 from hocket.artefacts.plan import Bucket, Plan
 from hocket.artefacts.profile import Profile
 from hocket.errors import ArtefactError, UsageError
-from hocket.planners import search
-from hocket.planners.cost import predict
+from hocket.planning import search
+from hocket.planning.cost import predict
 
 RATES = st.floats(1e6, 1e11)
 

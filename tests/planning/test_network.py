@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from hocket.artefacts.cluster import Cluster, Host, Rack
 from hocket.artefacts.network import GOODPUT, LATENCY_S, WITHIN_HOST_BIT_PER_S, WITHIN_HOST_LATENCY_S
 from hocket.errors import ArtefactError
-from hocket.planners.links import link_graph
-from hocket.planners.order import placement
+from hocket.planning.links import link_graph
+from hocket.planning.order import placement
+from hocket.policy.topology import Topology
 from hocket.simulation.networks import from_cluster
-from hocket.tracing.topology import Topology
 
 RATES = st.floats(1e7, 1e10)
 

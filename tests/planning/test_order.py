@@ -6,7 +6,7 @@ import pytest
 
 from hocket.artefacts.cluster import Cluster, Host
 from hocket.errors import UsageError
-from hocket.planners.order import contiguous_order, placement, rack_blocks
+from hocket.planning.order import contiguous_order, placement, rack_blocks
 
 
 def racked(*racks: tuple[str, int]) -> Cluster:

@@ -15,7 +15,7 @@ from hocket.artefacts.plan import Plan
 from hocket.artefacts.profile import Profile
 from hocket.cli.plan import command
 from hocket.errors import ArtefactError
-from hocket.planners import search
+from hocket.planning import search
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ from planner_inputs import alternating, model
 from hocket.artefacts.cluster import Cluster, Host
 from hocket.artefacts.plan import Synchroniser
 from hocket.errors import UsageError
-from hocket.planners.compile import programs
-from hocket.planners.rescaled import rescaled
-from hocket.planners.search import candidates
+from hocket.planning.compile import programs
+from hocket.planning.rescaled import rescaled
+from hocket.planning.search import candidates
 
 PARTS = ("order", "buckets")
 

@@ -9,7 +9,7 @@ from planner_inputs import alternating, model
 from hocket.artefacts.cluster import Cluster, Host
 from hocket.artefacts.profile import Gradient, Profile
 from hocket.errors import ArtefactError, UsageError
-from hocket.planners import search
+from hocket.planning import search
 
 
 def test_alternating_hosts_behind_a_slow_trunk(two_racks: Cluster, profile: Profile) -> None:

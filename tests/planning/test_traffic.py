@@ -9,9 +9,9 @@ from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.plan import Bucket, Plan, Synchroniser
 from hocket.artefacts.profile import Profile
 from hocket.errors import UsageError
-from hocket.planners.compile import all_reduce_program
-from hocket.planners.cost import predict
-from hocket.planners.traffic import sent, wire_bytes
+from hocket.planning.compile import all_reduce_program
+from hocket.planning.cost import predict
+from hocket.planning.traffic import sent, wire_bytes
 
 ELEMENTS = 800_000
 """Four bytes each: 3.2 MB."""

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from hocket import testing
 from hocket.artefacts.algorithms import LIST
 from hocket.errors import PolicyError
-from hocket.tracing.policy import Policy
-from hocket.tracing.topology import Topology
+from hocket.policy.policy import Policy
+from hocket.policy.topology import Topology
 
 ALL = (
     "all_reduce",

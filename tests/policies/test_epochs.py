@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hocket.errors import Error
-from hocket.tracing.epoch import Epoch, Epochs
+from hocket.policy.epoch import Epoch, Epochs
 
 
 @settings(max_examples=200, deadline=None)

@@ -5,15 +5,15 @@ import inspect
 import pytest
 
 from hocket.errors import PolicyError
-from hocket.tracing.observed import Assumptions, agree
-from hocket.tracing.policy import Policy
-from hocket.tracing.topology import Topology
-from hocket.tracing.trace import Fused, Scene, Tensor, bucket_program, layout
+from hocket.policy.observed import Assumptions, agree
+from hocket.policy.policy import Policy
+from hocket.policy.topology import Topology
+from hocket.policy.trace import Fused, Tensor, TraceContext, bucket_program, layout
 
 
 def traced(policy, snapshot):
-    scene = Scene.of(policy, Topology.even(world=2), snapshot=snapshot)
-    return bucket_program(policy, Fused((Tensor("g", (40,), "f32", 0, 0),), 0), scene)
+    context = TraceContext.of(policy, Topology.even(world=2), snapshot=snapshot)
+    return bucket_program(policy, Fused((Tensor("g", (40,), "f32", 0, 0),), 0), context)
 
 
 def at(*wait_s):
@@ -125,7 +125,7 @@ def test_what_decides_the_queue_is_guarded(enqueue):
     policy = by(lambda self, cx, buffer: None, enqueue)
     tensors = [Tensor("g", (40,), "f32", 0, 0)]
     before, after = (
-        layout(policy, tensors, Scene.of(policy, Topology.even(world=2), snapshot=at(each, each)))
+        layout(policy, tensors, TraceContext.of(policy, Topology.even(world=2), snapshot=at(each, each)))
         for each in (0.1, 2.1)
     )
     assert before.buckets != after.buckets

@@ -9,9 +9,9 @@ import pytest
 
 from hocket.policies.adaptive_fusion import AdaptiveFusion
 from hocket.policies.hill_climb import REST_MAX, HillClimb
-from hocket.tracing.control import Control, Statistics
-from hocket.tracing.policy import DEFAULTS
-from hocket.tracing.topology import Topology
+from hocket.policy.control import Control, Statistics
+from hocket.policy.policy import DEFAULTS
+from hocket.policy.topology import Topology
 
 LADDERS = AdaptiveFusion.ladders
 START = {"fusion_bytes": 256 << 10, "chunk_bytes": 512 << 10}

@@ -8,9 +8,9 @@ import pytest
 
 from hocket import testing
 from hocket.errors import PolicyError, UsageError
+from hocket.policy.kernels import BUILTINS, kernel, library_kernel
+from hocket.policy.policy import Policy
 from hocket.reference.kernels import KERNELS
-from hocket.tracing.kernels import BUILTINS, kernel, library_kernel
-from hocket.tracing.policy import Policy
 
 LENGTHS = {
     "top_k.f32": (lambda n: ([n], [n // 3, n // 3, 1]), ()),

@@ -12,10 +12,10 @@ from test_compiled_programs import TIMEOUT_S, Job
 
 from hocket import reference
 from hocket.policies import READY_MADE
+from hocket.policy.policy import Policy
+from hocket.policy.topology import Topology
+from hocket.policy.trace import Fused, Tensor, TraceContext, bucket_program
 from hocket.reference.ops import STORED, cast
-from hocket.tracing.policy import Policy
-from hocket.tracing.topology import Topology
-from hocket.tracing.trace import Fused, Scene, Tensor, bucket_program
 
 STEPS = (
     "scale",
@@ -145,8 +145,8 @@ def run_reference(program, inputs, launches):
 def agree(policy, job, *, elements, dtype, chunk_bytes, seed):
     world = len(job.engines)
     tensor = Tensor("g", (elements,), dtype, 0, 0)
-    scene = Scene.of(policy, Topology.even(world=world), {"chunk_bytes": chunk_bytes})
-    program = bucket_program(policy, Fused((tensor,), 0), scene).program
+    context = TraceContext.of(policy, Topology.even(world=world), {"chunk_bytes": chunk_bytes})
+    program = bucket_program(policy, Fused((tensor,), 0), context).program
     generator = np.random.default_rng(seed)
     values = generator.standard_normal((world, elements)).astype(np.float64 if dtype == "f64" else np.float32)
     inputs = [cast(each, "f64" if dtype == "f64" else "f32", dtype).astype(STORED[dtype]) for each in values]

@@ -25,7 +25,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hocket.errors import PolicyError
-from hocket.tracing.observed import Assumptions, Observed
+from hocket.policy.observed import Assumptions, Observed
 
 VALUES = st.one_of(
     st.sampled_from(

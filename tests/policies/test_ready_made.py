@@ -8,7 +8,7 @@ import pytest
 
 from hocket import testing
 from hocket.policies import READY_MADE, Int8, LocalSGD, PartialF16, PowerSGD, TopK
-from hocket.tracing.topology import Topology
+from hocket.policy.topology import Topology
 
 MOST_LINES = {
     "partial_f16": 25,

@@ -6,10 +6,10 @@ import pytest
 
 from hocket import testing
 from hocket.errors import PolicyError
-from hocket.tracing import libraries
-from hocket.tracing.kernels import Kernel
-from hocket.tracing.policy import Policy
-from hocket.tracing.topology import Topology
+from hocket.policy import libraries
+from hocket.policy.kernels import Kernel
+from hocket.policy.policy import Policy
+from hocket.policy.topology import Topology
 
 
 def right_ring(cx, b, parts=None, scale=True):

@@ -7,7 +7,7 @@ import pytest
 
 from hocket._native import Program
 from hocket.artefacts.plan import Bucket, Plan, Synchroniser
-from hocket.planners.compile import stages
+from hocket.planning.compile import stages
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -8,7 +8,7 @@ import pytest
 from hocket.artefacts.plan import Synchroniser
 from hocket.errors import UsageError
 from hocket.formats.svg import svg
-from hocket.planners.compile import all_reduce_program
+from hocket.planning.compile import all_reduce_program
 
 
 def program(world, algorithm, chunk_bytes=1 << 20):

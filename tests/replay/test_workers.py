@@ -14,7 +14,7 @@ from hocket.artefacts.profile import Profile
 from hocket.artefacts.trace import RUN_FILE, read
 from hocket.cli.main import hocket
 from hocket.errors import ArtefactError, UsageError
-from hocket.planners.rescaled import rescaled
+from hocket.planning.rescaled import rescaled
 from hocket.replay import simulated, workers
 from hocket.replay.of_dlc import of_dlc_files
 from hocket.replay.predicted import predict, predicted

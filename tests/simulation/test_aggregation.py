@@ -15,7 +15,7 @@ from hocket.artefacts.plan import Plan, Synchroniser
 from hocket.artefacts.profile import Gradient, Profile
 from hocket.cli.main import hocket
 from hocket.errors import UsageError
-from hocket.planners.buckets import buckets
+from hocket.planning.buckets import buckets
 from hocket.simulation import aggregation, flow
 from hocket.simulation.aggregation import Switch
 from hocket.simulation.conditions import Conditions

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster, Host
 from hocket.cli.main import hocket
-from hocket.planners import search
+from hocket.planning import search
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from hocket.artefacts.cluster import Cluster, Host, Rack
 from hocket.artefacts.plan import Synchroniser
 from hocket.cli.main import hocket
 from hocket.errors import SimulationError, UsageError
-from hocket.planners import search
+from hocket.planning import search
 from hocket.report import numbers
 from hocket.simulation import fidelity, flow, simgrid
 from hocket.simulation.conditions import Conditions, LinkChange

@@ -13,7 +13,7 @@ import json, subprocess
 import numpy as np
 from hocket.artefacts.plan import Synchroniser
 from hocket.launch.rendezvous import join
-from hocket.planners.compile import all_reduce_program
+from hocket.planning.compile import all_reduce_program
 
 def sent():
     found = json.loads(subprocess.run(["ip", "-s", "-j", "link"], capture_output=True, check=True).stdout)

@@ -11,7 +11,7 @@ import torch.distributed as dist
 import torch
 from hocket.policies.partial_f16 import PartialF16
 from hocket.policies.power_sgd import PowerSGD
-from hocket.tracing.policy import Policy
+from hocket.policy.policy import Policy
 
 TIMEOUT_S = float(os.environ.get("TEST_TIMEOUT_S", "30"))
 ELEMENTS = (0, 1, 77, 300_001)

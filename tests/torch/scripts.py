@@ -199,7 +199,7 @@ def hold_the_gil():
     from hocket import _native
     from hocket.artefacts.plan import Synchroniser
     from hocket.launch.rendezvous import join
-    from hocket.planners.compile import all_reduce_program
+    from hocket.planning.compile import all_reduce_program
 
     with join() as job:
         # A trace tells when native threads were done, whatever Python did meanwhile.

@@ -7,7 +7,7 @@ from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster, Host, Rack
 from hocket.artefacts.trace import read
 from hocket.errors import UsageError
-from hocket.planners.default import Shape, by_cluster
+from hocket.planning.default import Shape, by_cluster
 from hocket.settings import Settings
 
 SHAPES = [Shape(name="w", elements=1_000_000, dtype="f32")]

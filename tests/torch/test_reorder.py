@@ -16,8 +16,8 @@ from hocket.errors import UsageError
 from hocket.launch.processes import ProcessSpec
 from hocket.launch.run import launch
 from hocket.launch.testbed import Testbed
-from hocket.ordering.current import Look
-from hocket.ordering.keeper import Keeper
+from hocket.planning.ordering.current import Sample
+from hocket.planning.ordering.monitor import Monitor
 from hocket.settings import Settings
 from hocket.torch.reorder import decode, encode, of_ranks
 
@@ -121,11 +121,11 @@ def test_racks_of_the_cluster_file_repair_an_order_that_goes_to_and_fro() -> Non
         synchroniser=Synchroniser(algorithm="ring"),
     )
     # Every pair tells the same: of a trunk's share nothing is seen here.
-    looks = [[None if a == b else Look(1e-3, 1e6, 1e-2) for b in range(8)] for a in range(8)]
+    samples = [[None if a == b else Sample(1e-3, 1e6, 1e-2) for b in range(8)] for a in range(8)]
     for given, repaired in (((0, 1, 2, 3, 4, 5, 6, 7), True), ((0, 2, 4, 6, 1, 3, 5, 7), False)):
         plan = Plan(world=8, order=given, buckets=(bucket,), label="", reason="", predicted_step_s=0.0)
-        keeper = Keeper(plan, *known)
-        proposed = [order for order in (keeper.look(looks) for _ in range(20)) if order is not None]
+        monitor = Monitor(plan, *known)
+        proposed = [order for order in (monitor.observe(samples) for _ in range(20)) if order is not None]
         assert bool(proposed) == repaired
         for order in proposed:
             assert sum(a % 2 != b % 2 for a, b in pairwise((*order, order[0]))) == 2
@@ -133,7 +133,7 @@ def test_racks_of_the_cluster_file_repair_an_order_that_goes_to_and_fro() -> Non
 
 @pytest.mark.parametrize("interval", [0.0, -1.0, float("nan"), 1e9])
 def test_intervals_that_are_none_are_refused(interval: float) -> None:
-    """Broken: a job would spin, or never look."""
+    """Broken: a job would spin, or never sample."""
     from hocket.torch.reorder import Reorder
 
     with pytest.raises(UsageError, match="HOCKET_REORDER_INTERVAL_S"):

@@ -9,7 +9,7 @@ use crate::io_thread::{Connection, run};
 use crate::loaded::{Loaded, NonFinite};
 use crate::options::Options;
 use crate::peer::Peer;
-use crate::roster::{LOCAL_WORLD_MAX, Roster};
+use crate::peer_table::{LOCAL_WORLD_MAX, PeerTable};
 use hocket_ids::{BufferId, Rank};
 use hocket_kernels::Function;
 use hocket_program::{BufferKind, Program};
@@ -17,7 +17,7 @@ use hocket_protocol::why::Why;
 use hocket_trace::{Kind, Record, Recorder};
 use hocket_wire::clock::now_ns;
 use hocket_wire::memory::{Allocation, Arena, Mapping, Region};
-use hocket_wire::mesh::{Address, Door, Identity, Link};
+use hocket_wire::mesh::{Address, Identity, Link, Listener};
 use hocket_wire::poll::{Poller, Waker};
 use hocket_wire::shape::Shaper;
 use hocket_wire::shm::claims::CLAIMS_BYTES;
@@ -42,12 +42,12 @@ pub struct Engine {
     addresses: Vec<std::net::SocketAddr>,
     shaper: Option<Arc<Shaper>>,
     silence_max: Duration,
-    door: Mutex<Option<Door>>,
+    listener: Mutex<Option<Listener>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Engine {
-    /// Opens the door; the mesh comes up with [`Self::connect`].
+    /// Opens the listener; the mesh comes up with [`Self::connect`].
     pub fn new(options: Options) -> Result<Self, Error> {
         if options.rank.index() >= options.world {
             return Err(Error::Usage(format!("rank {} in a world of {}", options.rank, options.world)));
@@ -74,7 +74,7 @@ impl Engine {
             tls,
             checksums: options.checksum,
         };
-        let door = Door::open(&options.bind, identity.clone()).map_err(Error::from)?;
+        let listener = Listener::open(&options.bind, identity.clone()).map_err(Error::from)?;
         let sleeping = Sleeping::new(arena.mapping());
         let own = Who { rank: options.rank, host: options.host };
         let core = Core::new(own, options.threads - 1, sleeping, waker, recorder);
@@ -83,10 +83,10 @@ impl Engine {
             arena,
             identity,
             world: options.world,
-            addresses: door.addresses().to_vec(),
+            addresses: listener.addresses().to_vec(),
             shaper: options.shape.map(Shaper::open).transpose()?.map(Arc::new),
             silence_max: options.silence_max,
-            door: Mutex::new(Some(door)),
+            listener: Mutex::new(Some(listener)),
             threads: Mutex::default(),
         })
     }
@@ -118,24 +118,26 @@ impl Engine {
     /// Joins the mesh of all ranks and starts the threads.
     pub fn connect(&self, peers: &[Address], timeout: Duration) -> Result<(), Error> {
         let own = self.identity.rank;
-        let roster = Roster::new(peers, own, self.world)?;
-        let mut door = lock(&self.door).take().ok_or_else(|| Error::Usage("connected already".into()))?;
+        let peer_table = PeerTable::new(peers, own, self.world)?;
+        let mut listener =
+            lock(&self.listener).take().ok_or_else(|| Error::Usage("connected already".into()))?;
         // What a limit of the system may forbid comes before there are peers, who would have to be told.
         let poller = Poller::new(&self.core.waker)?;
         let connected = self.spawn_threads()?;
-        let links = door.connect(&self.identity, peers, &self.arena, &self.core.waker, timeout)?;
+        let links = listener.connect(&self.identity, peers, &self.arena, &self.core.waker, timeout)?;
         let mut connections = Vec::new();
         let mut known = Vec::new();
-        let name = roster.name();
+        let name = peer_table.name();
         for (at, link) in links.into_iter().enumerate() {
             known.push(match link {
                 None => None,
                 Some(Link { rank, streams, neighbour }) => {
-                    let mut inbox =
-                        neighbour.is_some().then(|| Inbox::new(self.arena.mapping(), roster.position(at)));
+                    let mut inbox = neighbour
+                        .is_some()
+                        .then(|| Inbox::new(self.arena.mapping(), peer_table.position(at)));
                     let checksums = self.identity.checksums && neighbour.is_none();
                     let who = Who { rank, host: peers[at].host.clone() };
-                    let position = roster.position(own.index());
+                    let position = peer_table.position(own.index());
                     let peer = Peer::new(who, neighbour, position, checksums, streams.len());
                     for (lane, stream) in streams.into_iter().enumerate() {
                         poller.add(&stream, connections.len() as u32)?;
@@ -153,20 +155,20 @@ impl Engine {
             return Err(Error::Usage("connected already".into()));
         }
         connected
-            .send((poller, connections, door))
+            .send((poller, connections, listener))
             .map_err(|_| Error::System("the I/O thread has ended before it began".into()))
     }
 
     /// The I/O thread, which begins with what is sent to it, and the workers.
-    fn spawn_threads(&self) -> Result<mpsc::Sender<(Poller, Vec<Connection>, Door)>, Error> {
+    fn spawn_threads(&self) -> Result<mpsc::Sender<(Poller, Vec<Connection>, Listener)>, Error> {
         let (connected, arrival) = mpsc::channel();
         let mut threads = lock(&self.threads);
         let core = Arc::clone(&self.core);
         let io = thread::Builder::new().name("hocket-io".into());
         threads.push(io.spawn(move || {
             // Nothing comes when the mesh does not come up.
-            if let Ok((poller, connections, door)) = arrival.recv() {
-                run(&core, &poller, connections, door);
+            if let Ok((poller, connections, listener)) = arrival.recv() {
+                run(&core, &poller, connections, listener);
             }
         })?);
         for worker in 0..self.core.workers {
@@ -456,7 +458,7 @@ impl Engine {
             // A panic of that thread has been printed; the job failed with it.
             drop(thread.join());
         }
-        drop(lock(&self.door).take());
+        drop(lock(&self.listener).take());
         if let Some(recorder) = &self.core.recorder
             && let Err(error) = recorder.finish()
         {

@@ -17,7 +17,7 @@ use hocket_protocol::frame::{Data, Frame};
 use hocket_protocol::liveness::{Action, Liveness};
 use hocket_protocol::why::Why;
 use hocket_wire::clock::now_ns;
-use hocket_wire::mesh::Door;
+use hocket_wire::mesh::Listener;
 use hocket_wire::poll::Poller;
 use hocket_wire::shm::mailbox::Inbox;
 use hocket_wire::tcp::{LinkError, Outcome, Pace, Receiver, Sent, Stream, Transmitter};
@@ -332,11 +332,11 @@ impl Connection {
 }
 
 /// The life of the I/O thread.
-pub fn run(core: &Core, poller: &Poller, mut connections: Vec<Connection>, door: Door) {
+pub fn run(core: &Core, poller: &Poller, mut connections: Vec<Connection>, listener: Listener) {
     if let Err(error) = turns(core, poller, &mut connections) {
         core.fail_here(None, format_args!("the I/O thread cannot go on: {error}"));
     }
-    drop(door);
+    drop(listener);
     leave(core, poller, &mut connections);
 }
 

@@ -20,7 +20,7 @@ mod loaded;
 mod messages;
 mod options;
 mod peer;
-mod roster;
+mod peer_table;
 
 pub use engine::Engine;
 pub use error::Error;

@@ -10,12 +10,12 @@ pub const LOCAL_WORLD_MAX: usize = 64;
 const STREAMS_MAX: usize = 64;
 
 /// The addresses of all ranks, from one rank's side.
-pub struct Roster<'a> {
+pub struct PeerTable<'a> {
     peers: &'a [Address],
     own: Rank,
 }
 
-impl<'a> Roster<'a> {
+impl<'a> PeerTable<'a> {
     /// Of a job of `world` ranks; says what is wrong with it.
     pub fn new(peers: &'a [Address], own: Rank, world: usize) -> Result<Self, Error> {
         if peers.len() != world {
@@ -23,15 +23,18 @@ impl<'a> Roster<'a> {
         }
         let sound = |peer: &&Address| !peer.tcp.is_empty() && (1..=STREAMS_MAX).contains(&peer.streams);
         if let Some(Address { tcp, host, streams }) = peers.iter().find(|peer| !sound(peer)) {
-            let doors = tcp.len();
-            let what = format!("host {host}: {doors} addresses, {streams} streams (1 to {STREAMS_MAX})");
+            let listeners = tcp.len();
+            let what = format!("host {host}: {listeners} addresses, {streams} streams (1 to {STREAMS_MAX})");
             return Err(Error::Usage(what));
         }
-        let roster = Self { peers, own };
-        if roster.position(world) > LOCAL_WORLD_MAX {
-            return Err(Error::Usage(format!("more than {LOCAL_WORLD_MAX} ranks on host {}", roster.host())));
+        let peer_table = Self { peers, own };
+        if peer_table.position(world) > LOCAL_WORLD_MAX {
+            return Err(Error::Usage(format!(
+                "more than {LOCAL_WORLD_MAX} ranks on host {}",
+                peer_table.host()
+            )));
         }
-        Ok(roster)
+        Ok(peer_table)
     }
 
     /// Ranks of our host before `rank`.

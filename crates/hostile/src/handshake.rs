@@ -9,14 +9,14 @@ const SECRET: &[u8] = b"known to ranks alone";
 const OURS: [u8; NONCE_BYTES] = [1; NONCE_BYTES];
 const THEIRS: [u8; NONCE_BYTES] = [2; NONCE_BYTES];
 
-/// The stranger's hello and proof to a door, and its challenge to a caller.
+/// The stranger's hello and proof to an acceptor, and its challenge to a caller.
 pub fn run(bytes: &[u8]) {
     let Some((hello, rest)) = bytes.split_first_chunk::<HELLO_BYTES>() else { return };
     let Some((challenge, rest)) = rest.split_first_chunk::<CHALLENGE_BYTES>() else { return };
     let Some(proof) = rest.first_chunk::<PROOF_BYTES>() else { return };
     if let Ok(acceptor) = Acceptor::handle_hello(SECRET, Rank(0), hello, OURS) {
-        assert!(acceptor.challenge() != *challenge, "the stranger can prove what a door proves");
-        assert!(acceptor.handle_proof(proof).is_err(), "a door lets a stranger in");
+        assert!(acceptor.challenge() != *challenge, "the stranger can prove what an acceptor proves");
+        assert!(acceptor.handle_proof(proof).is_err(), "an acceptor lets a stranger in");
     }
     let caller = Connector::new(SECRET, Way { from: Rank(1), to: Rank(0), lane: 0 }, THEIRS);
     assert!(caller.handle_challenge(challenge).is_err(), "a caller trusts a stranger");
@@ -28,9 +28,10 @@ pub fn seeds() -> Vec<Vec<u8>> {
         .map(|to| {
             let caller =
                 Connector::new(SECRET, Way { from: Rank(1), to: Rank(to), lane: 1 }, [9; NONCE_BYTES]);
-            let door = Acceptor::handle_hello(SECRET, Rank(to), &caller.hello(), [8; NONCE_BYTES]).unwrap();
-            let proof = caller.handle_challenge(&door.challenge()).unwrap();
-            [&caller.hello()[..], &door.challenge(), &proof].concat()
+            let acceptor =
+                Acceptor::handle_hello(SECRET, Rank(to), &caller.hello(), [8; NONCE_BYTES]).unwrap();
+            let proof = caller.handle_challenge(&acceptor.challenge()).unwrap();
+            [&caller.hello()[..], &acceptor.challenge(), &proof].concat()
         })
         .to_vec()
 }

@@ -1,4 +1,4 @@
-//! A caller's first bytes to a door that speaks TLS: a caller who cannot answer is refused in time.
+//! A caller's first bytes to an acceptor that speaks TLS: a caller who cannot answer is refused in time.
 
 use hocket_wire::tcp::tls::{Credentials, TlsStream};
 use std::io::{Read, Write};
@@ -26,10 +26,10 @@ pub fn run(bytes: &[u8]) {
     if bytes.len() > INPUT_BYTES_MAX {
         return;
     }
-    let (mut caller, door) = sockets();
+    let (mut caller, acceptor) = sockets();
     caller.write_all(bytes).unwrap();
     caller.shutdown(Shutdown::Write).unwrap();
-    let accepted = TlsStream::accept(door, credentials(), Instant::now() + TIMEOUT);
+    let accepted = TlsStream::accept(acceptor, credentials(), Instant::now() + TIMEOUT);
     assert!(accepted.is_err(), "who said all before it heard anything is let in");
 }
 

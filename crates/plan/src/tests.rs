@@ -1,5 +1,5 @@
 //! The closed form by hand, and how long it takes. That it is what the readable model in Python gives is shown in
-//! `tests/planners/test_closed_form.py`.
+//! `tests/planning/test_closed_form.py`.
 
 use crate::{Cost, Launch, Network, PlanError, Route};
 use hocket_algorithms::Algorithm;

@@ -248,7 +248,7 @@ mod tests {
     }
 
     proptest! {
-        /// A stranger who sends anything at all could get in, or bring the door down.
+        /// A stranger who sends anything at all could get in, or bring the listener down.
         #[test]
         fn no_stranger_gets_in(hello: [[u8; 4]; 13], proof: [u8; PROOF_BYTES], challenge: [[u8; 8]; 9], ours in 0u8..3) {
             let mut hello: [u8; HELLO_BYTES] = hello.concat().try_into().unwrap();

@@ -219,13 +219,13 @@ impl Engine {
             return Err(error(py, "UsageError", &what));
         }
         let mut addresses = Vec::with_capacity(peers.len());
-        for (rank, ((doors, host), streams)) in peers.into_iter().zip(streams).enumerate() {
+        for (rank, ((listeners, host), streams)) in peers.into_iter().zip(streams).enumerate() {
             let parse = |text: String| {
                 text.parse::<SocketAddr>().map_err(|_| {
                     error(py, "UsageError", &format!("rank {rank}: `{text}` is not of the form IP:PORT"))
                 })
             };
-            let tcp = doors.into_iter().map(parse).collect::<PyResult<Vec<SocketAddr>>>()?;
+            let tcp = listeners.into_iter().map(parse).collect::<PyResult<Vec<SocketAddr>>>()?;
             addresses.push(Address { tcp, host, streams });
         }
         py.detach(|| self.executor.connect(&addresses, timeout))

@@ -1,4 +1,4 @@
-//! Hears who calls at the door: whoever proves the job's secret is admitted, strangers are turned away and logged.
+//! Hears who calls at the listener: whoever proves the job's secret is admitted, strangers are turned away and logged.
 //!
 //! Each caller is heard by a thread of its own, bounded in time and number.
 
@@ -22,14 +22,14 @@ use std::time::{Duration, Instant};
 
 /// Callers that are heard at the same time; then the oldest makes room.
 const CALLERS_MAX: usize = 64;
-/// How often the door looks whether it must close.
+/// How often the listener looks whether it must close.
 pub(crate) const DOOR_POLL: Duration = Duration::from_millis(100);
 /// Callers that were turned away are logged in so many lines a second; then their number.
 const LOG_LINES_MAX: u32 = 5;
 
 /// Until it is `closing`; `starved`: a caller could not be let in for want of a descriptor.
-pub(crate) fn keep_door(
-    doors: &[TcpListener],
+pub(crate) fn keep_listening(
+    listeners: &[TcpListener],
     local: &unix::UnixListener,
     identity: &Identity,
     [closing, starved]: [&AtomicBool; 2],
@@ -39,15 +39,16 @@ pub(crate) fn keep_door(
     let log = Arc::new(Log::new(identity.rank));
     let timeout = rustix::event::Timespec { tv_sec: 0, tv_nsec: DOOR_POLL.as_nanos() as _ };
     while !closing.load(Ordering::Relaxed) {
-        let mut fds: Vec<PollFd<'_>> = doors.iter().map(|door| PollFd::new(door, PollFlags::IN)).collect();
+        let mut fds: Vec<PollFd<'_>> =
+            listeners.iter().map(|listener| PollFd::new(listener, PollFlags::IN)).collect();
         fds.push(PollFd::new(local, PollFlags::IN));
         if !matches!(poll(&mut fds, Some(&timeout)), Ok(1..)) {
             continue;
         }
         let mut heard = Vec::new();
-        let far = doors
+        let far = listeners
             .iter()
-            .map(|door| door.accept().map(|(stream, from)| (Stream::Tcp(stream), from.to_string())));
+            .map(|listener| listener.accept().map(|(stream, from)| (Stream::Tcp(stream), from.to_string())));
         let near = local.accept().map(|(stream, _)| (Stream::Unix(stream), "this host".to_owned()));
         for accepted in far.chain([near]) {
             let error = match accepted {
@@ -60,7 +61,7 @@ pub(crate) fn keep_door(
             if is_out_of_descriptors(&error) {
                 starved.store(true, Ordering::Relaxed);
             }
-            // The caller stays at the door, and asking again at once would burn a core.
+            // The caller stays at the listener, and asking again at once would burn a core.
             if !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::ConnectionAborted) {
                 thread::sleep(DOOR_POLL);
             }

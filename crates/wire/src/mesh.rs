@@ -1,11 +1,11 @@
-//! Brings up the links of one rank to all others: a door that admits who proves the job's secret, and calls to the
-//! doors of lower ranks. Ranks of one host also exchange their arenas; those of others may have several connections
+//! Brings up the links of one rank to all others: a listener that admits who proves the job's secret, and calls to the
+//! listeners of lower ranks. Ranks of one host also exchange their arenas; those of others may have several connections
 //! (`ways`).
 //!
-//! The door stays open while the rank lives, so that strangers are turned away and logged rather than left hanging
+//! The listener stays open while the rank lives, so that strangers are turned away and logged rather than left hanging
 //! (`callers`). A mesh that does not come up tells the ranks that are connected already why.
 
-use crate::callers::{DOOR_POLL, keep_door};
+use crate::callers::{DOOR_POLL, keep_listening};
 use crate::limits::{explained, is_met, is_out_of_descriptors};
 use crate::memory::{Arena, Mapping, map_peer};
 use crate::poll::Waker;
@@ -27,13 +27,13 @@ use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Pause between calls to a door that does not answer yet.
+/// Pause between calls to a listener that does not answer yet.
 const CALL_AGAIN: Duration = Duration::from_millis(50);
 
 /// Where a rank can be reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
-    /// Of its door: one for each of its interfaces, in the order in which they meet those of others.
+    /// Of its listener: one for each of its interfaces, in the order in which they meet those of others.
     pub tcp: Vec<SocketAddr>,
     /// Name of its host, which no other host of the job has: ranks with equal names share memory.
     pub host: String,
@@ -77,7 +77,7 @@ pub struct Identity {
 /// Why a mesh did not come up.
 #[derive(Debug, thiserror::Error)]
 pub enum MeshError {
-    /// The door could not be opened.
+    /// The listener could not be opened.
     #[error("cannot listen on {address}: {source}")]
     Listen {
         /// As asked for.
@@ -118,15 +118,15 @@ fn missing(ranks: &[(Rank, Address, String)], timeout_s: f64) -> String {
     let each: Vec<String> = ranks
         .iter()
         .map(|(rank, address, why)| {
-            let doors: Vec<String> = address.tcp.iter().map(ToString::to_string).collect();
-            format!("rank {rank} on {} ({}): {why}", address.host, doors.join(" and "))
+            let listeners: Vec<String> = address.tcp.iter().map(ToString::to_string).collect();
+            format!("rank {rank} on {} ({}): {why}", address.host, listeners.join(" and "))
         })
         .collect();
     format!("not connected after {timeout_s:.0} s: {}", each.join("; "))
 }
 
 /// Accepts connections from higher ranks.
-pub struct Door {
+pub struct Listener {
     addresses: Vec<SocketAddr>,
     closing: Arc<AtomicBool>,
     /// A caller could not be let in for want of a descriptor.
@@ -136,17 +136,17 @@ pub struct Door {
     admitted: Option<mpsc::Receiver<(Way, Stream)>>,
 }
 
-impl Door {
+impl Listener {
     /// Listens on each of `addresses` at a port of the system's choice, and for ranks of this host.
     pub fn open(addresses: &[IpAddr], identity: Identity) -> Result<Self, MeshError> {
-        let mut doors = Vec::new();
+        let mut listeners = Vec::new();
         let mut bound = Vec::new();
         for &address in addresses {
             let listen = |source| MeshError::Listen { address, source: explained(source) };
             let tcp = TcpListener::bind((address, 0)).map_err(listen)?;
             bound.push(tcp.local_addr().map_err(listen)?);
             tcp.set_nonblocking(true)?;
-            doors.push(tcp);
+            listeners.push(tcp);
         }
         let Some(first) = bound.first() else {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "no address to listen on").into());
@@ -158,8 +158,8 @@ impl Door {
         let starved = Arc::new(AtomicBool::new(false));
         let flags = [Arc::clone(&closing), Arc::clone(&starved)];
         let thread = thread::Builder::new()
-            .name("hocket-door".into())
-            .spawn(move || keep_door(&doors, &local, &identity, [&flags[0], &flags[1]], &sender))?;
+            .name("hocket-listener".into())
+            .spawn(move || keep_listening(&listeners, &local, &identity, [&flags[0], &flags[1]], &sender))?;
         Ok(Self { addresses: bound, closing, starved, thread: Some(thread), admitted: Some(admitted) })
     }
 
@@ -287,11 +287,11 @@ pub(crate) fn turn_away(identity: &Identity, way: Way, stream: Stream) {
 /// A connection that is ready, and what came over it.
 type Opened = (Stream, Option<Neighbour>);
 
-impl Drop for Door {
+impl Drop for Listener {
     fn drop(&mut self) {
         self.closing.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // A panic in the door thread has been printed by the runtime; there is nothing to add here.
+            // A panic in the listener thread has been printed by the runtime; there is nothing to add here.
             drop(thread.join());
         }
     }
@@ -302,7 +302,7 @@ fn local_name(job: &str, rank: Rank, port: u16) -> io::Result<unix::SocketAddr> 
     unix::SocketAddr::from_abstract_name(format!("hocket/{job}/{rank}/{port}"))
 }
 
-/// Calls the door of a lower rank until it answers or the deadline is over; within the host if it leads `towards` nowhere.
+/// Calls the listener of a lower rank until it answers or the deadline is over; within the host if it leads `towards` nowhere.
 fn call(
     identity: &Identity,
     way: Way,

@@ -4,7 +4,7 @@
 
 use hocket_ids::Rank;
 use hocket_wire::memory::Arena;
-use hocket_wire::mesh::{Address, Door, Identity, Link, MeshError};
+use hocket_wire::mesh::{Address, Identity, Link, Listener, MeshError};
 use hocket_wire::poll::Waker;
 use hocket_wire::tcp::Stream;
 use hocket_wire::tcp::tls::{Credentials, TlsStream};
@@ -27,12 +27,12 @@ type Mesh = Result<Vec<Option<Link>>, MeshError>;
 fn meet(tls: [bool; 2], between: impl Fn(SocketAddr) -> SocketAddr) -> [Mesh; 2] {
     let identities = [identity(0, tls[0]), identity(1, tls[1])];
     let [lower, higher] =
-        identities.each_ref().map(|own| Door::open(&[[127, 0, 0, 1].into()], own.clone()).unwrap());
+        identities.each_ref().map(|own| Listener::open(&[[127, 0, 0, 1].into()], own.clone()).unwrap());
     let address = |tcp, host: &str| Address { tcp: vec![tcp], host: host.into(), streams: 1 };
     let peers = [address(between(lower.addresses()[0]), "a"), address(higher.addresses()[0], "b")];
-    let connect = |mut door: Door, own: &Identity| {
+    let connect = |mut listener: Listener, own: &Identity| {
         let (arena, waker) = (Arena::new(0).unwrap(), Waker::new().unwrap());
-        door.connect(own, &peers, &arena, &waker, TIMEOUT)
+        listener.connect(own, &peers, &arena, &waker, TIMEOUT)
     };
     thread::scope(|scope| {
         let other = scope.spawn(|| connect(higher, &identities[1]));
@@ -49,28 +49,28 @@ fn relay(target: SocketAddr, serve: fn(TcpStream, TcpStream)) -> SocketAddr {
         while let Ok((caller, _)) = listener.accept()
             && Instant::now() < until
         {
-            if let Ok(door) = TcpStream::connect(target) {
-                thread::spawn(move || serve(caller, door));
+            if let Ok(listener) = TcpStream::connect(target) {
+                thread::spawn(move || serve(caller, listener));
             }
         }
     });
     address
 }
 
-fn carry(caller: TcpStream, door: TcpStream) {
+fn carry(caller: TcpStream, listener: TcpStream) {
     let pump = |mut from: TcpStream, mut to: TcpStream| thread::spawn(move || io::copy(&mut from, &mut to));
-    let there = pump(caller.try_clone().unwrap(), door.try_clone().unwrap());
-    let back = pump(door, caller);
+    let there = pump(caller.try_clone().unwrap(), listener.try_clone().unwrap());
+    let back = pump(listener, caller);
     drop((there.join(), back.join()));
 }
 
 /// Two sessions, one with each side, and what is said in one is said again in the other.
-fn open_and_pass_on(caller: TcpStream, door: TcpStream) {
+fn open_and_pass_on(caller: TcpStream, listener: TcpStream) {
     let deadline = Instant::now() + TIMEOUT;
     let credentials = Credentials::new().unwrap();
     let Ok(mut caller) = TlsStream::accept(caller, &credentials, deadline) else { return };
-    let Ok(mut door) = TlsStream::connect(door, &credentials, deadline) else { return };
-    for stream in [&caller, &door] {
+    let Ok(mut listener) = TlsStream::connect(listener, &credentials, deadline) else { return };
+    for stream in [&caller, &listener] {
         stream.socket().set_read_timeout(Some(Duration::from_millis(5))).unwrap();
     }
     let pass = |from: &mut TlsStream, to: &mut TlsStream| -> io::Result<()> {
@@ -83,7 +83,7 @@ fn open_and_pass_on(caller: TcpStream, door: TcpStream) {
         }
     };
     while Instant::now() < deadline {
-        if pass(&mut caller, &mut door).is_err() || pass(&mut door, &mut caller).is_err() {
+        if pass(&mut caller, &mut listener).is_err() || pass(&mut listener, &mut caller).is_err() {
             return;
         }
     }
@@ -92,7 +92,7 @@ fn open_and_pass_on(caller: TcpStream, door: TcpStream) {
 /// Ranks could not meet over TLS, or what they say would not come through.
 #[test]
 fn ranks_meet_through_a_carrier() {
-    let [zero, one] = meet([true; 2], |door| relay(door, carry));
+    let [zero, one] = meet([true; 2], |listener| relay(listener, carry));
     let mut ends = [
         zero.unwrap().remove(1).unwrap().streams.remove(0),
         one.unwrap().remove(0).unwrap().streams.remove(0),
@@ -122,7 +122,7 @@ fn none_yet(error: io::Error) -> io::Result<usize> {
 /// Somebody in the middle who speaks TLS to both sides could read every gradient.
 #[test]
 fn nobody_in_the_middle_is_let_in() {
-    let [zero, one] = meet([true; 2], |door| relay(door, open_and_pass_on));
+    let [zero, one] = meet([true; 2], |listener| relay(listener, open_and_pass_on));
     assert!(zero.is_err());
     let why = one.err().unwrap().to_string();
     assert!(why.contains("rank 0 on a (") && why.contains("secret"), "{why}");
@@ -132,7 +132,7 @@ fn nobody_in_the_middle_is_let_in() {
 #[test]
 fn one_side_in_the_clear_is_refused() {
     for tls in [[true, false], [false, true]] {
-        let [zero, one] = meet(tls, |door| door);
+        let [zero, one] = meet(tls, |listener| listener);
         assert!(zero.is_err() && one.is_err(), "{tls:?}");
     }
 }
@@ -168,7 +168,7 @@ fn damaged_handshakes_end_in_an_error() {
     };
     for _ in 0..500 {
         let mut stranger = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (door, _) = listener.accept().unwrap();
+        let (listener, _) = listener.accept().unwrap();
         let mut bytes = flight.clone();
         for _ in 0..=random(8) {
             let at = random(bytes.len());
@@ -177,6 +177,6 @@ fn damaged_handshakes_end_in_an_error() {
         bytes.truncate(1 + random(bytes.len()));
         stranger.write_all(&bytes).unwrap();
         stranger.shutdown(std::net::Shutdown::Write).unwrap();
-        assert!(TlsStream::accept(door, &credentials, Instant::now() + TIMEOUT).is_err());
+        assert!(TlsStream::accept(listener, &credentials, Instant::now() + TIMEOUT).is_err());
     }
 }

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 from hocket.policies import AdaptiveFusion
-from hocket.tracing.context import Context
-from hocket.tracing.handles import Buffer
-from hocket.tracing.policy import Policy
+from hocket.policy.context import Context
+from hocket.policy.handles import Buffer
+from hocket.policy.policy import Policy
 
 
 class OverGloo(Policy):

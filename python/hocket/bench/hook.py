@@ -15,7 +15,7 @@ import torch
 from hocket import _native
 from hocket.artefacts.plan import Synchroniser
 from hocket.bench.alternate import alternate
-from hocket.planners.compile import all_reduce_program
+from hocket.planning.compile import all_reduce_program
 
 GRADIENTS = 2000
 TIMEOUT_S = 10.0

@@ -21,14 +21,14 @@ from hocket import extras
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster, Host, Rack
 from hocket.bench import adaptive_gloo, tensor_events
-from hocket.demo.bed import Bed, open_bed, run_ranks
+from hocket.demo.emulation import Emulation, open_emulation, run_ranks
 from hocket.errors import PeerError
 from hocket.launch.processes import ProcessSpec
 from hocket.launch.run import launch
 from hocket.policies import TwoLevelRing
+from hocket.policy.topology import Topology
+from hocket.policy.trace import Fused, Tensor, TraceContext, bucket_program
 from hocket.settings import Settings
-from hocket.tracing.topology import Topology
-from hocket.tracing.trace import Fused, Scene, Tensor, bucket_program
 
 GIGABIT = 1e9
 TIMEOUT_S = 120.0
@@ -78,37 +78,41 @@ def train(asked: Training) -> dict[str, Any]:
         str(asked.steps),
         *asked.arguments,
     ]
-    result: dict[str, Any] = in_bed(asked.cluster, slots, argv)
+    result: dict[str, Any] = in_emulation(asked.cluster, slots, argv)
     return result
 
 
-def in_bed(
+def in_emulation(
     cluster: Cluster, slots: Sequence[str], argv: Sequence[str], *, interface: str | None = None
 ) -> Any:
     """What rank 0 of `argv --out FILE` wrote, a rank on each slot. `interface`: as HOCKET_INTERFACE; None: the default.
 
     Raises PeerError with the last words of the rank that failed.
     """
-    with tempfile.TemporaryDirectory(prefix="hocket-bench-") as directory, open_bed(cluster) as bed:
-        if not bed.carries_any_program:
-            raise PeerError(f"these rows need network namespaces: {bed.remarks[0]}")
+    with (
+        tempfile.TemporaryDirectory(prefix="hocket-bench-") as directory,
+        open_emulation(cluster) as emulation,
+    ):
+        if not emulation.carries_any_program:
+            raise PeerError(f"these rows need network namespaces: {emulation.remarks[0]}")
         out = Path(directory) / "result.json"
         files.write(Path(directory) / "cluster.toml", cluster)
-        _launch(bed, slots, [*argv, "--out", str(out)], Path(directory) / "cluster.toml", interface)
+        _launch(emulation, slots, [*argv, "--out", str(out)], Path(directory) / "cluster.toml", interface)
         return json.loads(out.read_text())
 
 
 def _launch(
-    bed: Bed, slots: Sequence[str], argv: list[str], cluster: Path, interface: str | None = None
+    emulation: Emulation, slots: Sequence[str], argv: list[str], cluster: Path, interface: str | None = None
 ) -> None:
-    environment = {**bed.environment, "OMP_NUM_THREADS": "1"}
+    environment = {**emulation.environment, "OMP_NUM_THREADS": "1"}
     processes = [
-        ProcessSpec(argv=argv, host=host, prefix=bed.command(host), environment=environment) for host in slots
+        ProcessSpec(argv=argv, host=host, prefix=emulation.command(host), environment=environment)
+        for host in slots
     ]
     settings = Settings(
         cluster=str(cluster), timeout_s=TIMEOUT_S, start_timeout_s=TIMEOUT_S, interface=interface
     )
-    run_ranks(bed, slots[0], processes, settings)
+    run_ranks(emulation, slots[0], processes, settings)
 
 
 def hosts(
@@ -400,11 +404,11 @@ def _losses(name: str) -> Row:
 
 def _verify(name: str) -> Row:
     policy = TwoLevelRing()
-    scene = Scene.of(policy, Topology.even(world=64, racks=8, trunk_bit_per_s=1e9))
+    context = TraceContext.of(policy, Topology.even(world=64, racks=8, trunk_bit_per_s=1e9))
     began_s = time.perf_counter()
     for at in range(200):
         # Every bucket of another length: nothing is taken from the one before.
-        bucket_program(policy, Fused((Tensor("g", (250_000 + at,), "f32", 0, 0),), 0), scene)
+        bucket_program(policy, Fused((Tensor("g", (250_000 + at,), "f32", 0, 0),), 0), context)
     value = time.perf_counter() - began_s
     what = "trace and verify 64 ranks, 200 buckets, two-level"
     return Row(name=name, what=what, value=value, bar=5.0, unit=" s", holds=value <= 5, details={})

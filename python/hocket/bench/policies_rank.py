@@ -22,7 +22,7 @@ import hocket.torch as hk
 import torch
 from hocket.demo.task import TASKS
 from hocket.policies.load import load
-from hocket.tracing.policy import Policy
+from hocket.policy.policy import Policy
 from torch import nn
 
 Step = Callable[[], float]

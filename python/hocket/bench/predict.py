@@ -23,11 +23,11 @@ from hocket.artefacts.plan import Codec, Plan, Synchroniser
 from hocket.artefacts.profile import Gradient, Profile
 from hocket.bench.policies import hosts
 from hocket.bench.spearman import spearman
-from hocket.demo.bed import open_bed, ranks, run_ranks
+from hocket.demo.emulation import open_emulation, ranks, run_ranks
 from hocket.errors import PeerError
-from hocket.planners.buckets import buckets
-from hocket.planners.links import link_graph
-from hocket.planners.traffic import pairs
+from hocket.planning.buckets import buckets
+from hocket.planning.links import link_graph
+from hocket.planning.traffic import pairs
 from hocket.settings import Settings
 from hocket.simulation import flow
 from hocket.simulation.fidelity import Fidelity, predict
@@ -227,9 +227,12 @@ def _predicted(plan: Plan, cluster: Cluster, fidelity: Fidelity) -> float:
 
 
 def _measured(cluster: Cluster, considered: Sequence[Plan]) -> list[float]:
-    with tempfile.TemporaryDirectory(prefix="hocket-predict-") as folder, open_bed(cluster) as bed:
-        if not bed.carries_any_program:
-            raise PeerError(f"the testbed needs network namespaces: {bed.remarks[0]}")
+    with (
+        tempfile.TemporaryDirectory(prefix="hocket-predict-") as folder,
+        open_emulation(cluster) as emulation,
+    ):
+        if not emulation.carries_any_program:
+            raise PeerError(f"the testbed needs network namespaces: {emulation.remarks[0]}")
         directory = Path(folder)
         for at, plan in enumerate(considered):
             files.write(directory / f"{at}.json", plan)
@@ -244,6 +247,6 @@ def _measured(cluster: Cluster, considered: Sequence[Plan]) -> list[float]:
         ]
         settings = Settings(timeout_s=TIMEOUT_S, start_timeout_s=TIMEOUT_S)
         slots = [host.name for host in cluster.hosts]
-        run_ranks(bed, slots[0], ranks(bed, slots, argv), settings)
+        run_ranks(emulation, slots[0], ranks(emulation, slots, argv), settings)
         steps = json.loads((directory / "steps.json").read_text())
     return [statistics.median(times) for times in steps]

@@ -12,7 +12,7 @@ from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.profile import Profile
 from hocket.launch.rendezvous import join
-from hocket.planners.compile import programs, votes_program
+from hocket.planning.compile import programs, votes_program
 from hocket.settings import Settings
 
 WARM_UP_STEPS = 2

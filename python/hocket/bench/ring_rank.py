@@ -12,12 +12,12 @@ import numpy as np
 from hocket._native import Program
 from hocket.bench.alternate import Spread, alternate
 from hocket.launch.rendezvous import join
+from hocket.policy.context import Context
+from hocket.policy.handles import Buffer
+from hocket.policy.policy import Policy
+from hocket.policy.topology import Topology
+from hocket.policy.trace import Fused, Tensor, TraceContext, bucket_program
 from hocket.settings import Settings
-from hocket.tracing.context import Context
-from hocket.tracing.handles import Buffer
-from hocket.tracing.policy import Policy
-from hocket.tracing.topology import Topology
-from hocket.tracing.trace import Fused, Scene, Tensor, bucket_program
 
 CHUNK_BYTES = 524_288
 SAMPLED_BYTES = 400_000_000
@@ -126,8 +126,10 @@ def _own(world: int, elements: int, algorithm: str) -> Program:
 
 def _programmed(world: int, elements: int) -> Program:
     policy = ProgrammedRing()
-    scene = Scene.of(policy, Topology.even(world=world, hosts_per_rack=1), {"chunk_bytes": CHUNK_BYTES})
-    return bucket_program(policy, Fused((Tensor("g", (elements,), "f32", 0, 0),), 0), scene).program
+    context = TraceContext.of(
+        policy, Topology.even(world=world, hosts_per_rack=1), {"chunk_bytes": CHUNK_BYTES}
+    )
+    return bucket_program(policy, Fused((Tensor("g", (elements,), "f32", 0, 0),), 0), context).program
 
 
 if __name__ == "__main__":

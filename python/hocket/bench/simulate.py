@@ -13,7 +13,7 @@ from hocket import _native
 from hocket.artefacts.network import Link
 from hocket.artefacts.plan import Plan, Synchroniser
 from hocket.artefacts.profile import Gradient, Profile
-from hocket.planners.buckets import buckets
+from hocket.planning.buckets import buckets
 from hocket.simulation import flow
 from hocket.simulation.conditions import Costs
 from hocket.simulation.networks import BITS, Network, leaf_spine, neighbours, torus

@@ -6,9 +6,9 @@ fusion has one program per gradient, which is the paper's event.
 
 from __future__ import annotations
 
-from hocket.tracing.context import Context
-from hocket.tracing.handles import Gradient
-from hocket.tracing.policy import Policy
+from hocket.policy.context import Context
+from hocket.policy.handles import Gradient
+from hocket.policy.policy import Policy
 
 
 class RoundEach(Policy):

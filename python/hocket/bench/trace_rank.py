@@ -15,7 +15,7 @@ from hocket import _native
 from hocket.artefacts.plan import SHARED_CHUNK_BYTES, Synchroniser
 from hocket.bench.alternate import Spread, alternate
 from hocket.launch.rendezvous import join
-from hocket.planners.compile import all_reduce_program
+from hocket.planning.compile import all_reduce_program
 from hocket.settings import Settings
 
 BUCKETS = 3

@@ -7,7 +7,7 @@ import time
 from msgspec import Struct
 
 from hocket.artefacts.plan import Synchroniser
-from hocket.planners.compile import all_reduce_program
+from hocket.planning.compile import all_reduce_program
 
 RACKS = 4
 

@@ -22,10 +22,10 @@ from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster
 from hocket.cli.shared.options import cluster_option, dir_option, json_option
 from hocket.cli.shared.output import json_text
-from hocket.demo.bed import Bed, open_bed
 from hocket.demo.catalogue import MODELS, WARM_UP_STEPS
 from hocket.demo.compare import Compared, Wanted, clear, compare, describe
 from hocket.demo.comparison import Comparison, speedup
+from hocket.demo.emulation import Emulation, open_emulation
 from hocket.demo.screen import Screen
 from hocket.errors import UsageError
 from hocket.launch.testbed import example_cluster
@@ -101,13 +101,13 @@ def command(
     console = Console(stderr=as_json)
     with Screen(console) as screen:
         screen.say(f"{MODELS[model].label}: {wanted.steps} steps with each strategy")
-        with open_bed(cluster) as bed:
-            screen.say(f"{describe(cluster)}: {bed.title}")
-            for remark in bed.remarks:
+        with open_emulation(cluster) as emulation:
+            screen.say(f"{describe(cluster)}: {emulation.title}")
+            for remark in emulation.remarks:
                 screen.say(f"note: {remark}")
             screen.say("")
-            compared = compare(bed, wanted, screen)
-            numbers = _numbers(compared, wanted, bed, screen.elapsed_s)
+            compared = compare(emulation, wanted, screen)
+            numbers = _numbers(compared, wanted, emulation, screen.elapsed_s)
         report = build(compared.trace, output / REPORT)
     (output / NUMBERS).write_text(json_text(numbers))
     if as_json:
@@ -194,15 +194,15 @@ def _verdict(compared: Compared) -> str:
     )
 
 
-def _numbers(compared: Compared, wanted: Wanted, bed: Bed, elapsed_s: float) -> dict[str, Any]:
+def _numbers(compared: Compared, wanted: Wanted, emulation: Emulation, elapsed_s: float) -> dict[str, Any]:
     """All that was found, with what one must know to repeat it."""
     comparison = compared.comparison
     return {
         "version": 1,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": _machine(),
-        "bed": bed.title,
-        "remarks": list(bed.remarks),
+        "emulation": emulation.title,
+        "remarks": list(emulation.remarks),
         "steps": wanted.steps,
         "warm_up_steps": WARM_UP_STEPS,
         "seeds": wanted.seeds,
@@ -213,7 +213,7 @@ def _numbers(compared: Compared, wanted: Wanted, bed: Bed, elapsed_s: float) -> 
             each.name: speedup(comparison, "hocket", each.name) for each in comparison.strategies
         },
         "comparison": msgspec.to_builtins(comparison),
-        "cluster_given": msgspec.to_builtins(bed.cluster),
+        "cluster_given": msgspec.to_builtins(emulation.cluster),
         "cluster_measured": msgspec.to_builtins(compared.cluster),
         "plan": msgspec.to_builtins(compared.plan),
         "quality": msgspec.to_builtins(compared.quality),

@@ -31,13 +31,13 @@ from hocket.cli.shared.output import bars, publish, save
 from hocket.cli.shared.values import COUNTS, SIZES
 from hocket.launch import hosts as hosts_file
 from hocket.measure.inferred import with_trunks
-from hocket.ordering import execute, matrix, topology
-from hocket.ordering.cluster import of_cluster
-from hocket.ordering.handover import FORMATS
-from hocket.ordering.handover.layout import layout_of
-from hocket.ordering.matrix import Matrix
-from hocket.ordering.solve import ALGORITHMS, Algorithm, Ordering, Request, solve, solve_sizes
-from hocket.ordering.solve import Progress as Told
+from hocket.planning.ordering import execute, matrix, topology
+from hocket.planning.ordering.cluster import of_cluster
+from hocket.planning.ordering.handover import FORMATS
+from hocket.planning.ordering.handover.layout import layout_of
+from hocket.planning.ordering.matrix import Matrix
+from hocket.planning.ordering.solve import ALGORITHMS, Algorithm, Ordering, Request, solve, solve_sizes
+from hocket.planning.ordering.solve import Progress as Told
 from hocket.simulation.order import solve_program
 
 HOSTS_SHOWN_MAX = 32

@@ -21,7 +21,7 @@ from hocket.cli.shared.options import (
     world_option,
 )
 from hocket.cli.shared.output import publish
-from hocket.planners import search
+from hocket.planning import search
 
 
 @click.command("plan")

@@ -168,18 +168,18 @@ def _real(
 
 @contextlib.contextmanager
 def _emulated(cluster: Cluster, world: int | None) -> Iterator[_Ranks]:
-    from hocket.demo.bed import open_bed, ranks  # noqa: PLC0415  # loads what only --emulate needs
+    from hocket.demo.emulation import open_emulation, ranks  # noqa: PLC0415  # loads what only --emulate needs
 
     names = [host.name for host in cluster.hosts for _ in range(host.slots)][:world]
     if world is not None and len(names) < world:
         raise UsageError(f"{world} ranks, but the cluster has {len(names)} slots")
-    with open_bed(cluster) as bed:
-        for remark in bed.remarks:
+    with open_emulation(cluster) as emulation:
+        for remark in emulation.remarks:
             click.echo(f"note: {remark}", err=True)
         yield _Ranks(
             hosts=names,
-            processes=ranks(bed, names, AGENT),
-            store=addresses.join(bed.address(names[0]), bed.port()),
+            processes=ranks(emulation, names, AGENT),
+            store=addresses.join(emulation.address(names[0]), emulation.port()),
             serve=False,
         )
 

@@ -24,7 +24,7 @@ from hocket.cli.shared.subjects import CHAKRA, MSCCL, Subject, of_foreign, of_pl
 from hocket.cli.shared.values import RATE
 from hocket.errors import UsageError
 from hocket.formats.svg import svg
-from hocket.tracing.topology import Topology
+from hocket.policy.topology import Topology
 
 WORLD, CHUNK_ELEMENTS = 8, 1024
 

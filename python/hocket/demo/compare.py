@@ -1,6 +1,6 @@
 """The main job in order: train with DDP and its f16 hook, measure, profile, plan, verify, train with Hocket.
 
-All of it in one bed, the same model, data and seeds for all. Artefacts go to the output folder as they come,
+All of it in one emulation, the same model, data and seeds for all. Artefacts go to the output folder as they come,
 each the same file that the verb of its stage would write.
 """
 
@@ -19,9 +19,9 @@ from hocket.artefacts.plan import Candidate, Plan
 from hocket.artefacts.profile import Profile
 from hocket.artefacts.trace import RUN_FILE, RunInfo, write_run
 from hocket.demo import training
-from hocket.demo.bed import Bed, ranks
 from hocket.demo.catalogue import MODELS, STRATEGIES, WARM_UP_STEPS
 from hocket.demo.comparison import Comparison, PlanQuality, median_step_s, quality, row
+from hocket.demo.emulation import Emulation, ranks
 from hocket.demo.events import Event
 from hocket.demo.screen import Phase, Screen
 from hocket.demo.training import Trained, Training
@@ -29,8 +29,8 @@ from hocket.errors import UsageError
 from hocket.launch import address as addresses
 from hocket.measure.asked import Asked
 from hocket.measure.hosts import AGENT, probe_hosts
-from hocket.planners import search
-from hocket.planners.compile import programs
+from hocket.planning import search
+from hocket.planning.compile import programs
 
 CANDIDATE_STEPS = 8
 PROFILE_STEPS_MAX = 100
@@ -70,9 +70,9 @@ class Compared:
     trace: Path
 
 
-def compare(bed: Bed, wanted: Wanted, screen: Screen) -> Compared:
+def compare(emulation: Emulation, wanted: Wanted, screen: Screen) -> Compared:
     """Do all of it; raises the Error of the stage that fails."""
-    return _Comparing(bed, wanted, screen).run()
+    return _Comparing(emulation, wanted, screen).run()
 
 
 def clear(output: Path, also: Sequence[str] = ()) -> None:
@@ -102,15 +102,17 @@ def clear(output: Path, also: Sequence[str] = ()) -> None:
 class _Comparing:
     """One comparison in the making."""
 
-    def __init__(self, bed: Bed, wanted: Wanted, screen: Screen) -> None:
-        self._bed = bed
+    def __init__(self, emulation: Emulation, wanted: Wanted, screen: Screen) -> None:
+        self._emulation = emulation
         self._wanted = wanted
         self._screen = screen
         self._out = wanted.output
-        self._hosts = [host.name for host in bed.cluster.hosts]
+        self._hosts = [host.name for host in emulation.cluster.hosts]
 
     def run(self) -> Compared:
-        others = [name for name in STRATEGIES if name != "hocket"] if self._bed.carries_any_program else []
+        others = (
+            [name for name in STRATEGIES if name != "hocket"] if self._emulation.carries_any_program else []
+        )
         runs: dict[str, list[Trained]] = {name: [self._train(name, 0)] for name in others}
         cluster = self._probe()
         profile = self._profile()
@@ -125,7 +127,7 @@ class _Comparing:
         comparison = Comparison(
             model=model.label,
             metric_name=model.metric_name,
-            cluster=describe(self._bed.cluster),
+            cluster=describe(self._emulation.cluster),
             strategies=tuple(row(name, each, profile.step_s) for name, each in runs.items()),
             candidates=tuple(candidates),
             plan_reason=plan.reason,
@@ -157,20 +159,20 @@ class _Comparing:
             )
         with self._screen.phase(f"train with {title}", wanted.steps) as phase:
             trained = training.train(
-                self._bed, wanted, self._out / "runs" / f"{strategy}-{seed}", _progress(phase)
+                self._emulation, wanted, self._out / "runs" / f"{strategy}-{seed}", _progress(phase)
             )
             phase.finish(_result(trained))
         return trained
 
     def _probe(self) -> Cluster:
-        if not self._bed.carries_any_program:
+        if not self._emulation.carries_any_program:
             # A probe's own sockets are not slowed to the cluster's rates: it would measure this machine's loopback.
-            files.write(self._out / "cluster.toml", self._bed.cluster)
-            return self._bed.cluster
+            files.write(self._out / "cluster.toml", self._emulation.cluster)
+            return self._emulation.cluster
         with self._screen.phase("probe the network") as phase:
-            store = addresses.join(self._bed.address(self._hosts[0]), self._bed.port())
+            store = addresses.join(self._emulation.address(self._hosts[0]), self._emulation.port())
             cluster = probe_hosts(
-                ranks(self._bed, self._hosts, AGENT),
+                ranks(self._emulation, self._hosts, AGENT),
                 store=store,
                 serve=False,
                 asked=Asked(rates="tcp"),
@@ -186,7 +188,7 @@ class _Comparing:
             strategy="hocket", model=self._wanted.model, steps=PROFILE_STEPS_MAX, profile_out=path
         )
         with self._screen.phase("profile the model") as phase:
-            training.profile(self._bed, wanted, self._out / "runs" / "profile", _progress(phase))
+            training.profile(self._emulation, wanted, self._out / "runs" / "profile", _progress(phase))
             profile = files.read(path, Profile)
             phase.finish(
                 f"a step computes for {_seconds(profile.step_s)}, {len(profile.gradients)} gradients"
@@ -216,7 +218,7 @@ class _Comparing:
             wanted = Training(strategy="hocket", model=self._wanted.model, steps=CANDIDATE_STEPS, plan=path)
             title = f"candidate {index + 1} of {len(plans)}, {plan.label}"
             with self._screen.phase(title, CANDIDATE_STEPS) as phase:
-                trained = training.train(self._bed, wanted, folder / str(index), _progress(phase))
+                trained = training.train(self._emulation, wanted, folder / str(index), _progress(phase))
                 step_s = median_step_s([trained])
                 phase.finish(f"{_seconds(plan.predicted_step_s)} predicted, {_seconds(step_s)} measured")
             measured.append(

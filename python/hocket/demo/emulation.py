@@ -1,6 +1,6 @@
 """Where the demo trains: hosts that programs run on, whose network is that of a cluster file.
 
-`Bed` is the seam: the comparison knows no more of its surroundings than this. Network namespaces carry any
+`Emulation` is the seam: the comparison knows no more of its surroundings than this. Network namespaces carry any
 program unmodified.
 """
 
@@ -36,7 +36,7 @@ UNLIMITED_BIT_PER_S = 1e15
 """A rack without an uplink rate: faster than anything on the machine."""
 
 
-class Bed(Protocol):
+class Emulation(Protocol):
     """Hosts of an emulated cluster, up for as long as its context is."""
 
     title: str
@@ -63,27 +63,29 @@ class Bed(Protocol):
         """The command that runs `argv` on a host."""
 
     def popen(self, host: str, argv: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
-        """Start `argv` on a host; it ends with the bed at the latest."""
+        """Start `argv` on a host; it ends with the emulation at the latest."""
 
     def trunk_bytes(self) -> int | None:
         """Bytes that went from one rack to another so far, all racks and both directions; None: not counted."""
 
 
-def ranks(bed: Bed, slots: Sequence[str], argv: Sequence[str]) -> list[ProcessSpec]:
+def ranks(emulation: Emulation, slots: Sequence[str], argv: Sequence[str]) -> list[ProcessSpec]:
     """`argv` on each of these hosts, by rank."""
     return [
-        ProcessSpec(argv=argv, host=host, prefix=bed.command(host), environment=bed.environment)
+        ProcessSpec(argv=argv, host=host, prefix=emulation.command(host), environment=emulation.environment)
         for host in slots
     ]
 
 
-def run_ranks(bed: Bed, meeting: str, processes: Sequence[ProcessSpec], settings: Settings) -> None:
+def run_ranks(
+    emulation: Emulation, meeting: str, processes: Sequence[ProcessSpec], settings: Settings
+) -> None:
     """The ranks of one job, which meet on host `meeting`, to its end. PeerError: the last words of the one that failed."""
     output = io.BytesIO()
     outcome = launch(
         processes,
         settings=settings,
-        store=addresses.join(bed.address(meeting), bed.port()),
+        store=addresses.join(emulation.address(meeting), emulation.port()),
         serve=False,
         out=output,
         err=output,
@@ -94,7 +96,7 @@ def run_ranks(bed: Bed, meeting: str, processes: Sequence[ProcessSpec], settings
         raise first.error(f"{first}\n{last}")
 
 
-class NamespaceBed:
+class NamespaceEmulation:
     """The testbed's network namespaces."""
 
     title = "network namespaces of this machine"
@@ -122,7 +124,7 @@ class NamespaceBed:
         return sum(left for left, _ in self._testbed.trunk_bytes().values())
 
 
-class LoopbackBed:
+class LoopbackEmulation:
     """All hosts on loopback; the wire itself keeps the cluster's rates, so only Hocket is slowed to them."""
 
     title = "loopback, at rates that Hocket's wire keeps by itself"
@@ -181,13 +183,13 @@ class LoopbackBed:
 
 
 @contextlib.contextmanager
-def open_bed(cluster: Cluster) -> Iterator[Bed]:
+def open_emulation(cluster: Cluster) -> Iterator[Emulation]:
     """The cluster on this machine, until the context ends: in namespaces, or where these are not allowed, on loopback."""
     with contextlib.ExitStack() as stack:
         try:
             testbed = stack.enter_context(Testbed(cluster))
         except TestbedError as error:
             directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="hocket-shape-"))
-            yield LoopbackBed(cluster, Path(directory), str(error))
+            yield LoopbackEmulation(cluster, Path(directory), str(error))
         else:
-            yield NamespaceBed(testbed)
+            yield NamespaceEmulation(testbed)

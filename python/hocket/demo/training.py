@@ -1,4 +1,4 @@
-"""One training in a bed: real processes, one a host, watched from outside; what they measured comes back.
+"""One training in an emulation: real processes, one a host, watched from outside; what they measured comes back.
 
 The trunk's counters are read when rank 0 says that the warm-up and the last step have ended, so that what is
 counted is training: neither meeting nor the first copy of the model is in it.
@@ -15,8 +15,8 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from hocket.demo.bed import Bed
 from hocket.demo.catalogue import WARM_UP_STEPS
+from hocket.demo.emulation import Emulation
 from hocket.demo.events import Event, RankResult, rank_file
 from hocket.errors import ArtefactError, PeerError
 from hocket.launch import address as addresses
@@ -53,44 +53,46 @@ class Trained(Struct, frozen=True, kw_only=True):
     trunk_bytes_per_step: float | None
 
 
-def train(bed: Bed, training: Training, directory: Path, on_event: OnEvent) -> Trained:
-    """Train, one rank on each host of the bed; results of ranks are written to `directory`.
+def train(emulation: Emulation, training: Training, directory: Path, on_event: OnEvent) -> Trained:
+    """Train, one rank on each host of the emulation; results of ranks are written to `directory`.
 
     Raises PeerError with the last words of the rank that failed first.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    watch = _Watch(bed, on_event, marks=(WARM_UP_STEPS, training.steps))
-    _launch(bed, training, directory, watch)
+    watch = _Watch(emulation, on_event, marks=(WARM_UP_STEPS, training.steps))
+    _launch(emulation, training, directory, watch)
     if len(watch.trunk_bytes) != len(watch.marks):
         raise PeerError(f"training with {training.strategy}: rank 0 did not tell that its steps had ended")
     before, after = watch.trunk_bytes
     crossed = None if before is None or after is None else after - before
     return Trained(
         training=training,
-        ranks=tuple(_read(rank_file(directory, rank)) for rank in range(len(bed.cluster.hosts))),
+        ranks=tuple(_read(rank_file(directory, rank)) for rank in range(len(emulation.cluster.hosts))),
         trunk_bytes_per_step=None if crossed is None else crossed / (training.steps - WARM_UP_STEPS),
     )
 
 
-def profile(bed: Bed, training: Training, directory: Path, on_event: OnEvent) -> None:
+def profile(emulation: Emulation, training: Training, directory: Path, on_event: OnEvent) -> None:
     """Have every rank profile itself; `training.profile_out` is written and nothing else comes of it."""
-    _launch(bed, training, directory, _Watch(bed, on_event, marks=()))
+    _launch(emulation, training, directory, _Watch(emulation, on_event, marks=()))
 
 
-def _launch(bed: Bed, training: Training, directory: Path, watch: _Watch) -> None:
-    hosts = [host.name for host in bed.cluster.hosts]
+def _launch(emulation: Emulation, training: Training, directory: Path, watch: _Watch) -> None:
+    hosts = [host.name for host in emulation.cluster.hosts]
     deadline_s = START_S_MAX + STEP_S_MAX * training.steps
     argv = [*TRAIN, "--strategy", training.strategy, "--model", training.model]
     argv += ["--steps", str(training.steps), "--seed", str(training.seed)]
     argv += ["--out", str(directory), "--deadline-s", str(deadline_s)]
-    meeting = bed.address(hosts[0])
+    meeting = emulation.address(hosts[0])
     outcome = launch(
         [
-            ProcessSpec(argv=argv, host=host, prefix=bed.command(host), environment=bed.environment)
+            ProcessSpec(
+                argv=argv, host=host, prefix=emulation.command(host), environment=emulation.environment
+            )
             for host in hosts
         ],
         settings=_settings(training),
-        store=addresses.join(meeting, bed.port()),
+        store=addresses.join(meeting, emulation.port()),
         serve=False,
         quiet_others=True,
         out=watch,
@@ -126,11 +128,11 @@ class _Watch(io.BytesIO):
     """Takes the lines that rank 0 prints; those that are no events, such as a library's warnings, are left
     out."""
 
-    def __init__(self, bed: Bed, on_event: OnEvent, marks: tuple[int, ...]) -> None:
+    def __init__(self, emulation: Emulation, on_event: OnEvent, marks: tuple[int, ...]) -> None:
         super().__init__()
         self.marks = marks
         self.trunk_bytes: list[int | None] = []
-        self._bed = bed
+        self._emulation = emulation
         self._on_event = on_event
 
     def write(self, lines: bytes) -> int:  # type: ignore[override]  # the launcher writes bytes
@@ -141,5 +143,5 @@ class _Watch(io.BytesIO):
 
     def _take(self, event: Event) -> None:
         if event.what == "training" and event.step in self.marks:
-            self.trunk_bytes.append(self._bed.trunk_bytes())
+            self.trunk_bytes.append(self._emulation.trunk_bytes())
         self._on_event(event)

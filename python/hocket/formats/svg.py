@@ -49,7 +49,7 @@ def show(program: Program, path: Path | str | None = None) -> Path:
 def svg(program: Program, *, ranks: Sequence[int] | None = None) -> str:
     """The graph of some ranks (default: all); UsageError when that is more than a picture can show.
 
-    >>> from hocket.planners.compile import broadcast_program
+    >>> from hocket.planning.compile import broadcast_program
     >>> svg(broadcast_program(2, 100)).count('class="message"')
     1
     """

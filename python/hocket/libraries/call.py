@@ -12,7 +12,7 @@ import numpy.typing as npt
 from hocket.errors import UsageError
 from hocket.launch.rendezvous import Job
 from hocket.launch.secrecy import refuse_clear
-from hocket.tracing.libraries import KNOWN
+from hocket.policy.libraries import KNOWN
 
 DTYPES = {
     "f64": np.float64,

@@ -22,8 +22,8 @@ from hocket.artefacts.plan import CHUNK_BYTES, SHARED_CHUNK_BYTES
 from hocket.artefacts.tuning import Point, Runner, Timing
 from hocket.errors import Error
 from hocket.launch.rendezvous import Job, join
-from hocket.tracing import algorithms, single
-from hocket.tracing.topology import Topology
+from hocket.policy import algorithms, single
+from hocket.policy.topology import Topology
 
 DTYPE, ITEM_BYTES = "f32", 4
 FLAT_BYTES_MAX = 1_048_576

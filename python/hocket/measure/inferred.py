@@ -14,8 +14,8 @@ from hocket.artefacts.cluster import Cluster, Host, Rack
 from hocket.artefacts.network import network
 from hocket.measure.rounds import tournament
 from hocket.measure.topology import fastest_pair, find_racks, host_rates, settle_capacities
-from hocket.ordering.matrix import BITS, Matrix
-from hocket.ordering.shared import shared_links
+from hocket.planning.ordering.matrix import BITS, Matrix
+from hocket.planning.ordering.shared import shared_links
 
 HOSTS_MAX = 1024
 """Racks of more hosts are not looked for: matrices of that size come from models, not from measurements of all pairs."""

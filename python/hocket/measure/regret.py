@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from hocket.artefacts.algorithms import MEASURED
 from hocket.artefacts.tuning import Ladder, Point, Runner, Tuning
-from hocket.tracing.selection import fastest, flat_bytes, nearest
+from hocket.policy.selection import fastest, flat_bytes, nearest
 
 
 class Regret(Struct, frozen=True, kw_only=True):

@@ -18,8 +18,8 @@ from hocket.artefacts.tuning import Ladder, Point, Runner, Shape, Tuning
 from hocket.launch import run
 from hocket.launch.processes import ProcessSpec
 from hocket.measure.algorithm_times import FLAT_BYTES_MAX, Event, Request, Task
-from hocket.tracing.selection import shape_of
-from hocket.tracing.topology import Topology
+from hocket.policy.selection import shape_of
+from hocket.policy.topology import Topology
 
 COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce")
 """Those that have several algorithms."""

@@ -6,7 +6,7 @@ ends, so
     step = step without communication + max(0, last bucket done - end of backward).
 
 The formula is in `crates/plan/src/cost.rs`, its calibrated constants are in `constants.rs`;
-`tests/planners/readable_cost.py` is the same model in plain Python. Against the native executor on four hosts in two racks
+`tests/planning/readable_cost.py` is the same model in plain Python. Against the native executor on four hosts in two racks
 (network namespaces, 1 Gbit/s, trunk 100 Mbit/s, 13 MB of gradients, 2 cores, 2026-11-21) the median error over 24
 candidates was 3 %, the largest 11 %, and the chosen one was the fastest; without a slow trunk 3 %.
 """
@@ -22,7 +22,7 @@ from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.plan import Bucket, Plan, Synchroniser
 from hocket.artefacts.profile import Profile
 from hocket.errors import UsageError
-from hocket.planners.links import LinkGraph, link_graph
+from hocket.planning.links import LinkGraph, link_graph
 
 Factor = Callable[[Bucket], float]
 """Measured time over the model's, of a bucket alone."""

@@ -14,9 +14,9 @@ from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.plan import SHARED_CHUNK_BYTES, Plan, Synchroniser
 from hocket.artefacts.profile import Gradient
 from hocket.errors import UsageError
-from hocket.planners.buckets import buckets, bundles
-from hocket.planners.search import neutral_profile
-from hocket.planners.search import plan as searched
+from hocket.planning.buckets import buckets, bundles
+from hocket.planning.search import neutral_profile
+from hocket.planning.search import plan as searched
 
 FIRST_BUCKET_BYTES = 1 << 20
 """The first bucket is ready early in backward: a small one puts the network to work."""

@@ -13,7 +13,7 @@ from itertools import accumulate
 from hocket import _native
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.network import Link, check, network
-from hocket.planners.order import placement
+from hocket.planning.order import placement
 
 SLOW_SHARE = 0.5
 """A path is slow when its rate is below this share of the fastest path between hosts."""

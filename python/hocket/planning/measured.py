@@ -12,11 +12,11 @@ from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.plan import Bucket, Synchroniser
 from hocket.artefacts.tuning import Tuning
-from hocket.planners.cost import Factor, alone_s
-from hocket.planners.links import LinkGraph
-from hocket.planners.order import contiguous_order, placement
-from hocket.tracing.selection import distance, nearest, seconds, shape_of
-from hocket.tracing.topology import Topology
+from hocket.planning.cost import Factor, alone_s
+from hocket.planning.links import LinkGraph
+from hocket.planning.order import contiguous_order, placement
+from hocket.policy.selection import distance, nearest, seconds, shape_of
+from hocket.policy.topology import Topology
 
 CLOSE = 0.5
 """Shapes that differ by a factor of 1.4 in all are the same network, measured twice."""

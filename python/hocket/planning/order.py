@@ -1,7 +1,7 @@
 """Where ranks run and in which order algorithms visit them.
 
 An order is `order[logical] = physical rank`. Both orders here are pure functions of the cluster and the
-world size; what an order costs is for `hocket.planners.cost` to say.
+world size; what an order costs is for `hocket.planning.cost` to say.
 """
 
 from __future__ import annotations

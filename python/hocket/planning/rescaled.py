@@ -15,10 +15,10 @@ import msgspec
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.plan import Plan, Synchroniser
 from hocket.errors import UsageError
-from hocket.planners.default import host_runs
-from hocket.planners.links import link_graph
-from hocket.planners.order import contiguous_order, given_order, level_sizes, placement
-from hocket.planners.search import with_codec
+from hocket.planning.default import host_runs
+from hocket.planning.links import link_graph
+from hocket.planning.order import contiguous_order, given_order, level_sizes, placement
+from hocket.planning.search import with_codec
 
 HINT = "hint: make a plan for that many with `hocket plan`, and simulate it"
 

@@ -28,13 +28,13 @@ from hocket.artefacts.plan import (
 from hocket.artefacts.profile import Gradient, Profile
 from hocket.artefacts.tuning import Tuning
 from hocket.errors import UsageError
-from hocket.planners.buckets import buckets, bundles
-from hocket.planners.cost import Load, Prediction, predict_on
-from hocket.planners.links import LinkGraph, link_graph
-from hocket.planners.measured import Correction, correction_of
-from hocket.planners.order import contiguous_order, given_order, placement
-from hocket.planners.solved import solved_order
-from hocket.planners.traffic import pairs
+from hocket.planning.buckets import buckets, bundles
+from hocket.planning.cost import Load, Prediction, predict_on
+from hocket.planning.links import LinkGraph, link_graph
+from hocket.planning.measured import Correction, correction_of
+from hocket.planning.order import contiguous_order, given_order, placement
+from hocket.planning.solved import solved_order
+from hocket.planning.traffic import pairs
 
 CodecPolicy = Literal["auto", "none", "f16"]
 """`auto`: also try f16 where a link is slow. `none`: never. `f16`: always: on slow links if there

@@ -1,4 +1,4 @@
-"""An order from the search of `hocket.ordering`, where the network between hosts was measured.
+"""An order from the search of `hocket.planning.ordering`, where the network between hosts was measured.
 
 Racks and hosts explain most of a network, and the contiguous order needs no more; what they leave, distances between racks and
 pairs that are slow for no visible reason, only a matrix shows. Trunks and cards are shared there as they are in the link graph.
@@ -12,10 +12,10 @@ from dataclasses import replace
 import numpy as np
 
 from hocket.artefacts.algorithms import BY_NAME
-from hocket.ordering.matrix import build
-from hocket.ordering.shared import shared_links
-from hocket.ordering.solve import cost_s, own, solve
-from hocket.planners.links import LinkGraph
+from hocket.planning.links import LinkGraph
+from hocket.planning.ordering.matrix import build
+from hocket.planning.ordering.shared import shared_links
+from hocket.planning.ordering.solve import cost_s, own, solve
 
 SIZE_BYTES = 4 << 20
 """The buffer that orders are judged by: a bucket of middle size."""

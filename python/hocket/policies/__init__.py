@@ -8,7 +8,7 @@ from hocket.policies.power_sgd import PowerSGD
 from hocket.policies.priority import Priority
 from hocket.policies.top_k import TopK
 from hocket.policies.two_level import TwoLevelRing
-from hocket.tracing.policy import Policy
+from hocket.policy.policy import Policy
 
 READY_MADE: dict[str, type[Policy]] = {
     "empty": Policy,

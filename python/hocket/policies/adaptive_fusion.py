@@ -7,8 +7,8 @@ the same negotiated step time, so they agree without another message.
 from typing import ClassVar
 
 from hocket.policies.hill_climb import HillClimb
-from hocket.tracing.control import Control, Statistics
-from hocket.tracing.policy import Policy, Value
+from hocket.policy.control import Control, Statistics
+from hocket.policy.policy import Policy, Value
 
 
 class AdaptiveFusion(Policy):

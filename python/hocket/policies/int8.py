@@ -6,9 +6,9 @@ al. 2019).
 
 from typing import ClassVar
 
-from hocket.tracing.context import Context
-from hocket.tracing.handles import Buffer
-from hocket.tracing.policy import Policy, Value
+from hocket.policy.context import Context
+from hocket.policy.handles import Buffer
+from hocket.policy.policy import Policy, Value
 
 
 class Int8(Policy):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hocket.errors import PolicyError, UsageError
 from hocket.policies import READY_MADE
-from hocket.tracing.policy import Policy
+from hocket.policy.policy import Policy
 
 
 def load(name: str) -> Policy:

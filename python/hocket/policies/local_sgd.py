@@ -6,9 +6,9 @@ Buckets hold parameters. `anchor` is where all ranks were after the last exchang
 
 from typing import ClassVar
 
-from hocket.tracing.context import Context
-from hocket.tracing.handles import Buffer
-from hocket.tracing.policy import Policy, Value
+from hocket.policy.context import Context
+from hocket.policy.handles import Buffer
+from hocket.policy.policy import Policy, Value
 
 
 class LocalSGD(Policy):

@@ -4,9 +4,9 @@ Casting, adding and moving are one op each after fusion: nothing is written in f
 is rounded once, by who finished it, so that all ranks end with the same bits.
 """
 
-from hocket.tracing.context import Context
-from hocket.tracing.handles import Buffer
-from hocket.tracing.policy import Policy
+from hocket.policy.context import Context
+from hocket.policy.handles import Buffer
+from hocket.policy.policy import Policy
 
 
 class PartialF16(Policy):

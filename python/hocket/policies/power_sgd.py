@@ -7,9 +7,9 @@ error feedback for what the product leaves out.
 from math import isqrt
 from typing import ClassVar
 
-from hocket.tracing.context import Context
-from hocket.tracing.handles import Buffer
-from hocket.tracing.policy import Policy, Value
+from hocket.policy.context import Context
+from hocket.policy.handles import Buffer
+from hocket.policy.policy import Policy, Value
 
 
 class PowerSGD(Policy):

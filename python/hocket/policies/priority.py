@@ -4,9 +4,9 @@ What backward makes last is needed first. With gates open one by one, forward st
 are the parts: an urgent bucket overtakes a large one between two of them.
 """
 
-from hocket.tracing.context import Context
-from hocket.tracing.handles import Gradient
-from hocket.tracing.policy import Policy
+from hocket.policy.context import Context
+from hocket.policy.handles import Gradient
+from hocket.policy.policy import Policy
 
 
 class Priority(Policy):

@@ -6,9 +6,9 @@ As many as there are, up to a share of the bucket: gradients that are zero are n
 
 from typing import ClassVar
 
-from hocket.tracing.context import Context
-from hocket.tracing.handles import Buffer
-from hocket.tracing.policy import Policy, Value
+from hocket.policy.context import Context
+from hocket.policy.handles import Buffer
+from hocket.policy.policy import Policy, Value
 
 
 class TopK(Policy):

@@ -5,9 +5,9 @@ Between groups only leaders talk, so that the slow links carry the least. A grou
 
 from typing import ClassVar
 
-from hocket.tracing.context import Context
-from hocket.tracing.handles import Buffer
-from hocket.tracing.policy import Policy, Value
+from hocket.policy.context import Context
+from hocket.policy.handles import Buffer
+from hocket.policy.policy import Policy, Value
 
 
 class TwoLevelRing(Policy):

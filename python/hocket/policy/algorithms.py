@@ -8,9 +8,9 @@ from hocket.artefacts import shipped
 from hocket.artefacts.algorithms import Fitting
 from hocket.artefacts.algorithms import fitting as listed
 from hocket.artefacts.tuning import Tuning
-from hocket.tracing import sources
-from hocket.tracing.selection import fastest, nearest, shape_of
-from hocket.tracing.topology import Topology
+from hocket.policy import sources
+from hocket.policy.selection import fastest, nearest, shape_of
+from hocket.policy.topology import Topology
 
 
 def choose(

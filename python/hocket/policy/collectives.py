@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hocket.artefacts.algorithms import RUN
-from hocket.tracing import algorithms, libraries, sources
-from hocket.tracing.data import DataOps
-from hocket.tracing.handles import Buffer
-from hocket.tracing.libraries import Library
-from hocket.tracing.messages import MessageOps
+from hocket.policy import algorithms, libraries, sources
+from hocket.policy.data import DataOps
+from hocket.policy.handles import Buffer
+from hocket.policy.libraries import Library
+from hocket.policy.messages import MessageOps
 
 
 class CollectiveOps(DataOps, MessageOps):

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hocket.errors import PolicyError
-from hocket.tracing import sources
-from hocket.tracing.collectives import CollectiveOps
-from hocket.tracing.handles import Buffer, Gradient
-from hocket.tracing.observed import Observed, Source, agree, source_of, window_mean
-from hocket.tracing.policy import Value
-from hocket.tracing.recorder import Pending, Recorder
-from hocket.tracing.topology import Link
+from hocket.policy import sources
+from hocket.policy.collectives import CollectiveOps
+from hocket.policy.handles import Buffer, Gradient
+from hocket.policy.observed import Observed, Source, agree, source_of, window_mean
+from hocket.policy.policy import Value
+from hocket.policy.recorder import Pending, Recorder
+from hocket.policy.topology import Link
 
 Enqueue = Callable[[Gradient, int | None], None]
 

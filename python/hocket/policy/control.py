@@ -11,9 +11,9 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from hocket.tracing.observed import agree, window_mean
-from hocket.tracing.policy import Value
-from hocket.tracing.topology import Topology
+from hocket.policy.observed import agree, window_mean
+from hocket.policy.policy import Value
+from hocket.policy.topology import Topology
 
 KEPT = 1000
 """Values of each statistic that are kept."""

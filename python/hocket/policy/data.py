@@ -7,10 +7,10 @@ from itertools import pairwise
 from typing import SupportsFloat
 
 from hocket.artefacts.dtypes import ITEM_BYTES
-from hocket.tracing import sources
-from hocket.tracing.handles import FLOATS, Buffer
-from hocket.tracing.kernels import Kernel, builtin
-from hocket.tracing.recorder import Recorder
+from hocket.policy import sources
+from hocket.policy.handles import FLOATS, Buffer
+from hocket.policy.kernels import Kernel, builtin
+from hocket.policy.recorder import Recorder
 
 
 class DataOps:

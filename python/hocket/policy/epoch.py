@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hocket.errors import Error
-from hocket.tracing.observed import Snapshot
-from hocket.tracing.policy import Value
+from hocket.policy.observed import Snapshot
+from hocket.policy.policy import Value
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ What a handler stores would be there in the next epoch, when nothing guards it a
 
 from __future__ import annotations
 
-from hocket.tracing import sources
-from hocket.tracing.observed import Assumptions
-from hocket.tracing.policy import Policy
+from hocket.policy import sources
+from hocket.policy.observed import Assumptions
+from hocket.policy.policy import Policy
 
 
 def frozen(policy: Policy, assumptions: Assumptions) -> Policy:

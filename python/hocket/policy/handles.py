@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from hocket.artefacts.dtypes import ITEM_BYTES
-from hocket.tracing import sources
+from hocket.policy import sources
 
 if TYPE_CHECKING:
-    from hocket.tracing.recorder import Recorder
+    from hocket.policy.recorder import Recorder
 
 FLOATS = ("f64", "f32", "f16", "bf16")
 

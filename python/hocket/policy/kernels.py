@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from hocket.errors import UsageError
-from hocket.tracing import sources
+from hocket.policy import sources
 
 NUMPY = {"f64": "float64", "f32": "float32", "i64": "int64", "i32": "int32", "i8": "int8", "u8": "uint8"}
 """Element types that kernels take, as NumPy calls them; 16-bit floats are cast before."""

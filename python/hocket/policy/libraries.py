@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal, get_args
 
-from hocket.tracing import sources
+from hocket.policy import sources
 
 Library = Literal["gloo", "nccl", "mpi"]
 KNOWN: tuple[str, ...] = get_args(Library)

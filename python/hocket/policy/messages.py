@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hocket.artefacts.dtypes import ITEM_BYTES
-from hocket.tracing import sources
-from hocket.tracing.handles import FLOATS, Buffer
-from hocket.tracing.recorder import Recorder
+from hocket.policy import sources
+from hocket.policy.handles import FLOATS, Buffer
+from hocket.policy.recorder import Recorder
 
 
 class MessageOps:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hocket.errors import PolicyError
-from hocket.tracing import sources
+from hocket.policy import sources
 
 Snapshot = Sequence[Mapping[str, Sequence[float]]]
 """By rank: the latest values of each statistic, oldest first."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 if TYPE_CHECKING:
-    from hocket.tracing.context import Context
-    from hocket.tracing.control import Control, Statistics
-    from hocket.tracing.handles import Buffer, Gradient
+    from hocket.policy.context import Context
+    from hocket.policy.control import Control, Statistics
+    from hocket.policy.handles import Buffer, Gradient
 
 Value = int | float | str | bool
 """Types of values on which ranks can agree."""

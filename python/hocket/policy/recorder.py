@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from hocket._native import Builder
 from hocket.artefacts.tuning import Tuning
-from hocket.tracing import algorithms, sources
-from hocket.tracing.handles import Buffer
-from hocket.tracing.kernels import Kernel
-from hocket.tracing.observed import Assumptions, Snapshot, Source
-from hocket.tracing.topology import Topology
+from hocket.policy import algorithms, sources
+from hocket.policy.handles import Buffer
+from hocket.policy.kernels import Kernel
+from hocket.policy.observed import Assumptions, Snapshot, Source
+from hocket.policy.topology import Topology
 
 if TYPE_CHECKING:
-    from hocket.tracing.policy import Value
+    from hocket.policy.policy import Value
 
 
 class Pending(Exception):  # noqa: N818  # a signal, not an error: the trace goes on once all ranks have said their value

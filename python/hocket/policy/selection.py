@@ -11,7 +11,7 @@ from itertools import pairwise
 from math import log2
 
 from hocket.artefacts.tuning import Ladder, Point, Runner, Shape, Tuning
-from hocket.tracing.topology import Topology
+from hocket.policy.topology import Topology
 
 LATENCY_S_MIN = 2e-5
 """Less is that of the processors on the way, not of the network."""

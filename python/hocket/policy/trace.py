@@ -15,14 +15,14 @@ from hocket.artefacts import shipped
 from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.tuning import Tuning
 from hocket.errors import Error, PolicyError, ProgramError
-from hocket.tracing.context import Context, settle
-from hocket.tracing.frozen import frozen
-from hocket.tracing.handles import Gradient
-from hocket.tracing.kernels import Kernel
-from hocket.tracing.observed import Guard, Snapshot, Source
-from hocket.tracing.policy import DEFAULTS, Policy, Value
-from hocket.tracing.recorder import Pending, Recorder, Weave
-from hocket.tracing.topology import Topology
+from hocket.policy.context import Context, settle
+from hocket.policy.frozen import frozen
+from hocket.policy.handles import Gradient
+from hocket.policy.kernels import Kernel
+from hocket.policy.observed import Guard, Snapshot, Source
+from hocket.policy.policy import DEFAULTS, Policy, Value
+from hocket.policy.recorder import Pending, Recorder, Weave
+from hocket.policy.topology import Topology
 
 NEGOTIATIONS_MAX = 100
 """In one handler; more are a loop that does not end."""
@@ -66,7 +66,7 @@ class Fused:
 
 
 @dataclass(frozen=True)
-class Scene:
+class TraceContext:
     """What handlers may ask: who is where, what is agreed, what was observed when the epoch began."""
 
     topology: Topology
@@ -83,7 +83,7 @@ class Scene:
         agreed: Mapping[str, Value] | None = None,
         snapshot: Snapshot = (),
         tuning: Tuning | None = None,
-    ) -> Scene:
+    ) -> TraceContext:
         """With the policy's parameters where nothing else is agreed, and the tuning that comes with Hocket where none is given."""
         values = {**DEFAULTS, **policy.parameters, **(agreed or {})}
         return cls(
@@ -117,7 +117,7 @@ class Layout:
     guards: tuple[Guard, ...]
 
 
-def layout(policy: Policy, tensors: Sequence[Tensor], scene: Scene) -> Layout:
+def layout(policy: Policy, tensors: Sequence[Tensor], context: TraceContext) -> Layout:
     """Buckets of the gradients that `on_tensor_ready` enqueues, in the order of backward.
 
     Raises PolicyError when ranks enqueue differently: buckets are the same on all.
@@ -125,7 +125,7 @@ def layout(policy: Policy, tensors: Sequence[Tensor], scene: Scene) -> Layout:
     queued: list[tuple[Tensor, int]] = []
     guards: list[Guard] = []
     for tensor in sorted(tensors, key=lambda each: each.backward_order):
-        asked, taken = _enqueued(policy, tensor, scene)
+        asked, taken = _enqueued(policy, tensor, context)
         guards += taken
         other = next((rank for rank, each in enumerate(asked) if each != asked[0]), None)
         if other is not None:
@@ -135,19 +135,19 @@ def layout(policy: Policy, tensors: Sequence[Tensor], scene: Scene) -> Layout:
             )
         if asked[0]:
             queued.append((tensor, asked[0][0]))
-    return Layout(tuple(_fuse(queued, scene)), tuple(guards))
+    return Layout(tuple(_fuse(queued, context)), tuple(guards))
 
 
-def bucket_program(policy: Policy, fused: Fused, scene: Scene, *, name: str = "bucket") -> Traced:
+def bucket_program(policy: Policy, fused: Fused, context: TraceContext, *, name: str = "bucket") -> Traced:
     """Trace, lower, fuse, chunk and verify the program of one bucket.
 
     Raises PolicyError with file and line for what cannot be traced, for what a handler raises (with its traceback), and for
     programs that would lose, double, race or deadlock.
     """
-    weave = _trace(policy, fused, scene, name)
+    weave = _trace(policy, fused, context, name)
     traced = weave.builder.finish()
     try:
-        program = compile_stages(traced, scene)["chunk"]
+        program = compile_stages(traced, context)["chunk"]
         program.verify()
     except ProgramError as error:
         # What a pass refuses, the verifier explains with the lines, where it sees it too.
@@ -159,21 +159,23 @@ def bucket_program(policy: Policy, fused: Fused, scene: Scene, *, name: str = "b
     return Traced(program, tuple(weave.assumptions.guards), dict(weave.kernels), dict(weave.starts))
 
 
-def stages(policy: Policy, fused: Fused, scene: Scene, *, name: str = "bucket") -> dict[str, Program]:
+def stages(
+    policy: Policy, fused: Fused, context: TraceContext, *, name: str = "bucket"
+) -> dict[str, Program]:
     """The program after each pass, by its name, in order; not verified."""
-    return compile_stages(_trace(policy, fused, scene, name).builder.finish(), scene)
+    return compile_stages(_trace(policy, fused, context, name).builder.finish(), context)
 
 
-def compile_stages(traced: Program, scene: Scene) -> dict[str, Program]:
+def compile_stages(traced: Program, context: TraceContext) -> dict[str, Program]:
     """The passes that policies' programs go through."""
     made = {"trace": traced}
     made["lower"] = made["trace"].lower()
     made["fuse"] = made["lower"].fuse()
-    made["chunk"] = made["fuse"].chunk(max(64, scene.number("chunk_bytes")))
+    made["chunk"] = made["fuse"].chunk(max(64, context.number("chunk_bytes")))
     return made
 
 
-def _enqueued(policy: Policy, tensor: Tensor, scene: Scene) -> tuple[list[list[int]], list[Guard]]:
+def _enqueued(policy: Policy, tensor: Tensor, context: TraceContext) -> tuple[list[list[int]], list[Guard]]:
     """By rank, the priorities that its handler enqueues a tensor with, and the guards of that; its ops are thrown away."""
     found: dict[int, list[int]] = {}
 
@@ -187,14 +189,14 @@ def _enqueued(policy: Policy, tensor: Tensor, scene: Scene) -> tuple[list[list[i
 
         handlers.on_tensor_ready(Context(recorder, enqueue), _gradient(recorder, tensor, place))
 
-    weave = _negotiated(policy, "on_tensor_ready", scene, name="layout", run_rank=run)
+    weave = _negotiated(policy, "on_tensor_ready", context, name="layout", run_rank=run)
     most = max(len(each) for each in found.values())
     if most > 1:
         raise PolicyError(f"{_handler(policy, 'on_tensor_ready')}: enqueues `{tensor.name}` {most} times")
     return [found[rank] for rank in sorted(found)], weave.assumptions.guards
 
 
-def _trace(policy: Policy, fused: Fused, scene: Scene, name: str) -> Weave:
+def _trace(policy: Policy, fused: Fused, context: TraceContext, name: str) -> Weave:
     def run_rank(handlers: Policy, weave: Weave, rank: int) -> None:
         recorder = Recorder(weave, rank)
         bucket = recorder.bound("bucket", fused.elements, fused.dtype)
@@ -209,8 +211,8 @@ def _trace(policy: Policy, fused: Fused, scene: Scene, name: str) -> Weave:
             )
         handlers.on_buffer_ready(Context(recorder, None), bucket)
 
-    ranks = list(range(scene.topology.world))
-    weave = _negotiated(policy, "on_buffer_ready", scene, name=name, run_rank=run_rank)
+    ranks = list(range(context.topology.world))
+    weave = _negotiated(policy, "on_buffer_ready", context, name=name, run_rank=run_rank)
     match policy.contract:
         case "mean":
             weave.builder.ensure_all_reduce(0, ranks, "sum", 1.0 / len(ranks))
@@ -226,17 +228,22 @@ def _trace(policy: Policy, fused: Fused, scene: Scene, name: str) -> Weave:
 def _negotiated(
     policy: Policy,
     handler: str,
-    scene: Scene,
+    context: TraceContext,
     *,
     name: str,
     run_rank: Callable[[Policy, Weave, int], None],
 ) -> Weave:
     """Run a handler for all ranks, again from the start after each negotiation, until none is open."""
-    ranks = range(scene.topology.world)
+    ranks = range(context.topology.world)
     results: list[float | Source] = []
     while True:
         weave = Weave(
-            name, scene.topology, scene.agreed, scene.snapshot, negotiated=results, tuning=scene.tuning
+            name,
+            context.topology,
+            context.agreed,
+            context.snapshot,
+            negotiated=results,
+            tuning=context.tuning,
         )
         handlers = frozen(policy, weave.assumptions)
         for rank in ranks:
@@ -249,7 +256,7 @@ def _negotiated(
             except Exception as error:
                 text = "".join(traceback.format_exception(error)).rstrip()
                 raise PolicyError(
-                    f"{_handler(policy, handler)} raised for rank {rank} of {scene.topology.world}:\n{text}"
+                    f"{_handler(policy, handler)} raised for rank {rank} of {context.topology.world}:\n{text}"
                 ) from error
         weave.assumptions.closed = True
         if not weave.asked:
@@ -277,9 +284,9 @@ def _gradient(recorder: Recorder, tensor: Tensor, place: tuple[int, int, int]) -
     )
 
 
-def _fuse(queued: Iterable[tuple[Tensor, int]], scene: Scene) -> list[Fused]:
+def _fuse(queued: Iterable[tuple[Tensor, int]], context: TraceContext) -> list[Fused]:
     """One open bucket per element type; it closes when it is large enough."""
-    size, first = scene.number("fusion_bytes"), scene.number("first_fusion_bytes")
+    size, first = context.number("fusion_bytes"), context.number("first_fusion_bytes")
     closed: list[Fused] = []
     opened: dict[str, list[tuple[Tensor, int]]] = {}
 

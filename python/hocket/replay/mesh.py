@@ -65,12 +65,12 @@ class Mesh:
         token = secrets.token_bytes(32)
         with socket.create_server(
             (job.bind, 0), family=addresses.family(job.bind), backlog=job.world
-        ) as door:
-            mine = (addresses.join(job.bind, door.getsockname()[1]), token.hex())
+        ) as listener:
+            mine = (addresses.join(job.bind, listener.getsockname()[1]), token.hex())
             everyone = job.store.gather(f"replay/{name}", job.rank, job.world, mine, self._timeout_s)
             for node, (where, theirs) in enumerate(everyone[: job.rank]):
                 self._add(_connect(where, bytes.fromhex(theirs), job.rank, self._timeout_s), node)
-            self._accept(door, token, job)
+            self._accept(listener, token, job)
 
     def send(self, node: int, number: int, size_bytes: int) -> None:
         """A message, behind those that were given before to that node."""
@@ -113,14 +113,14 @@ class Mesh:
         self._connections[node] = _Connection(peer, node)
         self._selector.register(peer, selectors.EVENT_READ, self._connections[node])
 
-    def _accept(self, door: socket.socket, token: bytes, job: Job) -> None:
+    def _accept(self, listener: socket.socket, token: bytes, job: Job) -> None:
         """Those with higher numbers connect to us; strangers are hung up on."""
         missing = set(range(job.rank + 1, job.world))
         deadline_s = time.monotonic() + self._timeout_s
         while missing:
-            door.settimeout(max(0.001, deadline_s - time.monotonic()))
+            listener.settimeout(max(0.001, deadline_s - time.monotonic()))
             try:
-                peer, _ = door.accept()
+                peer, _ = listener.accept()
             except TimeoutError:
                 named = ", ".join(map(str, sorted(missing)))
                 raise PeerError(

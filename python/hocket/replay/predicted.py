@@ -11,7 +11,7 @@ from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.trace import Recording, Trace
 from hocket.errors import UsageError
-from hocket.planners.rescaled import rescaled
+from hocket.planning.rescaled import rescaled
 from hocket.replay import simulated
 from hocket.replay.of_dlc import of_dlc_files
 from hocket.replay.run import Replayed, compared, recording_of, traffic_in

@@ -11,7 +11,7 @@ import msgspec
 
 from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.launch.rendezvous import join
-from hocket.planners.compile import programs, votes_program
+from hocket.planning.compile import programs, votes_program
 from hocket.replay.schedule import Schedule
 from hocket.settings import Settings
 

@@ -14,11 +14,11 @@ from msgspec import Struct
 
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.trace import Recording, Trace
-from hocket.demo.bed import open_bed, ranks, run_ranks
+from hocket.demo.emulation import open_emulation, ranks, run_ranks
 from hocket.errors import TestbedError, UsageError
 from hocket.formats import catalogue
 from hocket.formats.catalogue import Messages
-from hocket.planners.order import placement
+from hocket.planning.order import placement
 from hocket.replay.of_dlc import of_dlc_files, of_servers
 from hocket.replay.of_records import of_records
 from hocket.replay.schedule import schedule
@@ -141,12 +141,12 @@ def _run(
     longest_s: float,
 ) -> list[float]:
     settings = Settings(timeout_s=max(60.0, 20 * longest_s))
-    with tempfile.TemporaryDirectory(prefix="hocket-replay-") as folder, open_bed(cluster) as bed:
-        if not bed.carries_any_program:
-            raise TestbedError(f"a replay needs network namespaces: {bed.remarks[0]}")
+    with tempfile.TemporaryDirectory(prefix="hocket-replay-") as folder, open_emulation(cluster) as emulation:
+        if not emulation.carries_any_program:
+            raise TestbedError(f"a replay needs network namespaces: {emulation.remarks[0]}")
         directory = Path(folder)
         (directory / name).write_bytes(content)
         argv = [sys.executable, "-m", module, str(directory), str(repeat)]
-        run_ranks(bed, slots[0], ranks(bed, slots, argv), settings)
+        run_ranks(emulation, slots[0], ranks(emulation, slots, argv), settings)
         steps: list[float] = json.loads((directory / "steps.json").read_text())
     return steps

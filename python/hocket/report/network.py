@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from hocket.artefacts.cluster import Cluster
-from hocket.ordering.matrix import Matrix
-from hocket.ordering.solve import find_groups
+from hocket.planning.ordering.matrix import Matrix
+from hocket.planning.ordering.solve import find_groups
 from hocket.report import quantity
 from hocket.report.markup import tag
 from hocket.report.material import Material

@@ -12,7 +12,7 @@ from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.profile import Profile
 from hocket.errors import UsageError
-from hocket.planners import cost
+from hocket.planning import cost
 from hocket.simulation import flow, simgrid
 from hocket.simulation.conditions import Conditions
 from hocket.simulation.networks import from_cluster

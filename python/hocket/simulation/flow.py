@@ -12,7 +12,7 @@ from hocket._native import BUCKET_S
 from hocket.artefacts.plan import Bucket, Plan
 from hocket.artefacts.profile import Profile
 from hocket.errors import UsageError
-from hocket.planners.compile import stages
+from hocket.planning.compile import stages
 from hocket.simulation.conditions import Conditions, Costs
 from hocket.simulation.networks import BITS, Network
 from hocket.simulation.outcome import BucketSpan, LinkLoad, Outcome

@@ -21,7 +21,7 @@ from hocket.artefacts.network import (
 )
 from hocket.errors import UsageError
 from hocket.launch.testbed.wiring import QUEUE_MS, burst_bytes
-from hocket.planners.links import link_graph
+from hocket.planning.links import link_graph
 
 Path = tuple[tuple[int, ...], float]
 """Indices of the links that are crossed, and the latency in seconds."""

@@ -17,8 +17,8 @@ from hocket.artefacts.network import restricted
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.profile import Gradient, Profile
 from hocket.errors import UsageError
-from hocket.ordering.cluster import of_cluster
-from hocket.ordering.solve import ALGORITHMS, Considered, Ordering, Progress, Request, solve
+from hocket.planning.ordering.cluster import of_cluster
+from hocket.planning.ordering.solve import ALGORITHMS, Considered, Ordering, Progress, Request, solve
 from hocket.simulation import flow
 from hocket.simulation.flow import Prepared
 from hocket.simulation.networks import from_cluster

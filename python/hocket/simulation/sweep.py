@@ -16,10 +16,10 @@ from hocket.artefacts.cluster import Cluster, Host
 from hocket.artefacts.plan import Codec, Plan, Synchroniser
 from hocket.artefacts.profile import Profile
 from hocket.errors import UsageError
-from hocket.planners.buckets import buckets, bundles
-from hocket.planners.links import link_graph
-from hocket.planners.order import contiguous_order, rack_blocks
-from hocket.planners.traffic import pairs
+from hocket.planning.buckets import buckets, bundles
+from hocket.planning.links import link_graph
+from hocket.planning.order import contiguous_order, rack_blocks
+from hocket.planning.traffic import pairs
 from hocket.simulation.conditions import Conditions
 from hocket.simulation.fidelity import Fidelity, predict
 

@@ -8,9 +8,9 @@ import numpy as np
 
 from hocket._native import run_kernel
 from hocket.errors import UsageError
+from hocket.policy.kernels import NUMPY, Kernel, builtin
 from hocket.reference.kernels import Kernel as PythonForm
 from hocket.reference.ops import Array
-from hocket.tracing.kernels import NUMPY, Kernel, builtin
 
 
 def python_form(kernel: Kernel) -> PythonForm:

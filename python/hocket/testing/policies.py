@@ -10,12 +10,12 @@ import numpy as np
 
 from hocket import reference
 from hocket._native import Program
+from hocket.policy.policy import Policy, Value
+from hocket.policy.topology import Topology
+from hocket.policy.trace import Fused, Tensor, TraceContext, Traced, bucket_program, layout, stages
 from hocket.reference.executor import State
 from hocket.reference.ops import Array, cast
 from hocket.testing.kernels import python_form
-from hocket.tracing.policy import Policy, Value
-from hocket.tracing.topology import Topology
-from hocket.tracing.trace import Fused, Scene, Tensor, Traced, bucket_program, layout, stages
 
 SHAPES = ((64, 32), (32,), (7, 5), (1,))
 
@@ -72,8 +72,8 @@ def run(
     >>> run(Policy(), world=3).error() < 1e-6
     True
     """
-    scene = Scene.of(policy, topology or Topology.even(world=world), agreed)
-    traced = trace(policy, scene, shapes=shapes, dtype=dtype)
+    context = TraceContext.of(policy, topology or Topology.even(world=world), agreed)
+    traced = trace(policy, context, shapes=shapes, dtype=dtype)
     generator = np.random.default_rng(seed)
     result = Result(programs=[each.program for _, each in traced])
     states: list[State] = [{} for _ in traced]
@@ -85,7 +85,7 @@ def run(
                 else generator.standard_normal(shape).astype(np.float32)
                 for at, shape in enumerate(shapes)
             }
-            for rank in range(scene.topology.world)
+            for rank in range(context.topology.world)
         ]
         result.inputs.append(inputs)
         result.gradients.append([dict(each) for each in inputs])
@@ -95,13 +95,15 @@ def run(
 
 
 def trace(
-    policy: Policy, scene: Scene, *, shapes: Sequence[tuple[int, ...]] = SHAPES, dtype: str = "f32"
+    policy: Policy, context: TraceContext, *, shapes: Sequence[tuple[int, ...]] = SHAPES, dtype: str = "f32"
 ) -> list[tuple[Fused, Traced]]:
     """The policy's buckets of gradients of some shapes, each with its verified program."""
     count = len(shapes)
     tensors = [Tensor(f"g{at}", tuple(shape), dtype, count - 1 - at, at) for at, shape in enumerate(shapes)]
-    fused = layout(policy, tensors, scene).buckets
-    return [(each, bucket_program(policy, each, scene, name=f"bucket.{at}")) for at, each in enumerate(fused)]
+    fused = layout(policy, tensors, context).buckets
+    return [
+        (each, bucket_program(policy, each, context, name=f"bucket.{at}")) for at, each in enumerate(fused)
+    ]
 
 
 def _run_bucket(
@@ -138,4 +140,4 @@ def _flat(arrays: Mapping[str, Any]) -> Array:
 def stages_of(policy: Policy, topology: Topology, elements: int) -> dict[str, Program]:
     """The program of one f32 gradient after each pass, by its name."""
     tensor = Tensor("g0", (elements,), "f32", 0, 0)
-    return stages(policy, Fused((tensor,), 0), Scene.of(policy, topology))
+    return stages(policy, Fused((tensor,), 0), TraceContext.of(policy, topology))

@@ -9,12 +9,12 @@ import torch
 from hocket import _native
 from hocket.artefacts.plan import Plan
 from hocket.errors import UsageError
-from hocket.planners.compile import bucket_program
+from hocket.planning.compile import bucket_program
+from hocket.policy.observed import Guard
+from hocket.policy.policy import Policy
+from hocket.policy.trace import Fused, Tensor, TraceContext, Traced, layout
+from hocket.policy.trace import bucket_program as traced_program
 from hocket.torch.gradients import DTYPES
-from hocket.tracing.observed import Guard
-from hocket.tracing.policy import Policy
-from hocket.tracing.trace import Fused, Scene, Tensor, Traced, layout
-from hocket.tracing.trace import bucket_program as traced_program
 
 TORCH_DTYPES = {name: dtype for dtype, name in DTYPES.items()}
 STATE_DTYPES = {**TORCH_DTYPES, "i64": torch.int64, "i32": torch.int32, "i8": torch.int8, "u8": torch.uint8}
@@ -95,20 +95,20 @@ def tensors(parameters: Mapping[str, torch.nn.Parameter], backward: Sequence[str
 def of_policy(
     policy: Policy,
     parameters: Mapping[str, torch.nn.Parameter],
-    scene: Scene,
+    context: TraceContext,
     backward: Sequence[str] = (),
 ) -> tuple[list[Spec], list[Guard]]:
     """Buckets as a policy's handlers make them, and what they took for granted; programs are traced once per signature."""
     specs: list[Spec] = []
     known: dict[object, Traced] = {}
-    asked = layout(policy, tensors(parameters, backward), scene)
+    asked = layout(policy, tensors(parameters, backward), context)
     for at, fused in enumerate(asked.buckets):
         # A handler of gradients may look at names and orders; one of buckets knows type and length alone.
         plain = type(policy).on_tensor_ready is Policy.on_tensor_ready
         signature: object = (fused.dtype, fused.elements) if plain else at
         traced = known.get(signature)
         if traced is None:
-            traced = known[signature] = traced_program(policy, fused, scene, name=f"bucket.{at}")
+            traced = known[signature] = traced_program(policy, fused, context, name=f"bucket.{at}")
         specs.append(Spec.traced(fused, traced))
     return specs, [*asked.guards, *(guard for each in known.values() for guard in each.guards)]
 

@@ -17,15 +17,15 @@ from torch.futures import Future
 import torch
 from hocket.errors import PolicyError, UsageError
 from hocket.launch.secrecy import refuse_clear
+from hocket.policy.policy import Policy
+from hocket.policy.topology import Topology
+from hocket.policy.trace import Fused, Tensor, TraceContext, bucket_program
 from hocket.settings import Settings
 from hocket.torch import buckets
 from hocket.torch.backend.works import Works
 from hocket.torch.buckets import Bucket, Spec
 from hocket.torch.gradients import DTYPES
 from hocket.torch.process import Process, joined
-from hocket.tracing.policy import Policy
-from hocket.tracing.topology import Topology
-from hocket.tracing.trace import Fused, Scene, Tensor, bucket_program
 
 Hook = Callable[[object, GradBucket], Future[torch.Tensor]]
 
@@ -66,7 +66,7 @@ class _Buckets:
             )
         self._policy, self._process = policy, process
         topology = Topology.of(process.job.hosts, process.cluster)
-        self._scene = Scene.of(policy, topology, tuning=process.tuning)
+        self._scene = TraceContext.of(policy, topology, tuning=process.tuning)
         self._timeout_s = process.job.settings.timeout_s
         self._works = Works("ddp-hook")
         self._made: dict[int, tuple[tuple[torch.Size, ...], Bucket]] = {}

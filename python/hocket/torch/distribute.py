@@ -19,13 +19,15 @@ from hocket.errors import UsageError
 from hocket.launch.first_file import of_rank_0
 from hocket.launch.rendezvous import Job
 from hocket.parameter_server.choice import ParameterServer
-from hocket.planners.default import Choice, Shape, by_cluster, by_hosts, default_plan
+from hocket.planning.default import Choice, Shape, by_cluster, by_hosts, default_plan
 from hocket.policies.load import load
+from hocket.policy.policy import Policy, Value
+from hocket.policy.topology import Topology
+from hocket.policy.trace import TraceContext
 from hocket.settings import Settings
 from hocket.torch import buckets as bucket_memory
 from hocket.torch import gradients, parameter_servers
 from hocket.torch import join as joining
-from hocket.torch.course import Planned, of_plan, of_policy
 from hocket.torch.module_buffers import BeforeForward, Buffers, Keep
 from hocket.torch.parameters import ParameterSession
 from hocket.torch.process import Process, joined
@@ -36,10 +38,8 @@ from hocket.torch.replicate import replicate
 from hocket.torch.run_file import RunFile, run_info
 from hocket.torch.serve import serve
 from hocket.torch.session import Session
+from hocket.torch.source import Planned, of_plan, of_policy
 from hocket.torch.spans import Spans
-from hocket.tracing.policy import Policy, Value
-from hocket.tracing.topology import Topology
-from hocket.tracing.trace import Scene
 
 Model = TypeVar("Model", bound=torch.nn.Module)
 Optimizer = TypeVar("Optimizer", bound=torch.optim.Optimizer)
@@ -138,7 +138,7 @@ def distribute(
         raise
     _sessions[model] = session
     process.also_close(session.close)
-    session.course.start_timer()
+    session.source.start_timer()
     return _with_no_sync(model), optimizer
 
 
@@ -206,20 +206,20 @@ def _session_of(
                 planned if isinstance(planned, Plan) else planned(bucket_memory.assumed_backward(parameters))
             )
             reorder = Reorder(first, job, process.engine, cluster, interval_s=settings.reorder_interval_s)
-        course = of_plan(planned, parameters, reorder)
+        source = of_plan(planned, parameters, reorder)
     else:
-        scene = Scene.of(policy, Topology.of(job.hosts, cluster), tuning=process.tuning)
-        course = of_policy(policy, parameters, job, scene, process.abort)
+        context = TraceContext.of(policy, Topology.of(job.hosts, cluster), tuning=process.tuning)
+        source = of_policy(policy, parameters, job, context, process.abort)
     replicate(model, optimizer, job, process.engine)
     spans = _spans(model, optimizer, process, settings)
     kept = Buffers(model, buffers, job, process.engine)
-    run_file = RunFile(spans, job, course, cluster)
+    run_file = RunFile(spans, job, source, cluster)
     session: Session | ParameterSession
     if policy is not None and policy.exchanges == "parameters":
         session = ParameterSession(
             optimizer,
             parameters=parameters,
-            course=course,
+            source=source,
             job=job,
             engine=process.engine,
             libraries=process.libraries,
@@ -232,7 +232,7 @@ def _session_of(
             model,
             optimizer,
             parameters=parameters,
-            course=course,
+            source=source,
             job=job,
             engine=process.engine,
             libraries=process.libraries,
@@ -306,7 +306,7 @@ def record(model: torch.nn.Module, **values: float) -> None:
     session = _session(model)
     if not isinstance(session, Profiler | PushPullSession):
         for name, value in values.items():
-            session.course.record(name, value)
+            session.source.record(name, value)
 
 
 def clip_grad_norm_(model: torch.nn.Module, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
@@ -327,7 +327,7 @@ def agreed(model: torch.nn.Module) -> dict[str, Value]:
     session = _session(model)
     if isinstance(session, Profiler | PushPullSession):
         return {"epoch": 0}
-    current = session.course.epochs.current
+    current = session.source.epochs.current
     return {**current.agreed, "epoch": current.number}
 
 

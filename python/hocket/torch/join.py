@@ -14,7 +14,7 @@ import numpy as np
 
 import torch
 from hocket.errors import UsageError
-from hocket.planners.compile import votes_program
+from hocket.planning.compile import votes_program
 from hocket.torch.module_buffers import Hook
 from hocket.torch.replicate import replicate
 from hocket.torch.session import Session
@@ -161,7 +161,7 @@ def refusal(session: object) -> str | None:
             "ParameterSession": "ranks exchange parameters, not sums to which one can add nothing",
             "PushPullSession": "parameter servers let workers finish one after the other by themselves",
         }.get(type(session).__name__)
-    policy = session.course.policy
+    policy = session.source.policy
     if policy is not None and policy.contract != "mean":
         return (
             f"{type(policy).__name__} promises `{policy.contract}`, not the mean of what ranks add: "

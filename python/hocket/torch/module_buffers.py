@@ -17,7 +17,7 @@ import torch
 from hocket import _native
 from hocket.errors import UsageError
 from hocket.launch.rendezvous import Job
-from hocket.planners.compile import broadcast_program
+from hocket.planning.compile import broadcast_program
 
 Keep = Literal["after_step", "before_forward", "none"]
 

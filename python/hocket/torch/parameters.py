@@ -12,8 +12,8 @@ from hocket.errors import UsageError
 from hocket.launch.rendezvous import Job
 from hocket.libraries.service import Service
 from hocket.torch import buckets as bucket_memory
-from hocket.torch.course import Course
 from hocket.torch.module_buffers import BeforeForward, Buffers
+from hocket.torch.source import ProgramSource
 from hocket.torch.spans import Spans
 from hocket.torch.votes import Votes
 
@@ -26,7 +26,7 @@ class ParameterSession:
         optimizer: torch.optim.Optimizer,
         *,
         parameters: dict[str, torch.nn.Parameter],
-        course: Course,
+        source: ProgramSource,
         job: Job,
         engine: _native.Engine,
         libraries: Service,
@@ -35,10 +35,10 @@ class ParameterSession:
         loaded: Callable[[Sequence[bucket_memory.Bucket]], None],
     ) -> None:
         """Replicas are equal at the start: what state starts as is the same on all ranks."""
-        policy = course.policy
+        policy = source.policy
         if policy is None or policy.every < 1:
             raise UsageError("parameters are exchanged once in `every` steps, at least 1")
-        self.job, self.engine, self.course, self.spans = job, engine, course, spans
+        self.job, self.engine, self.source, self.spans = job, engine, source, spans
         self._every = policy.every
         self.module_buffers = buffers
         self._loaded = loaded
@@ -67,13 +67,13 @@ class ParameterSession:
 
     def close(self) -> None:
         """Stop what runs beside training."""
-        if self.course.timer is not None:
-            self.course.timer.stop()
+        if self.source.timer is not None:
+            self.source.timer.stop()
 
     def _load(self) -> None:
         loaded = self.programs
-        specs = self.course.specs()
-        number = self.course.epochs.current.number
+        specs = self.source.specs()
+        number = self.source.epochs.current.number
         old = bucket_memory.Loaded(self._specs, self.buckets)
         self.buckets = bucket_memory.make(specs, self._parameters, self.engine, number)
         with torch.no_grad():
@@ -98,18 +98,18 @@ class ParameterSession:
         began_ns = _native.now_ns()
         timeout_s = self.job.settings.timeout_s
         self.module_buffers.begin()
-        self._votes.cast(self.course.epochs.vote(), [], meet=self.module_buffers.end())
+        self._votes.cast(self.source.epochs.vote(), [], meet=self.module_buffers.end())
         self._libraries.expect(self.programs)
         for program in self.programs:
             self.engine.launch(program)
         for program in self.programs:
             self.engine.wait(program, timeout_s)
-        begins = self.course.decide(self._votes.count(timeout_s))
+        begins = self.source.decide(self._votes.count(timeout_s))
         self.module_buffers.arrive()
         if self._votes.meet:
             self.module_buffers.meet()
         ended_ns = _native.now_ns()
-        self.course.record("wait_time", (ended_ns - began_ns) * 1e-9)
+        self.source.record("wait_time", (ended_ns - began_ns) * 1e-9)
         if self.spans is not None:
             self.engine.mark("wait", self._steps - 1, began_ns, ended_ns)
         if begins:

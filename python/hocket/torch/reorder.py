@@ -1,7 +1,7 @@
-"""The thread beside training that keeps a plan's rank order fit: looks at connections, shares that, makes epochs of better orders.
+"""The thread beside training that keeps a plan's rank order fit: samples connections, shares that, makes epochs of better orders.
 
-All ranks meet at the store once per look, over a connection of their own; nothing in a step waits for this thread. Each computes
-the same from the same looks, so they agree on an order without another word; it begins as an epoch does.
+All ranks meet at the store once per sample, over a connection of their own; nothing in a step waits for this thread. Each computes
+the same from the same samples, so they agree on an order without another word; it begins as an epoch does.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from hocket.artefacts.plan import Plan
 from hocket.errors import Error, RendezvousError, UsageError
 from hocket.launch.rendezvous import Job
 from hocket.launch.store import Store
-from hocket.ordering.current import Look, uniform
-from hocket.ordering.keeper import Keeper
-from hocket.ordering.matrix import Numbers
-from hocket.ordering.shared import SharedLinks, shared_links
-from hocket.tracing.epoch import Epoch, Epochs
+from hocket.planning.ordering.current import Sample, uniform
+from hocket.planning.ordering.matrix import Numbers
+from hocket.planning.ordering.monitor import Monitor
+from hocket.planning.ordering.shared import SharedLinks, shared_links
+from hocket.policy.epoch import Epoch, Epochs
 
 PATIENCE_S = 3600.0
-"""How long a look waits for the slowest rank: as long as it likes, since no step waits for it."""
+"""How long a sample waits for the slowest rank: as long as it likes, since no step waits for it."""
 
 INTERVAL_S_MAX = 86_400.0
 
@@ -47,11 +47,13 @@ class Reorder:
     ) -> None:
         """`cluster`: what was measured of the hosts, if it was. Raises UsageError for an interval that is none."""
         if not 0 < interval_s < INTERVAL_S_MAX:
-            raise UsageError(f"HOCKET_REORDER_INTERVAL_S: {interval_s:g} s between looks: it must be above 0")
+            raise UsageError(
+                f"HOCKET_REORDER_INTERVAL_S: {interval_s:g} s between samples: it must be above 0"
+            )
         self.epochs = Epochs(Epoch(0, {ORDER: encode(plan.order)}))
         self._job, self._engine = job, engine
         self._interval_s = interval_s
-        self._keeper = Keeper(plan, *of_ranks(job.hosts, cluster))
+        self._monitor = Monitor(plan, *of_ranks(job.hosts, cluster))
         self._seen = self.epochs.current
         self._before: list[tuple[int, int]] = [(0, 0)] * job.world
         self._stopped = threading.Event()
@@ -61,7 +63,7 @@ class Reorder:
 
     def start(self) -> None:
         """Connect and begin; nothing, where no order is better than another."""
-        if not self._keeper.matters:
+        if not self._monitor.matters:
             return
         job = self._job
         who = f"the order's watch of rank {job.rank} on {job.host}"
@@ -77,7 +79,7 @@ class Reorder:
     def _run(self) -> None:
         try:
             while not self._stopped.wait(self._interval_s):
-                self._look()
+                self._sample()
         except RendezvousError:
             # A rank has left the store: in order, at the end of training, or dead, which the wire says with its name.
             self._stopped.set()
@@ -87,30 +89,32 @@ class Reorder:
             if self._store is not None:
                 self._store.leave()
 
-    def _look(self) -> None:
+    def _sample(self) -> None:
         """One meeting of all ranks: each gives what it saw and whether it can begin something new."""
         current = self.epochs.current
         mine = {
-            "looks": self._looks(),
+            "samples": self._samples(),
             "settled": self.epochs.settled,
             "epoch": current.number,
         }
         job = self._job
         assert self._store is not None  # noqa: S101  # `start` made it
         everyone = self._store.gather(f"reorder/{self._number}", job.rank, job.world, mine, PATIENCE_S)
-        # Ranks begin an epoch at one iteration but not at one look: what they saw meanwhile is of two orders.
+        # Ranks begin an epoch at one iteration but not at one sample: what they saw meanwhile is of two orders.
         if any(not each["settled"] or each["epoch"] != everyone[0]["epoch"] for each in everyone):
             return
         if self._seen is not current:
             self._seen = current
-            self._keeper.begin(decode(str(current.agreed[ORDER])))
-        looks = [[None if look is None else Look(*look) for look in each["looks"]] for each in everyone]
-        order = self._keeper.look(looks)
+            self._monitor.begin(decode(str(current.agreed[ORDER])))
+        samples = [
+            [None if sample is None else Sample(*sample) for sample in each["samples"]] for each in everyone
+        ]
+        order = self._monitor.observe(samples)
         if order is not None:
             self.epochs.learn(current.after({ORDER: encode(order)}))
 
-    def _looks(self) -> list[tuple[float, int, float] | None]:
-        """Of each connection, since the look before."""
+    def _samples(self) -> list[tuple[float, int, float] | None]:
+        """Of each connection, since the sample before."""
         found: list[tuple[float, int, float] | None] = []
         for rank, numbers in enumerate(self._engine.connections()):
             if numbers is None:

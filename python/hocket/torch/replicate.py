@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from hocket import _native
 from hocket.launch.rendezvous import Job
-from hocket.planners.compile import broadcast_program
+from hocket.planning.compile import broadcast_program
 
 
 def replicate(

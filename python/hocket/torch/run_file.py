@@ -13,24 +13,24 @@ from hocket.artefacts.plan import Plan
 from hocket.artefacts.trace import LoadedProgram, RunInfo, write_run
 from hocket.launch.rendezvous import Job
 from hocket.torch.buckets import Bucket
-from hocket.torch.course import Course
+from hocket.torch.source import ProgramSource
 from hocket.torch.spans import Spans
 
 
 class RunFile:
     """Written by rank 0 where a trace is written."""
 
-    def __init__(self, spans: Spans | None, job: Job, course: Course, cluster: Cluster | None) -> None:
+    def __init__(self, spans: Spans | None, job: Job, source: ProgramSource, cluster: Cluster | None) -> None:
         """Nothing is written yet."""
         self._directory = None if spans is None or job.rank != 0 else spans.directory
         self._info = run_info(job, None, (), cluster)
-        self._course = course
+        self._source = source
 
     def loaded(self, buckets: Sequence[Bucket]) -> None:
         """The current epoch's buckets are loaded: they are those of its plan; programs of epochs before stay, of no bucket now."""
         if self._directory is None:
             return
-        current = self._course.epochs.current
+        current = self._source.epochs.current
         of_epoch = "" if current.number == 0 else f" of epoch {current.number}"
         before = (msgspec.structs.replace(each, bucket=None) for each in self._info.programs)
         now = (
@@ -40,7 +40,7 @@ class RunFile:
             for at, bucket in enumerate(buckets)
         )
         self._info = msgspec.structs.replace(
-            self._info, plan=self._course.plan(current), programs=(*before, *now)
+            self._info, plan=self._source.plan(current), programs=(*before, *now)
         )
         write_run(self._directory, self._info)
 

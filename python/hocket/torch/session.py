@@ -22,9 +22,9 @@ from hocket.libraries.service import Service
 from hocket.torch import buckets as bucket_memory
 from hocket.torch import places
 from hocket.torch.buckets import Bucket
-from hocket.torch.course import Course
 from hocket.torch.gates import Gates
 from hocket.torch.module_buffers import BeforeForward, Buffers
+from hocket.torch.source import ProgramSource
 from hocket.torch.spans import Spans
 from hocket.torch.votes import Votes
 
@@ -41,7 +41,7 @@ class Session(places.InPlace):
         optimizer: torch.optim.Optimizer,
         *,
         parameters: dict[str, torch.nn.Parameter],
-        course: Course,
+        source: ProgramSource,
         job: Job,
         engine: _native.Engine,
         libraries: Service,
@@ -53,7 +53,7 @@ class Session(places.InPlace):
         self.job = job
         self.spans = spans
         self.engine = engine
-        self.course = course
+        self.source = source
         self.optimizer = optimizer
         self.module_buffers = buffers
         self.before_forward: BeforeForward | None = None
@@ -78,7 +78,7 @@ class Session(places.InPlace):
         self._load()
         self._keep_gradients_in_place(optimizer)
         self.gates: Gates | None = None
-        if course.policy is not None and course.policy.gates:
+        if source.policy is not None and source.policy.gates:
             self.gates = Gates(model, optimizer, self._gated(), self._wait_bucket, self._zero_bucket)
 
     @property
@@ -96,7 +96,7 @@ class Session(places.InPlace):
             # Others need our part of the last step; where the job has failed, that was said already.
             with contextlib.suppress(PeerError):
                 self.gates.open_all()
-        self.course.stop()
+        self.source.stop()
 
     def _load(self) -> None:
         """Buckets, programs and hooks of the current epoch; gradients move from the buckets before."""
@@ -108,8 +108,8 @@ class Session(places.InPlace):
         loaded = self.programs
         for hook in self._hooks:
             hook.remove()
-        specs = self.course.specs()
-        number = self.course.epochs.current.number
+        specs = self.source.specs()
+        number = self.source.epochs.current.number
         old = bucket_memory.Loaded(self._specs, self.buckets)
         self.buckets = bucket_memory.make(specs, self._parameters, self.engine, number)
         self._specs = specs
@@ -197,21 +197,21 @@ class Session(places.InPlace):
     def _end(self, *, barrier: bool) -> None:
         began_ns = _native.now_ns()
         places.check(self.buckets, self._addresses)
-        seen = self.readiness.order() if self.course.observes else None
+        seen = self.readiness.order() if self.source.observes else None
         unmade = self._adopt_missing()
         with self._naming_the_finished():
             meet = self.window is None and self.module_buffers.end()
-            self._votes.cast(self.course.epochs.vote(), unmade, meet=meet)
+            self._votes.cast(self.source.epochs.vote(), unmade, meet=meet)
             self._unmade, self._counted, self._waited = set(unmade), False, set()
             self.readiness.finish()
             if self.window is not None:
                 self.window.active()
             elif not barrier:
                 self.module_buffers.arrive()
-        if barrier or not self.course.epochs.settled:
+        if barrier or not self.source.epochs.settled:
             self._wait_all()
             ended_ns = _native.now_ns()
-            self.course.record("wait_time", (ended_ns - began_ns) * 1e-9)
+            self.source.record("wait_time", (ended_ns - began_ns) * 1e-9)
             if self._begins:
                 self._load()
                 if self.gates is not None:
@@ -246,7 +246,7 @@ class Session(places.InPlace):
             mine = list(dict.fromkeys([*names, *bucket_memory.assumed_backward(self._parameters)]))
         job = self.job
         order = job.store.gather("backward", job.rank, job.world, mine, job.settings.timeout_s)[0]
-        self.course.observed(tuple(order))
+        self.source.observed(tuple(order))
 
     def _wait_all(self) -> None:
         for bucket in range(len(self.buckets)):
@@ -260,7 +260,7 @@ class Session(places.InPlace):
         with self._naming_the_finished():
             self.readiness.wait_bucket(bucket, timeout_s)
             if not self._counted:
-                self._begins = self.course.decide(self._votes.count(timeout_s))
+                self._begins = self.source.decide(self._votes.count(timeout_s))
                 self._counted = True
                 if self.window is None:
                     self.module_buffers.arrive()
@@ -283,22 +283,22 @@ class Session(places.InPlace):
 
     def _note(self) -> None:
         """Statistics of the step that ends."""
-        if self.course.timer is None:
+        if self.source.timer is None:
             return
         now_s, before_s = time.perf_counter(), self._ended_s
         self._ended_s = now_s
         sent = self.engine.bytes_sent()
         if before_s is not None:
             step_s = now_s - before_s
-            self.course.record("step_time", step_s)
-            self.course.record("bytes", sum(sent) - sum(self._sent))
+            self.source.record("step_time", step_s)
+            self.source.record("bytes", sum(sent) - sum(self._sent))
             for rank, (now, before) in enumerate(zip(sent, self._sent, strict=True)):
                 if now > before:
-                    self.course.record(f"throughput.{rank}", 8 * (now - before) / step_s)
+                    self.source.record(f"throughput.{rank}", 8 * (now - before) / step_s)
         self._sent = sent
-        if self.gates is None and self.course.timer.wants_norm():
+        if self.gates is None and self.source.timer.wants_norm():
             squares = sum(float(torch.linalg.vector_norm(bucket.elements)) ** 2 for bucket in self.buckets)
-            self.course.record("gradient_norm", math.sqrt(squares))
+            self.source.record("gradient_norm", math.sqrt(squares))
 
     @contextlib.contextmanager
     def _naming_the_finished(self) -> Iterator[None]:
@@ -312,8 +312,8 @@ class Session(places.InPlace):
         """A rank is gone: the policy is told. Where it has only finished first, a better error than that it left."""
         if not isinstance(error, PeerError) or error.rank is None or error.rank == self.job.rank:
             return
-        if self.course.timer is not None:
-            self.course.timer.worker_removed(error.rank)
+        if self.source.timer is not None:
+            self.source.timer.worker_removed(error.rank)
         if error.why == "left":
             raise error.reworded(
                 f"rank {error.rank} on {error.host} finished after {self.iteration} iterations and left, while rank "

@@ -16,19 +16,19 @@ import torch
 from hocket.artefacts.plan import Plan
 from hocket.errors import PolicyError
 from hocket.launch.rendezvous import Job
+from hocket.policy.epoch import Epoch, Epochs
+from hocket.policy.observed import Guard
+from hocket.policy.policy import Policy
+from hocket.policy.trace import TraceContext
+from hocket.policy.trace import layout as traced_layout
 from hocket.torch import buckets
 from hocket.torch.buckets import Spec
 from hocket.torch.reorder import ORDER, Reorder, decode
 from hocket.torch.timer import Timer
-from hocket.tracing.epoch import Epoch, Epochs
-from hocket.tracing.observed import Guard
-from hocket.tracing.policy import Policy
-from hocket.tracing.trace import Scene
-from hocket.tracing.trace import layout as traced_layout
 
 
 @dataclass
-class Course:
+class ProgramSource:
     """`specs` gives the buckets of the current epoch; `timer` is there for policies alone, `reorder` for plans."""
 
     epochs: Epochs
@@ -91,7 +91,7 @@ Planned = Callable[[Sequence[str]], Plan]
 
 def of_plan(
     plan: Plan | Planned, parameters: Mapping[str, torch.nn.Parameter], reorder: Reorder | None = None
-) -> Course:
+) -> ProgramSource:
     """One epoch without an end for a plan that was given; for a default plan one more when backward's order is seen; with
     `reorder`, one for each order of ranks."""
 
@@ -111,40 +111,40 @@ def of_plan(
 
     epochs = Epochs(Epoch(0)) if reorder is None else reorder.epochs
     epochs.observes = not isinstance(plan, Plan)
-    return Course(epochs, make, layout, current, reorder=reorder)
+    return ProgramSource(epochs, make, layout, current, reorder=reorder)
 
 
 def of_policy(
     policy: Policy,
     parameters: Mapping[str, torch.nn.Parameter],
     job: Job,
-    scene: Scene,
+    context: TraceContext,
     fail: Callable[[str], None],
-) -> Course:
-    """Traced on every rank for all ranks, from what `scene` says of the first epoch.
+) -> ProgramSource:
+    """Traced on every rank for all ranks, from what `context` says of the first epoch.
 
     PolicyError when what comes out is not the same everywhere.
     """
 
     def make(epoch: Epoch) -> list[Spec]:
-        now = Scene.of(policy, scene.topology, epoch.agreed, epoch.snapshot, scene.tuning)
-        specs, course.guards = buckets.of_policy(policy, parameters, now, epoch.backward)
+        now = TraceContext.of(policy, context.topology, epoch.agreed, epoch.snapshot, context.tuning)
+        specs, source.guards = buckets.of_policy(policy, parameters, now, epoch.backward)
         _agree(policy, specs, job)
         return specs
 
     def layout(backward: tuple[str, ...]) -> object:
-        fused = traced_layout(policy, buckets.tensors(parameters, backward), scene).buckets
+        fused = traced_layout(policy, buckets.tensors(parameters, backward), context).buckets
         if type(policy).on_tensor_ready is Policy.on_tensor_ready:
             return [(frozenset(tensor.name for tensor in each.tensors), each.priority) for each in fused]
         # Such a handler may look at the orders themselves.
         return fused
 
-    epochs = Epochs(Epoch(0, scene.agreed), observes=policy.exchanges == "gradients")
-    course = Course(epochs, make, layout, policy=policy)
-    course.timer = Timer(
-        policy, job, topology=scene.topology, epochs=course.epochs, guards=lambda: course.guards, fail=fail
+    epochs = Epochs(Epoch(0, context.agreed), observes=policy.exchanges == "gradients")
+    source = ProgramSource(epochs, make, layout, policy=policy)
+    source.timer = Timer(
+        policy, job, topology=context.topology, epochs=source.epochs, guards=lambda: source.guards, fail=fail
     )
-    return course
+    return source
 
 
 def _agree(policy: Policy, specs: list[Spec], job: Job) -> None:

@@ -15,11 +15,11 @@ from typing import Any
 from hocket.errors import Error, PolicyError, RendezvousError
 from hocket.launch.rendezvous import Job
 from hocket.launch.store import Store
-from hocket.tracing.control import Control, Statistics
-from hocket.tracing.epoch import Epochs
-from hocket.tracing.observed import Guard
-from hocket.tracing.policy import Policy, Value
-from hocket.tracing.topology import Topology
+from hocket.policy.control import Control, Statistics
+from hocket.policy.epoch import Epochs
+from hocket.policy.observed import Guard
+from hocket.policy.policy import Policy, Value
+from hocket.policy.topology import Topology
 
 PATIENCE_S = 3600.0
 """How long a tick waits for the slowest rank's handler: as long as it likes, since no step waits for it."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from hocket import _native
-from hocket.planners.compile import votes_program
+from hocket.planning.compile import votes_program
 
 ITEM_BYTES = 4
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from hocket.errors import ArtefactError
-from hocket.ordering import topology
-from hocket.ordering.solve import Request, find_groups, solve
+from hocket.planning.ordering import topology
+from hocket.planning.ordering.solve import Request, find_groups, solve
 
 AWS = {
     "Instances": [

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hocket.artefacts.plan import Bucket, Plan, Synchroniser
-from hocket.ordering.current import WINDOW, Current, Look, uniform
-from hocket.ordering.hysteresis import Caution, Hysteresis
-from hocket.ordering.keeper import Keeper
-from hocket.ordering.matrix import Matrix
-from hocket.ordering.solve import Request, cost_s, solve
+from hocket.planning.ordering.current import WINDOW, Current, Sample, uniform
+from hocket.planning.ordering.hysteresis import Caution, Hysteresis
+from hocket.planning.ordering.matrix import Matrix
+from hocket.planning.ordering.monitor import Monitor
+from hocket.planning.ordering.solve import Request, cost_s, solve
 
 RANKS = 6
 MEGABYTE = 1 << 20
@@ -41,31 +41,31 @@ class World:
         self.round_trip_s = np.full((ranks, ranks), 2e-4)
         self._noise, self._draws = noise, random.Random(seed)  # noqa: S311  # no secret
 
-    def looks(self, order: tuple[int, ...]) -> list[list[Look | None]]:
+    def samples(self, order: tuple[int, ...]) -> list[list[Sample | None]]:
         next_of = {rank: order[(at + 1) % self.ranks] for at, rank in enumerate(order)}
         return [
-            [None if a == b else self._look(a, b, used=next_of[a] == b) for b in range(self.ranks)]
+            [None if a == b else self._sample(a, b, used=next_of[a] == b) for b in range(self.ranks)]
             for a in range(self.ranks)
         ]
 
-    def _look(self, a: int, b: int, *, used: bool) -> Look:
+    def _sample(self, a: int, b: int, *, used: bool) -> Sample:
         sent = 4.0 * MEGABYTE if used else 30.0
         # A used link's queue is part of its round trip: what a change moves from one pair to another.
         queue_s = 0.005 if used else 0.0
         trip_s = (self.round_trip_s[a, b] + queue_s) * self._some()
-        return Look(trip_s, sent, sent / self.byte_per_s[a, b] * self._some())
+        return Sample(trip_s, sent, sent / self.byte_per_s[a, b] * self._some())
 
     def _some(self) -> float:
         return 1 + self._noise * self._draws.uniform(-1, 1)
 
 
-def train(keeper: Keeper, world: World, looks: int) -> list[tuple[int, ...]]:
+def train(monitor: Monitor, world: World, samples: int) -> list[tuple[int, ...]]:
     """The orders that are begun."""
     begun = []
-    for _ in range(looks):
-        order = keeper.look(world.looks(keeper.order))
+    for _ in range(samples):
+        order = monitor.observe(world.samples(monitor.order))
         if order is not None:
-            keeper.begin(order)
+            monitor.begin(order)
             begun.append(order)
     return begun
 
@@ -74,45 +74,45 @@ def train(keeper: Keeper, world: World, looks: int) -> list[tuple[int, ...]]:
 @pytest.mark.parametrize("noise", [0.0, 0.1, 0.3])
 def test_noise_changes_nothing(noise: float, seed: int) -> None:
     """Broken: a job would change its order again and again for nothing."""
-    keeper = Keeper(plan(tuple(range(RANKS))), *uniform(RANKS))
-    assert train(keeper, World(RANKS, noise, seed), 300) == []
+    monitor = Monitor(plan(tuple(range(RANKS))), *uniform(RANKS))
+    assert train(monitor, World(RANKS, noise, seed), 300) == []
 
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("what", ["rate", "latency"])
 def test_a_link_that_becomes_slow_is_left_once(what: str, seed: int) -> None:
     """Broken: a job would stay on a slow link, or leave it and come back."""
-    keeper = Keeper(plan(tuple(range(RANKS))), *uniform(RANKS))
+    monitor = Monitor(plan(tuple(range(RANKS))), *uniform(RANKS))
     world = World(RANKS, 0.2, seed)
-    assert train(keeper, world, 40) == []
+    assert train(monitor, world, 40) == []
     for pair in ((2, 3), (3, 2)):
         if what == "rate":
             world.byte_per_s[pair] /= 20
         else:
             world.round_trip_s[pair] = 0.2
-    begun = train(keeper, world, 300)
+    begun = train(monitor, world, 300)
     assert len(begun) == 1
     assert abs(begun[0].index(2) - begun[0].index(3)) not in (1, RANKS - 1)
 
 
 def test_an_idle_link_that_recovers_is_used_again_and_links_that_flap_are_left_alone() -> None:
     """Broken: an order would follow a flapping link for ever."""
-    keeper = Keeper(plan(tuple(range(RANKS))), *uniform(RANKS))
+    monitor = Monitor(plan(tuple(range(RANKS))), *uniform(RANKS))
     world = World(RANKS, 0.1, 1)
     changes = 0
-    looks = 600
-    for turn in range(looks // 30):
+    samples = 600
+    for turn in range(samples // 30):
         for pair in ((2, 3), (3, 2)):
             world.round_trip_s[pair] = 0.3 if turn % 2 else 2e-4
-        changes += len(train(keeper, world, 30))
-    assert 1 <= changes <= math.log2(looks / Caution().rest) + 1
+        changes += len(train(monitor, world, 30))
+    assert 1 <= changes <= math.log2(samples / Caution().rest) + 1
 
 
 def test_orders_that_do_not_matter_are_not_sought() -> None:
     """Broken: a plan that sends to everybody at once would be reordered without gain."""
-    assert not Keeper(plan((0, 1, 2, 3), "direct"), *uniform(4)).matters
-    assert not Keeper(plan((0, 1)), *uniform(2)).matters
-    assert Keeper(plan((0, 1, 2)), *uniform(3)).matters
+    assert not Monitor(plan((0, 1, 2, 3), "direct"), *uniform(4)).matters
+    assert not Monitor(plan((0, 1)), *uniform(2)).matters
+    assert Monitor(plan((0, 1, 2)), *uniform(3)).matters
 
 
 def two_rooms(ranks: int) -> tuple[World, np.ndarray]:
@@ -144,7 +144,7 @@ def test_a_bad_start_is_repaired_by_what_was_measured() -> None:
     request = Request(algorithm="ring", size_bytes=4.0 * MEGABYTE)
     best_s = solve(matrix, request).cost_s
     assert cost_s(matrix, request, given) > 3.5 * best_s, "the test needs a bad start"
-    begun = train(Keeper(plan(given), latency_s, known), world, 200)
+    begun = train(Monitor(plan(given), latency_s, known), world, 200)
     assert len(begun) == 1
     assert cost_s(matrix, request, begun[0]) <= 1.05 * best_s
 
@@ -152,11 +152,11 @@ def test_a_bad_start_is_repaired_by_what_was_measured() -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_a_bad_start_that_nobody_measured_is_repaired_by_what_connections_tell(seed: int) -> None:
     """Broken: a link that was slow from the first step on would be slow for ever, since it never changes."""
-    keeper = Keeper(plan(tuple(range(RANKS))), *uniform(RANKS))
+    monitor = Monitor(plan(tuple(range(RANKS))), *uniform(RANKS))
     world = World(RANKS, 0.2, seed)
     for pair in ((2, 3), (3, 2)):
         world.byte_per_s[pair] /= 20
-    begun = train(keeper, world, 300)
+    begun = train(monitor, world, 300)
     assert len(begun) == 1
     assert abs(begun[0].index(2) - begun[0].index(3)) not in (1, RANKS - 1)
 
@@ -164,11 +164,11 @@ def test_a_bad_start_that_nobody_measured_is_repaired_by_what_connections_tell(s
 @pytest.mark.parametrize("seed", range(5))
 def test_a_host_that_is_slow_wherever_it_stands_is_not_chased(seed: int) -> None:
     """Broken: orders would be tried for ever for a host whose own link is slow."""
-    keeper = Keeper(plan(tuple(range(RANKS))), *uniform(RANKS))
+    monitor = Monitor(plan(tuple(range(RANKS))), *uniform(RANKS))
     world = World(RANKS, 0.2, seed)
     world.byte_per_s[2, :] /= 20
     world.byte_per_s[:, 2] /= 20
-    begun = train(keeper, world, 1000)
+    begun = train(monitor, world, 1000)
     assert len(begun) <= 3, "its neighbours are tried once each, and all are slow"
 
 
@@ -178,7 +178,7 @@ def test_a_good_start_is_kept() -> None:
     world, known = two_rooms(8)
     given = (0, 2, 4, 6, 1, 3, 5, 7)
     assert crossings(given) == 2
-    assert train(Keeper(plan(given), latency_s, known), world, 200) == []
+    assert train(Monitor(plan(given), latency_s, known), world, 200) == []
 
 
 @given(
@@ -189,16 +189,16 @@ def test_a_good_start_is_kept() -> None:
 )
 @settings(max_examples=200)
 def test_changes_are_few_whatever_the_costs_are(
-    costs: list[tuple[float, float]], gain: float, looks: int, rest: int
+    costs: list[tuple[float, float]], gain: float, samples: int, rest: int
 ) -> None:
     """Broken: costs that swing would swing the order."""
-    watch = Hysteresis(Caution(gain=gain, looks=looks, rest=rest))
+    watch = Hysteresis(Caution(gain=gain, samples=samples, rest=rest))
     proposed = [watch.propose(current, best) for current, best in costs]
     assert sum(proposed) == watch.changes
     assert watch.changes <= math.log2(len(costs) / rest + 1) + 1
     for at in (at for at, yes in enumerate(proposed) if yes):
-        assert at + 1 >= looks
-        assert all(best < current * (1 - gain) for current, best in costs[at + 1 - looks : at + 1])
+        assert at + 1 >= samples
+        assert all(best < current * (1 - gain) for current, best in costs[at + 1 - samples : at + 1])
 
 
 @given(st.lists(st.floats(-1, 1), min_size=1, max_size=200), st.floats(0.0, 0.09))
@@ -213,7 +213,7 @@ def test_what_has_not_changed_leaves_the_matrices_as_they_are() -> None:
     latency_s, s_per_byte = uniform(3)
     current = Current(latency_s, s_per_byte)
     for turn in range(30):
-        current.learn(0, [None, Look(0.01 * (1 + turn % 3 / 10), 1e6, 0.1 * (1 + turn % 2 / 5)), None])
+        current.learn(0, [None, Sample(0.01 * (1 + turn % 3 / 10), 1e6, 0.1 * (1 + turn % 2 / 5)), None])
     now_latency_s, now_s_per_byte = current.matrices()
     assert np.array_equal(now_latency_s, latency_s)
     assert np.array_equal(now_s_per_byte, s_per_byte)
@@ -224,9 +224,9 @@ def test_changes_move_the_matrices_by_as_much_and_stay_when_an_order_begins() ->
     latency_s, s_per_byte = uniform(3)
     current = Current(latency_s, s_per_byte)
     for _ in range(WINDOW):
-        current.learn(0, [None, Look(2e-4, 1e6, 0.01), Look(2e-4, 10.0, 0.01)])
+        current.learn(0, [None, Sample(2e-4, 1e6, 0.01), Sample(2e-4, 10.0, 0.01)])
     for _ in range(WINDOW):
-        current.learn(0, [None, Look(10.2e-3, 1e6, 0.1), Look(2e-4, 10.0, 5.0)])
+        current.learn(0, [None, Sample(10.2e-3, 1e6, 0.1), Sample(2e-4, 10.0, 5.0)])
     for _ in range(2):
         now_latency_s, now_s_per_byte = current.matrices()
         assert now_s_per_byte[0, 1] == pytest.approx(10 * s_per_byte[0, 1])

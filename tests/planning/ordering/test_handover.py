@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from hocket.errors import UsageError
-from hocket.ordering.execute import run, told
-from hocket.ordering.handover import FORMATS
-from hocket.ordering.handover.layout import Layout
+from hocket.planning.ordering.execute import run, told
+from hocket.planning.ordering.handover import FORMATS
+from hocket.planning.ordering.handover.layout import Layout
 
 GOLDEN = Path(__file__).parent / "golden"
 LAYOUT = Layout((("rack1-b", 2), ("rack1-a.example.org", 1), ("10.0.0.7", 3)))
@@ -106,7 +106,8 @@ def test_open_mpi_takes_what_is_written_for_it(tmp_path: Path) -> None:
     here = Layout((("localhost", 2),))
     script = tmp_path / "run.py"
     script.write_text(
-        "from hocket.ordering.execute import run\nfrom hocket.ordering.handover.layout import Layout\nimport sys\n"
+        "import sys\nfrom hocket.planning.ordering.execute import run\n"
+        "from hocket.planning.ordering.handover.layout import Layout\n"
         f"sys.exit(run(Layout({here.hosts!r}), [{mpirun!r}, '--allow-run-as-root', "
         "'sh', '-c', 'echo rank $OMPI_COMM_WORLD_RANK']))\n"
     )

@@ -11,9 +11,9 @@ from hocket.artefacts.cluster import Cluster, Host, Rack
 from hocket.artefacts.network import GOODPUT, LATENCY_S
 from hocket.errors import ArtefactError, UsageError
 from hocket.measure.inferred import with_trunks
-from hocket.ordering.cluster import of_cluster
-from hocket.ordering.matrix import read_csv
-from hocket.ordering.solve import Request, solve
+from hocket.planning.ordering.cluster import of_cluster
+from hocket.planning.ordering.matrix import read_csv
+from hocket.planning.ordering.solve import Request, solve
 
 
 def write(path: Path, text: str) -> Path:

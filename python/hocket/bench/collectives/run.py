@@ -13,7 +13,7 @@ from hocket.bench.collectives import mpirun
 from hocket.bench.collectives.contenders import catalogue
 from hocket.bench.collectives.request import Request
 from hocket.bench.collectives.result import Result
-from hocket.demo.bed import open_bed, ranks
+from hocket.demo.emulation import open_emulation, ranks
 from hocket.errors import Error, UsageError
 from hocket.launch import address as addresses
 from hocket.launch.processes import ProcessSpec
@@ -68,12 +68,12 @@ def measure(request: Request, *, world: int) -> Result:
 
 def _on_cluster(cluster: Cluster, argv: list[str]) -> Outcome:
     slots = [host.name for host in cluster.hosts for _ in range(host.slots)]
-    with open_bed(cluster) as bed:
-        if not bed.carries_any_program:
-            raise Error(f"an emulated cluster needs network namespaces: {bed.remarks[0]}")
+    with open_emulation(cluster) as emulation:
+        if not emulation.carries_any_program:
+            raise Error(f"an emulated cluster needs network namespaces: {emulation.remarks[0]}")
         return launch(
-            ranks(bed, slots, argv),
-            store=addresses.join(bed.address(slots[0]), bed.port()),
+            ranks(emulation, slots, argv),
+            store=addresses.join(emulation.address(slots[0]), emulation.port()),
             serve=False,
             quiet_others=True,
             out=sys.stderr.buffer,

@@ -14,7 +14,7 @@ from hocket.analysis.summary import Summary
 from hocket.artefacts import trace as artefact
 from hocket.artefacts.cluster import Cluster, Host
 from hocket.bench.models.catalogue import MODELS, Figures
-from hocket.demo.bed import open_bed, ranks, run_ranks
+from hocket.demo.emulation import open_emulation, ranks, run_ranks
 from hocket.errors import PeerError
 from hocket.formats import dlc, dlc_server
 from hocket.settings import Settings
@@ -41,13 +41,16 @@ def measure(name: str, *, servers: int, iterations: int | None = None, keep: Pat
     train = [sys.executable, "-m", "hocket.bench.models.rank", "--model", name, "--iterations", str(count)]
     train += ["--deadline-s", str(DEADLINE_S)]
     serve = [sys.executable, "-m", "hocket.torch.server_rank"]
-    with tempfile.TemporaryDirectory(prefix="hocket-models-") as scratch, open_bed(cluster) as bed:
+    with (
+        tempfile.TemporaryDirectory(prefix="hocket-models-") as scratch,
+        open_emulation(cluster) as emulation,
+    ):
         directory = keep or Path(scratch) / "trace"
         settings = Settings(
             servers=servers, trace=str(directory), timeout_s=DEADLINE_S, start_timeout_s=START_S_MAX
         )
-        processes = [*ranks(bed, hosts[:WORKERS], train), *ranks(bed, hosts[WORKERS:], serve)]
-        run_ranks(bed, hosts[0], processes, settings)
+        processes = [*ranks(emulation, hosts[:WORKERS], train), *ranks(emulation, hosts[WORKERS:], serve)]
+        run_ranks(emulation, hosts[0], processes, settings)
         return figures(directory)
 
 

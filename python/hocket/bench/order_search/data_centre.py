@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hocket.ordering.matrix import Matrix, build
+from hocket.planning.ordering.matrix import Matrix, build
 
 RACK_S, ROW_S, HALL_S = 20e-6, 60e-6, 150e-6
 """One way within a rack, within a row, between rows."""

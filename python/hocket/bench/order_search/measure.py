@@ -12,8 +12,8 @@ import numpy as np
 from hocket.bench.order_search.data_centre import data_centre
 from hocket.bench.order_search.plain import annealing, cost_of, shortest_ring
 from hocket.errors import UsageError
-from hocket.ordering.matrix import Matrix
-from hocket.ordering.solve import ALGORITHMS, Algorithm, Ordering, Request, cost_s, solve
+from hocket.planning.ordering.matrix import Matrix
+from hocket.planning.ordering.solve import ALGORITHMS, Algorithm, Ordering, Request, cost_s, solve
 
 SMALL_HOSTS = (4, 6, 8, 9, 10, 12)
 RING_HOSTS = 512

@@ -13,7 +13,7 @@ from itertools import pairwise, permutations
 
 import numpy as np
 
-from hocket.ordering.matrix import Matrix
+from hocket.planning.ordering.matrix import Matrix
 
 Cost = Callable[[Sequence[int]], float]
 FIXED = 3

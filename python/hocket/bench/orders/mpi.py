@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hocket.bench.collectives import mpirun
-from hocket.demo.bed import Bed
+from hocket.demo.emulation import Emulation
 from hocket.errors import PeerError
 
 ALGORITHMS = {"recursive_doubling": 3, "ring": 4}
@@ -24,11 +24,11 @@ TIMEOUT_S = 60.0
 
 
 def all_reduce_s(
-    bed: Bed, hosts: Sequence[str], *, algorithm: str, size_bytes: int, calls: int, scratch: Path
+    emulation: Emulation, hosts: Sequence[str], *, algorithm: str, size_bytes: int, calls: int, scratch: Path
 ) -> float:
     """Seconds per all-reduce of the slowest rank; rank `i` is on `hosts[i]`. Raises PeerError with what `mpirun` said."""
     ssh, out = scratch / "ssh", scratch / "times.json"
-    ssh.write_text(_script(bed))
+    ssh.write_text(_script(emulation))
     ssh.chmod(0o700)
     out.unlink(missing_ok=True)
     settings = {
@@ -46,7 +46,7 @@ def all_reduce_s(
         "-n",
         str(len(hosts)),
         "--host",
-        ",".join(f"{bed.address(host)}:1" for host in hosts),
+        ",".join(f"{emulation.address(host)}:1" for host in hosts),
     ]
     argv += ["--map-by", "node", "--bind-to", "none", "--prtemca", "plm_ssh_agent", str(ssh)]
     argv += ["--prtemca", "oob_tcp_if_include", "eth0"]
@@ -59,7 +59,7 @@ def all_reduce_s(
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     }
-    process = bed.popen(
+    process = emulation.popen(
         hosts[0],
         _named(hosts[0], argv),
         env=environment,
@@ -82,12 +82,12 @@ def _named(host: str, argv: Sequence[str]) -> list[str]:
     return ["unshare", "--uts", "sh", "-c", f"hostname {shlex.quote(host)} && exec {shlex.join(argv)}"]
 
 
-def _script(bed: Bed) -> str:
+def _script(emulation: Emulation) -> str:
     """`ssh [options] ADDRESS COMMAND...`, for the addresses of this testbed."""
     cases = "\n".join(
-        f"  {bed.address(host.name)}) exec {shlex.join(bed.command(host.name))} unshare --uts"
+        f"  {emulation.address(host.name)}) exec {shlex.join(emulation.command(host.name))} unshare --uts"
         f" sh -c 'hostname {shlex.quote(host.name)} && '\"$*\" ;;"
-        for host in bed.cluster.hosts
+        for host in emulation.cluster.hosts
     )
     return (
         '#!/bin/sh\nwhile [ "${1#-}" != "$1" ]; do shift; done\nhost=$1; shift\ncase "$host" in\n'

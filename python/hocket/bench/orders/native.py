@@ -8,9 +8,9 @@ from typing import Literal, get_args
 from hocket._native import Program
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.plan import chunk_bytes
-from hocket.ordering.solve import Request
-from hocket.planners.links import link_graph
-from hocket.planners.order import rack_blocks
+from hocket.planning.links import link_graph
+from hocket.planning.order import rack_blocks
+from hocket.planning.ordering.solve import Request
 
 Algorithm = Literal["ring", "halving_doubling", "double_binary_tree", "bcube", "two_level"]
 NATIVE: tuple[Algorithm, ...] = get_args(Algorithm)

@@ -15,16 +15,16 @@ from msgspec import Struct
 
 from hocket import extras
 from hocket.artefacts.cluster import Cluster
-from hocket.bench.orders import beds, cost, mpi
+from hocket.bench.orders import clusters, cost, mpi
 from hocket.bench.orders.native import NATIVE, Algorithm, pieces_of, sizes_of
 from hocket.bench.orders.scored import Scored, score
-from hocket.bench.policies import in_bed
-from hocket.demo.bed import open_bed
+from hocket.bench.policies import in_emulation
+from hocket.demo.emulation import open_emulation
 from hocket.errors import PeerError
 from hocket.launch.testbed import example_cluster, wiring
-from hocket.ordering.cluster import of_cluster
-from hocket.ordering.solve import Algorithm as Asked
-from hocket.ordering.solve import Request, cost_s, solve
+from hocket.planning.ordering.cluster import of_cluster
+from hocket.planning.ordering.solve import Algorithm as Asked
+from hocket.planning.ordering.solve import Request, cost_s, solve
 
 KILOBYTE = 1 << 10
 MEGABYTE = 1_000_000
@@ -123,27 +123,29 @@ DEMO_BYTES, DEMO_BAR = 12 * MEGABYTE, 2.2
 ROWS = tuple(
     [f"{name}-{racks}" for name in WORKLOADS for racks in (2, 4)]
     + [DEMO]
-    + [f"{algorithm}-{bed}" for bed in beds.BY_RATES for algorithm in NATIVE]
+    + [f"{algorithm}-{network}" for network in clusters.BY_RATES for algorithm in NATIVE]
     + [f"{algorithm}-latency{racks}" for racks in (2, 4) for algorithm in NATIVE]
 )
-"""The names that `--row` takes: what is run, and the cluster: `2` or `4` racks with latency, or one of `beds`."""
+"""The names that `--row` takes: what is run, and the cluster: `2` or `4` racks with latency, or one of `clusters`."""
 
 
 def measure(names: Sequence[str] = ROWS) -> Iterator[Compared | Scored]:
     """Rows one by one as they are measured. Raises PeerError when something that was started failed."""
     for name in names:
-        what, _, bed = name.rpartition("-")
+        what, _, network = name.rpartition("-")
         if name == DEMO:
             yield _demo()
         elif what in WORKLOADS:
-            yield _compare(name, what, int(bed))
+            yield _compare(name, what, int(network))
         else:
-            yield _score(name, next(each for each in NATIVE if each == what), bed)
+            yield _score(name, next(each for each in NATIVE if each == what), network)
 
 
-def _score(name: str, algorithm: Algorithm, bed: str) -> Scored:
-    latency = bed.startswith("latency")
-    cluster = beds.latency(int(bed.removeprefix("latency"))) if latency else beds.BY_RATES[bed]()
+def _score(name: str, algorithm: Algorithm, network: str) -> Scored:
+    latency = network.startswith("latency")
+    cluster = (
+        clusters.latency(int(network.removeprefix("latency"))) if latency else clusters.BY_RATES[network]()
+    )
     size_bytes = 64 * KILOBYTE if latency else 4 * MEGABYTE
 
     def times_s(orders: Sequence[Sequence[int]], turns: int) -> list[float]:
@@ -192,14 +194,14 @@ def _demo() -> Compared:
 
 
 def _compare(name: str, what: str, racks: int) -> Compared:
-    asked, cluster = WORKLOADS[what], beds.latency(racks)
+    asked, cluster = WORKLOADS[what], clusters.latency(racks)
     run = asked.run
     chosen = solve(of_cluster(cluster), Request(algorithm=asked.asked_for, far_first=asked.far_first)).order
     best, worst = cost.extremes(run.algorithm, cluster, run.size_bytes)
-    orders = {"given": tuple(range(beds.HOSTS)), "chosen": chosen, "worst": worst}
+    orders = {"given": tuple(range(clusters.HOSTS)), "chosen": chosen, "worst": worst}
     draws = random.Random(SEED)  # noqa: S311  # an example, not a secret
     for at in range(RANDOM_ORDERS):
-        orders[f"random {at + 1}"] = tuple(draws.sample(range(beds.HOSTS), beds.HOSTS))
+        orders[f"random {at + 1}"] = tuple(draws.sample(range(clusters.HOSTS), clusters.HOSTS))
     listed = list(orders.values())
     times_s = (by_mpi if run.program == "mpi" else by_ranks)(cluster, run, listed)
     by_order = dict(zip(orders, times_s, strict=True))
@@ -209,7 +211,7 @@ def _compare(name: str, what: str, racks: int) -> Compared:
     )
     return Compared(
         name=name,
-        what=f"{asked.what}, {racks} racks of {beds.HOSTS // racks}",
+        what=f"{asked.what}, {racks} racks of {clusters.HOSTS // racks}",
         racks=racks,
         orders=orders,
         costs_s=dict(zip(orders, costs_s, strict=True)),
@@ -231,21 +233,24 @@ def by_ranks(cluster: Cluster, run: Run, orders: Sequence[Sequence[int]]) -> lis
     argv += ["--machines", ",".join(wiring.address(at) for at in range(len(cluster.hosts)))]
     slots = [host.name for host in cluster.hosts]
     interface = "all" if any(host.cards_bit_per_s for host in cluster.hosts) else None
-    times_s: list[list[float]] = in_bed(cluster, slots, argv, interface=interface)
+    times_s: list[list[float]] = in_emulation(cluster, slots, argv, interface=interface)
     return times_s
 
 
 def by_mpi(cluster: Cluster, run: Run, orders: Sequence[Sequence[int]]) -> list[list[float]]:
     """By order, seconds of each turn, each of which starts `mpirun` anew."""
     times_s: list[list[float]] = [[] for _ in orders]
-    with tempfile.TemporaryDirectory(prefix="hocket-bench-") as directory, open_bed(cluster) as bed:
-        if not bed.carries_any_program:
-            raise PeerError(f"these rows need network namespaces: {bed.remarks[0]}")
+    with (
+        tempfile.TemporaryDirectory(prefix="hocket-bench-") as directory,
+        open_emulation(cluster) as emulation,
+    ):
+        if not emulation.carries_any_program:
+            raise PeerError(f"these rows need network namespaces: {emulation.remarks[0]}")
         for _ in range(run.turns):
             for order, series in zip(orders, times_s, strict=True):
                 series.append(
                     mpi.all_reduce_s(
-                        bed,
+                        emulation,
                         [cluster.hosts[at].name for at in order],
                         algorithm=run.algorithm,
                         size_bytes=run.size_bytes,

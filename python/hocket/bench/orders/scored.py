@@ -14,8 +14,8 @@ from msgspec import Struct
 from hocket.artefacts.cluster import Cluster
 from hocket.bench.orders.native import Algorithm, request, sizes_of
 from hocket.bench.spearman import spearman
-from hocket.ordering.cluster import of_cluster
-from hocket.ordering.solve import costs_s, solve
+from hocket.planning.ordering.cluster import of_cluster
+from hocket.planning.ordering.solve import costs_s, solve
 
 DRAWN, POOL = 30, 3000
 """Orders that are measured, and random ones that they are drawn from."""

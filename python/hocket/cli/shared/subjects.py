@@ -14,10 +14,10 @@ from hocket.artefacts.profile import Profile
 from hocket.artefacts.tuning import Tuning
 from hocket.errors import UsageError
 from hocket.formats import chakra_program, foreign_program, msccl
-from hocket.planners import compile as planned
+from hocket.planning import compile as planned
 from hocket.policies.load import load
-from hocket.tracing import trace as traced
-from hocket.tracing.topology import Topology
+from hocket.policy import trace as traced
+from hocket.policy.topology import Topology
 
 MSCCL, CHAKRA = ".xml", ".et"
 """How the names of other systems' programs end."""
@@ -48,8 +48,10 @@ class Subject:
 def of_policy(name: str, topology: Topology, *, tuning: Path | None, profile: Path | None) -> Subject:
     """A policy's buckets on a topology. Raises UsageError when it enqueues no gradient, PolicyError when it cannot be traced."""
     policy = load(name)
-    scene = traced.Scene.of(policy, topology, tuning=None if tuning is None else files.read(tuning, Tuning))
-    fused = traced.layout(policy, _tensors(profile), scene).buckets
+    context = traced.TraceContext.of(
+        policy, topology, tuning=None if tuning is None else files.read(tuning, Tuning)
+    )
+    fused = traced.layout(policy, _tensors(profile), context).buckets
     if not fused:
         raise UsageError(f"{type(policy).__name__} enqueues no gradient: there is nothing to verify")
     return Subject(
@@ -57,8 +59,8 @@ def of_policy(name: str, topology: Topology, *, tuning: Path | None, profile: Pa
         world=topology.world,
         contract=policy.contract,
         buckets=tuple(Bucket(len(each.tensors), each.elements, each.priority) for each in fused),
-        stages=lambda at: traced.stages(policy, fused[at], scene, name=f"bucket.{at}"),
-        prove=lambda at: traced.bucket_program(policy, fused[at], scene, name=f"bucket.{at}").program,
+        stages=lambda at: traced.stages(policy, fused[at], context, name=f"bucket.{at}"),
+        prove=lambda at: traced.bucket_program(policy, fused[at], context, name=f"bucket.{at}").program,
     )
 
 

@@ -13,7 +13,7 @@ from hocket.artefacts.plan import Plan
 from hocket.artefacts.profile import Profile
 from hocket.cli.shared.output import bars, publish, rate_text, save
 from hocket.cli.simulations.of_plan import profile_of
-from hocket.planners.search import neutral_profile
+from hocket.planning.search import neutral_profile
 from hocket.simulation import plot
 from hocket.simulation.conditions import Conditions
 from hocket.simulation.fidelity import Fidelity

@@ -12,7 +12,7 @@ from hocket.artefacts.plan import Plan
 from hocket.artefacts.profile import Gradient, Profile
 from hocket.cli.shared.output import publish
 from hocket.errors import UsageError
-from hocket.planners.search import neutral_profile
+from hocket.planning.search import neutral_profile
 from hocket.simulation import aggregation, flow
 from hocket.simulation import fidelity as levels
 from hocket.simulation.conditions import Conditions

@@ -15,13 +15,13 @@ from statistics import median, median_low
 
 import numpy as np
 
-from hocket.ordering.matrix import Numbers
+from hocket.planning.ordering.matrix import Numbers
 
 WINDOW = 6
 """Looks of which one number is made: the shortest round trip, the middle rate."""
 
 TELLING_BYTES = 64 << 10
-"""Between two looks; of fewer bytes a connection's time is mostly round trips."""
+"""Between two samples; of fewer bytes a connection's time is mostly round trips."""
 
 SAME = 2.0
 """A ratio within this, either way, is no change: so noise of a third, up and down, is none."""
@@ -37,8 +37,8 @@ RATIO_MAX = 1000.0
 
 
 @dataclass(frozen=True)
-class Look:
-    """What the sender of a pair knows: its round trip, and bytes acknowledged in how much busy time, since the look before."""
+class Sample:
+    """What the sender of a pair knows: its round trip, and bytes acknowledged in how much busy time, since the sample before."""
 
     round_trip_s: float
     sent_bytes: float
@@ -68,11 +68,11 @@ class Current:
         self._latency_s, self._s_per_byte = latency_s.copy(), s_per_byte.copy()
         self._pairs: dict[tuple[int, int], _Pair] = {}
 
-    def learn(self, source: int, looks: Sequence[Look | None]) -> None:
+    def learn(self, source: int, samples: Sequence[Sample | None]) -> None:
         """What one rank saw of its connections, by rank; None where it has none."""
-        for destination, look in enumerate(looks):
-            if look is not None and destination != source:
-                self._learn(self._pairs.setdefault((source, destination), _Pair()), look)
+        for destination, sample in enumerate(samples):
+            if sample is not None and destination != source:
+                self._learn(self._pairs.setdefault((source, destination), _Pair()), sample)
 
     def begin_again(self) -> None:
         """Another order is used from now on, which loads other pairs: what is now is what comes after is compared with."""
@@ -106,13 +106,13 @@ class Current:
         return {pair: each / middle for pair, each in slowness.items()}
 
     @staticmethod
-    def _learn(seen: _Pair, look: Look) -> None:
-        if look.round_trip_s > 0:
-            seen.trips.append(look.round_trip_s)
+    def _learn(seen: _Pair, sample: Sample) -> None:
+        if sample.round_trip_s > 0:
+            seen.trips.append(sample.round_trip_s)
             if seen.first_trip_s is None and len(seen.trips) == WINDOW:
                 seen.first_trip_s = min(seen.trips)
-        if look.sent_bytes >= TELLING_BYTES and look.busy_s > 0:
-            seen.rates.append(look.sent_bytes / look.busy_s)
+        if sample.sent_bytes >= TELLING_BYTES and sample.busy_s > 0:
+            seen.rates.append(sample.sent_bytes / sample.busy_s)
             if seen.first_rate is None and len(seen.rates) == WINDOW:
                 seen.first_rate = median(seen.rates)
 

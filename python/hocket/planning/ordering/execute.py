@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from hocket.errors import UsageError
-from hocket.ordering.handover import FORMATS
-from hocket.ordering.handover.layout import Layout
+from hocket.planning.ordering.handover import FORMATS
+from hocket.planning.ordering.handover.layout import Layout
 
 VERSION_TIMEOUT_S = 20.0
 """Longest wait for a launcher to say which it is."""

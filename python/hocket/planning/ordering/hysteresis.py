@@ -1,7 +1,7 @@
 """When a better order is worth changing to: a state machine without clock or I/O, the same on every rank.
 
-A change costs a moment of training and disturbs what was measured. So an order must promise much, for several looks in a row,
-and after each change the next one has to wait twice as long: in *n* looks there are at most about log2(*n*) changes, whatever
+A change costs a moment of training and disturbs what was measured. So an order must promise much, for several samples in a row,
+and after each change the next one has to wait twice as long: in *n* samples there are at most about log2(*n*) changes, whatever
 the network does.
 """
 
@@ -12,18 +12,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Caution:
-    """`gain`: what a new order must save of the current one's cost; `looks`: how often in a row; `rest`: looks after the first
+    """`gain`: what a new order must save of the current one's cost; `samples`: how often in a row; `rest`: samples after the first
     change in which nothing is proposed, twice as many after each further one."""
 
     gain: float = 0.2
-    looks: int = 3
+    samples: int = 3
     rest: int = 10
 
 
 class Hysteresis:
     """One job's. `changes` counts what was proposed.
 
-    >>> watch = Hysteresis(Caution(looks=2, rest=3))
+    >>> watch = Hysteresis(Caution(samples=2, rest=3))
     >>> [watch.propose(1.0, 0.5) for _ in range(6)]
     [False, True, False, False, False, False]
     """
@@ -36,7 +36,7 @@ class Hysteresis:
         self.changes = 0
 
     def propose(self, current_s: float, best_s: float) -> bool:
-        """One look: what a call costs in the current order, and in the best that is known. Whether to change now."""
+        """One sample: what a call costs in the current order, and in the best that is known. Whether to change now."""
         if self._resting:
             self._resting -= 1
             return False
@@ -44,7 +44,7 @@ class Hysteresis:
             self._in_a_row = 0
             return False
         self._in_a_row += 1
-        if self._in_a_row < self._caution.looks:
+        if self._in_a_row < self._caution.samples:
             return False
         self._in_a_row = 0
         self._resting = self._caution.rest << self.changes

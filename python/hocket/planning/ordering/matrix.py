@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from hocket.artefacts.names import check_hosts
 from hocket.errors import ArtefactError, UsageError
-from hocket.ordering.shared import SharedLinks
+from hocket.planning.ordering.shared import SharedLinks
 
 Numbers = NDArray[np.float64]
 

@@ -1,4 +1,4 @@
-"""Keeps a plan's order fit for the network as it is now: looks in, proposals out. Pure; the same on every rank."""
+"""Keeps a plan's order fit for the network as it is now: samples in, proposals out. Pure; the same on every rank."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import numpy as np
 from hocket.artefacts.algorithms import BY_NAME
 from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.plan import Plan
-from hocket.ordering.current import WINDOW, Current, Look
-from hocket.ordering.hysteresis import Caution, Hysteresis
-from hocket.ordering.matrix import Matrix, Numbers
-from hocket.ordering.shared import SharedLinks
-from hocket.ordering.solve import Request, cost_s, own, solve
+from hocket.planning.ordering.current import WINDOW, Current, Sample
+from hocket.planning.ordering.hysteresis import Caution, Hysteresis
+from hocket.planning.ordering.matrix import Matrix, Numbers
+from hocket.planning.ordering.shared import SharedLinks
+from hocket.planning.ordering.solve import Request, cost_s, own, solve
 
 EFFORT, RESTARTS = 0.2, 2
 """Within a second for some hundred ranks, beside training."""
 
 
-class Keeper:
+class Monitor:
     """`order` is the current one, over ranks."""
 
     def __init__(
@@ -44,9 +44,9 @@ class Keeper:
         """Whether any order is better than another."""
         return self._request is not None and len(self.order) > 2
 
-    def look(self, looks: Sequence[Sequence[Look | None]]) -> tuple[int, ...] | None:
+    def observe(self, samples: Sequence[Sequence[Sample | None]]) -> tuple[int, ...] | None:
         """What all ranks saw, by rank. Another order, when it is worth to change to it now."""
-        for source, seen in enumerate(looks):
+        for source, seen in enumerate(samples):
             self._current.learn(source, seen)
         self._looks += 1
         # Before, connections have said nothing, and what was measured once may be of another day.

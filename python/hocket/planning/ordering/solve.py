@@ -18,7 +18,7 @@ from hocket import _native
 from hocket.artefacts.algorithms import BY_NAME, ORDERED
 from hocket.artefacts.plan import CHUNK_BYTES
 from hocket.errors import UsageError
-from hocket.ordering.matrix import Matrix, Numbers
+from hocket.planning.ordering.matrix import Matrix, Numbers
 
 Algorithm = str
 """One of `ALGORITHMS`."""

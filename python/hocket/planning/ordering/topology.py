@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from hocket.errors import ArtefactError
-from hocket.ordering.matrix import Matrix, build
+from hocket.planning.ordering.matrix import Matrix, build
 
 LEAF_S = 20e-6
 """One way through one switch: an ordinary data centre."""

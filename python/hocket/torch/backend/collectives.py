@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from hocket import _native
+from hocket.policy.selection import flat_bytes
 from hocket.torch.backend.hosts import Hosts
 from hocket.torch.backend.messages import TAG_BITS
 from hocket.torch.backend.node import Node
-from hocket.tracing.selection import flat_bytes
 
 Collectives = _native.HostGroup | Hosts
 """With the same methods; roots are positions in the group."""

@@ -163,16 +163,16 @@ fn megabytes_come_through_a_socket() {
     hearing.join().unwrap();
 }
 
-/// A stranger that trickles a byte at a time, or says nothing, would hold the door for ever.
+/// A stranger that trickles a byte at a time, or says nothing, would hold the listener for ever.
 #[test]
 fn a_handshake_ends_at_its_deadline() {
     for trickles in [false, true] {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut stranger = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let door = listener.accept().unwrap().0;
+        let accepted = listener.accept().unwrap().0;
         let deadline = Instant::now() + Duration::from_millis(200);
         let accepting =
-            thread::spawn(move || TlsStream::accept(door, &Credentials::new().unwrap(), deadline));
+            thread::spawn(move || TlsStream::accept(accepted, &Credentials::new().unwrap(), deadline));
         // The first bytes of a handshake record of 512 bytes.
         for byte in [22, 3, 1, 2, 0].into_iter().cycle().take(if trickles { 40 } else { 0 }) {
             if stranger.write_all(&[byte]).is_err() {

@@ -11,9 +11,9 @@ from hocket.bench.collectives.definitions import DTYPES, Elements
 from hocket.bench.collectives.request import Request
 from hocket.errors import UsageError
 from hocket.launch.rendezvous import Job
-from hocket.planners.links import link_graph
-from hocket.tracing import algorithms, single
-from hocket.tracing.topology import Topology
+from hocket.planning.links import link_graph
+from hocket.policy import algorithms, single
+from hocket.policy.topology import Topology
 
 
 class Engine:

@@ -12,7 +12,7 @@ from hocket.bench.collectives.definitions import DTYPES, ROOT, Elements
 from hocket.bench.collectives.request import Request
 from hocket.errors import UsageError
 from hocket.launch.rendezvous import Job
-from hocket.tracing.selection import flat_bytes
+from hocket.policy.selection import flat_bytes
 
 
 class Native:

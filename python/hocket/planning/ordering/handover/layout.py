@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hocket.artefacts.names import check_hosts
-from hocket.ordering.solve import Ordering
+from hocket.planning.ordering.solve import Ordering
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ file's order; a launcher that runs on one of them may still put this one first, 
 
 from __future__ import annotations
 
-from hocket.ordering.handover.layout import Layout
+from hocket.planning.ordering.handover.layout import Layout
 
 
 def text(layout: Layout) -> str:

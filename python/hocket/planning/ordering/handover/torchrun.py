@@ -6,7 +6,7 @@ unless it is told otherwise; with `--rdzv-backend=c10d` nodes get ranks as they 
 
 from __future__ import annotations
 
-from hocket.ordering.handover.layout import Layout
+from hocket.planning.ordering.handover.layout import Layout
 
 PORT = 29500
 """torchrun's own default."""
