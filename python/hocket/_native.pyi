@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Literal
 
 from typing_extensions import Buffer
 
-from hocket.errors import Finding
+from hocket.errors import Finding, PeerError
 
 __version__: str
 
@@ -122,8 +122,9 @@ class Engine:
         """The next complete message of those with a notice, and the rank at its other end; None: there was none in time. PeerError
         when the job has failed."""
 
-    def give_up_message(self, number: int, timeout_s: float) -> str:
-        """Withdraw a receive that nothing was offered for. Gives an error's text: whom the message waits for since `timeout_s`."""
+    def give_up_message(self, number: int, timeout_s: float) -> PeerError:
+        """Withdraw a receive that nothing was offered for. Returns the error to raise: whom the message waits for since
+        `timeout_s`."""
 
     def wait_message(self, number: int, timeout_s: float) -> int:
         """Until it is complete; the rank at its other end. PeerError as `wait`; after a timeout a receive is withdrawn."""

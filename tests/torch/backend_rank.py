@@ -9,6 +9,7 @@ from datetime import timedelta
 import torch.distributed as dist
 
 import torch
+from hocket.errors import PeerError
 from hocket.policies.partial_f16 import PartialF16
 from hocket.policies.power_sgd import PowerSGD
 from hocket.policy.policy import Policy
@@ -193,13 +194,16 @@ def other_sizes(rank, _world):
 def stays_away(rank, _world):
     """Who does not come is named before torch gives up."""
     if rank == 1:
-        time.sleep(3 * TIMEOUT_S)
+        time.sleep(5 * TIMEOUT_S)
         return
     message = refusal(lambda: dist.all_reduce(torch.ones(8)))
     assert "not complete within the timeout of" in message, message
     assert "rank 1 did not come" in message, message
-    message = refusal(lambda: dist.recv(torch.ones(8), 1))
-    assert "waits for rank 1" in message, message
+    for act in (lambda: dist.recv(torch.ones(8), 1), lambda: dist.irecv(torch.ones(8), 1).wait()):
+        error = refused(act, PeerError)
+        assert "waits for rank 1" in str(error), error
+        assert (error.rank, error.why, error.missing) == (1, "timeout", (1,)), vars(error)
+        assert isinstance(error, RuntimeError)
 
 
 def is_missed(rank, world):
@@ -232,18 +236,25 @@ def dies(rank, world):
     dist.barrier()
     if rank == world - 1:
         os.kill(os.getpid(), signal.SIGKILL)
-    message = refusal(lambda: [dist.all_reduce(torch.ones(1000)) for _ in range(3)])
-    assert f"rank {world - 1}" in message, message
+    error = refused(lambda: [dist.all_reduce(torch.ones(1000)) for _ in range(3)], PeerError)
+    assert f"rank {world - 1}" in str(error), error
+    assert (error.rank, error.why) == (world - 1, "lost"), vars(error)
+    assert error.host, vars(error)
+    assert isinstance(error, RuntimeError), "programs that know nothing of Hocket catch RuntimeError"
     sys.stdout.write(f"rank {rank} is right\n")
     sys.stdout.flush()
     os._exit(0)
 
 
 def refusal(act, kind=RuntimeError):
+    return str(refused(act, kind))
+
+
+def refused(act, kind):
     try:
         act()
     except kind as error:
-        return str(error)
+        return error
     raise AssertionError("nothing was refused")
 
 

@@ -23,7 +23,7 @@ class Wire:
 
     def wait(self, bucket):
         if bucket in self.dead:
-            raise PeerError("rank 3 died")
+            raise PeerError("rank 3 died", rank=3, why="lost")
         if bucket in self.kept:
             self.events.append(bucket)
             for parameter, gradient in zip(self.buckets[bucket], self.kept.pop(bucket), strict=True):

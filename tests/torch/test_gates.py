@@ -194,8 +194,9 @@ def test_a_lost_peer_is_named_with_the_layer():
     wire.backward(model(inputs(0)).sum())
     optimizer.step()
     wire.dead = {3}
-    with pytest.raises(PeerError, match=r"gate of 2\.weight: rank 3 died"):
+    with pytest.raises(PeerError, match=r"gate of 2\.weight: rank 3 died") as raised:
         model(inputs(0))
+    assert (raised.value.rank, raised.value.why) == (3, "lost")
     assert wire.gates.closed == {0, 1, 3}
     with pytest.raises(PeerError, match=r"gate of 2\.weight"):
         model.state_dict()

@@ -332,8 +332,9 @@ impl Engine {
         Ok(next.map(|(number, peer)| (number, peer.0)))
     }
 
-    fn give_up_message(&self, py: Python<'_>, number: u32, timeout_s: f64) -> PyResult<String> {
-        Ok(self.executor.give_up_message(number, duration(py, timeout_s)?).to_string())
+    fn give_up_message(&self, py: Python<'_>, number: u32, timeout_s: f64) -> PyResult<Py<PyAny>> {
+        let cause = self.executor.give_up_message(number, duration(py, timeout_s)?);
+        Ok(raise(py, &cause).into_value(py).into_any())
     }
 
     fn wait_message(&self, py: Python<'_>, number: u32, timeout_s: f64) -> PyResult<u32> {

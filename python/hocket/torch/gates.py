@@ -200,7 +200,7 @@ class Gates:
             self.closed.discard(bucket)
             self._work.apply(bucket)
         except Error as error:
-            raise type(error)(f"gate of {name}: {error}") from error
+            raise error.reworded(f"gate of {name}: {error}") from error
         except Exception as error:
             error.add_note(f"gate of {name}")
             raise

@@ -31,6 +31,7 @@ import torch
 from hocket.errors import Error
 from hocket.torch.backend import reductions, sparse, tensors
 from hocket.torch.backend.collectives import Collectives, collectives_of
+from hocket.torch.backend.errors import as_torch
 from hocket.torch.backend.messages import TAG_BITS
 from hocket.torch.backend.monitored import MonitoredBarrier
 from hocket.torch.backend.node import Node
@@ -65,7 +66,7 @@ def create(opts: Any, _backend_options: object) -> Group:
             node = Node(opts.store, opts.group_rank, opts.group_size, opts.timeout)
             group = Group(node, list(range(opts.group_size)), opts, spans_world=not ranks)
     except Error as error:
-        raise RuntimeError(str(error)) from error
+        raise as_torch(error) from error
     _groups.append(group)
     return group
 
@@ -472,7 +473,7 @@ def _as_torch() -> Any:
     try:
         yield
     except Error as error:
-        raise RuntimeError(str(error)) from error
+        raise as_torch(error) from error
 
 
 def _agree_on_number(opts: Any) -> int:

@@ -14,7 +14,7 @@ import numpy as np
 
 import torch
 from hocket import _native
-from hocket.errors import Error
+from hocket.errors import Error, UsageError
 from hocket.torch.backend import tensors
 from hocket.torch.backend.works import Task
 
@@ -72,7 +72,7 @@ class Messages:
         self._closed.set()
         if self._thread is not None:
             self._thread.join()
-        self._fail_all("the process group was destroyed")
+        self._fail_all(UsageError("the process group was destroyed"))
 
     def _note(
         self,
@@ -94,7 +94,7 @@ class Messages:
             try:
                 heard = self._engine.next_message(LOOK_S)
             except Error as error:
-                self._fail_all(str(error))
+                self._fail_all(error)
                 # Whoever sends from now on is told by the engine.
                 self._closed.wait(LOOK_S)
                 continue
@@ -117,7 +117,7 @@ class Messages:
         for number, message in late.items():
             message.task.finish(failure=self._engine.give_up_message(number, message.timeout_s))
 
-    def _fail_all(self, why: str) -> None:
+    def _fail_all(self, why: Error) -> None:
         with self._lock:
             opened, self._open = self._open, {}
         for message in opened.values():

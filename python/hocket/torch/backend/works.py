@@ -16,6 +16,7 @@ from torch.futures import Future
 
 import torch
 from hocket.errors import Error
+from hocket.torch.backend.errors import as_torch
 
 Action = Callable[[], object]
 
@@ -37,18 +38,18 @@ _futures = threading.Lock()
 
 
 class Task(Work):
-    """One collective, send or receive; all that PyTorch asks a work. Errors are RuntimeErrors, as torch has them."""
+    """One collective, send or receive; all that PyTorch asks a work. Errors are RuntimeErrors (`errors.py`), as torch has them."""
 
     def __init__(self, result: Sequence[torch.Tensor]) -> None:
         """`result`: the tensors that are written; valid once it is complete."""
         super().__init__()
         self._result = list(result)
         self._complete = threading.Event()
-        self._failure: str | None = None
+        self._failure: Exception | None = None
         self._source: int | None = None
         self._future: Future[list[torch.Tensor]] | None = None
 
-    def finish(self, *, failure: str | None = None, source: int | None = None) -> None:
+    def finish(self, *, failure: Exception | None = None, source: int | None = None) -> None:
         """It is complete, or will never be. `source`: of a receive, in its group."""
         self._failure, self._source = failure, source
         with _futures:
@@ -63,7 +64,7 @@ class Task(Work):
         if not self._complete.wait(limit_s):
             raise RuntimeError(f"not complete after {limit_s:g} s, the limit of this wait")
         if self._failure is not None:
-            raise RuntimeError(self._failure)
+            raise as_torch(self._failure)
         return True
 
     def is_completed(self) -> bool:
@@ -76,7 +77,7 @@ class Task(Work):
 
     def exception(self) -> RuntimeError | None:
         """What `wait` would raise."""
-        return None if self._failure is None else RuntimeError(self._failure)
+        return None if self._failure is None else as_torch(self._failure)
 
     def result(self) -> list[torch.Tensor]:
         """The tensors that are written."""
@@ -111,8 +112,7 @@ class Task(Work):
         if self._failure is None:
             future.set_result(self._result)
         else:
-            failure = RuntimeError(self._failure)
-            future.set_exception(failure)  # type: ignore[arg-type]  # the stub has the result's type
+            future.set_exception(as_torch(self._failure))  # type: ignore[arg-type]  # the stub has the result's type
 
 
 class Tasks(Work):
@@ -175,7 +175,7 @@ class Works:
                 return False
             act(*arguments)
         except Error as error:
-            raise RuntimeError(str(error)) from error
+            raise as_torch(error) from error
         finally:
             self._busy.release()
         return True
@@ -201,12 +201,12 @@ class Works:
     def _life(self) -> None:
         while (due := self._tasks.get()) is not None:
             act, task = due
-            failure = None
+            failure: Exception | None = None
             with self._busy:
                 try:
                     act()
                 except Exception as error:  # whatever it is, who waits must get it
-                    failure = str(error) or type(error).__name__
+                    failure = error
             with self._counting:
                 self._waiting -= 1
             _here.in_callback = True
