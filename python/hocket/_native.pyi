@@ -80,9 +80,12 @@ class Engine:
         priority: int,
         label: str,
         kernels: Mapping[str, int] = ...,
+        number: int | None = None,
     ) -> int:
         """Compile this rank's part. `buffers`: bound buffer id → (memory, byte offset). All ranks load the same programs in the
         same order. Lower `priority` overtakes higher. Returns the program's number.
+
+        `number`: for a program that only some ranks load: the same on these, from 2^31 up, and free; unloading frees it.
 
         `kernels`: addresses of the user's kernels by name, each a C function `void (const void *const *inputs, const int64_t
         *input_bytes, void *const *outputs, const int64_t *output_bytes, const double *constants)` that lives as long as the

@@ -169,8 +169,14 @@ def test_native_is_reference(hosts):
     job.close()
 
 
-@pytest.mark.parametrize("dtype", ["f64", "f32", "f16", "bf16", "i64", "i32", "i8", "u8"])
-@pytest.mark.parametrize("op", ["sum", "min", "max"])
+FLOATS, INTEGERS = ("f64", "f32", "f16", "bf16"), ("i64", "i32", "i8", "u8")
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype"),
+    [(op, dtype) for op in ("sum", "product", "min", "max") for dtype in FLOATS + INTEGERS]
+    + [(op, dtype) for op in ("and", "or", "xor") for dtype in INTEGERS],
+)
 def test_every_type_and_reduction(dtype, op):
     """A model of another precision, or a counter, would be reduced wrongly."""
     rng = np.random.default_rng(7)

@@ -46,6 +46,7 @@ def test_the_program_behind_the_refusals_is_accepted():
         ("%1[0:8] into %0[0:8]", "%1[0:4] into %0[0:8]", "4 elements into 8"),
         ("%1[0:8] into %0[0:8]", "%1[0:4] into %0[0:4]", "lacks the contribution of rank 1"),
         ("reduce sum %1", "reduce max %1", "is not reduced by Sum"),
+        ("reduce sum %1", "reduce xor %1", "`xor` is of integers, not of f32"),
         ("2: reduce sum %1[0:8] into %0[0:8] after 0 1\n", "", "lacks the contribution of rank 1"),
         (
             "after 0 1\n}",

@@ -111,7 +111,7 @@ pub struct Offer {
 /// is kept until we do.
 pub fn announce(core: &Core, said: Announcement) -> Result<(), String> {
     let Announcement { from, program, instance, op, offer } = said;
-    if core.keep_early(said)? {
+    if core.programs.keep_early(said)? {
         return Ok(());
     }
     let (loaded, at) = core.addressed(program, op)?;
@@ -200,16 +200,16 @@ impl Sink for Arrival<'_> {
         if std::mem::replace(&mut self.incoming.left, true) || !self.peer.leave_lane() {
             return;
         }
-        let programs = self.core.programs.read().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let waiting = programs.iter().find(|loaded| {
-            !loaded.is_complete() && loaded.unfinished().iter().any(|&(rank, _)| rank == self.peer.who.rank)
+        let rank = self.peer.who.rank;
+        let waiting = self.core.programs.find_map(|loaded| {
+            let needed = !loaded.is_complete() && loaded.unfinished().iter().any(|&(of, _)| of == rank);
+            needed.then(|| Arc::clone(loaded))
         });
         if let Some(loaded) = waiting {
             let what = format_args!("left the job while `{}` still needs it", loaded.label);
             self.core.fail(self.peer.failed(Why::Left, Some(loaded.location(None)), what));
         }
-        drop(programs);
-        if self.core.messages_need(self.peer.who.rank) {
+        if self.core.messages_need(rank) {
             self.core.fail(self.peer.failed(Why::Left, None, "left the job while a message waits for it"));
         }
         lock(&self.peer.outgoing).drop_messages();

@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::in_place::{InPlace, members};
 use hocket_ids::{Rank, Tag};
 use hocket_kernels as kernels;
-use hocket_program::{BufferKind, Collective, DType, Kernel, Op, Program, Record, ReduceOp, Slice};
+use hocket_program::{BufferKind, Collective, DType, Kernel, Op, Program, Record, Slice};
 use hocket_trace::Kind;
 use hocket_wire::memory::Region;
 use hocket_wire::tcp::{Land, Landing};
@@ -262,7 +262,7 @@ fn action(
             src_dtype: dtype(src),
         }),
         Op::Reduce { op, src, dst } => Action::Compute(Compute::Reduce {
-            op: kernel_reduce(*op),
+            op: *op,
             dst: region(dst),
             dtype: dtype(dst),
             src: region(src),
@@ -311,7 +311,7 @@ fn action(
             let (peer_op, peer_dtype) = *matching((*peer, rank, *tag))?;
             let (own_dtype, wire) = (dtype(dst), *wire);
             let land = match reduce {
-                Some(op) => Land::Reduce { op: kernel_reduce(*op), dtype: own_dtype, wire },
+                Some(op) => Land::Reduce { op: *op, dtype: own_dtype, wire },
                 None if wire == own_dtype && peer_dtype == wire => Land::Store,
                 None => Land::Cast { dtype: own_dtype, wire },
             };
@@ -336,19 +336,11 @@ fn action(
             let members = members(program, rank, at)?;
             let own = members.iter().position(|(member, _)| *member == rank);
             let own = own.ok_or("a group without its caller")?;
-            let (region, op, dtype) = (region(slice), kernel_reduce(*op), dtype(slice));
+            let (region, op, dtype) = (region(slice), *op, dtype(slice));
             Action::InPlace(InPlace { members, own, region, op, dtype, factor: *scale, claims: None })
         }
         Op::Collective { .. } => {
             return Err("a collective is left; lower the program before it is run".into());
         }
     })
-}
-
-fn kernel_reduce(op: ReduceOp) -> kernels::ReduceOp {
-    match op {
-        ReduceOp::Sum => kernels::ReduceOp::Sum,
-        ReduceOp::Min => kernels::ReduceOp::Min,
-        ReduceOp::Max => kernels::ReduceOp::Max,
-    }
 }

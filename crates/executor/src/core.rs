@@ -2,7 +2,7 @@
 //!
 //! Any thread may complete an instruction. Work that it releases goes to the compute queue, messages to their peer.
 
-use crate::arrival::{Announcement, announce};
+use crate::arrival::announce;
 use crate::compile::{Action, Instruction};
 use crate::compute::Compute;
 use crate::external::{External, Externals};
@@ -10,6 +10,7 @@ use crate::failure::{Failure, Who};
 use crate::loaded::{Loaded, NonFinite};
 use crate::messages::Table;
 use crate::peer::Peer;
+use crate::programs::Programs;
 use hocket_ids::Rank;
 use hocket_protocol::frame::Frame;
 use hocket_protocol::why::Why;
@@ -23,7 +24,7 @@ use hocket_wire::tcp::{Land, Landing, Message};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// Locks; a panic elsewhere was reported and must not hide behind a second one.
@@ -43,12 +44,10 @@ pub struct Core {
     pub own: Who,
     /// By rank; `None` at our own place. Empty until the mesh is up.
     pub peers: OnceLock<Vec<Option<Peer>>>,
-    /// By program number.
-    pub programs: RwLock<Vec<Arc<Loaded>>>,
+    /// What is loaded.
+    pub programs: Programs,
     /// Messages of no program.
     pub messages: Mutex<Table>,
-    /// What peers announced of programs that we have yet to load.
-    early: Mutex<Vec<Announcement>>,
     /// Programs to start.
     pub launches: Mutex<VecDeque<u32>>,
     /// Ready work, most urgent first.
@@ -78,9 +77,6 @@ pub struct Core {
     pub non_finite: Mutex<Vec<NonFinite>>,
 }
 
-/// Announcements kept for programs that are not loaded yet: far more than the messages of one launch of each.
-const EARLY_MAX: usize = 1 << 20;
-
 /// What a peer did whose bytes are not in its arena.
 pub const OUTSIDE: &str = "offered memory outside its arena";
 
@@ -99,9 +95,8 @@ impl Core {
         Self {
             own,
             peers: OnceLock::new(),
-            programs: RwLock::default(),
+            programs: Programs::default(),
             messages: Mutex::default(),
-            early: Mutex::default(),
             launches: Mutex::default(),
             compute: Mutex::default(),
             sequence: AtomicU64::new(0),
@@ -119,49 +114,16 @@ impl Core {
         }
     }
 
-    /// Numbers and adds a program, and takes in what peers announced of it already.
-    pub fn add(&self, make: impl FnOnce(u32) -> Loaded) -> u32 {
-        let mut programs = self.programs.write().unwrap_or_else(PoisonError::into_inner);
-        let number = programs.len() as u32;
-        programs.push(Arc::new(make(number)));
-        let early: Vec<Announcement> =
-            lock(&self.early).extract_if(.., |said| said.program == number).collect();
-        drop(programs);
-        for said in early {
-            if let Err(what) = announce(self, said) {
+    /// Adds a program under `chosen` or the next number, and takes in what peers announced of it already.
+    pub fn add(&self, chosen: Option<u32>, make: impl FnOnce(u32) -> Loaded) -> Result<u32, String> {
+        let (number, early) = self.programs.add(chosen, make)?;
+        for announced in early {
+            if let Err(what) = announce(self, announced) {
                 let what = format!("broke the protocol: {what}");
-                self.fail(self.peer(said.from).failed(Why::Violation, None, what));
+                self.fail(self.peer(announced.from).failed(Why::Violation, None, what));
             }
         }
-        number
-    }
-
-    /// Puts an empty program at the place of one: peers that are done with it say nothing more of it.
-    pub fn remove(&self, number: u32) {
-        let mut programs = self.programs.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(place) = programs.get_mut(number as usize) {
-            *place = Arc::new(Loaded::new(number, place.label.clone(), 0, Vec::new(), 0, Vec::new()));
-        }
-    }
-
-    /// Keeps an announcement of a program that is not loaded yet; `Ok(false)` when it is loaded.
-    pub fn keep_early(&self, said: Announcement) -> Result<bool, String> {
-        let programs = self.programs.read().unwrap_or_else(PoisonError::into_inner);
-        if (said.program as usize) < programs.len() {
-            return Ok(false);
-        }
-        let mut early = lock(&self.early);
-        if early.len() >= EARLY_MAX {
-            return Err(format!("announced {EARLY_MAX} messages of programs that are not loaded here"));
-        }
-        early.push(said);
-        Ok(true)
-    }
-
-    /// The program of that number.
-    pub fn program(&self, number: u32) -> Option<Arc<Loaded>> {
-        let programs = self.programs.read().unwrap_or_else(PoisonError::into_inner);
-        programs.get(number as usize).cloned()
+        Ok(number)
     }
 
     /// The peer of that rank; programs name only ranks of the world other than our own.
@@ -295,7 +257,7 @@ impl Core {
     pub fn work_once(&self) -> bool {
         let task = lock(&self.compute).pop();
         let Some(Reverse((.., program, op))) = task else { return false };
-        if let Some(loaded) = self.program(program) {
+        if let Some(loaded) = self.programs.get(program) {
             self.run(&loaded, op);
         }
         true
@@ -449,7 +411,7 @@ impl Core {
 
     /// The program and instruction that a peer addresses.
     pub fn addressed(&self, program: u32, op: u32) -> Result<(Arc<Loaded>, usize), String> {
-        let loaded = self.program(program).ok_or_else(|| format!("there is no program {program}"))?;
+        let loaded = self.programs.get(program).ok_or_else(|| format!("there is no program {program}"))?;
         let op = op as usize;
         if op < loaded.instructions.len() {
             Ok((loaded, op))

@@ -192,6 +192,7 @@ impl Engine {
         kernels: &HashMap<String, Function>,
         priority: u32,
         label: &str,
+        number: Option<u32>,
     ) -> Result<u32, Error> {
         let wrong = |what: String| Error::Program { name: program.name.clone(), what };
         if self.core.peers.get().is_none() {
@@ -246,7 +247,7 @@ impl Engine {
             }
         }
         let make = |number| Loaded::new(number, label.to_owned(), priority, instructions, bytes, scratch);
-        Ok(self.core.add(make))
+        self.core.add(number, make).map_err(Error::Usage)
     }
 
     /// A state buffer of a loaded program.
@@ -270,7 +271,7 @@ impl Engine {
         if !loaded.is_complete() {
             return Err(Error::Usage(format!("`{}` is unloaded while its last launch runs", loaded.label)));
         }
-        self.core.remove(program);
+        self.core.programs.remove(program);
         Ok(())
     }
 
@@ -472,7 +473,7 @@ impl Engine {
     }
 
     fn loaded(&self, program: u32) -> Result<Arc<Loaded>, Error> {
-        self.core.program(program).ok_or_else(|| Error::Usage(format!("there is no program {program}")))
+        self.core.programs.get(program).ok_or_else(|| Error::Usage(format!("there is no program {program}")))
     }
 }
 

@@ -77,10 +77,11 @@ impl World {
             let allocation = arena.allocate(ELEMENTS * 4).unwrap();
             allocation.region().as_bytes_mut().fill(UNTOUCHED);
             let instructions = compile(&program(), Rank(0), &[allocation.region().clone()], &[]).unwrap();
-            core.add(|number| Loaded::new(number, "bucket".into(), 0, instructions, 0, Vec::new()));
+            core.add(None, |number| Loaded::new(number, "bucket".into(), 0, instructions, 0, Vec::new()))
+                .unwrap();
             memory.push(allocation);
         }
-        let running = core.program(0).unwrap();
+        let running = core.programs.get(0).unwrap();
         assert!(running.launch(0));
         core.start(&running);
         let region = arena.allocate(400).unwrap();

@@ -22,7 +22,6 @@ use hocket_wire::poll::Poller;
 use hocket_wire::shm::mailbox::Inbox;
 use hocket_wire::tcp::{LinkError, Outcome, Pace, Receiver, Sent, Stream, Transmitter};
 use std::io;
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -152,7 +151,7 @@ impl Connection {
             peer.sent_bytes.fetch_add(sent.bytes as u64, Ordering::Relaxed);
             if sent.program == NO_PROGRAM {
                 core.message_sent(sent.op);
-            } else if let Some(loaded) = core.program(sent.program)
+            } else if let Some(loaded) = core.programs.get(sent.program)
                 && core.failure().is_none()
             {
                 core.complete(&loaded, sent.op);
@@ -308,7 +307,8 @@ impl Connection {
                 format!("bytes {offset_bytes}..{end} of message {instance}")
             }
             Frame::Data(Data { program, instance, op, offset_bytes, payload_bytes }) => {
-                let label = core.program(program).map_or_else(String::new, |loaded| loaded.label.clone());
+                let label =
+                    core.programs.get(program).map_or_else(String::new, |loaded| loaded.label.clone());
                 let end = offset_bytes + u64::from(payload_bytes);
                 format!(
                     "bytes {offset_bytes}..{end} of `{label}` op {op} (program {program}, launch {instance})"
@@ -391,7 +391,7 @@ fn launch(core: &Core) -> bool {
         let next = lock(&core.launches).pop_front();
         let Some(program) = next else { return busy };
         busy = true;
-        if let Some(loaded) = core.program(program) {
+        if let Some(loaded) = core.programs.get(program) {
             core.start(&loaded);
         }
     }
@@ -399,8 +399,7 @@ fn launch(core: &Core) -> bool {
 
 /// What is waited for from `rank`: where, if by a program, and in words.
 fn awaited_of(core: &Core, rank: Rank) -> Option<(Option<Location>, String)> {
-    let programs = core.programs.read().unwrap_or_else(PoisonError::into_inner);
-    let of_program = programs.iter().find_map(|loaded| {
+    let of_program = core.programs.find_map(|loaded| {
         let (op, receiving) = loaded.awaited_of(rank)?;
         let what = if receiving { "waits for data from it" } else { "has data for it" };
         let location = loaded.location(Some(op));

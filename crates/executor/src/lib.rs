@@ -21,6 +21,7 @@ mod messages;
 mod options;
 mod peer;
 mod peer_table;
+mod programs;
 
 pub use engine::Engine;
 pub use error::Error;

@@ -50,7 +50,7 @@ fn check_on(engines: &[Arc<Engine>], len: usize, wire: DType, launches: usize) {
     each(engines, |rank, engine| {
         let memory = engine.allocate(len * 4).unwrap();
         let buffers = HashMap::from([(BufferId(0), memory.region().clone())]);
-        let number = engine.load(&program, &buffers, &HashMap::new(), 0, "bucket").unwrap();
+        let number = engine.load(&program, &buffers, &HashMap::new(), 0, "bucket", None).unwrap();
         for launch in 0..launches {
             let value = |at: usize, rank: usize| ((at * 7 + rank * 3 + launch) % 64) as f32;
             for (at, cell) in memory.region().as_bytes_mut().chunks_exact_mut(4).enumerate() {
@@ -110,7 +110,7 @@ fn a_dead_rank_is_named() {
     each(&engines, |rank, engine| {
         let memory = engine.allocate(999 * 4).unwrap();
         let buffers = HashMap::from([(BufferId(0), memory.region().clone())]);
-        let number = engine.load(&program, &buffers, &HashMap::new(), 0, "bucket").unwrap();
+        let number = engine.load(&program, &buffers, &HashMap::new(), 0, "bucket", None).unwrap();
         if rank == 1 {
             engine.close();
             return;
@@ -130,7 +130,7 @@ fn a_time_out_names_the_rank() {
     each(&engines, |rank, engine| {
         let memory = engine.allocate(40).unwrap();
         let buffers = HashMap::from([(BufferId(0), memory.region().clone())]);
-        let number = engine.load(&program, &buffers, &HashMap::new(), 0, "bucket").unwrap();
+        let number = engine.load(&program, &buffers, &HashMap::new(), 0, "bucket", None).unwrap();
         if rank == 0 {
             engine.launch(number).unwrap();
             let outcome = engine.wait(number, Duration::from_millis(200), || false);

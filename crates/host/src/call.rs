@@ -32,17 +32,6 @@ const WHATS: [What; 9] = [
     What::ReduceScatter,
 ];
 
-/// The reductions by name.
-pub const OPS: [(ReduceOp, &str); 7] = [
-    (ReduceOp::Sum, "sum"),
-    (ReduceOp::Product, "product"),
-    (ReduceOp::Min, "min"),
-    (ReduceOp::Max, "max"),
-    (ReduceOp::BitAnd, "and"),
-    (ReduceOp::BitOr, "or"),
-    (ReduceOp::BitXor, "xor"),
-];
-
 /// How elements are reduced: the first two that must agree.
 pub type Reduction = (ReduceOp, DType);
 
@@ -106,8 +95,10 @@ fn describe_reduction(word: u32) -> String {
     if word == NONE as u32 {
         return String::new();
     }
-    let op =
-        OPS.into_iter().find(|(op, _)| *op as u32 == word >> 8).map_or("another reduction", |(_, name)| name);
+    let op = ReduceOp::ALL
+        .into_iter()
+        .find(|op| *op as u32 == word >> 8)
+        .map_or("another reduction", ReduceOp::name);
     let dtype = DType::ALL.into_iter().find(|each| *each as u32 == word & 0xff);
     format!(" ({op}, {})", dtype.map_or("", DType::name))
 }

@@ -19,7 +19,7 @@ mod tests;
 mod waiting;
 
 pub use area::AREA_BYTES;
-pub use call::{OPS, What};
+pub use call::What;
 pub use communicator::{Communicator, Flat, Member};
 pub use error::Error;
 pub use waiting::Patience;

@@ -5,8 +5,10 @@
 #![forbid(unsafe_code)]
 
 mod dtype;
+mod reduce_op;
 
 pub use dtype::DType;
+pub use reduce_op::ReduceOp;
 use std::fmt;
 
 macro_rules! index {

@@ -1,6 +1,6 @@
-//! How elements relate and how two become one.
+//! How elements relate.
 
-pub use hocket_ids::DType;
+pub use hocket_ids::{DType, ReduceOp};
 
 /// Whether every value of `dtype` is also one of `other`.
 pub(crate) const fn fits(dtype: DType, other: DType) -> bool {
@@ -10,28 +10,6 @@ pub(crate) const fn fits(dtype: DType, other: DType) -> bool {
         | (DType::I8 | DType::U8, DType::I32)
         | (DType::I8 | DType::U8 | DType::I32, DType::I64) => true,
         _ => dtype as u8 == other as u8,
-    }
-}
-
-/// How two elements become one; all are commutative. Integer sums and products wrap around. `Min` and `Max` give NaN when
-/// either is NaN, and order -0.0 below 0.0. 16-bit floats are added and multiplied in `f32` and rounded to nearest even.
-/// Bits are those of integers only.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "the names are the definition")]
-pub enum ReduceOp {
-    Sum,
-    Product,
-    Min,
-    Max,
-    BitAnd,
-    BitOr,
-    BitXor,
-}
-
-impl ReduceOp {
-    /// Whether it is one of bits.
-    pub const fn is_bitwise(self) -> bool {
-        matches!(self, Self::BitAnd | Self::BitOr | Self::BitXor)
     }
 }
 

@@ -14,8 +14,7 @@ pub mod verify;
 pub use build::RankBuilder;
 pub use contract::Contract;
 pub use hocket_algorithms::Algorithm;
-pub use hocket_ids::DType;
+pub use hocket_ids::{DType, ReduceOp};
 pub use ops::{
-    Buffer, BufferKind, Collective, Kernel, KernelSpec, Node, Op, Program, RankProgram, Record, ReduceOp,
-    Slice, Source,
+    Buffer, BufferKind, Collective, Kernel, KernelSpec, Node, Op, Program, RankProgram, Record, Slice, Source,
 };

@@ -5,7 +5,7 @@
 
 use crate::Contract;
 use hocket_algorithms::{Algorithm, Kind};
-use hocket_ids::{BufferId, DType, KernelId, OpId, Rank, SourceId, Tag};
+use hocket_ids::{BufferId, DType, KernelId, OpId, Rank, ReduceOp, SourceId, Tag};
 
 /// Where a buffer's memory comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -69,15 +69,6 @@ impl Slice {
     pub fn covers(&self, other: &Self) -> bool {
         self.buffer == other.buffer && self.start <= other.start && other.stop <= self.stop
     }
-}
-
-/// How two elements become one. Commutative; floating-point sums are taken in program order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "the names are the definition")]
-pub enum ReduceOp {
-    Sum,
-    Min,
-    Max,
 }
 
 /// An elementwise function of [`Op::Apply`].

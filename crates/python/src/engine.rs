@@ -237,7 +237,8 @@ impl Engine {
         Ok(Memory { allocation, _engine: Arc::clone(&self.executor) })
     }
 
-    #[pyo3(signature = (program, buffers, *, priority, label, kernels = HashMap::new()))]
+    #[expect(clippy::too_many_arguments, reason = "Python's are keywords")]
+    #[pyo3(signature = (program, buffers, *, priority, label, kernels = HashMap::new(), number = None))]
     fn load(
         &self,
         py: Python<'_>,
@@ -246,6 +247,7 @@ impl Engine {
         priority: u32,
         label: &str,
         kernels: HashMap<String, usize>,
+        number: Option<u32>,
     ) -> PyResult<u32> {
         let mut functions = HashMap::new();
         for (name, address) in kernels {
@@ -266,7 +268,7 @@ impl Engine {
             regions.insert(BufferId(buffer), region.sub(offset_bytes, len - offset_bytes));
         }
         let program = program.inner();
-        py.detach(|| self.executor.load(program, &regions, &functions, priority, label))
+        py.detach(|| self.executor.load(program, &regions, &functions, priority, label, number))
             .map_err(|cause| raise(py, &cause))
     }
 

@@ -7,7 +7,7 @@ use crate::engine::{Engine, Memory, duration, raised_signal};
 use crate::exceptions::{ended_by, error, timed_out};
 use crate::kernels::{slice, slice_mut};
 use hocket_executor::{Engine as Executor, Who};
-use hocket_host::{AREA_BYTES, Communicator, Error, Flat, Member, OPS};
+use hocket_host::{AREA_BYTES, Communicator, Error, Flat, Member};
 use hocket_ids::Rank;
 use hocket_kernels::{DType, ReduceOp, reduce};
 use hocket_wire::memory::Region;
@@ -48,7 +48,7 @@ fn all_mut<'a>(lent: Vec<Lent>) -> Vec<&'a mut [u8]> {
 fn reduction(py: Python<'_>, op: &str, dtype: &str) -> PyResult<(ReduceOp, DType)> {
     let dtype = DType::parse(dtype)
         .ok_or_else(|| error(py, "UsageError", &format!("there is no element type `{dtype}`")))?;
-    let known = OPS.into_iter().find(|(_, name)| *name == op).map(|(op, _)| op);
+    let known = ReduceOp::parse(op);
     let known = known.ok_or_else(|| error(py, "UsageError", &format!("there is no reduction `{op}`")))?;
     if known.is_bitwise() && dtype.is_float() {
         return Err(error(py, "UsageError", &format!("`{op}` is of integers, not of {dtype:?}")));

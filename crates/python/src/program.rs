@@ -20,14 +20,6 @@ fn range(slice: &Slice) -> Range {
     (slice.buffer.0, slice.start, slice.stop)
 }
 
-fn reduction(op: ReduceOp) -> &'static str {
-    match op {
-        ReduceOp::Sum => "sum",
-        ReduceOp::Min => "min",
-        ReduceOp::Max => "max",
-    }
-}
-
 /// An op as a dictionary.
 fn fields<'py>(py: Python<'py>, program: &ir::Program, node: &ir::Node) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
@@ -41,7 +33,7 @@ fn fields<'py>(py: Python<'py>, program: &ir::Program, node: &ir::Node) -> PyRes
             dict.set_item("dst", range(dst))?;
         }
         Op::Reduce { op, src, dst } => {
-            dict.set_item("reduce", reduction(*op))?;
+            dict.set_item("reduce", op.name())?;
             dict.set_item("src", range(src))?;
             dict.set_item("dst", range(dst))?;
         }
@@ -63,7 +55,7 @@ fn fields<'py>(py: Python<'py>, program: &ir::Program, node: &ir::Node) -> PyRes
             dict.set_item("count", count.as_ref().map(range))?;
             dict.set_item("dst", range(dst))?;
             dict.set_item("wire", wire.name())?;
-            dict.set_item("reduce", reduce.map(reduction))?;
+            dict.set_item("reduce", reduce.map(ReduceOp::name))?;
             dict.set_item("peer", peer.0)?;
             dict.set_item("tag", tag.0)?;
         }
@@ -78,7 +70,7 @@ fn fields<'py>(py: Python<'py>, program: &ir::Program, node: &ir::Node) -> PyRes
         Op::Collective { what, slice, group, op, scale, algorithm } => {
             dict.set_item("slice", range(slice))?;
             dict.set_item("group", group.iter().map(|rank| rank.0).collect::<Vec<_>>())?;
-            dict.set_item("reduce", reduction(*op))?;
+            dict.set_item("reduce", op.name())?;
             dict.set_item("scale", scale)?;
             dict.set_item("root", what.root().map(|root| root.0))?;
             if let Collective::AllToAll { dst } = what {
@@ -136,12 +128,7 @@ fn kind_name(kind: BufferKind) -> &'static str {
 
 /// The reduction of that name.
 pub fn reduce_op(py: Python<'_>, name: &str) -> PyResult<ReduceOp> {
-    match name {
-        "sum" => Ok(ReduceOp::Sum),
-        "min" => Ok(ReduceOp::Min),
-        "max" => Ok(ReduceOp::Max),
-        _ => Err(refuse(py, &format!("there is no reduction `{name}`"))),
-    }
+    ReduceOp::parse(name).ok_or_else(|| refuse(py, &format!("there is no reduction `{name}`")))
 }
 
 /// The algorithm of that name with its numbers; `library:NAME` is a library.

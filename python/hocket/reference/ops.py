@@ -24,8 +24,12 @@ STORED: dict[str, Any] = {
 
 REDUCTIONS: dict[str, Callable[[Array, Array], Array]] = {
     "sum": np.add,
+    "product": np.multiply,
     "min": np.minimum,
     "max": np.maximum,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
 }
 
 

@@ -130,12 +130,7 @@ impl<'a> Parser<'a> {
 
     fn reduce_op(&mut self) -> Parsed<ReduceOp> {
         let place = self.place();
-        match self.next("a reduction")? {
-            "sum" => Ok(ReduceOp::Sum),
-            "min" => Ok(ReduceOp::Min),
-            "max" => Ok(ReduceOp::Max),
-            _ => Err(place.expected("sum, min or max")),
-        }
+        ReduceOp::parse(self.next("a reduction")?).ok_or_else(|| place.expected("a reduction"))
     }
 
     fn buffer(&mut self) -> Parsed<BufferId> {

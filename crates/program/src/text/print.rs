@@ -1,8 +1,6 @@
 //! Program → text.
 
-use crate::{
-    Algorithm, BufferKind, Collective, Contract, Kernel, Node, Op, Program, Record, ReduceOp, Slice,
-};
+use crate::{Algorithm, BufferKind, Collective, Contract, Kernel, Node, Op, Program, Record, Slice};
 use hocket_ids::{Rank, Tag};
 use std::fmt::{self, Display, Formatter};
 
@@ -15,7 +13,7 @@ impl Display for Program {
         for kernel in &self.kernels {
             let kind = if kernel.elementwise { "elementwise" } else { "whole" };
             let updates = if kernel.updates { " updates" } else { "" };
-            let joins = kernel.joins.map_or(String::new(), |op| format!(" joins {}", reduce(op)));
+            let joins = kernel.joins.map_or(String::new(), |op| format!(" joins {}", op.name()));
             write!(f, "kernel {} {kind}{updates}{joins}", quoted(&kernel.name))?;
             for parameter in &kernel.parameters {
                 write!(f, " {}", number(*parameter))?;
@@ -25,7 +23,7 @@ impl Display for Program {
         for contract in &self.ensures {
             match contract {
                 Contract::AllReduce { buffer, group, op, scale } => {
-                    let (op, scale) = (reduce(*op), number(*scale));
+                    let (op, scale) = (op.name(), number(*scale));
                     writeln!(f, "ensures all_reduce {op} scale {scale} %{buffer} over {}", ranks(group))?;
                 }
                 Contract::AllGather { buffer, group } => {
@@ -75,7 +73,7 @@ pub fn op(op: &Op) -> String {
     match op {
         Op::Copy { src, dst } => format!("copy {} to {}", slice(src), slice(dst)),
         Op::Cast { src, dst } => format!("cast {} to {}", slice(src), slice(dst)),
-        Op::Reduce { op, src, dst } => format!("reduce {} {} into {}", reduce(*op), slice(src), slice(dst)),
+        Op::Reduce { op, src, dst } => format!("reduce {} {} into {}", op.name(), slice(src), slice(dst)),
         Op::Apply { kernel: Kernel::Scale(factor), dst } => {
             format!("apply scale {} {}", number(*factor), slice(dst))
         }
@@ -86,7 +84,7 @@ pub fn op(op: &Op) -> String {
             format!("send {} as {} to {}", slice(src), wire.name(), message(*peer, *tag, count.as_ref()))
         }
         Op::Recv { dst, wire, reduce: how, peer, tag, count } => {
-            let how = how.map_or("store".into(), |op| format!("reduce {}", reduce(op)));
+            let how = how.map_or("store".into(), |op| format!("reduce {}", op.name()));
             let message = message(*peer, *tag, count.as_ref());
             format!("recv {} as {} {how} from {message}", slice(dst), wire.name())
         }
@@ -98,7 +96,7 @@ pub fn op(op: &Op) -> String {
         Op::Collective { what, slice: of, group, op, scale, algorithm } => {
             let mut words = vec![what.name().to_owned()];
             if what.reduces() {
-                words.push(format!("{} scale {}", reduce(*op), number(*scale)));
+                words.push(format!("{} scale {}", op.name(), number(*scale)));
             }
             words.push(slice(of));
             if let Collective::AllToAll { dst } = what {
@@ -135,14 +133,6 @@ fn slice(slice: &Slice) -> String {
 
 fn ranks(group: &[Rank]) -> String {
     group.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
-}
-
-fn reduce(op: ReduceOp) -> &'static str {
-    match op {
-        ReduceOp::Sum => "sum",
-        ReduceOp::Min => "min",
-        ReduceOp::Max => "max",
-    }
 }
 
 /// The shortest decimal that reads back as the same number.

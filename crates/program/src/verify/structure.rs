@@ -1,7 +1,7 @@
 //! Bounds, types and dependencies of each op by itself.
 
 use super::Findings;
-use crate::{Collective, Contract, DType, Kernel, KernelSpec, Op, Program, RankProgram, Slice};
+use crate::{Collective, Contract, DType, Kernel, KernelSpec, Op, Program, RankProgram, ReduceOp, Slice};
 
 pub fn check(program: &Program, found: &mut Findings<'_>) {
     for (rank, ops) in program.ranks.iter().enumerate() {
@@ -53,7 +53,9 @@ fn wrong(program: &Program, ops: &RankProgram, rank: usize, op: &Op) -> Option<S
         Op::Copy { src, dst } => lengths(src, dst)
             .or_else(|| (dtype(src) != dtype(dst)).then(|| "copies between types; cast".into())),
         Op::Cast { src, dst } => lengths(src, dst).or_else(|| convertible(dtype(src), dtype(dst))),
-        Op::Reduce { src, dst, .. } => lengths(src, dst).or_else(|| convertible(dtype(src), dtype(dst))),
+        Op::Reduce { op, src, dst } => lengths(src, dst)
+            .or_else(|| convertible(dtype(src), dtype(dst)))
+            .or_else(|| reducible(*op, dtype(dst))),
         Op::Apply { kernel, dst } => {
             let to = if let Kernel::Round(to) = kernel { *to } else { dtype(dst) };
             (!dtype(dst).is_float() || !to.is_float()).then(|| "this kernel is for floats".into())
@@ -61,8 +63,9 @@ fn wrong(program: &Program, ops: &RankProgram, rank: usize, op: &Op) -> Option<S
         Op::Send { src, wire, peer, count, .. } => peer_wrong(*peer)
             .or_else(|| convertible(dtype(src), *wire))
             .or_else(|| counted(count.as_ref(), dtype)),
-        Op::Recv { dst, wire, peer, count, .. } => peer_wrong(*peer)
+        Op::Recv { dst, wire, reduce, peer, count, .. } => peer_wrong(*peer)
             .or_else(|| convertible(*wire, dtype(dst)))
+            .or_else(|| reduce.and_then(|op| reducible(op, dtype(dst))))
             .or_else(|| counted(count.as_ref(), dtype)),
         Op::Record { .. } => None,
         Op::Call { kernel, inputs, outputs } => {
@@ -71,7 +74,7 @@ fn wrong(program: &Program, ops: &RankProgram, rank: usize, op: &Op) -> Option<S
             };
             called(spec, inputs, outputs)
         }
-        Op::Collective { what, slice, group, .. } => {
+        Op::Collective { what, slice, group, op, .. } => {
             let known = group.iter().all(|member| member.index() < program.world());
             let once = group.iter().enumerate().all(|(at, member)| !group[..at].contains(member));
             let here = group.iter().any(|member| member.index() == rank);
@@ -91,6 +94,7 @@ fn wrong(program: &Program, ops: &RankProgram, rank: usize, op: &Op) -> Option<S
                     group.len()
                 )),
                 Collective::AllToAll { dst } => lengths(slice, dst),
+                _ if what.reduces() => reducible(*op, dtype(slice)),
                 _ => None,
             }
         }
@@ -126,4 +130,9 @@ fn lengths(src: &Slice, dst: &Slice) -> Option<String> {
 fn convertible(from: DType, to: DType) -> Option<String> {
     (from != to && !(from.is_float() && to.is_float()))
         .then(|| format!("{} does not convert to {}", from.name(), to.name()))
+}
+
+fn reducible(op: ReduceOp, dtype: DType) -> Option<String> {
+    (op.is_bitwise() && dtype.is_float())
+        .then(|| format!("`{}` is of integers, not of {}", op.name(), dtype.name()))
 }

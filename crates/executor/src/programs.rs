@@ -1,0 +1,121 @@
+//! The loaded programs by number, and what peers announced of those that are not loaded yet.
+//!
+//! Ranks that load the same programs in the same order get the same numbers from [`Programs::add`]. Ranks of a group, whose
+//! loads the others do not share, choose numbers from [`CHOSEN`] up, by a rule that gives each group its own.
+
+use crate::arrival::Announcement;
+use crate::core::lock;
+use crate::loaded::Loaded;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+/// Numbers below are given in the order of loading; those from here on are the caller's choice.
+pub const CHOSEN: u32 = 1 << 31;
+
+/// Announcements kept for programs that are not loaded yet: far more than the messages of one launch of each.
+const EARLY_MAX: usize = 1 << 20;
+
+/// The programs of one rank.
+#[derive(Debug, Default)]
+pub struct Programs {
+    table: RwLock<Table>,
+    early: Mutex<Vec<Announcement>>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    /// Those numbered in order.
+    ordered: Vec<Arc<Loaded>>,
+    chosen: BTreeMap<u32, Arc<Loaded>>,
+}
+
+impl Table {
+    fn get(&self, number: u32) -> Option<&Arc<Loaded>> {
+        if number < CHOSEN { self.ordered.get(number as usize) } else { self.chosen.get(&number) }
+    }
+}
+
+impl Programs {
+    /// Adds a program under the next number, or under `chosen`, and returns the number with what peers announced of it already.
+    /// `Err`: that number is not one to choose, or is a loaded program's.
+    pub fn add(
+        &self,
+        chosen: Option<u32>,
+        make: impl FnOnce(u32) -> Loaded,
+    ) -> Result<(u32, Vec<Announcement>), String> {
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        let number = chosen.unwrap_or(table.ordered.len() as u32);
+        if let Some(chosen) = chosen {
+            if chosen < CHOSEN {
+                return Err(format!(
+                    "program number {chosen}: numbers below {CHOSEN} are given in the order of loading"
+                ));
+            }
+            if let Some(there) = table.chosen.get(&chosen) {
+                return Err(format!("program number {chosen} is taken by `{}`", there.label));
+            }
+            table.chosen.insert(number, Arc::new(make(number)));
+        } else {
+            table.ordered.push(Arc::new(make(number)));
+        }
+        // Under the table's lock, as `keep_early`: nothing comes between.
+        let early = lock(&self.early).extract_if(.., |announced| announced.program == number).collect();
+        Ok((number, early))
+    }
+
+    /// Frees what it holds: peers that are done with it announce nothing more of it. A number given in order stays taken.
+    pub fn remove(&self, number: u32) {
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        table.chosen.remove(&number);
+        if let Some(place) = table.ordered.get_mut(number as usize) {
+            *place = Arc::new(Loaded::new(number, place.label.clone(), 0, Vec::new(), 0, Vec::new()));
+        }
+    }
+
+    /// The program of that number.
+    pub fn get(&self, number: u32) -> Option<Arc<Loaded>> {
+        self.table.read().unwrap_or_else(PoisonError::into_inner).get(number).cloned()
+    }
+
+    /// The first program of which `act` has something to say.
+    pub fn find_map<T>(&self, mut act: impl FnMut(&Arc<Loaded>) -> Option<T>) -> Option<T> {
+        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        table.ordered.iter().chain(table.chosen.values()).find_map(&mut act)
+    }
+
+    /// Keeps an announcement of a program that is not loaded yet; `Ok(false)` when it is loaded.
+    pub fn keep_early(&self, announced: Announcement) -> Result<bool, String> {
+        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        if table.get(announced.program).is_some() {
+            return Ok(false);
+        }
+        let mut early = lock(&self.early);
+        if early.len() >= EARLY_MAX {
+            return Err(format!("announced {EARLY_MAX} messages of programs that are not loaded here"));
+        }
+        early.push(announced);
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(label: &str) -> impl FnOnce(u32) -> Loaded {
+        let label = label.to_owned();
+        move |number| Loaded::new(number, label, 0, vec![], 0, vec![])
+    }
+
+    /// Ranks of a group would load under numbers that the ranks outside count on.
+    #[test]
+    fn chosen_numbers_leave_the_order_alone() {
+        let programs = Programs::default();
+        assert_eq!(programs.add(None, named("first")).unwrap().0, 0);
+        assert_eq!(programs.add(Some(CHOSEN + 7), named("group's")).unwrap().0, CHOSEN + 7);
+        assert_eq!(programs.add(None, named("second")).unwrap().0, 1);
+        assert_eq!(programs.get(CHOSEN + 7).unwrap().label, "group's");
+        assert!(programs.get(CHOSEN).is_none());
+        assert!(programs.add(Some(3), named("below")).unwrap_err().contains("order of loading"));
+    }
+}
