@@ -33,7 +33,7 @@ demo: setup ## train on an emulated cluster with DDP and with Hocket, and compar
 test: setup check docs test-clients ## every test: Rust, then Python
 	$(CARGO_TEST) --workspace
 	$(LOOM)
-	$(PYTEST) --doctest-modules python/hocket
+	$(PYTEST) --doctest-modules python/hocket benches
 	$(PARALLEL) -m "not timing" $(ALL_TESTS)
 	$(PYTEST) -m timing $(ALL_TESTS)
 
@@ -51,8 +51,8 @@ test-torch: setup ## PyTorch's own distributed tests for our backend, an hour; w
 check: setup ## formatting, lints, types, layers
 	cargo fmt --all --check
 	cargo clippy --profile bench --workspace --all-targets -- -D warnings
-	$(BIN)/ruff format --check python tests examples
-	$(BIN)/ruff check python tests examples
+	$(BIN)/ruff format --check python tests examples benches
+	$(BIN)/ruff check python tests examples benches
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
@@ -61,8 +61,8 @@ docs: setup $(STAMPS)/docs ## the documentation as a site in out/site; warnings 
 
 fmt: setup ## format everything
 	cargo fmt --all
-	$(BIN)/ruff format python tests examples
-	$(BIN)/ruff check --fix python tests examples
+	$(BIN)/ruff format python tests examples benches
+	$(BIN)/ruff check --fix python tests examples benches
 
 bless: setup ## write the golden files anew; review the difference
 	HOCKET_BLESS=1 $(BIN)/python -m pytest -q tests/programs/test_golden.py tests/cli/test_cli_help.py
@@ -75,12 +75,12 @@ fuzz: ## libFuzzer on every parser of bytes that come from outside, FUZZ_S secon
 	  RUSTC_BOOTSTRAP=1 cargo fuzz run --sanitizer none $$target -- -max_total_time=$(FUZZ_S) -timeout=10 -rss_limit_mb=2048 || exit 1; \
 	done
 
-bench: setup ## benchmarks, in alternation with other libraries
+bench: setup ## benchmarks, in alternation with other libraries; `python -m benches` has more
 	$(BIN)/hocket bench all_reduce --against gloo$$(test -x $(BIN)/mpirun && echo ,mpi)
 	$(BIN)/hocket bench hook
 	$(BIN)/hocket bench trace
 	$(BIN)/hocket bench verify
-	$(BIN)/hocket bench policies
+	$(BIN)/python -m benches policies
 
 clean: ## remove what set-up and builds made
 	rm -rf $(VENV) target python/hocket/*.so

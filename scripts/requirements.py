@@ -1,4 +1,4 @@
-"""Prints the requirements of pyproject.toml, with those of the extras that are named: what set-up installs.
+"""Prints the requirements of pyproject.toml, with those of the dependency groups that are named: what set-up installs.
 
 A PyTorch that is there and recent enough stays; else the one that this version is tested with is asked for.
 """
@@ -21,10 +21,18 @@ def has_torch() -> bool:
     return tuple(int(part) for part in version.split("+")[0].split(".")[:2]) >= TORCH_MIN
 
 
-project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())["project"]
-wanted = list(project["dependencies"])
-for extra in sys.argv[1:]:
-    wanted += project["optional-dependencies"][extra]
+def of_group(name: str) -> list[str]:
+    """Requirements of a dependency group, with those of the groups that it includes."""
+    found: list[str] = []
+    for each in pyproject["dependency-groups"][name]:
+        found += [each] if isinstance(each, str) else of_group(each["include-group"])
+    return found
+
+
+pyproject = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())
+wanted = list(pyproject["project"]["dependencies"])
+for group in sys.argv[1:]:
+    wanted += of_group(group)
 wanted = [each for each in wanted if not each.startswith("torch")]
 if not has_torch():
     wanted.append(TORCH_TESTED)

@@ -12,7 +12,6 @@ EXTRAS = {
     "mpi4py": "mpi",
     "pyarrow": "traces",
     "google": "traces",
-    "lightgbm": "bench",
     "sklearn": "demo",
 }
 """By the name of the module."""

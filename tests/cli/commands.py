@@ -1,18 +1,23 @@
-"""All commands of `hocket`, by the words that call them."""
+"""All commands of `hocket` and of `python -m benches`, by the words that call them."""
 
 from collections.abc import Iterator
 
 import click
 
+from benches.commands import benches
 from hocket.cli.main import hocket
 
 COLUMNS = 100
+ROOTS: dict[str, click.Group] = {"hocket": hocket, "python -m benches": benches}
 
 
 def commands() -> dict[str, click.Command]:
-    """Groups and leaves; `hocket` itself is the first."""
-    with click.Context(hocket, info_name="hocket") as context:
-        return dict(_below("hocket", hocket, context))
+    """Groups and leaves; each of the ROOTS comes before its own."""
+    found: dict[str, click.Command] = {}
+    for name, root in ROOTS.items():
+        with click.Context(root, info_name=name) as context:
+            found |= _below(name, root, context)
+    return found
 
 
 def leaves() -> dict[str, click.Command]:
@@ -20,10 +25,16 @@ def leaves() -> dict[str, click.Command]:
     return {name: each for name, each in commands().items() if not isinstance(each, click.Group)}
 
 
+def root_of(name: str) -> str:
+    """Which of ROOTS a command is of."""
+    return next(root for root in ROOTS if name == root or name.startswith(f"{root} "))
+
+
 def help_of(name: str, command: click.Command) -> str:
     """As `--help` prints it on a terminal of 100 columns."""
-    first, _, rest = name.partition(" ")
-    above = click.Context(hocket, info_name=first, **hocket.context_settings)
+    first = root_of(name)
+    rest = name.removeprefix(first).strip()
+    above = click.Context(ROOTS[first], info_name=first, **ROOTS[first].context_settings)
     context = click.Context(
         command,
         info_name=rest or first,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 import pytest
-from commands import commands, help_of, leaves
+from commands import ROOTS, commands, help_of, leaves, root_of
 
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster, Host
@@ -32,6 +32,7 @@ PARSED = (
     "hocket testbed",
     "hocket trace replay",
     "hocket tune",
+    "python -m benches",
 )
 """They take minutes, other machines or root; tests of their own run them."""
 
@@ -53,7 +54,9 @@ def examples():
     found = []
     for name, command in commands().items():
         text = help_of(name, command).partition("Options:")[0]
-        lines = re.findall(r"Example: (?:[A-Z_]+=\S+ )?(hocket .*(?:\n {4}\S.*)*)", text)
+        lines = re.findall(
+            r"Example: (?:[A-Z_]+=\S+ )?((?:hocket|python -m benches) .*(?:\n {4}\S.*)*)", text
+        )
         found += [(name, " ".join(line.split())) for line in lines]
     return found
 
@@ -61,9 +64,9 @@ def examples():
 @pytest.mark.parametrize(("name", "line"), examples())
 def test_examples_parse(name, line):
     """The first thing that a user copies would be refused."""
-    *_, words = line.partition("hocket ")
-    command, context = commands()["hocket"], click.Context(commands()["hocket"], info_name="hocket")
-    rest = shlex.split(words.partition(" > ")[0])
+    root = root_of(line)
+    command, context = ROOTS[root], click.Context(ROOTS[root], info_name=root)
+    rest = shlex.split(line.removeprefix(root).partition(" > ")[0])
     while isinstance(command, click.Group):
         below = command.get_command(context, rest[0])
         assert below is not None, line
@@ -71,7 +74,7 @@ def test_examples_parse(name, line):
             rest[0], rest[1:], parent=context, resilient_parsing=isinstance(below, click.Group)
         )
         command, rest = below, rest[1:]
-    assert name == "hocket" or line.startswith(name), line
+    assert name in ROOTS or line.startswith(name), line
 
 
 def test_every_example_is_run_or_left_to_another_test():

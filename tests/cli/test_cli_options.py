@@ -12,7 +12,11 @@ from commands import leaves
 from hocket.cli.main import hocket
 from hocket.cli.shared import values
 
-OTHERS = {("hocket simulate", "--world"), ("hocket bench models", "--servers"), ("hocket demo", "--output")}
+OTHERS = {
+    ("hocket simulate", "--world"),
+    ("python -m benches models", "--servers"),
+    ("hocket demo", "--output"),
+}
 """Where a list stands for what takes one value elsewhere, and a folder of files for one."""
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from room import Room, Seat
 
+from benches.order_search.data_centre import data_centre
 from hocket.artefacts.cluster import Cluster
-from hocket.bench.order_search.data_centre import data_centre
 from hocket.errors import UsageError
 from hocket.measure.asked import Asked
 from hocket.measure.completion import complete, errors

@@ -34,13 +34,13 @@ def without_extras(source, *arguments):
 
 
 HOCKET = "from hocket.cli.main import main\nmain()"
+BENCHES = "from benches.commands import main\nmain()"
 
 
 @pytest.mark.parametrize(
     ("arguments", "extra"),
     [
         (["demo"], "torch"),
-        (["bench", "models"], "torch"),
         (["bench", "trace"], "torch"),
         (["bench", "all_reduce", "--against", "gloo"], "torch"),
         (["run", "--servers", "1", __file__], "torch"),
@@ -57,6 +57,14 @@ def test_a_verb_says_which_extra_it_needs(arguments, extra, tmp_path):
     assert "Traceback" not in said, said
     assert "hint: pip install" in said, said
     assert f"hocket[{extra}]" in said, said
+
+
+def test_a_bench_says_what_it_needs():
+    """A benchmark of the repository would end in a traceback."""
+    code, said = without_extras(BENCHES, "models")
+    assert code == 2, said
+    assert "Traceback" not in said, said
+    assert "hint: pip install 'hocket[torch]'" in said, said
 
 
 def test_import_says_which_extra_it_needs():

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 import pytest
 
+from benches.commands import benches
 from hocket.cli.main import hocket
 
 ROOT = Path(__file__).parents[2]
@@ -21,8 +22,9 @@ HEADING = re.compile(r"^#{1,6} +(.+?) *#*$", re.MULTILINE)
 ELSEWHERE = re.compile(r"[a-z]+:")
 PATTERN = re.compile(r"[*{}<>…]")
 """In a path of the text: it stands for several."""
-SHELL = re.compile(r"^ *[$#] (.*\bhocket .*)$", re.MULTILINE)
+SHELL = re.compile(r"^ *[$#] (.*(?:\bhocket|python -m benches) .*)$", re.MULTILINE)
 OPTION = re.compile(r"--?[a-z]")
+OURS = ("`hocket ", "`python -m benches ")
 NOT_OURS = re.compile(r"--|.*\.(?:py|out)|python|mpirun")
 """From here on the words of a call are another program's."""
 
@@ -84,14 +86,16 @@ def test_paths_in_the_text_are_there():
 
 
 def unknown(call: str) -> list[str]:
-    """What of a call of `hocket` in the documentation the command line does not have."""
+    """What of a call of `hocket` or `python -m benches` in the documentation the command line does not have."""
     try:
         words = shlex.split(call, comments=True)
     except ValueError:  # a part of a call, with a quotation mark
         words = call.split()
-    words = words[words.index("hocket") + 1 :] if "hocket" in words else []
-    command: click.Command = hocket
-    context = click.Context(hocket, info_name="hocket", **hocket.context_settings)
+    root = benches if "benches" in words else hocket
+    name = root.name or ""
+    words = words[words.index(name) + 1 :] if name in words else []
+    command: click.Command = root
+    context = click.Context(root, info_name=name, **root.context_settings)
     while isinstance(command, click.Group):
         if not words or not re.fullmatch(r"[a-z][a-z_-]*", words[0]):
             return []
@@ -111,7 +115,7 @@ def test_commands_exist(name):
     """A reader would type what is written, and be told that there is no such command or option."""
     page = (ROOT / name).read_text()
     calls = [line for block in FENCE.finditer(page) for line in SHELL.findall(block.group())]
-    calls += [code.strip("`") for code in CODE.findall(FENCE.sub("", page)) if code.startswith("`hocket ")]
+    calls += [code.strip("`") for code in CODE.findall(FENCE.sub("", page)) if code.startswith(OURS)]
     assert [each for call in calls for each in unknown(call)] == []
 
 
@@ -119,6 +123,8 @@ def test_an_unknown_command_is_found():
     """The rule would pass over what it is there for."""
     assert unknown("hocket run -n 4 --plan p.json train.py --epochs 3") == []
     assert unknown("HOCKET_TLS=1 hocket frobnicate --now") == ["hocket frobnicate"]
+    assert unknown("python -m benches policies --row ring -o x.json") == []
+    assert unknown("python -m benches polices") == ["benches polices"]
     assert unknown("hocket trace analyse x.txt --nothing") == ["hocket trace analyse --nothing"]
 
 

@@ -4,8 +4,8 @@ import os
 
 import hocket.torch as hk
 import torch
+from benches.ddp.networks import Backwards
 from hocket import Policy
-from hocket.bench.ways.networks import Backwards
 from torch import nn
 
 RANK = int(os.environ.get("HOCKET_RANK", "0"))

@@ -3,7 +3,7 @@
 //!
 //! Elements are in native byte order; slices need no alignment. What a kernel computes is defined by its scalar form
 //! (`Lanes` of one value); AVX2, AVX-512 and NEON compute the same bits, except for the payload of a NaN.
-//! All are bound by memory: `hocket bench kernels` prints each as a share of `memcpy`, docs/results.md what was read.
+//! All are bound by memory: `python -m benches kernels` prints each as a share of `memcpy`, docs/results.md what was read.
 #![expect(
     clippy::inline_always,
     reason = "generic kernels take on the CPU features of the function that they are inlined into"

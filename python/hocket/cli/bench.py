@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from hocket.cli.benches import collectives, costs, models, rows, simulation, ways
+from hocket.cli.benches import collectives, costs
 
 
 @click.group("bench")
@@ -15,12 +15,5 @@ def command() -> None:
     """
 
 
-for _verb in (
-    *collectives.COMMANDS,
-    *costs.COMMANDS,
-    *models.COMMANDS,
-    *rows.COMMANDS,
-    *simulation.COMMANDS,
-    *ways.COMMANDS,
-):
+for _verb in (*collectives.COMMANDS, *costs.COMMANDS):
     command.add_command(_verb)

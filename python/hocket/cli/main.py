@@ -77,9 +77,14 @@ def hocket() -> None:
 
 
 def main() -> None:
-    """Entry point: exit code 0, 1 for an error, 2 for wrong usage, 130 for Ctrl-C."""
+    """Entry point."""
+    run(hocket, "hocket")
+
+
+def run(command: click.Command, name: str) -> None:
+    """A command line: exit code 0, 1 for an error, 2 for wrong usage, 130 for Ctrl-C."""
     try:
-        hocket(prog_name="hocket", standalone_mode=False)
+        command(prog_name=name, standalone_mode=False)
     except click.exceptions.Exit as ended:
         sys.exit(ended.exit_code)
     except (click.exceptions.Abort, KeyboardInterrupt):

@@ -22,7 +22,6 @@ USES = {
     "mpi4py": "collectives of policies by MPI, `hocket bench --against mpi`",
     "pyarrow": "traces in Parquet",
     "google": "traces of Chakra (protobuf)",
-    "lightgbm": "`hocket bench orders`",
     "sklearn": "`hocket demo --model digits`",
 }
 """By the name of the module, as `extras.EXTRAS`."""

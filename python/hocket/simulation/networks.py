@@ -37,7 +37,7 @@ TRUNK_INCAST. With both, direct exchanges over three racks were predicted 13 to 
 
 TRUNK_INCAST = 0.97
 """What TCP leaves of a trunk for each doubling of the flows on it: fitted to two clusters of two racks, and judged on others
-(`hocket bench predict --fit`, docs/results.md)."""
+(`python -m benches predict --fit`, docs/results.md)."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What single parts of Hocket cost: the hook, the trace, verification, kernels."""
+"""What single parts of Hocket cost: the hook, the trace, verification."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from pathlib import Path
 import click
 from rich.table import Table
 
-from hocket.cli.benches.options import cache_line_ns, numbers_options
+from hocket.cli.benches.options import numbers_options
 from hocket.cli.shared.options import rounds_option, world_option
 from hocket.cli.shared.output import publish
-
-GIGA = 1e9
 
 
 @click.command("hook")
@@ -74,31 +72,4 @@ def verify(*, output: Path | None, as_json: bool) -> None:
     publish((sentence,), result, as_json=as_json, output=output)
 
 
-@click.command("kernels")
-@rounds_option(15)
-@numbers_options
-def kernels(*, rounds: int, output: Path | None, as_json: bool) -> None:
-    """Bytes per second of each kernel on one core, as a share of memcpy over as many bytes, and of the memory's bandwidth.
-
-    Example: hocket bench kernels -o kernels.json
-    """
-    from hocket.bench.kernels import measure  # noqa: PLC0415  # loads what only this verb needs
-
-    near = cache_line_ns()
-    table = Table("kernel", "footprint", "moves", "memcpy beside it", "of memcpy", "of bandwidth")
-    measured = []
-    for rate in measure(rounds=rounds):
-        click.echo(f"{rate.title}, {rate.footprint_bytes >> 10:,} KiB: {rate.of_bandwidth:.2f}", err=True)
-        measured.append({name: getattr(rate, name) for name in rate.__struct_fields__})
-        table.add_row(
-            rate.title,
-            f"{rate.footprint_bytes >> 10:,} KiB",
-            f"{rate.byte_per_s / GIGA:.1f} GB/s",
-            f"{rate.memcpy_byte_per_s / GIGA:.1f} GB/s",
-            f"{rate.of_memcpy:.2f}",
-            f"{rate.of_bandwidth:.2f}",
-        )
-    publish((table,), {"cache_line_ns": near, "rows": measured}, as_json=as_json, output=output)
-
-
-COMMANDS = [hook, trace, verify, kernels]
+COMMANDS = [hook, trace, verify]

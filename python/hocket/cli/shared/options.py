@@ -148,11 +148,6 @@ def rounds_option(default: int, text: str = "Turns of each contender.") -> Optio
     )
 
 
-row_option = click.option(
-    "--row", "rows", multiple=True, metavar="NAME", help="One row only; repeatable. `--row list` lists them."
-)
-
-
 def checked(_context: click.Context, _option: click.Parameter, path: Path | None) -> Path | None:
     """The path, when its folder exists: known before minutes are spent on what is to be written there."""
     if path is not None and not path.absolute().parent.is_dir():

@@ -1,0 +1,5 @@
+"""`python -m benches`: the command."""
+
+from benches.commands import main
+
+main()

@@ -1,0 +1,75 @@
+"""Emulated clusters for benchmarks: hosts in racks, and a rank of a benchmark on each slot."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hocket.artefacts import files
+from hocket.artefacts.cluster import Cluster, Host, Rack
+from hocket.demo.emulation import Emulation, open_emulation, run_ranks
+from hocket.errors import PeerError
+from hocket.launch.processes import ProcessSpec
+from hocket.settings import Settings
+
+TIMEOUT_S = 120.0
+
+
+def in_emulation(
+    cluster: Cluster, slots: Sequence[str], argv: Sequence[str], *, interface: str | None = None
+) -> Any:
+    """What rank 0 of `argv --out FILE` wrote, a rank on each slot. `interface`: as HOCKET_INTERFACE; None: the default.
+
+    Raises PeerError with the last words of the rank that failed.
+    """
+    with (
+        tempfile.TemporaryDirectory(prefix="hocket-bench-") as directory,
+        open_emulation(cluster) as emulation,
+    ):
+        if not emulation.carries_any_program:
+            raise PeerError(f"these rows need network namespaces: {emulation.remarks[0]}")
+        out = Path(directory) / "result.json"
+        files.write(Path(directory) / "cluster.toml", cluster)
+        _launch(emulation, slots, [*argv, "--out", str(out)], Path(directory) / "cluster.toml", interface)
+        return json.loads(out.read_text())
+
+
+def _launch(
+    emulation: Emulation, slots: Sequence[str], argv: list[str], cluster: Path, interface: str | None = None
+) -> None:
+    environment = {**emulation.environment, "OMP_NUM_THREADS": "1"}
+    processes = [
+        ProcessSpec(argv=argv, host=host, prefix=emulation.command(host), environment=environment)
+        for host in slots
+    ]
+    settings = Settings(
+        cluster=str(cluster), timeout_s=TIMEOUT_S, start_timeout_s=TIMEOUT_S, interface=interface
+    )
+    run_ranks(emulation, slots[0], processes, settings)
+
+
+def hosts(
+    rates_bit_per_s: Sequence[float],
+    racks: int = 1,
+    trunk_bit_per_s: float | None = None,
+    *,
+    alternating: bool = False,
+    latency_s: float | None = None,
+) -> Cluster:
+    """Hosts of one slot, in racks by blocks, or alternating between them. `latency_s`: of each host's link."""
+    count = len(rates_bit_per_s)
+    return Cluster(
+        hosts=tuple(
+            Host(
+                name=f"h{at}",
+                rack=f"rack{at % racks if alternating else at * racks // count}",
+                bandwidth_bit_per_s=rate,
+                latency_s=latency_s,
+            )
+            for at, rate in enumerate(rates_bit_per_s)
+        ),
+        racks=tuple(Rack(name=f"rack{at}", uplink_bit_per_s=trunk_bit_per_s) for at in range(racks)),
+    )

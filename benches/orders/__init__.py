@@ -1,0 +1,1 @@
+"""`python -m benches orders`: what rank order is worth to other libraries and to Hocket's own programs, where there is latency."""

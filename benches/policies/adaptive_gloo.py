@@ -1,0 +1,24 @@
+"""Policies of `python -m benches policies`: adaptive fusion where each collective is dear, over Gloo instead of the native wire."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from hocket.policies import AdaptiveFusion
+from hocket.policy.context import Context
+from hocket.policy.handles import Buffer
+from hocket.policy.policy import Policy
+
+
+class OverGloo(Policy):
+    """Plain data parallelism by another library."""
+
+    def on_buffer_ready(self, cx: Context, buffer: Buffer) -> None:
+        """One library call per bucket."""
+        cx.all_reduce(buffer, op="mean", library="gloo")
+
+
+class AdaptiveOverGloo(AdaptiveFusion, OverGloo):
+    """The same, looking for its threshold; Gloo has chunks of its own."""
+
+    ladders: ClassVar[dict[str, list[int]]] = {"fusion_bytes": AdaptiveFusion.ladders["fusion_bytes"]}

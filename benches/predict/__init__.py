@@ -1,0 +1,1 @@
+"""`python -m benches predict`: how well step times are predicted, against emulated clusters."""

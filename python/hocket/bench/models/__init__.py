@@ -1,1 +1,0 @@
-"""`hocket bench models`: what models of known papers move, and when, over parameter servers on an emulated cluster."""

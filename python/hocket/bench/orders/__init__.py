@@ -1,1 +1,0 @@
-"""`hocket bench orders`: what rank order is worth to other libraries and to Hocket's own programs, where there is latency."""

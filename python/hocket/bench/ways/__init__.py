@@ -1,1 +1,0 @@
-"""`hocket bench ddp`: ways of training with PyTorch, each with DDP on Gloo and with Hocket, compared number by number."""
