@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from benches.emulated import in_emulation
 from benches.orders import clusters, cost, mpi
-from benches.orders.native import NATIVE, Algorithm, pieces_of, sizes_of
+from benches.orders.native import NATIVE, pieces_of, sizes_of
 from benches.orders.scored import Scored, score
 from hocket import extras
 from hocket.artefacts.cluster import Cluster
@@ -138,10 +138,10 @@ def measure(names: Sequence[str] = ROWS) -> Iterator[Compared | Scored]:
         elif what in WORKLOADS:
             yield _compare(name, what, int(network))
         else:
-            yield _score(name, next(each for each in NATIVE if each == what), network)
+            yield _score(name, what, network)
 
 
-def _score(name: str, algorithm: Algorithm, network: str) -> Scored:
+def _score(name: str, algorithm: str, network: str) -> Scored:
     latency = network.startswith("latency")
     cluster = (
         clusters.latency(int(network.removeprefix("latency"))) if latency else clusters.BY_RATES[network]()

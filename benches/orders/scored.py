@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
-from benches.orders.native import Algorithm, request, sizes_of
+from benches.orders.native import sizes_of
 from benches.spearman import spearman
 from hocket.artefacts.cluster import Cluster
 from hocket.planning.ordering.cluster import of_cluster
-from hocket.planning.ordering.solve import costs_s, solve
+from hocket.planning.ordering.solve import costs_s, own, solve
 
 DRAWN, POOL = 30, 3000
 """Orders that are measured, and random ones that they are drawn from."""
@@ -55,16 +55,16 @@ class Scored(Struct, frozen=True, kw_only=True):
         return self.given_s / self.chosen_s
 
 
-def score(name: str, cluster: Cluster, algorithm: Algorithm, size_bytes: int, measure: Measure) -> Scored:
+def score(name: str, cluster: Cluster, algorithm: str, size_bytes: int, measure: Measure) -> Scored:
     """One algorithm on one cluster."""
     matrix = of_cluster(cluster)
-    asked = request(algorithm, sizes_of(algorithm, cluster), size_bytes)
-    found = solve(matrix, asked)
+    request = own(algorithm, sizes_of(algorithm, cluster), size_bytes)
+    found = solve(matrix, request)
     given = tuple(range(len(cluster.hosts)))
     draws = random.Random(SEED)  # noqa: S311  # an example, not a secret
     pool = {found.order, given} | {tuple(draws.sample(given, len(given))) for _ in range(POOL)}
     listed = sorted(pool)
-    drawn = spread(sorted(zip(costs_s(matrix, asked, listed), listed, strict=True)), DRAWN)
+    drawn = spread(sorted(zip(costs_s(matrix, request, listed), listed, strict=True)), DRAWN)
     orders = [order for _, order in drawn]
     times_s = measure(orders, TURNS)
     best = orders[times_s.index(min(times_s))]

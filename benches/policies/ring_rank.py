@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hocket._native import Program
+from hocket._native import PassOptions, Program
 from hocket.bench.alternate import Spread, alternate
 from hocket.launch.rendezvous import join
 from hocket.policy.context import Context
@@ -121,7 +121,7 @@ def _own(world: int, elements: int, algorithm: str) -> Program:
         sizes=(),
         record_non_finite=True,
     )
-    return program.lower().chunk(CHUNK_BYTES)
+    return program.compiled(PassOptions(chunk_bytes=CHUNK_BYTES))
 
 
 def _programmed(world: int, elements: int) -> Program:

@@ -436,6 +436,20 @@ class OrderProblem:
     def stop(self) -> None:
         """Ends `solve` in another thread, which returns the best so far."""
 
+class PassOptions:
+    """What the passes of `crates/program/src/passes/pipeline.rs` decide by."""
+
+    def __init__(
+        self,
+        *,
+        chunk_bytes: int,
+        order: Sequence[int] | None = None,
+        codec: str | None = None,
+        codec_links: Sequence[tuple[int, int]] = (),
+    ) -> None:
+        """`chunk_bytes`: ops are split so that none is larger. `order`: physical rank `order[i]` plays logical rank `i`. `codec`:
+        f16 or bf16, as which f32 messages over `codec_links` (source, destination) travel. ProgramError for another type."""
+
 class Program:
     """What all ranks do, immutable; passes give new programs. `str(program)` is its text form.
 
@@ -467,17 +481,11 @@ class Program:
     def broadcast(*, world: int, size_bytes: int, root: int, algorithm: str) -> Program:
         """`root`'s bound buffer of bytes to all ranks, not lowered."""
 
-    def lower(self) -> Program:
-        """Collectives become sends and receives."""
+    def compiled(self, options: PassOptions) -> Program:
+        """After all passes; not verified."""
 
-    def relabel(self, order: Sequence[int]) -> Program:
-        """Physical rank `order[i]` plays logical rank `i`."""
-
-    def chunk(self, chunk_bytes: int) -> Program:
-        """Ops split so that none is larger."""
-
-    def encode(self, links: Sequence[tuple[int, int]], codec: str) -> Program:
-        """f32 messages over `links` (source, destination) travel as `codec`: f16 or bf16."""
+    def stages(self, options: PassOptions) -> dict[str, Program]:
+        """After each pass, by its name, in order; not verified."""
 
     def findings(self) -> list[Finding]:
         """What the verifier finds wrong; empty for a program that may run."""
@@ -487,9 +495,6 @@ class Program:
 
     def verify(self) -> None:
         """Raise ProgramError with all findings, if there are any."""
-
-    def fuse(self) -> Program:
-        """Messages cast and reduce by themselves where a scratch buffer stood between."""
 
     def show(self, path: Any = None) -> Any:
         """Write an SVG of the dataflow graph to `path` (default: `NAME.svg` here); returns where it is."""

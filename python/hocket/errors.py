@@ -44,6 +44,7 @@ class Finding:
     Attributes:
         rank: The rank whose op it is, or None for the program as a whole.
         op: The number of that op on its rank, or None.
+        after_pass: The pass that left it so, or None for what is wrong with the finished program.
         what: What is wrong.
         file: The user's source file that made the op, or None if it is not known.
         line: The line in that file, from 1, or None.
@@ -52,6 +53,7 @@ class Finding:
 
     rank: int | None
     op: int | None
+    after_pass: str | None
     what: str
     file: str | None
     line: int | None

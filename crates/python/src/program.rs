@@ -3,6 +3,7 @@
 use crate::exceptions::{error, error_with};
 use hocket_ids::{BufferId, Rank};
 use hocket_program as ir;
+use hocket_program::passes::PassError;
 use hocket_program::verify::Diagnostic;
 use hocket_program::{
     Algorithm, BufferKind, Collective, Contract, DType, Op, RankBuilder, ReduceOp, Slice, passes,
@@ -144,12 +145,22 @@ pub fn refuse(py: Python<'_>, cause: &dyn std::fmt::Display) -> PyErr {
     error(py, "ProgramError", &cause.to_string())
 }
 
+/// Raises `ProgramError`, with the ops that a pass should not have left.
+fn refused(py: Python<'_>, cause: &PassError) -> PyErr {
+    let PassError::Spec { findings, .. } = cause else { return refuse(py, cause) };
+    error_with(py, "ProgramError", &cause.to_string(), |attributes| {
+        let findings: Vec<_> = findings.iter().map(|found| finding(py, found)).collect::<PyResult<_>>()?;
+        attributes.set_item("findings", findings)
+    })
+}
+
 /// What the verifier found, as `hocket.errors.Finding`.
 fn finding<'py>(py: Python<'py>, diagnostic: &Diagnostic) -> PyResult<Bound<'py, PyAny>> {
     let Diagnostic { op, what, source, .. } = diagnostic;
     let fields = PyDict::new(py);
     fields.set_item("rank", op.map(|(rank, _)| rank))?;
     fields.set_item("op", op.map(|(_, op)| op))?;
+    fields.set_item("after_pass", diagnostic.after_pass)?;
     fields.set_item("what", what)?;
     fields.set_item("file", source.as_ref().map(|source| &source.file))?;
     fields.set_item("line", source.as_ref().map(|source| source.line))?;
@@ -162,8 +173,27 @@ pub fn dtype(py: Python<'_>, name: &str) -> PyResult<DType> {
     DType::parse(name).ok_or_else(|| refuse(py, &format!("there is no element type `{name}`")))
 }
 
-fn ranks(order: Vec<u32>) -> Vec<Rank> {
-    order.into_iter().map(Rank).collect()
+/// What passes decide by; see `_native.pyi`.
+#[pyclass(module = "hocket._native", frozen)]
+pub struct PassOptions(passes::Options);
+
+#[pymethods]
+impl PassOptions {
+    #[new]
+    #[pyo3(signature = (*, chunk_bytes, order = None, codec = None, codec_links = Vec::new()))]
+    fn new(
+        py: Python<'_>,
+        chunk_bytes: usize,
+        order: Option<Vec<u32>>,
+        codec: Option<&str>,
+        codec_links: Vec<(u32, u32)>,
+    ) -> PyResult<Self> {
+        let order = order.map(|order| order.into_iter().map(Rank).collect());
+        let links = codec_links.into_iter().map(|(from, to)| (Rank(from), Rank(to))).collect();
+        let codec = codec.map(|codec| dtype(py, codec)).transpose()?;
+        let codec = codec.map(|dtype| passes::Codec { dtype, links });
+        Ok(Self(passes::Options { order, chunk_bytes, codec }))
+    }
 }
 
 #[pymethods]
@@ -306,30 +336,26 @@ impl Program {
         Ok(Self(ir::Program { name: "broadcast".into(), ranks, ..ir::Program::default() }))
     }
 
-    fn lower(&self, py: Python<'_>) -> PyResult<Self> {
-        py.detach(|| passes::lower(&self.0)).map(Self).map_err(|cause| refuse(py, &cause))
+    /// After all passes of the pipeline; not verified.
+    fn compiled(&self, py: Python<'_>, options: &PassOptions) -> PyResult<Self> {
+        let compiled = py.detach(|| passes::compile(&self.0, &options.0));
+        compiled.map(Self).map_err(|cause| refused(py, &cause))
     }
 
-    fn relabel(&self, py: Python<'_>, order: Vec<u32>) -> PyResult<Self> {
-        passes::relabel(&self.0, &ranks(order)).map(Self).map_err(|cause| refuse(py, &cause))
-    }
-
-    fn fuse(&self, py: Python<'_>) -> Self {
-        Self(py.detach(|| passes::fuse(&self.0)))
-    }
-
-    fn chunk(&self, py: Python<'_>, chunk_bytes: usize) -> Self {
-        Self(py.detach(|| passes::chunk(&self.0, chunk_bytes)))
-    }
-
-    fn encode(&self, py: Python<'_>, links: Vec<(u32, u32)>, codec: &str) -> PyResult<Self> {
-        let codec = dtype(py, codec)?;
-        let links: Vec<(Rank, Rank)> = links.into_iter().map(|(from, to)| (Rank(from), Rank(to))).collect();
-        py.detach(|| passes::encode(&self.0, &links, codec)).map(Self).map_err(|cause| refuse(py, &cause))
+    /// After each pass, by its title; not verified.
+    fn stages<'py>(&self, py: Python<'py>, options: &PassOptions) -> PyResult<Bound<'py, PyDict>> {
+        let stages =
+            py.detach(|| passes::stages(&self.0, &options.0)).map_err(|cause| refused(py, &cause))?;
+        let by_title = PyDict::new(py);
+        for (title, program) in stages {
+            by_title.set_item(title, Self(program))?;
+        }
+        Ok(by_title)
     }
 }
 
 /// Adds this file's names to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<PassOptions>()?;
     module.add_class::<Program>()
 }

@@ -28,7 +28,8 @@ fn all_reduce(world: usize, elements: usize, algorithm: &Algorithm, chunk_bytes:
     };
     let ranks = (0..world).map(|_| rank()).collect();
     let program = Program { name: "all_reduce".into(), ranks, ..Program::default() };
-    passes::chunk(&passes::lower(&program).expect("lowers"), chunk_bytes)
+    let options = passes::Options { order: None, chunk_bytes, codec: None };
+    passes::compile(&program, &options).expect("compiles")
 }
 
 fn algorithms() -> impl Strategy<Value = Algorithm> {

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hocket._native import Program
-from hocket.artefacts.plan import Plan, Synchroniser
-
-VOTES_CHUNK_BYTES = 262_144
+from hocket._native import PassOptions, Program
+from hocket.artefacts.plan import CHUNK_BYTES, Plan, Synchroniser
 
 
 def programs(plan: Plan) -> list[Program]:
@@ -20,26 +18,20 @@ def programs(plan: Plan) -> list[Program]:
 
 def bucket_program(index: int, plan: Plan) -> Program:
     """Mean of bucket `index` over all ranks."""
-    program = list(stages(plan, index).values())[-1]
+    program = unverified(index, plan)
     program.verify()
     return program
 
 
+def unverified(index: int, plan: Plan) -> Program:
+    """The same, not proven: for predictions."""
+    return _logical(plan, index).compiled(_options(plan.buckets[index].synchroniser, plan.order))
+
+
 def stages(plan: Plan, index: int) -> dict[str, Program]:
     """The program of bucket `index` after each pass, by the pass's name, in order."""
-    bucket = plan.buckets[index]
-    logical = Program.all_reduce(
-        name=f"bucket.{index}",
-        world=plan.world,
-        elements=bucket.elements,
-        dtype=bucket.dtype,
-        op="sum",
-        scale=1.0 / plan.world,
-        algorithm=bucket.synchroniser.algorithm,
-        sizes=bucket.synchroniser.sizes,
-        record_non_finite=True,
-    )
-    return _stages(logical, bucket.synchroniser, plan.order)
+    logical = _logical(plan, index)
+    return {"build": logical, **logical.stages(_options(plan.buckets[index].synchroniser, plan.order))}
 
 
 def all_reduce_program(
@@ -69,14 +61,12 @@ def all_reduce_program(
         sizes=synchroniser.sizes,
         record_non_finite=False,
     )
-    program = list(_stages(logical, synchroniser, range(world) if order is None else order).values())[-1]
-    program.verify()
-    return program
+    return _proven(logical, _options(synchroniser, order))
 
 
 def votes_program(hosts: Sequence[str], elements: int) -> Program:
     """The largest of every rank's f32 elements, on all: small, so rounds count."""
-    program = Program.all_reduce(
+    logical = Program.all_reduce(
         name="votes",
         world=len(hosts),
         elements=elements,
@@ -87,24 +77,40 @@ def votes_program(hosts: Sequence[str], elements: int) -> Program:
         sizes=(),
         record_non_finite=False,
     )
-    program = program.lower().chunk(VOTES_CHUNK_BYTES)
-    program.verify()
-    return program
+    return _proven(logical, PassOptions(chunk_bytes=CHUNK_BYTES))
 
 
-def broadcast_program(world: int, size_bytes: int, root: int = 0, chunk_bytes: int = 262_144) -> Program:
+def broadcast_program(world: int, size_bytes: int, root: int = 0, chunk_bytes: int = CHUNK_BYTES) -> Program:
     """The bytes of `root`'s bound buffer to all ranks."""
-    whole = Program.broadcast(world=world, size_bytes=size_bytes, root=root, algorithm="halving_doubling")
-    program = whole.lower().chunk(chunk_bytes)
+    logical = Program.broadcast(world=world, size_bytes=size_bytes, root=root, algorithm="halving_doubling")
+    return _proven(logical, PassOptions(chunk_bytes=chunk_bytes))
+
+
+def _logical(plan: Plan, index: int) -> Program:
+    bucket = plan.buckets[index]
+    return Program.all_reduce(
+        name=f"bucket.{index}",
+        world=plan.world,
+        elements=bucket.elements,
+        dtype=bucket.dtype,
+        op="sum",
+        scale=1.0 / plan.world,
+        algorithm=bucket.synchroniser.algorithm,
+        sizes=bucket.synchroniser.sizes,
+        record_non_finite=True,
+    )
+
+
+def _options(synchroniser: Synchroniser, order: Sequence[int] | None) -> PassOptions:
+    return PassOptions(
+        chunk_bytes=synchroniser.chunk_bytes,
+        order=order,
+        codec=None if synchroniser.codec == "none" else synchroniser.codec,
+        codec_links=synchroniser.codec_links,
+    )
+
+
+def _proven(logical: Program, options: PassOptions) -> Program:
+    program = logical.compiled(options)
     program.verify()
     return program
-
-
-def _stages(logical: Program, synchroniser: Synchroniser, order: Sequence[int]) -> dict[str, Program]:
-    made = {"build": logical}
-    made["lower"] = made["build"].lower()
-    made["relabel"] = made["lower"].relabel(order)
-    made["chunk"] = made["relabel"].chunk(synchroniser.chunk_bytes)
-    if synchroniser.codec != "none":
-        made["encode"] = made["chunk"].encode(synchroniser.codec_links, synchroniser.codec)
-    return made

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hocket._native import Builder, Program
+from hocket._native import Builder, PassOptions, Program
 
 ROOT = 0
 ROOTED = ("broadcast", "reduce", "gather", "scatter")
@@ -46,7 +46,7 @@ def collective_program(
         )
     if what == "all_reduce":
         builder.ensure_all_reduce(0, list(range(len(group))), "sum", 1.0)
-    program = builder.finish().lower().fuse().chunk(chunk_bytes)
+    program = builder.finish().compiled(PassOptions(chunk_bytes=chunk_bytes))
     program.verify()
     return program
 

@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from hocket._native import Program
+from hocket._native import PassOptions, Program
 from hocket.artefacts import shipped
 from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.tuning import Tuning
@@ -23,6 +23,9 @@ from hocket.policy.observed import Guard, Snapshot, Source
 from hocket.policy.policy import DEFAULTS, Policy, Value
 from hocket.policy.recorder import Pending, Recorder, Weave
 from hocket.policy.topology import Topology
+
+CHUNK_BYTES_MIN = 64
+"""Smaller chunks make programs of more ops than anybody can run."""
 
 NEGOTIATIONS_MAX = 100
 """In one handler; more are a loop that does not end."""
@@ -139,7 +142,7 @@ def layout(policy: Policy, tensors: Sequence[Tensor], context: TraceContext) -> 
 
 
 def bucket_program(policy: Policy, fused: Fused, context: TraceContext, *, name: str = "bucket") -> Traced:
-    """Trace, lower, fuse, chunk and verify the program of one bucket.
+    """Trace, compile and verify the program of one bucket.
 
     Raises PolicyError with file and line for what cannot be traced, for what a handler raises (with its traceback), and for
     programs that would lose, double, race or deadlock.
@@ -147,7 +150,7 @@ def bucket_program(policy: Policy, fused: Fused, context: TraceContext, *, name:
     weave = _trace(policy, fused, context, name)
     traced = weave.builder.finish()
     try:
-        program = compile_stages(traced, context)["chunk"]
+        program = traced.compiled(_options(context))
         program.verify()
     except ProgramError as error:
         # What a pass refuses, the verifier explains with the lines, where it sees it too.
@@ -163,16 +166,13 @@ def stages(
     policy: Policy, fused: Fused, context: TraceContext, *, name: str = "bucket"
 ) -> dict[str, Program]:
     """The program after each pass, by its name, in order; not verified."""
-    return compile_stages(_trace(policy, fused, context, name).builder.finish(), context)
+    traced = _trace(policy, fused, context, name).builder.finish()
+    return {"trace": traced, **traced.stages(_options(context))}
 
 
-def compile_stages(traced: Program, context: TraceContext) -> dict[str, Program]:
-    """The passes that policies' programs go through."""
-    made = {"trace": traced}
-    made["lower"] = made["trace"].lower()
-    made["fuse"] = made["lower"].fuse()
-    made["chunk"] = made["fuse"].chunk(max(64, context.number("chunk_bytes")))
-    return made
+def _options(context: TraceContext) -> PassOptions:
+    """Handlers name ranks as they are, and convert what they send: there is no order and no codec."""
+    return PassOptions(chunk_bytes=max(CHUNK_BYTES_MIN, context.number("chunk_bytes")))
 
 
 def _enqueued(policy: Policy, tensor: Tensor, context: TraceContext) -> tuple[list[list[int]], list[Guard]]:

@@ -12,7 +12,7 @@ from hocket._native import BUCKET_S
 from hocket.artefacts.plan import Bucket, Plan
 from hocket.artefacts.profile import Profile
 from hocket.errors import UsageError
-from hocket.planning.compile import stages
+from hocket.planning.compile import unverified
 from hocket.simulation.conditions import Conditions, Costs
 from hocket.simulation.networks import BITS, Network
 from hocket.simulation.outcome import BucketSpan, LinkLoad, Outcome
@@ -111,7 +111,7 @@ def _programs(plan: Plan) -> tuple[list[_native.Program], list[int]]:
         key = msgspec.json.encode([bucket.elements, bucket.dtype, bucket.synchroniser])
         if key not in found:
             found[key] = len(programs)
-            programs.append(list(stages(plan, index).values())[-1])
+            programs.append(unverified(index, plan))
         place.append(found[key])
     return programs, place
 

@@ -3,11 +3,21 @@
 //! Before: `recv %0[0:8) add`, then `send %0[0:8)`. After, with chunks of 4 elements: two receives and two sends, each send
 //! after its own receive. Gain: transfers, reductions and casts of one bucket overlap, and urgent buckets overtake.
 
+use super::Pass;
 use crate::{Algorithm, KernelSpec, Op, Program, RankBuilder, RankProgram, Slice};
 use hocket_ids::{OpId, Tag};
 
+pub const PASS: Pass = Pass {
+    title: "chunk",
+    run: |program, options| Ok(Some(chunk(program, options.chunk_bytes))),
+    spec: |site, options| {
+        let count = pieces(site.ops, &site.program.kernels, site.op, options.chunk_bytes);
+        (count > 1).then(|| format!("is of {count} chunks of {} bytes", options.chunk_bytes))
+    },
+};
+
 /// `program` with no op above `chunk_bytes` of its own element type.
-pub fn chunk(program: &Program, chunk_bytes: usize) -> Program {
+fn chunk(program: &Program, chunk_bytes: usize) -> Program {
     let pieces = |rank: &RankProgram, op: &Op| pieces(rank, &program.kernels, op, chunk_bytes);
     let pieces_max = program
         .ranks

@@ -4,26 +4,45 @@
 //! result, `apply round f16` comes right after the op that made it, before it spreads: all replicas hold the same bits,
 //! whichever links their copies crossed. Gain: half the bytes on slow links, full precision in the sums.
 
-use super::PassError;
+use super::{Pass, PassError};
 use crate::{DType, Kernel, Op, Program, RankBuilder, RankProgram, Slice};
 use hocket_ids::{OpId, Rank, Tag};
 use std::collections::{HashMap, HashSet};
 
-/// `program` with messages over `links` (source, destination) encoded as `codec`.
-pub fn encode(program: &Program, links: &[(Rank, Rank)], codec: DType) -> Result<Program, PassError> {
+pub const PASS: Pass = Pass {
+    title: "encode",
+    run: |program, options| options.codec.as_ref().map(|codec| encode(program, codec)).transpose(),
+    spec: |site, options| {
+        let Codec { dtype, links } = options.codec.as_ref()?;
+        encoded(site.op, site.rank, links)
+            .then(|| format!("sends f32 over a link with codec {}", dtype.name()))
+    },
+};
+
+/// What f32 travels as over some links.
+#[derive(Clone, Debug)]
+pub struct Codec {
+    /// f16 or bf16.
+    pub dtype: DType,
+    /// Source and destination: ranks as they are after `relabel`.
+    pub links: HashSet<(Rank, Rank)>,
+}
+
+/// `program` with messages over the codec's links encoded.
+fn encode(program: &Program, codec: &Codec) -> Result<Program, PassError> {
+    let Codec { dtype: codec, links } = codec;
     if !matches!(codec, DType::F16 | DType::BF16) {
         return Err(PassError::Codec(codec.name()));
     }
-    let links: HashSet<(Rank, Rank)> = links.iter().copied().collect();
     let mut origins = Origins::new(program);
     for (at, rank) in program.ranks.iter().enumerate() {
         let own = Rank::from_index(at);
-        for (op, slice) in kept_slices(rank, |op| encoded(op, own, &links)) {
+        for (op, slice) in kept_slices(rank, |op| encoded(op, own, links)) {
             origins.trace(at, op, slice);
         }
     }
     let ranks = program.ranks.iter().enumerate().map(|(at, rank)| {
-        rewrite(rank, &origins.rounds[at], codec, |op| encoded(op, Rank::from_index(at), &links))
+        rewrite(rank, &origins.rounds[at], *codec, |op| encoded(op, Rank::from_index(at), links))
     });
     Ok(Program { ranks: ranks.collect(), ..program.clone() })
 }

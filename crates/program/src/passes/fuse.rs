@@ -7,15 +7,22 @@
 //! A buffer between may be what keeps two ranks from waiting for one another (both send what they will overwrite), so a
 //! fused program that deadlocks is dropped for the one before.
 
+use super::Pass;
 use crate::verify::deadlocks;
 use crate::{BufferKind, Op, Program, RankBuilder, RankProgram, Slice};
 use hocket_ids::{BufferId, OpId};
 
-/// `program` with as few scratch buffers between messages and local ops as its dataflow allows.
-pub fn fuse(program: &Program) -> Program {
+pub const PASS: Pass = Pass { title: "fuse", run: |program, _| Ok(fuse(program)), spec: |_, _| None };
+
+/// `program` with as few scratch buffers between messages and local ops as its dataflow allows; `None` where it needs them all.
+fn fuse(program: &Program) -> Option<Program> {
+    let scratch = |rank: &RankProgram| rank.buffers.iter().any(|buffer| buffer.kind == BufferKind::Scratch);
+    if !program.ranks.iter().any(scratch) {
+        return None;
+    }
     let ranks = program.ranks.iter().map(fused).collect();
     let fused = Program { ranks, ..program.clone() };
-    if deadlocks(&fused) { program.clone() } else { fused }
+    (!deadlocks(&fused)).then_some(fused)
 }
 
 /// Ops that are left, each at the place of the last that it is made of.

@@ -1,16 +1,16 @@
-//! Passes: pure functions from program to program, one file each. `pipeline` lists the usual order.
+//! Passes: pure functions from program to program, one file each, which `pipeline` lists in order.
 
 mod chunk;
 mod encode;
 mod fuse;
 mod lower;
+mod pipeline;
 mod relabel;
 
-pub use chunk::chunk;
-pub use encode::encode;
-pub use fuse::fuse;
-pub use lower::lower;
-pub use relabel::relabel;
+pub use encode::Codec;
+pub use pipeline::{Options, PIPELINE, Pass, Site, compile, stages};
+
+use crate::verify::Diagnostic;
 
 /// Why a pass refuses a program.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -45,4 +45,16 @@ pub enum PassError {
     /// The codec's type is no smaller float.
     #[error("codec {0}: only f16 and bf16 are codecs of f32")]
     Codec(&'static str),
+    /// Ops that a pass should not have left: a fault of Hocket's own.
+    #[error("pass `{pass}` leaves what must not be there:\n{}", lines(findings))]
+    Spec {
+        /// Its title.
+        pass: &'static str,
+        /// The ops.
+        findings: Vec<Diagnostic>,
+    },
+}
+
+fn lines(findings: &[Diagnostic]) -> String {
+    findings.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }

@@ -3,12 +3,18 @@
 //! Before: a ring over logical ranks 0, 1, 2, 3. After, with order 0, 2, 1, 3: the same ring through physical ranks in
 //! that order. Gain: algorithms are written once, and fit the network through the order alone.
 
-use super::PassError;
+use super::{Pass, PassError};
 use crate::{Collective, Contract, Op, Program};
 use hocket_ids::Rank;
 
+pub const PASS: Pass = Pass {
+    title: "relabel",
+    run: |program, options| options.order.as_ref().map(|order| relabel(program, order)).transpose(),
+    spec: |_, _| None,
+};
+
 /// `program` with its ranks renamed.
-pub fn relabel(program: &Program, order: &[Rank]) -> Result<Program, PassError> {
+fn relabel(program: &Program, order: &[Rank]) -> Result<Program, PassError> {
     let world = program.world();
     let mut sorted: Vec<usize> = order.iter().map(|rank| rank.index()).collect();
     sorted.sort_unstable();

@@ -31,7 +31,8 @@ mod tests {
         };
         let program =
             Program { name: "ring".into(), ranks: (0..world).map(rank).collect(), ..Program::default() };
-        passes::chunk(&passes::lower(&program).unwrap(), 64)
+        let options = passes::Options { order: None, chunk_bytes: 64, codec: None };
+        passes::compile(&program, &options).unwrap()
     }
 
     proptest! {

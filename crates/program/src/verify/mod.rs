@@ -23,10 +23,12 @@ const OPS_SHOWN_MAX: usize = 12;
 const DIAGNOSTICS_MAX: usize = 20;
 
 /// What is wrong with an op, or with the program.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
     /// The op: rank and number.
     pub op: Option<(usize, usize)>,
+    /// The pass after which it is so; `None` for the finished program.
+    pub after_pass: Option<&'static str>,
     /// What is wrong.
     pub what: String,
     /// The user's line that made the op.
@@ -39,6 +41,9 @@ impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some((rank, op)) = self.op {
             write!(f, "rank {rank} op {op}")?;
+            if let Some(pass) = self.after_pass {
+                write!(f, " after `{pass}`")?;
+            }
             if let Some(source) = &self.source {
                 write!(f, " ({source})")?;
             }
@@ -54,7 +59,7 @@ impl fmt::Display for Diagnostic {
 
 /// All findings of the first check that has any; empty for a program that may run.
 pub fn verify(program: &Program) -> Vec<Diagnostic> {
-    let mut found = Findings { program, diagnostics: Vec::new() };
+    let mut found = Findings::of(program);
     structure::check(program, &mut found);
     if !found.diagnostics.is_empty() {
         return found.diagnostics;
@@ -73,21 +78,36 @@ pub fn verify(program: &Program) -> Vec<Diagnostic> {
 
 /// Whether ranks of a program whose messages match wait for one another in a circle.
 pub fn deadlocks(program: &Program) -> bool {
-    let mut found = Findings { program, diagnostics: Vec::new() };
+    let mut found = Findings::of(program);
     let messages = messages::check(program, &mut found);
     let collectives = collectives::check(program, &mut found);
     deadlock::check(program, &messages, &collectives, &mut found).is_none()
 }
 
 /// Collects diagnostics.
-struct Findings<'a> {
+pub(crate) struct Findings<'a> {
     program: &'a Program,
+    after_pass: Option<&'static str>,
     diagnostics: Vec<Diagnostic>,
 }
 
-impl Findings<'_> {
+impl<'a> Findings<'a> {
+    fn of(program: &'a Program) -> Self {
+        Self { program, after_pass: None, diagnostics: Vec::new() }
+    }
+
+    /// For a program as a pass has just left it.
+    pub(crate) const fn after(pass: &'static str, program: &'a Program) -> Self {
+        Self { program, after_pass: Some(pass), diagnostics: Vec::new() }
+    }
+
+    /// What was found.
+    pub(crate) fn finish(self) -> Vec<Diagnostic> {
+        self.diagnostics
+    }
+
     /// Something is wrong with an op.
-    fn at(&mut self, rank: usize, op: usize, what: impl Into<String>) {
+    pub(crate) fn at(&mut self, rank: usize, op: usize, what: impl Into<String>) {
         self.between(rank, op, &[], what);
     }
 
@@ -101,7 +121,14 @@ impl Findings<'_> {
         involved.sort_unstable();
         let around = involved.iter().map(|&place| self.line(place, place == (rank, op))).collect();
         let source = self.source(rank, op).cloned();
-        self.diagnostics.push(Diagnostic { op: Some((rank, op)), what: what.into(), source, around });
+        let after_pass = self.after_pass;
+        self.diagnostics.push(Diagnostic {
+            op: Some((rank, op)),
+            after_pass,
+            what: what.into(),
+            source,
+            around,
+        });
     }
 
     /// Something is wrong with the whole; `involved` (rank, op) shows where.
@@ -109,7 +136,8 @@ impl Findings<'_> {
         if self.diagnostics.len() < DIAGNOSTICS_MAX {
             let what = what.into();
             let around = involved.iter().take(OPS_SHOWN_MAX).map(|&place| self.line(place, false)).collect();
-            self.diagnostics.push(Diagnostic { op: None, what, source: None, around });
+            let after_pass = self.after_pass;
+            self.diagnostics.push(Diagnostic { op: None, after_pass, what, source: None, around });
         }
     }
 

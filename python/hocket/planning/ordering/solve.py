@@ -56,7 +56,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def own(
-    algorithm: str, numbers: tuple[int, ...], size_bytes: float, *, effort: float, restarts: int
+    algorithm: str, numbers: tuple[int, ...], size_bytes: float, *, effort: float = 1.0, restarts: int = 4
 ) -> Request:
     """For Hocket's own all-reduce by an algorithm with its numbers."""
     takes = BY_NAME[algorithm].takes

@@ -5,14 +5,24 @@
 
 mod weaver;
 
-use super::PassError;
+use super::{Pass, PassError};
 use crate::{Algorithm, Collective, Node, Op, Program, RankBuilder, RankProgram, Slice};
 use hocket_algorithms::Call;
 use hocket_ids::OpId;
 use weaver::{Expansion, Weaver};
 
+pub const PASS: Pass = Pass {
+    title: "lower",
+    run: |program, _| lower(program).map(Some),
+    spec: |site, _| {
+        let Op::Collective { what, algorithm, .. } = site.op else { return None };
+        let by = algorithm.as_ref().map_or(String::new(), |algorithm| format!(" by {}", algorithm.name()));
+        to_lower(site.op).then(|| format!("is {}{by}: it should be messages by now", what.name()))
+    },
+};
+
 /// Lowers every collective of `program`.
-pub fn lower(program: &Program) -> Result<Program, PassError> {
+fn lower(program: &Program) -> Result<Program, PassError> {
     let mut cursors: Vec<Cursor<'_>> = program.ranks.iter().map(Cursor::new).collect();
     let builders = program.ranks.iter().map(RankBuilder::with_buffers).collect();
     let mut weaver = Weaver::new(builders, program);
