@@ -12,11 +12,12 @@ import numpy as np
 from hocket._native import PassOptions, Program
 from hocket.bench.alternate import Spread, alternate
 from hocket.launch.rendezvous import join
+from hocket.policy.bucketing import Bucket, Gradient
 from hocket.policy.context import Context
 from hocket.policy.handles import Buffer
 from hocket.policy.policy import Policy
 from hocket.policy.topology import Topology
-from hocket.policy.trace import Fused, Tensor, TraceContext, bucket_program
+from hocket.policy.trace import TraceContext, bucket_program
 from hocket.settings import Settings
 
 CHUNK_BYTES = 524_288
@@ -129,7 +130,7 @@ def _programmed(world: int, elements: int) -> Program:
     context = TraceContext.of(
         policy, Topology.even(world=world, hosts_per_rack=1), {"chunk_bytes": CHUNK_BYTES}
     )
-    return bucket_program(policy, Fused((Tensor("g", (elements,), "f32", 0, 0),), 0), context).program
+    return bucket_program(policy, Bucket((Gradient("g", (elements,), "f32", 0, 0),), 0), context).program
 
 
 if __name__ == "__main__":

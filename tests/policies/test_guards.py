@@ -5,15 +5,16 @@ import inspect
 import pytest
 
 from hocket.errors import PolicyError
+from hocket.policy.bucketing import Bucket, Gradient
 from hocket.policy.observed import Assumptions, agree
 from hocket.policy.policy import Policy
 from hocket.policy.topology import Topology
-from hocket.policy.trace import Fused, Tensor, TraceContext, bucket_program, layout
+from hocket.policy.trace import TraceContext, bucket_program, layout
 
 
 def traced(policy, snapshot):
     context = TraceContext.of(policy, Topology.even(world=2), snapshot=snapshot)
-    return bucket_program(policy, Fused((Tensor("g", (40,), "f32", 0, 0),), 0), context)
+    return bucket_program(policy, Bucket((Gradient("g", (40,), "f32", 0, 0),), 0), context)
 
 
 def at(*wait_s):
@@ -123,7 +124,7 @@ def test_whatever_reaches_a_program_is_guarded(use):
 def test_what_decides_the_queue_is_guarded(enqueue):
     """A gradient that was left out, or its priority, would stay as it was for good."""
     policy = by(lambda self, cx, buffer: None, enqueue)
-    tensors = [Tensor("g", (40,), "f32", 0, 0)]
+    tensors = [Gradient("g", (40,), "f32", 0, 0)]
     before, after = (
         layout(policy, tensors, TraceContext.of(policy, Topology.even(world=2), snapshot=at(each, each)))
         for each in (0.1, 2.1)

@@ -12,9 +12,10 @@ from test_compiled_programs import TIMEOUT_S, Job
 
 from hocket import reference
 from hocket.policies import READY_MADE
+from hocket.policy.bucketing import Bucket, Gradient
 from hocket.policy.policy import Policy
 from hocket.policy.topology import Topology
-from hocket.policy.trace import Fused, Tensor, TraceContext, bucket_program
+from hocket.policy.trace import TraceContext, bucket_program
 from hocket.reference.ops import STORED, cast
 
 STEPS = (
@@ -144,9 +145,9 @@ def run_reference(program, inputs, launches):
 
 def agree(policy, job, *, elements, dtype, chunk_bytes, seed):
     world = len(job.engines)
-    tensor = Tensor("g", (elements,), dtype, 0, 0)
+    tensor = Gradient("g", (elements,), dtype, 0, 0)
     context = TraceContext.of(policy, Topology.even(world=world), {"chunk_bytes": chunk_bytes})
-    program = bucket_program(policy, Fused((tensor,), 0), context).program
+    program = bucket_program(policy, Bucket((tensor,), 0), context).program
     generator = np.random.default_rng(seed)
     values = generator.standard_normal((world, elements)).astype(np.float64 if dtype == "f64" else np.float32)
     inputs = [cast(each, "f64" if dtype == "f64" else "f32", dtype).astype(STORED[dtype]) for each in values]

@@ -13,10 +13,11 @@ from hocket.artefacts.network import LATENCY_S
 from hocket.artefacts.tuning import Ladder, Point, Shape, Timing, Tuning
 from hocket.errors import PolicyError
 from hocket.policy import algorithms
+from hocket.policy.bucketing import Bucket, Gradient
 from hocket.policy.policy import Policy
 from hocket.policy.selection import TIE, distance, fastest, flat_bytes, nearest, seconds, shape_of
 from hocket.policy.topology import Topology
-from hocket.policy.trace import Fused, Tensor, TraceContext, stages
+from hocket.policy.trace import TraceContext, stages
 
 ALL = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "gather", "scatter", "all_to_all")
 STAR = Shape(ranks=4, hosts=4, bit_per_s=2e8, latency_s=LATENCY_S)
@@ -130,7 +131,7 @@ def taken(topology, by, elements=256):
     text = str(
         stages(
             Auto(),
-            Fused((Tensor("w", (elements,), "f32", 0, 0),), 0),
+            Bucket((Gradient("w", (elements,), "f32", 0, 0),), 0),
             TraceContext.of(Auto(), topology, tuning=by),
         )["trace"]
     )

@@ -5,12 +5,13 @@ import ranks
 
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster, Host, Rack
+from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.trace import read
 from hocket.errors import UsageError
-from hocket.planning.default import Shape, by_cluster
+from hocket.planning.default import by_cluster
 from hocket.settings import Settings
 
-SHAPES = [Shape(name="w", elements=1_000_000, dtype="f32")]
+GRADIENTS = [Gradient("w", (1_000_000,), "f32")]
 
 
 def racks(names="abab"):
@@ -56,7 +57,7 @@ def test_the_hook_of_ddp_sees_the_cluster(tmp_path):
 
 def test_ranks_need_not_fill_the_clusters_slots():
     """A job that listed its hosts in another order, or uses some of them, would get an order of the wrong ranks."""
-    choice = by_cluster(SHAPES, ["h3", "h0", "h2", "h0"], racks("abab"))
+    choice = by_cluster(GRADIENTS, ["h3", "h0", "h2", "h0"], racks("abab"))
     blocks = [{choice.order[at] for at in range(3)}, {choice.order[3]}]
     assert blocks == [{1, 2, 3}, {0}] or [{choice.order[0]}, {*choice.order[1:]}] == [{0}, {1, 2, 3}]
 
@@ -64,4 +65,4 @@ def test_ranks_need_not_fill_the_clusters_slots():
 def test_a_host_that_the_cluster_does_not_have_is_named():
     """The plan would be made for other hosts."""
     with pytest.raises(UsageError, match="rank 1 is on host `elsewhere`"):
-        by_cluster(SHAPES, ["h0", "elsewhere"], racks())
+        by_cluster(GRADIENTS, ["h0", "elsewhere"], racks())

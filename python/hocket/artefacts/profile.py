@@ -4,24 +4,15 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from hocket.artefacts import gradient
 
-class Gradient(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+
+class Gradient(gradient.Gradient, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One parameter's gradient. Times are seconds since the step's forward began, medians over steps."""
 
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
     ready_s: float
     needed_s: float
     sparse: bool = False
-
-    @property
-    def elements(self) -> int:
-        """Number of elements."""
-        count = 1
-        for extent in self.shape:
-            count *= extent
-        return count
 
 
 class Profile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -10,27 +10,21 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import Struct
 
+from hocket.artefacts import profile
 from hocket.artefacts.cluster import Cluster
-from hocket.artefacts.plan import SHARED_CHUNK_BYTES, Plan, Synchroniser
-from hocket.artefacts.profile import Gradient
+from hocket.artefacts.gradient import Gradient
+from hocket.artefacts.plan import (
+    BUCKET_BYTES,
+    FIRST_BUCKET_BYTES,
+    SHARED_CHUNK_BYTES,
+    Plan,
+    Synchroniser,
+)
 from hocket.errors import UsageError
-from hocket.planning.buckets import buckets, bundles
+from hocket.planning.buckets import buckets
 from hocket.planning.search import neutral_profile
 from hocket.planning.search import plan as searched
-
-FIRST_BUCKET_BYTES = 1 << 20
-"""The first bucket is ready early in backward: a small one puts the network to work."""
-
-BUCKET_BYTES = 4 << 20
-"""Large enough that per-bucket costs vanish, small enough to overlap with backward."""
-
-
-class Shape(Struct, frozen=True, kw_only=True):
-    """A gradient as planning sees it: elements, not extents."""
-
-    name: str
-    elements: int
-    dtype: str
+from hocket.policy.bucketing import bucketed
 
 
 class Choice(Struct, frozen=True, kw_only=True):
@@ -41,17 +35,17 @@ class Choice(Struct, frozen=True, kw_only=True):
     reason: str
 
 
-def default_plan(gradients: Sequence[Shape], choice: Choice) -> Plan:
+def default_plan(gradients: Sequence[Gradient], choice: Choice) -> Plan:
     """A plan for `gradients` in the order in which backward makes them.
 
-    >>> default_plan([Shape(name="w", elements=10, dtype="f32")], by_hosts(["a", "a"])).label
+    >>> default_plan([Gradient("w", (10,), "f32")], by_hosts(["a", "a"])).label
     'default in_place'
     """
-    bundled = bundles(gradients, BUCKET_BYTES, first_bytes=FIRST_BUCKET_BYTES)
+    grouped = bucketed(gradients, BUCKET_BYTES, first_bytes=FIRST_BUCKET_BYTES)
     return Plan(
         world=len(choice.order),
         order=choice.order,
-        buckets=buckets(bundled, choice.synchroniser),
+        buckets=buckets(grouped, choice.synchroniser),
         label=f"default {choice.synchroniser.algorithm}",
         reason=choice.reason,
         predicted_step_s=0.0,
@@ -84,7 +78,7 @@ def by_hosts(hosts: Sequence[str]) -> Choice:
     )
 
 
-def by_cluster(gradients: Sequence[Shape], hosts: Sequence[str], cluster: Cluster) -> Choice:
+def by_cluster(gradients: Sequence[Gradient], hosts: Sequence[str], cluster: Cluster) -> Choice:
     """The algorithm and the rank order that `hocket plan` would choose for a model that takes no time, without a codec.
 
     Raises UsageError when a rank's host is not in the cluster, ArtefactError for a cluster that contradicts itself.
@@ -92,16 +86,16 @@ def by_cluster(gradients: Sequence[Shape], hosts: Sequence[str], cluster: Cluste
     >>> from hocket.artefacts.cluster import Cluster, Host, Rack
     >>> places = [Host(name=f"h{i}", rack="ab"[i % 2], bandwidth_bit_per_s=1e9) for i in range(4)]
     >>> racks = tuple(Rack(name=name, uplink_bit_per_s=1e8) for name in "ab")
-    >>> shapes = [Shape(name="w", elements=1_000_000, dtype="f32")]
-    >>> by_cluster(shapes, ["h0", "h1", "h2", "h3"], Cluster(hosts=tuple(places), racks=racks)).order
+    >>> gradients = [Gradient("w", (1_000_000,), "f32")]
+    >>> by_cluster(gradients, ["h0", "h1", "h2", "h3"], Cluster(hosts=tuple(places), racks=racks)).order
     (0, 2, 1, 3)
     """
     job, ranks = _of_job(cluster, hosts)
-    profile = neutral_profile(
-        Gradient(name=each.name, shape=(each.elements,), dtype=each.dtype, ready_s=0.0, needed_s=0.0)
+    neutral = neutral_profile(
+        profile.Gradient(name=each.name, shape=each.shape, dtype=each.dtype, ready_s=0.0, needed_s=0.0)
         for each in reversed(gradients)
     )
-    best = searched(job, profile, len(hosts), codec="none")
+    best = searched(job, neutral, len(hosts), codec="none")
     return Choice(
         order=tuple(ranks[place] for place in best.order),
         synchroniser=best.buckets[0].synchroniser,

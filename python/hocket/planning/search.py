@@ -28,13 +28,14 @@ from hocket.artefacts.plan import (
 from hocket.artefacts.profile import Gradient, Profile
 from hocket.artefacts.tuning import Tuning
 from hocket.errors import UsageError
-from hocket.planning.buckets import buckets, bundles
+from hocket.planning.buckets import buckets
 from hocket.planning.cost import Load, Prediction, predict_on
 from hocket.planning.links import LinkGraph, link_graph
 from hocket.planning.measured import Correction, correction_of
 from hocket.planning.order import contiguous_order, given_order, placement
 from hocket.planning.solved import solved_order
 from hocket.planning.traffic import pairs
+from hocket.policy.bucketing import bucketed
 
 CodecPolicy = Literal["auto", "none", "f16"]
 """`auto`: also try f16 where a link is slow. `none`: never. `f16`: always: on slow links if there
@@ -148,10 +149,10 @@ def _candidates(
                     synchroniser = with_codec(synchroniser, codec_name, slow, order)
                     if not synchroniser.codec_links:
                         continue
-                for size_title, bundled in _bucketings(profile):
+                for size_title, grouped in _bucketings(profile):
                     titles = (order_title, algorithm_title, codec_title, size_title)
                     label = " ".join(title for title in titles if title)
-                    each = _unscored(label, order, bundled, synchroniser)
+                    each = _unscored(label, order, grouped, synchroniser)
                     plans.append((each, score(each.buckets, order, graph, profile)))
     return [
         (msgspec.structs.replace(each, predicted_step_s=prediction.step_s), prediction)
@@ -206,19 +207,19 @@ def _bucketings(profile: Profile) -> Iterator[tuple[str, list[list[Gradient]]]]:
     backward = sorted(profile.gradients, key=lambda each: (each.ready_s, -positions[each.name]))
     seen: list[list[list[Gradient]]] = []
     for size in BUCKET_BYTES:
-        bundled = bundles(backward, size)
-        if bundled not in seen and len(bundled) <= BUCKETS_MAX:
-            seen.append(bundled)
-            yield f"{size >> 20} MiB" if size else "one bucket", bundled
+        grouped = bucketed(backward, size)
+        if grouped not in seen and len(grouped) <= BUCKETS_MAX:
+            seen.append(grouped)
+            yield f"{size >> 20} MiB" if size else "one bucket", grouped
 
 
 def _unscored(
-    label: str, order: tuple[int, ...], bundled: list[list[Gradient]], synchroniser: Synchroniser
+    label: str, order: tuple[int, ...], grouped: list[list[Gradient]], synchroniser: Synchroniser
 ) -> Plan:
     return Plan(
         world=len(order),
         order=order,
-        buckets=buckets(bundled, synchroniser),
+        buckets=buckets(grouped, synchroniser),
         label=label,
         reason="",
         predicted_step_s=0.0,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from hocket.artefacts.plan import BUCKET_BYTES, FIRST_BUCKET_BYTES, POLICY_CHUNK_BYTES
+
 if TYPE_CHECKING:
     from hocket.policy.context import Context
     from hocket.policy.control import Control, Statistics
@@ -13,9 +15,9 @@ Value = int | float | str | bool
 """Types of values on which ranks can agree."""
 
 DEFAULTS: dict[str, Value] = {
-    "fusion_bytes": 4 << 20,
-    "first_fusion_bytes": 1 << 20,
-    "chunk_bytes": 524_288,
+    "fusion_bytes": BUCKET_BYTES,
+    "first_fusion_bytes": FIRST_BUCKET_BYTES,
+    "chunk_bytes": POLICY_CHUNK_BYTES,
 }
 """Agreed values that every policy has: a bucket closes when it has reached `fusion_bytes` (0: one gradient per bucket), the first
 one at `first_fusion_bytes`; ops are split into chunks of `chunk_bytes`."""

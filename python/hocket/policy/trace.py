@@ -1,23 +1,23 @@
 """Runs a policy's handlers for every rank and makes of it what a job needs: buckets, and a verified program for each.
 
-Two steps: `layout` asks `on_tensor_ready` which gradients go into the queue, and fuses them; `bucket_program` traces both handlers
-for one bucket. Both are the same on every rank, since all ranks' handlers are run on each.
+Two steps: `layout` asks `on_tensor_ready` which gradients go into the queue, and puts them into buckets; `bucket_program` traces
+both handlers for one bucket. Both are the same on every rank, since all ranks' handlers are run on each.
 """
 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hocket._native import PassOptions, Program
 from hocket.artefacts import shipped
-from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.tuning import Tuning
 from hocket.errors import Error, PolicyError, ProgramError
+from hocket.policy import handles
+from hocket.policy.bucketing import Bucket, Gradient, bucketed
 from hocket.policy.context import Context, settle
 from hocket.policy.frozen import frozen
-from hocket.policy.handles import Gradient
 from hocket.policy.kernels import Kernel
 from hocket.policy.observed import Guard, Snapshot, Source
 from hocket.policy.policy import DEFAULTS, Policy, Value
@@ -29,43 +29,6 @@ CHUNK_BYTES_MIN = 64
 
 NEGOTIATIONS_MAX = 100
 """In one handler; more are a loop that does not end."""
-
-
-@dataclass(frozen=True)
-class Tensor:
-    """A gradient (or parameter) as tracing knows it; `backward_order` counts from the first that backward makes."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-    backward_order: int
-    forward_order: int
-
-    @property
-    def elements(self) -> int:
-        """Number of elements."""
-        count = 1
-        for extent in self.shape:
-            count *= extent
-        return count
-
-
-@dataclass(frozen=True)
-class Fused:
-    """A bucket: tensors in the order they lie in it. Lower `priority` goes first."""
-
-    tensors: tuple[Tensor, ...]
-    priority: int
-
-    @property
-    def dtype(self) -> str:
-        """Element type."""
-        return self.tensors[0].dtype
-
-    @property
-    def elements(self) -> int:
-        """Number of elements."""
-        return sum(tensor.elements for tensor in self.tensors)
 
 
 @dataclass(frozen=True)
@@ -116,38 +79,44 @@ class Traced:
 class Layout:
     """Buckets, and what `on_tensor_ready` took for granted when it enqueued, or did not."""
 
-    buckets: tuple[Fused, ...]
+    buckets: tuple[Bucket, ...]
     guards: tuple[Guard, ...]
 
 
-def layout(policy: Policy, tensors: Sequence[Tensor], context: TraceContext) -> Layout:
+def layout(policy: Policy, gradients: Sequence[Gradient], context: TraceContext) -> Layout:
     """Buckets of the gradients that `on_tensor_ready` enqueues, in the order of backward.
 
     Raises PolicyError when ranks enqueue differently: buckets are the same on all.
     """
-    queued: list[tuple[Tensor, int]] = []
+    queued: list[Gradient] = []
+    priorities: dict[str, int] = {}
     guards: list[Guard] = []
-    for tensor in sorted(tensors, key=lambda each: each.backward_order):
-        asked, taken = _enqueued(policy, tensor, context)
+    for gradient in sorted(gradients, key=lambda each: each.backward_order):
+        enqueued, taken = _enqueued(policy, gradient, context)
         guards += taken
-        other = next((rank for rank, each in enumerate(asked) if each != asked[0]), None)
+        other = next((rank for rank, each in enumerate(enqueued) if each != enqueued[0]), None)
         if other is not None:
             raise PolicyError(
-                f"{_handler(policy, 'on_tensor_ready')}: rank 0 and rank {other} enqueue `{tensor.name}` differently\n"
+                f"{_handler(policy, 'on_tensor_ready')}: rank 0 and rank {other} enqueue `{gradient.name}` differently\n"
                 "hint: buckets are the same on all ranks: decide by agreed values or orders"
             )
-        if asked[0]:
-            queued.append((tensor, asked[0][0]))
-    return Layout(tuple(_fuse(queued, context)), tuple(guards))
+        if enqueued[0]:
+            queued.append(gradient)
+            priorities[gradient.name] = enqueued[0][0]
+    grouped = bucketed(
+        queued, context.number("fusion_bytes"), first_bytes=context.number("first_fusion_bytes")
+    )
+    buckets = tuple(Bucket(tuple(each), min(priorities[one.name] for one in each)) for each in grouped)
+    return Layout(buckets, tuple(guards))
 
 
-def bucket_program(policy: Policy, fused: Fused, context: TraceContext, *, name: str = "bucket") -> Traced:
+def bucket_program(policy: Policy, bucket: Bucket, context: TraceContext, *, name: str = "bucket") -> Traced:
     """Trace, compile and verify the program of one bucket.
 
     Raises PolicyError with file and line for what cannot be traced, for what a handler raises (with its traceback), and for
     programs that would lose, double, race or deadlock.
     """
-    weave = _trace(policy, fused, context, name)
+    weave = _trace(policy, bucket, context, name)
     traced = weave.builder.finish()
     try:
         program = traced.compiled(_options(context))
@@ -163,10 +132,10 @@ def bucket_program(policy: Policy, fused: Fused, context: TraceContext, *, name:
 
 
 def stages(
-    policy: Policy, fused: Fused, context: TraceContext, *, name: str = "bucket"
+    policy: Policy, bucket: Bucket, context: TraceContext, *, name: str = "bucket"
 ) -> dict[str, Program]:
     """The program after each pass, by its name, in order; not verified."""
-    traced = _trace(policy, fused, context, name).builder.finish()
+    traced = _trace(policy, bucket, context, name).builder.finish()
     return {"trace": traced, **traced.stages(_options(context))}
 
 
@@ -175,41 +144,43 @@ def _options(context: TraceContext) -> PassOptions:
     return PassOptions(chunk_bytes=max(CHUNK_BYTES_MIN, context.number("chunk_bytes")))
 
 
-def _enqueued(policy: Policy, tensor: Tensor, context: TraceContext) -> tuple[list[list[int]], list[Guard]]:
-    """By rank, the priorities that its handler enqueues a tensor with, and the guards of that; its ops are thrown away."""
+def _enqueued(
+    policy: Policy, gradient: Gradient, context: TraceContext
+) -> tuple[list[list[int]], list[Guard]]:
+    """By rank, the priorities that its handler enqueues a gradient with, and the guards of that; its ops are thrown away."""
     found: dict[int, list[int]] = {}
 
     def run(handlers: Policy, weave: Weave, rank: int) -> None:
         recorder = Recorder(weave, rank)
-        place = recorder.bound("bucket", tensor.elements, tensor.dtype).place
+        place = recorder.bound("bucket", gradient.elements, gradient.dtype).place
         mine = found[rank] = []
 
-        def enqueue(_grad: Gradient, priority: int | None) -> None:
-            mine.append(tensor.backward_order if priority is None else int(priority))
+        def enqueue(_grad: handles.Gradient, priority: int | None) -> None:
+            mine.append(gradient.backward_order if priority is None else int(priority))
 
-        handlers.on_tensor_ready(Context(recorder, enqueue), _gradient(recorder, tensor, place))
+        handlers.on_tensor_ready(Context(recorder, enqueue), _gradient(recorder, gradient, place))
 
     weave = _negotiated(policy, "on_tensor_ready", context, name="layout", run_rank=run)
     most = max(len(each) for each in found.values())
     if most > 1:
-        raise PolicyError(f"{_handler(policy, 'on_tensor_ready')}: enqueues `{tensor.name}` {most} times")
+        raise PolicyError(f"{_handler(policy, 'on_tensor_ready')}: enqueues `{gradient.name}` {most} times")
     return [found[rank] for rank in sorted(found)], weave.assumptions.guards
 
 
-def _trace(policy: Policy, fused: Fused, context: TraceContext, name: str) -> Weave:
+def _trace(policy: Policy, bucket: Bucket, context: TraceContext, name: str) -> Weave:
     def run_rank(handlers: Policy, weave: Weave, rank: int) -> None:
         recorder = Recorder(weave, rank)
-        bucket = recorder.bound("bucket", fused.elements, fused.dtype)
-        if fused.dtype in ("f64", "f32", "f16", "bf16") and fused.elements:
-            weave.builder.record_non_finite(rank, bucket.place, source=None)
+        buffer = recorder.bound("bucket", bucket.elements, bucket.dtype)
+        if bucket.dtype in ("f64", "f32", "f16", "bf16") and bucket.elements:
+            weave.builder.record_non_finite(rank, buffer.place, source=None)
         start = 0
-        for tensor in fused.tensors:
-            place = (bucket.place[0], start, start + tensor.elements)
-            start += tensor.elements
+        for gradient in bucket.gradients:
+            place = (buffer.place[0], start, start + gradient.elements)
+            start += gradient.elements
             handlers.on_tensor_ready(
-                Context(recorder, lambda _grad, _priority: None), _gradient(recorder, tensor, place)
+                Context(recorder, lambda _grad, _priority: None), _gradient(recorder, gradient, place)
             )
-        handlers.on_buffer_ready(Context(recorder, None), bucket)
+        handlers.on_buffer_ready(Context(recorder, None), buffer)
 
     ranks = list(range(context.topology.world))
     weave = _negotiated(policy, "on_buffer_ready", context, name=name, run_rank=run_rank)
@@ -272,36 +243,16 @@ def _negotiated(
             raise PolicyError(f"{_handler(policy, handler)} negotiates more than {NEGOTIATIONS_MAX} times")
 
 
-def _gradient(recorder: Recorder, tensor: Tensor, place: tuple[int, int, int]) -> Gradient:
-    return Gradient(
+def _gradient(recorder: Recorder, gradient: Gradient, place: tuple[int, int, int]) -> handles.Gradient:
+    return handles.Gradient(
         recorder,
         place,
-        tensor.dtype,
-        name=tensor.name,
-        shape=tensor.shape,
-        backward_order=tensor.backward_order,
-        forward_order=tensor.forward_order,
+        gradient.dtype,
+        name=gradient.name,
+        shape=gradient.shape,
+        backward_order=gradient.backward_order,
+        forward_order=gradient.forward_order,
     )
-
-
-def _fuse(queued: Iterable[tuple[Tensor, int]], context: TraceContext) -> list[Fused]:
-    """One open bucket per element type; it closes when it is large enough."""
-    size, first = context.number("fusion_bytes"), context.number("first_fusion_bytes")
-    closed: list[Fused] = []
-    opened: dict[str, list[tuple[Tensor, int]]] = {}
-
-    def close(dtype: str) -> None:
-        taken = opened.pop(dtype)
-        closed.append(Fused(tuple(tensor for tensor, _ in taken), min(priority for _, priority in taken)))
-
-    for tensor, priority in queued:
-        opened.setdefault(tensor.dtype, []).append((tensor, priority))
-        held = sum(each.elements for each, _ in opened[tensor.dtype]) * ITEM_BYTES[tensor.dtype]
-        if held >= (size if closed else min(first, size)):
-            close(tensor.dtype)
-    for dtype in list(opened):
-        close(dtype)
-    return closed
 
 
 def _handler(policy: Policy, name: str) -> str:

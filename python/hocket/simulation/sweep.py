@@ -13,17 +13,16 @@ import msgspec
 from msgspec import Struct
 
 from hocket.artefacts.cluster import Cluster, Host
-from hocket.artefacts.plan import Codec, Plan, Synchroniser
+from hocket.artefacts.plan import BUCKET_BYTES, Codec, Plan, Synchroniser
 from hocket.artefacts.profile import Profile
 from hocket.errors import UsageError
-from hocket.planning.buckets import buckets, bundles
+from hocket.planning.buckets import buckets
 from hocket.planning.links import link_graph
 from hocket.planning.order import contiguous_order, rack_blocks
 from hocket.planning.traffic import pairs
+from hocket.policy.bucketing import bucketed
 from hocket.simulation.conditions import Conditions
 from hocket.simulation.fidelity import Fidelity, predict
-
-BUCKET_BYTES = 4 << 20
 
 STRATEGIES: dict[str, tuple[str, Codec]] = {
     "ring": ("ring", "none"),
@@ -167,7 +166,7 @@ def plan(cluster: Cluster, profile: Profile, case: Case) -> Plan:
     return Plan(
         world=case.world,
         order=order,
-        buckets=buckets(bundles(backward, BUCKET_BYTES), synchroniser),
+        buckets=buckets(bucketed(backward, BUCKET_BYTES), synchroniser),
         label=case.strategy,
         reason="",
         predicted_step_s=0.0,

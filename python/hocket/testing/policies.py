@@ -10,9 +10,10 @@ import numpy as np
 
 from hocket import reference
 from hocket._native import Program
+from hocket.policy.bucketing import Bucket, Gradient
 from hocket.policy.policy import Policy, Value
 from hocket.policy.topology import Topology
-from hocket.policy.trace import Fused, Tensor, TraceContext, Traced, bucket_program, layout, stages
+from hocket.policy.trace import TraceContext, Traced, bucket_program, layout, stages
 from hocket.reference.executor import State
 from hocket.reference.ops import Array, cast
 from hocket.testing.kernels import python_form
@@ -89,32 +90,40 @@ def run(
         ]
         result.inputs.append(inputs)
         result.gradients.append([dict(each) for each in inputs])
-        for (fused, each), state in zip(traced, states, strict=True):
-            _run_bucket(fused, each, inputs, result.gradients[-1], state)
+        for (bucket, each), state in zip(traced, states, strict=True):
+            _run_bucket(bucket, each, inputs, result.gradients[-1], state)
     return result
 
 
 def trace(
     policy: Policy, context: TraceContext, *, shapes: Sequence[tuple[int, ...]] = SHAPES, dtype: str = "f32"
-) -> list[tuple[Fused, Traced]]:
+) -> list[tuple[Bucket, Traced]]:
     """The policy's buckets of gradients of some shapes, each with its verified program."""
     count = len(shapes)
-    tensors = [Tensor(f"g{at}", tuple(shape), dtype, count - 1 - at, at) for at, shape in enumerate(shapes)]
-    fused = layout(policy, tensors, context).buckets
+    gradients = [
+        Gradient(f"g{at}", tuple(shape), dtype, count - 1 - at, at) for at, shape in enumerate(shapes)
+    ]
+    buckets = layout(policy, gradients, context).buckets
     return [
-        (each, bucket_program(policy, each, context, name=f"bucket.{at}")) for at, each in enumerate(fused)
+        (each, bucket_program(policy, each, context, name=f"bucket.{at}")) for at, each in enumerate(buckets)
     ]
 
 
 def _run_bucket(
-    fused: Fused,
+    bucket: Bucket,
     traced: Traced,
     inputs: list[dict[str, Array]],
     outputs: list[dict[str, Array]],
     state: State,
 ) -> None:
     buffers = [
-        [cast(np.concatenate([rank[each.name].reshape(-1) for each in fused.tensors]), "f32", fused.dtype)]
+        [
+            cast(
+                np.concatenate([rank[each.name].reshape(-1) for each in bucket.gradients]),
+                "f32",
+                bucket.dtype,
+            )
+        ]
         for rank in inputs
     ]
     for name, (start, stop) in traced.starts.items():
@@ -123,12 +132,12 @@ def _run_bucket(
             state.setdefault((rank, name), buffers[0][0][start:stop].copy())
     kernels = {name: python_form(kernel) for name, kernel in traced.kernels.items()}
     reference.run(traced.program, buffers, state=state, kernels=kernels)
-    for rank, (bucket,) in enumerate(buffers):
+    for rank, (buffer,) in enumerate(buffers):
         start = 0
-        for each in fused.tensors:
-            part = bucket[start : start + each.elements]
+        for each in bucket.gradients:
+            part = buffer[start : start + each.elements]
             outputs[rank][each.name] = cast(
-                part, fused.dtype, "f32" if fused.dtype != "f64" else "f64"
+                part, bucket.dtype, "f32" if bucket.dtype != "f64" else "f64"
             ).reshape(each.shape)
             start += each.elements
 
@@ -139,5 +148,5 @@ def _flat(arrays: Mapping[str, Any]) -> Array:
 
 def stages_of(policy: Policy, topology: Topology, elements: int) -> dict[str, Program]:
     """The program of one f32 gradient after each pass, by its name."""
-    tensor = Tensor("g0", (elements,), "f32", 0, 0)
-    return stages(policy, Fused((tensor,), 0), TraceContext.of(policy, topology))
+    bucket = Bucket((Gradient("g0", (elements,), "f32", 0, 0),), 0)
+    return stages(policy, bucket, TraceContext.of(policy, topology))

@@ -10,9 +10,11 @@ from hocket import _native
 from hocket.artefacts.plan import Plan
 from hocket.errors import UsageError
 from hocket.planning.compile import bucket_program
+from hocket.policy import bucketing
+from hocket.policy.bucketing import Gradient
 from hocket.policy.observed import Guard
 from hocket.policy.policy import Policy
-from hocket.policy.trace import Fused, Tensor, TraceContext, Traced, layout
+from hocket.policy.trace import TraceContext, Traced, layout
 from hocket.policy.trace import bucket_program as traced_program
 from hocket.torch.gradients import DTYPES
 
@@ -32,11 +34,11 @@ class Spec:
     starts: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     @classmethod
-    def traced(cls, fused: Fused, traced: Traced) -> Spec:
+    def traced(cls, bucket: bucketing.Bucket, traced: Traced) -> Spec:
         """Of what a policy's handlers make."""
         addresses = {name: each.address for name, each in traced.kernels.items() if each.address is not None}
-        names = tuple(tensor.name for tensor in fused.tensors)
-        return cls(names, fused.dtype, fused.priority, traced.program, addresses, traced.starts)
+        names = tuple(gradient.name for gradient in bucket.gradients)
+        return cls(names, bucket.dtype, bucket.priority, traced.program, addresses, traced.starts)
 
 
 @dataclass(frozen=True)
@@ -82,12 +84,12 @@ def assumed_backward(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(reversed(list(names)))
 
 
-def tensors(parameters: Mapping[str, torch.nn.Parameter], backward: Sequence[str] = ()) -> list[Tensor]:
+def gradients(parameters: Mapping[str, torch.nn.Parameter], backward: Sequence[str] = ()) -> list[Gradient]:
     """Gradients as tracing knows them. `backward`: the order in which it makes them; forward uses them the other way round."""
     count = len(parameters)
     order = {name: at for at, name in enumerate(backward or assumed_backward(parameters))}
     return [
-        Tensor(name, tuple(each.shape), DTYPES[each.dtype], order[name], count - 1 - order[name])
+        Gradient(name, tuple(each.shape), DTYPES[each.dtype], order[name], count - 1 - order[name])
         for name, each in parameters.items()
     ]
 
@@ -101,16 +103,16 @@ def of_policy(
     """Buckets as a policy's handlers make them, and what they took for granted; programs are traced once per signature."""
     specs: list[Spec] = []
     known: dict[object, Traced] = {}
-    asked = layout(policy, tensors(parameters, backward), context)
-    for at, fused in enumerate(asked.buckets):
+    found = layout(policy, gradients(parameters, backward), context)
+    for at, bucket in enumerate(found.buckets):
         # A handler of gradients may look at names and orders; one of buckets knows type and length alone.
         plain = type(policy).on_tensor_ready is Policy.on_tensor_ready
-        signature: object = (fused.dtype, fused.elements) if plain else at
+        signature: object = (bucket.dtype, bucket.elements) if plain else at
         traced = known.get(signature)
         if traced is None:
-            traced = known[signature] = traced_program(policy, fused, context, name=f"bucket.{at}")
-        specs.append(Spec.traced(fused, traced))
-    return specs, [*asked.guards, *(guard for each in known.values() for guard in each.guards)]
+            traced = known[signature] = traced_program(policy, bucket, context, name=f"bucket.{at}")
+        specs.append(Spec.traced(bucket, traced))
+    return specs, [*found.guards, *(guard for each in known.values() for guard in each.guards)]
 
 
 def make(

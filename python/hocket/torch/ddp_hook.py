@@ -17,9 +17,10 @@ from torch.futures import Future
 import torch
 from hocket.errors import PolicyError, UsageError
 from hocket.launch.secrecy import refuse_clear
+from hocket.policy import bucketing
 from hocket.policy.policy import Policy
 from hocket.policy.topology import Topology
-from hocket.policy.trace import Fused, Tensor, TraceContext, bucket_program
+from hocket.policy.trace import TraceContext, bucket_program
 from hocket.settings import Settings
 from hocket.torch import buckets
 from hocket.torch.backend.works import Works
@@ -110,18 +111,18 @@ class _Buckets:
             f"bucket{at}.{number}": torch.nn.Parameter(each.detach(), requires_grad=False)
             for number, each in enumerate(grads.gradients())
         }
-        tensors = tuple(
-            Tensor(name, tuple(each.shape), DTYPES[dtype], order, order)
+        gradients = tuple(
+            bucketing.Gradient(name, tuple(each.shape), DTYPES[dtype], order, order)
             for order, (name, each) in enumerate(parameters.items())
         )
-        fused = Fused(tensors, at)
-        traced = bucket_program(self._policy, fused, self._scene, name=f"bucket.{at}")
+        own = bucketing.Bucket(gradients, at)
+        traced = bucket_program(self._policy, own, self._scene, name=f"bucket.{at}")
         if traced.guards:
             raise PolicyError(
                 f"{type(self._policy).__name__} decides by what was observed, which DDP's hook does not know\n"
                 "hint: hocket.torch.distribute"
             )
-        spec = Spec.traced(fused, traced)
+        spec = Spec.traced(own, traced)
         bucket = buckets.make([spec], parameters, self._process.engine, 0)[0]
         bucket.elements.copy_(grads.buffer())
         buckets.start_states([spec], [bucket], self._process.engine)

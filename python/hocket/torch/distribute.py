@@ -13,13 +13,14 @@ import msgspec
 
 import torch
 from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.trace import write_run
 from hocket.errors import UsageError
 from hocket.launch.first_file import of_rank_0
 from hocket.launch.rendezvous import Job
 from hocket.parameter_server.choice import ParameterServer
-from hocket.planning.default import Choice, Shape, by_cluster, by_hosts, default_plan
+from hocket.planning.default import Choice, by_cluster, by_hosts, default_plan
 from hocket.policies.load import load
 from hocket.policy.policy import Policy, Value
 from hocket.policy.topology import Topology
@@ -362,19 +363,19 @@ def _spans(
 
 def _default_plan(parameters: dict[str, torch.nn.Parameter], job: Job, cluster: Cluster | None) -> Planned:
     """The plan of a job that was given none, from the order in which backward makes gradients."""
-    shapes = {
-        name: Shape(name=name, elements=each.numel(), dtype=gradients.DTYPES[each.dtype])
+    known = {
+        name: Gradient(name, tuple(each.shape), gradients.DTYPES[each.dtype])
         for name, each in parameters.items()
     }
     choice = by_hosts(job.hosts)
     if cluster is not None:
         # Rank 0's, since another machine may round a prediction another way.
-        chosen = by_cluster(list(reversed(shapes.values())), job.hosts, cluster) if job.rank == 0 else None
+        chosen = by_cluster(list(reversed(known.values())), job.hosts, cluster) if job.rank == 0 else None
         given = job.store.gather(
             "plan/choice", job.rank, job.world, msgspec.to_builtins(chosen), job.settings.start_timeout_s
         )
         choice = msgspec.convert(given[0], Choice)
-    return lambda backward: default_plan([shapes[name] for name in backward], choice)
+    return lambda backward: default_plan([known[name] for name in backward], choice)
 
 
 def _with_no_sync(model: Model) -> Model:

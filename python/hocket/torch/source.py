@@ -133,11 +133,11 @@ def of_policy(
         return specs
 
     def layout(backward: tuple[str, ...]) -> object:
-        fused = traced_layout(policy, buckets.tensors(parameters, backward), context).buckets
+        made = traced_layout(policy, buckets.gradients(parameters, backward), context).buckets
         if type(policy).on_tensor_ready is Policy.on_tensor_ready:
-            return [(frozenset(tensor.name for tensor in each.tensors), each.priority) for each in fused]
+            return [(frozenset(gradient.name for gradient in each.gradients), each.priority) for each in made]
         # Such a handler may look at the orders themselves.
-        return fused
+        return made
 
     epochs = Epochs(Epoch(0, context.agreed), observes=policy.exchanges == "gradients")
     source = ProgramSource(epochs, make, layout, policy=policy)

@@ -17,6 +17,7 @@ from hocket.formats import chakra_program, foreign_program, msccl
 from hocket.planning import compile as planned
 from hocket.policies.load import load
 from hocket.policy import trace as traced
+from hocket.policy.bucketing import Gradient
 from hocket.policy.topology import Topology
 
 MSCCL, CHAKRA = ".xml", ".et"
@@ -51,16 +52,16 @@ def of_policy(name: str, topology: Topology, *, tuning: Path | None, profile: Pa
     context = traced.TraceContext.of(
         policy, topology, tuning=None if tuning is None else files.read(tuning, Tuning)
     )
-    fused = traced.layout(policy, _tensors(profile), context).buckets
-    if not fused:
+    buckets = traced.layout(policy, _gradients(profile), context).buckets
+    if not buckets:
         raise UsageError(f"{type(policy).__name__} enqueues no gradient: there is nothing to verify")
     return Subject(
         title=type(policy).__name__,
         world=topology.world,
         contract=policy.contract,
-        buckets=tuple(Bucket(len(each.tensors), each.elements, each.priority) for each in fused),
-        stages=lambda at: traced.stages(policy, fused[at], context, name=f"bucket.{at}"),
-        prove=lambda at: traced.bucket_program(policy, fused[at], context, name=f"bucket.{at}").program,
+        buckets=tuple(Bucket(len(each.gradients), each.elements, each.priority) for each in buckets),
+        stages=lambda at: traced.stages(policy, buckets[at], context, name=f"bucket.{at}"),
+        prove=lambda at: traced.bucket_program(policy, buckets[at], context, name=f"bucket.{at}").program,
     )
 
 
@@ -105,7 +106,7 @@ def topology_of(cluster: Path) -> Topology:
     return Topology.of([host.name for host in read.hosts for _ in range(host.slots)], read)
 
 
-def _tensors(profile: Path | None) -> list[traced.Tensor]:
+def _gradients(profile: Path | None) -> list[Gradient]:
     """A profile's gradients; else some of all sizes."""
     if profile is None:
         shapes = [(1000, 300), (300,), (300, 300), (300,), (7, 3, 3), (1,), (2_000_000,), (10,)]
@@ -114,6 +115,5 @@ def _tensors(profile: Path | None) -> list[traced.Tensor]:
         named = [(each.name, each.shape, each.dtype) for each in files.read(profile, Profile).gradients]
     last = len(named) - 1
     return [
-        traced.Tensor(name, tuple(shape), dtype, last - at, at)
-        for at, (name, shape, dtype) in enumerate(named)
+        Gradient(name, tuple(shape), dtype, last - at, at) for at, (name, shape, dtype) in enumerate(named)
     ]

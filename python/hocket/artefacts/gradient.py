@@ -1,0 +1,31 @@
+"""A parameter's gradient, as far as all that moves it needs to know it."""
+
+from __future__ import annotations
+
+from math import prod
+
+from msgspec import Struct
+
+from hocket.artefacts.dtypes import ITEM_BYTES
+from hocket.errors import UsageError
+
+
+class Gradient(Struct, frozen=True):
+    """The gradient of the parameter of that name."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def elements(self) -> int:
+        """Number of elements."""
+        return prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        """Size in bytes. Raises UsageError for an element type that has none here."""
+        if self.dtype not in ITEM_BYTES:
+            known = ", ".join(ITEM_BYTES)
+            raise UsageError(f"profile: gradient {self.name} has dtype {self.dtype}: known are {known}")
+        return self.elements * ITEM_BYTES[self.dtype]
