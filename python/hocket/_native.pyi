@@ -106,8 +106,9 @@ class Engine:
     def launch(self, program: int) -> None:
         """Start an instance; the previous one of the same program must have been waited for."""
 
-    def wait(self, program: int, timeout_s: float) -> None:
-        """Until the launched instance is complete. Ctrl-C works.
+    def wait(self, program: int, timeout_s: float, meanwhile: Callable[[], None] | None = None) -> None:
+        """Until the launched instance is complete. Ctrl-C works. `meanwhile` is called several times a second and ends the wait with
+        what it raises.
 
         PeerError: its `rank` failed; with `why` "timeout", the instance waits for the ranks in its `missing`. `program`, `launch`
         and `op` say where that was noticed."""
@@ -198,9 +199,6 @@ class HostGroup:
     ) -> None: ...
     def time_all_reduce(self, buffer: tuple[int, int], op: str, dtype: str, calls: int) -> list[int]:
         """Nanoseconds of each of `calls` all-reduces in a row, without Python between them: for benchmarks."""
-
-def reduce_bytes(buffer: tuple[int, int], source: tuple[int, int], op: str, dtype: str) -> None:
-    """`buffer` becomes the reduction of both; buffers and names as with `HostGroup`."""
 
 class Readiness:
     """Counts gradients of one backward and launches each bucket's program when its last gradient is there."""

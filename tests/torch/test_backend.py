@@ -57,9 +57,11 @@ def test_messages(hosts, tmp_path):
     assert_right("messages", hosts, tmp_path)
 
 
-def test_different_calls_are_named(tmp_path):
-    """Ranks that took different branches would reduce one tensor into another."""
-    assert_right("different_calls", "aa", tmp_path)
+@pytest.mark.parametrize("hosts", ["aa", "ab"])
+def test_different_calls_are_named(hosts, tmp_path):
+    """Ranks that took different branches would reduce one tensor into another, or wait for each other."""
+    # No time-out ends the waits before the deadline of tests does.
+    assert_right("different_calls", hosts, tmp_path, timeout_s=900)
 
 
 def test_sizes_that_differ_are_named(tmp_path):

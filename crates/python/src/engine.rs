@@ -126,19 +126,22 @@ fn part(py: Python<'_>, memory: &Memory, size_bytes: usize) -> PyResult<Region> 
     Ok(region.sub(0, size_bytes))
 }
 
-/// Waits without the GIL; Ctrl-C ends the wait with its exception.
+/// Waits without the GIL; Ctrl-C ends the wait with its exception, and so does what `meanwhile` raises, which is called
+/// several times a second.
 fn interruptible<T: Send>(
     py: Python<'_>,
+    meanwhile: Option<&Py<PyAny>>,
     wait: impl FnOnce(&mut dyn FnMut() -> bool) -> Result<T, Error> + Send,
 ) -> PyResult<T> {
-    let mut signal = None;
+    let mut raised = None;
     let outcome = py.detach(|| {
         wait(&mut || {
-            signal = raised_signal();
-            signal.is_some()
+            raised = raised_signal()
+                .or_else(|| meanwhile.and_then(|act| Python::attach(|py| act.call0(py).err())));
+            raised.is_some()
         })
     });
-    match signal {
+    match raised {
         Some(raised) => Err(raised),
         None => outcome.map_err(|cause| raise(py, &cause)),
     }
@@ -146,7 +149,7 @@ fn interruptible<T: Send>(
 
 /// Waits for `program`, as `interruptible`.
 pub fn wait(py: Python<'_>, executor: &Executor, program: u32, timeout: Duration) -> PyResult<()> {
-    interruptible(py, |interrupted| executor.wait(program, timeout, interrupted)).map(drop)
+    interruptible(py, None, |interrupted| executor.wait(program, timeout, interrupted)).map(drop)
 }
 
 #[pymethods]
@@ -276,8 +279,17 @@ impl Engine {
         self.executor.launch(program).map_err(|cause| raise(py, &cause))
     }
 
-    fn wait(&self, py: Python<'_>, program: u32, timeout_s: f64) -> PyResult<()> {
-        wait(py, &self.executor, program, duration(py, timeout_s)?)
+    #[pyo3(signature = (program, timeout_s, meanwhile = None))]
+    fn wait(
+        &self,
+        py: Python<'_>,
+        program: u32,
+        timeout_s: f64,
+        meanwhile: Option<Py<PyAny>>,
+    ) -> PyResult<()> {
+        let timeout = duration(py, timeout_s)?;
+        let wait = |interrupted: &mut dyn FnMut() -> bool| self.executor.wait(program, timeout, interrupted);
+        interruptible(py, meanwhile.as_ref(), wait).map(drop)
     }
 
     fn unload(&self, py: Python<'_>, program: u32) -> PyResult<()> {
@@ -343,7 +355,7 @@ impl Engine {
         let timeout = duration(py, timeout_s)?;
         let wait =
             |interrupted: &mut dyn FnMut() -> bool| self.executor.wait_message(number, timeout, interrupted);
-        Ok(interruptible(py, wait)?.map_or(u32::MAX, |rank| rank.0))
+        Ok(interruptible(py, None, wait)?.map_or(u32::MAX, |rank| rank.0))
     }
 
     fn non_finite(&self) -> Vec<(u32, u32, usize)> {

@@ -210,20 +210,7 @@ impl HostGroup {
     }
 }
 
-/// Reduces `source` into `buffer`, of the same length.
-#[pyfunction]
-fn reduce_bytes(py: Python<'_>, buffer: Lent, source: Lent, op: &str, dtype: &str) -> PyResult<()> {
-    let (op, dtype) = reduction(py, op, dtype)?;
-    if buffer.1 != source.1 || !buffer.1.is_multiple_of(dtype.bytes()) {
-        let what = format!("a reduction of {} bytes into {}", source.1, buffer.1);
-        return Err(error(py, "UsageError", &what));
-    }
-    py.detach(|| reduce(op, dtype, bytes_mut(buffer), dtype, bytes(source)));
-    Ok(())
-}
-
 /// Adds this file's names to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_function(wrap_pyfunction!(reduce_bytes, module)?)?;
     module.add_class::<HostGroup>()
 }

@@ -1,4 +1,4 @@
-"""What moves the bytes of a group's collectives: shared memory on one host, and messages between hosts."""
+"""What moves the bytes of a group's collectives: shared memory on one host, and programs between hosts."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from typing import Any
 
 from hocket import _native
 from hocket.policy.selection import flat_bytes
+from hocket.policy.topology import Topology
+from hocket.torch.backend.calls import Calls
 from hocket.torch.backend.hosts import Hosts
 from hocket.torch.backend.messages import TAG_BITS
 from hocket.torch.backend.node import Node
+from hocket.torch.backend.programs import Programs
 
 Collectives = _native.HostGroup | Hosts
 """With the same methods; roots are positions in the group."""
@@ -36,9 +39,13 @@ def collectives_of(
     )
     if len(hosts) == 1:
         return local
+    leaders = [host[0] for host in hosts.values()]
+    topology = Topology.of(node.job.hosts, node.cluster)
     return Hosts(
         node.engine,
         local,
+        Programs(node.engine, leaders, topology=topology, tuning=node.tuning, group=number),
+        Calls(store, own, leaders),
         ranks=ranks,
         hosts=list(hosts.values()),
         own=own,

@@ -1,29 +1,31 @@
 """`Hosts`: the collectives of a group whose ranks are on several hosts.
 
-Every host does its part in shared memory; the first rank of each, its leader, speaks with the other leaders by messages of the
-wire. Reductions and gathers go around the ring of leaders, so each host's link carries what it must and no more (Patarasuk and
-Yuan, 2009); a broadcast goes down their chain in chunks. Hosts come in the order of their first ranks; all ranks get the same bits,
-since one leader reduces each part for all.
+Each host does its part in shared memory, and the first rank of each, its leader, runs verified programs with the other leaders
+(`programs`). Large tensors pass in pieces: while one is on the wire, the next is reduced within the host, and the one before is
+handed to its ranks. Only what has sizes that its two ends alone know travels as messages: gather, scatter and all-to-all. Hosts
+come in the order of their first ranks.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
 
 import numpy as np
 
 from hocket import _native
-from hocket.errors import UsageError
+from hocket.errors import Error, UsageError
+from hocket.torch.backend.calls import Calls
+from hocket.torch.backend.programs import ITEM_BYTES, Call, Loaded, Programs
 from hocket.torch.backend.tensors import Lent
 
-CHUNK_BYTES = 1 << 20
-"""Of a broadcast: what the next host of the chain waits for."""
-Reduction = tuple[str, str]
-"""Its name, and that of the elements."""
+PIECE_BYTES = 4 << 20
+"""Of a large tensor. The copies of the first and of the last piece are all that the network waits for."""
+IN_FLIGHT = 8
+"""Pieces on their way: more would only take memory."""
 TAG = 0xFFFF_FFFF
-"""Below the group's number; torch's own tags are positive."""
+"""Of messages, below the group's number; torch's own tags are positive."""
 
 
 class Hosts:
@@ -33,6 +35,8 @@ class Hosts:
         self,
         engine: _native.Engine,
         local: _native.HostGroup,
+        programs: Programs,
+        calls: Calls,
         *,
         ranks: Sequence[int],
         hosts: Sequence[Sequence[int]],
@@ -40,13 +44,14 @@ class Hosts:
         tag: int,
         timeout_s: float,
     ) -> None:
-        """`ranks`: the group's, in its order; `own`: ours; `local`: the group of our host's; `tag`: the group's number, shifted."""
+        """`ranks`: the group's, in its order; `own`: ours; `local`: the group of our host's; `programs`, `calls`: of the
+        leaders; `tag`: the group's number, shifted."""
         self._engine, self._local, self._timeout_s = engine, local, timeout_s
+        self._programs, self._calls = programs, calls
         self._ranks, self._hosts, self._tag = list(ranks), [list(host) for host in hosts], tag | TAG
         self._host = next(at for at, host in enumerate(hosts) if own in host)
         self._own, self._here = own, list(hosts[self._host])
         self._leads = own == self._here[0]
-        self._spare: dict[int, list[_native.Memory]] = {}
 
     def set_timeout(self, timeout_s: float) -> None:
         """Of each wait from now on."""
@@ -55,64 +60,93 @@ class Hosts:
 
     def barrier(self) -> None:
         """Within the hosts, among them, and within again."""
+        self._calls.begin("barrier")
         self._local.barrier()
         if self._leads:
-            token = np.zeros(1, np.uint8)
-            self._all_reduce_leaders((token.ctypes.data, 1), "max", "u8")
+            self._finish(self._start(Call("all_reduce", (1,), "u8", "max")))
         self._local.barrier()
 
     def broadcast(self, buffer: Lent, root: int) -> None:
-        """From the root to its host, and down the chain of leaders."""
+        """From the root to its host, to the other leaders, and to their hosts."""
+        self._calls.begin(f"broadcast of {buffer[1]} bytes with root {root}")
         rank = self._ranks[root]
-        first = next(at for at, host in enumerate(self._hosts) if rank in host)
-        if self._host == first:
-            self._local.broadcast(buffer, self._here.index(rank))
-        if self._leads:
-            self._broadcast_leaders(buffer, first)
-        if self._host != first:
-            self._local.broadcast(buffer, 0)
+        first = self._host_of(rank)
+
+        def before(piece: Lent) -> None:
+            if self._host == first:
+                self._local.broadcast(piece, self._here.index(rank))
+
+        def after(piece: Lent) -> None:
+            if self._host != first:
+                self._local.broadcast(piece, 0)
+
+        def call(piece: Lent) -> Call:
+            return Call("broadcast", (piece[1],), "u8", root=first)
+
+        self._in_pieces(_parts(buffer, _edges(buffer[1])), call, before, after)
 
     def all_reduce(self, buffer: Lent, op: str, dtype: str) -> None:
-        """To the leader, around the ring, and back."""
-        self._local.reduce(buffer, op, dtype, 0)
-        if self._leads:
-            self._all_reduce_leaders(buffer, op, dtype)
-        self._local.broadcast(buffer, 0)
+        """To the leader, among leaders, and back."""
+        self._calls.begin(f"all_reduce ({op}, {dtype}) of {buffer[1]} bytes")
+
+        def call(piece: Lent) -> Call:
+            return Call("all_reduce", (piece[1] // ITEM_BYTES[dtype],), dtype, op)
+
+        self._in_pieces(
+            _parts(buffer, _edges(buffer[1])),
+            call,
+            before=lambda piece: self._local.reduce(piece, op, dtype, 0),
+            after=lambda piece: self._local.broadcast(piece, 0),
+        )
 
     def reduce(self, buffer: Lent, op: str, dtype: str, root: int) -> None:
-        """An all-reduce of a copy, which the root keeps."""
-        copy = _Block(buffer[1])
-        _copy(copy.whole, buffer)
-        self.all_reduce(copy.whole, op, dtype)
-        if self._ranks[root] == self._own:
-            _copy(buffer, copy.whole)
+        """To the leader, and to the root's host; only the root's tensor changes."""
+        self._calls.begin(f"reduce ({op}, {dtype}) of {buffer[1]} bytes with root {root}")
+        rank = self._ranks[root]
+        at = self._host_of(rank)
+        # A leader's tensor must keep its values, and the root may be another rank of its host.
+        shared = self._leads or self._host == at
+        block = _Block(buffer[1]) if shared else None
+        work = buffer if block is None else block.whole
+        if block is not None:
+            _copy(work, buffer)
+        self._local.reduce(work, op, dtype, 0)
+        if self._leads:
+            call = Call("reduce", (buffer[1] // ITEM_BYTES[dtype],), dtype, op, root=at)
+            loaded = self._start(call, work)
+            self._finish(loaded, work if self._host == at else None)
+        if self._host == at:
+            self._local.broadcast(work, 0)
+        if rank == self._own:
+            _copy(buffer, work)
 
     def reduce_scatter(self, inputs: Sequence[Lent], output: Lent, op: str, dtype: str) -> None:
-        """Pieces are ordered by host, reduced to the leader, which passes each host's block around the ring, and scattered."""
+        """Pieces are ordered by host, reduced to the leader, exchanged so that each leader has its host's, and scattered."""
+        self._calls.begin(f"reduce_scatter ({op}, {dtype}) of {output[1]} bytes for each")
         order = [rank for host in self._hosts for rank in host]
         block = _Block(sum(size for _, size in inputs))
         pieces = block.pieces([output[1]] * len(order))
         for piece, rank in zip(pieces, order, strict=True):
             _copy(piece, inputs[self._ranks.index(rank)])
         self._local.reduce(block.whole, op, dtype, 0)
-        edges = [
-            output[1] * sum(len(host) for host in self._hosts[:at]) for at in range(len(self._hosts) + 1)
-        ]
         if self._leads:
-            self._reduce_scatter_leaders(block.whole, edges, op, dtype)
+            each = output[1] // ITEM_BYTES[dtype]
+            call = Call("reduce_parts", tuple(each * len(host) for host in self._hosts), dtype, op)
+            self._finish(self._start(call, block.whole), block.whole)
         mine = [pieces[order.index(rank)] for rank in self._here] if self._leads else []
         self._local.scatter(mine, output, 0)
 
     def all_gather(self, own: Lent, outputs: Sequence[Lent]) -> None:
-        """To the leader, around the ring, and to all."""
+        """To the leader, among leaders, and to all."""
+        self._calls.begin(f"all_gather of {sum(size for _, size in outputs)} bytes")
         sizes = {rank: size for rank, (_, size) in zip(self._ranks, outputs, strict=True)}
         order = [rank for host in self._hosts for rank in host]
         block = _Block(sum(sizes.values()))
         pieces = dict(zip(order, block.pieces([sizes[rank] for rank in order]), strict=True))
         self._local.gather(own, [pieces[rank] for rank in self._here] if self._leads else [], 0)
         if self._leads:
-            edges = [0, *accumulate(sum(sizes[rank] for rank in host) for host in self._hosts)]
-            self._all_gather_leaders(block.whole, edges)
+            parts = tuple(sum(sizes[rank] for rank in host) for host in self._hosts)
+            self._finish(self._start(Call("gather_parts", parts, "u8"), block.whole), block.whole)
         self._local.broadcast(block.whole, 0)
         for rank, output in zip(self._ranks, outputs, strict=True):
             _copy(output, pieces[rank])
@@ -121,7 +155,7 @@ class Hosts:
         """Each straight to the root."""
         rank = self._ranks[root]
         if rank != self._own:
-            self._finish(self._send(rank, own))
+            self._sent(self._send(rank, own))
             return
         arrivals = []
         for source, output in zip(self._ranks, outputs, strict=True):
@@ -145,7 +179,7 @@ class Hosts:
             else:
                 sent.append(self._send(to, piece))
         for each in sent:
-            self._finish(each)
+            self._sent(each)
 
     def all_to_all(self, inputs: Sequence[Lent], outputs: Sequence[Lent]) -> None:
         """Each straight to each."""
@@ -163,84 +197,68 @@ class Hosts:
         for arrival, output in arrivals:
             self._land(arrival, output)
         for each in sent:
-            self._finish(each)
+            self._sent(each)
 
-    def _all_reduce_leaders(self, buffer: Lent, op: str, dtype: str) -> None:
-        count = len(self._hosts)
-        # Parts at multiples of eight bytes hold whole elements of every type.
-        edges = [buffer[1] // 8 * at // count * 8 for at in range(count)] + [buffer[1]]
-        self._reduce_scatter_leaders(buffer, edges, op, dtype)
-        self._all_gather_leaders(buffer, edges)
+    def _in_pieces(
+        self,
+        pieces: Sequence[Lent],
+        call: Callable[[Lent], Call],
+        before: Callable[[Lent], None],
+        after: Callable[[Lent], None],
+    ) -> None:
+        """`before`, the program and `after` for each piece. All ranks of a host call these in one order, whatever is done first."""
+        running: dict[int, Loaded] = {}
+        for step in range(len(pieces) + IN_FLIGHT):
+            if step < len(pieces):
+                before(pieces[step])
+                if self._leads:
+                    running[step] = self._start(call(pieces[step]), pieces[step])
+            done = step - IN_FLIGHT
+            if 0 <= done < len(pieces):
+                if self._leads:
+                    self._finish(running.pop(done), pieces[done])
+                after(pieces[done])
 
-    def _reduce_scatter_leaders(self, buffer: Lent, edges: Sequence[int], op: str, dtype: str) -> None:
-        """Afterwards part `host` of ours is reduced over all hosts."""
-        parts, count = _parts(buffer, edges), len(self._hosts)
-        for step in range(1, count):
-            going, coming = parts[(self._host - step) % count], parts[(self._host - step - 1) % count]
-            self._shift(going, coming, (op, dtype))
+    def _start(self, call: Call, source: Lent | None = None) -> Loaded:
+        """Launched over a copy of `source`."""
+        loaded = self._programs.take(call)
+        if source is not None:
+            _copy((loaded.memory.address, source[1]), source)
+        self._engine.launch(loaded.number)
+        return loaded
 
-    def _all_gather_leaders(self, buffer: Lent, edges: Sequence[int]) -> None:
-        """Each host's part, from it to all."""
-        parts, count = _parts(buffer, edges), len(self._hosts)
-        for step in range(count - 1):
-            going, coming = parts[(self._host - step) % count], parts[(self._host - step - 1) % count]
-            self._shift(going, coming, None)
+    def _finish(self, loaded: Loaded, into: Lent | None = None) -> None:
+        """Waited for, and copied to `into`."""
+        try:
+            self._engine.wait(loaded.number, self._timeout_s, self._calls.compare)
+        except Error:
+            self._calls.failed()
+            raise
+        if into is not None:
+            _copy(into, (loaded.memory.address, into[1]))
+        self._programs.give(loaded)
 
-    def _shift(self, going: Lent, coming: Lent, reduction: Reduction | None) -> None:
-        """One step of the ring."""
-        arrival = self._receive(self._leader(self._host - 1), coming[1])
-        sent = self._send(self._leader(self._host + 1), going)
-        self._land(arrival, coming, reduction)
-        self._finish(sent)
-
-    def _broadcast_leaders(self, buffer: Lent, first: int) -> None:
-        count = len(self._hosts)
-        place = (self._host - first) % count
-        edges = [*range(0, buffer[1], CHUNK_BYTES), buffer[1]]
-        chunks, sent = _parts(buffer, edges), []
-        before, after = self._leader(self._host - 1), self._leader(self._host + 1)
-        arrivals = [self._receive(before, chunk[1]) for chunk in chunks] if place else []
-        for at, chunk in enumerate(chunks):
-            if place:
-                self._land(arrivals[at], chunk)
-            if place + 1 < count:
-                sent.append(self._send(after, chunk))
-        for each in sent:
-            self._finish(each)
-
-    def _leader(self, host: int) -> int:
-        return self._hosts[host % len(self._hosts)][0]
+    def _host_of(self, rank: int) -> int:
+        return next(at for at, host in enumerate(self._hosts) if rank in host)
 
     def _send(self, to: int, piece: Lent) -> tuple[int, _native.Memory]:
-        memory = self._memory(piece[1])
+        memory = self._engine.allocate(max(piece[1], 1))
         _copy((memory.address, piece[1]), piece)
         return self._engine.send(to, self._tag, memory, piece[1]), memory
 
     def _receive(self, source: int, size_bytes: int) -> tuple[int, _native.Memory, int]:
-        memory = self._memory(size_bytes)
+        memory = self._engine.allocate(max(size_bytes, 1))
         return self._engine.receive(source, self._tag, memory, size_bytes), memory, size_bytes
 
-    def _finish(self, sent: tuple[int, _native.Memory]) -> None:
-        number, memory = sent
+    def _sent(self, sent: tuple[int, _native.Memory]) -> None:
+        # The memory must last until the message has left.
+        number, _memory = sent
         self._engine.wait_message(number, self._timeout_s)
-        self._spare[len(memory)].append(memory)
 
-    def _land(
-        self, arrival: tuple[int, _native.Memory, int], to: Lent, reduction: Reduction | None = None
-    ) -> None:
+    def _land(self, arrival: tuple[int, _native.Memory, int], to: Lent) -> None:
         number, memory, size_bytes = arrival
         self._engine.wait_message(number, self._timeout_s)
-        if reduction is None:
-            _copy(to, (memory.address, size_bytes))
-        else:
-            _native.reduce_bytes(to, (memory.address, size_bytes), *reduction)
-        self._spare[len(memory)].append(memory)
-
-    def _memory(self, size_bytes: int) -> _native.Memory:
-        """Registered; of a few sizes, so that it is used again."""
-        size = 1 << max(size_bytes - 1, 0).bit_length()
-        spare = self._spare.setdefault(size, [])
-        return spare.pop() if spare else self._engine.allocate(size)
+        _copy(to, (memory.address, size_bytes))
 
 
 class _Block:
@@ -252,6 +270,12 @@ class _Block:
 
     def pieces(self, sizes: Sequence[int]) -> list[Lent]:
         return _parts(self.whole, [0, *accumulate(sizes)])
+
+
+def _edges(size_bytes: int) -> list[int]:
+    """Of pieces that are equal but for a few bytes, at multiples of eight: these hold whole elements of every type."""
+    count = max(1, -(-size_bytes // PIECE_BYTES))
+    return [size_bytes // 8 * at // count * 8 for at in range(count)] + [size_bytes]
 
 
 def _parts(buffer: Lent, edges: Sequence[int]) -> list[Lent]:

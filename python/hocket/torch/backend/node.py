@@ -16,9 +16,11 @@ from typing import Any
 from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
 from hocket import _native
+from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.tuning import Tuning
 from hocket.errors import PeerError, RendezvousError
 from hocket.launch import tuning
+from hocket.launch.first_file import of_rank_0
 from hocket.launch.rendezvous import SECRET_BYTES, Job, join
 from hocket.launch.variables import OF_A_RANK
 from hocket.settings import Settings
@@ -52,6 +54,7 @@ class Node:
         )
         try:
             self.tuning: Tuning = tuning.agreed(self.job)
+            self.cluster = of_rank_0(self.job, "cluster", self.job.settings.cluster, Cluster)
             self.engine: _native.Engine = self.job.engine()
         except BaseException:
             self.job.close()

@@ -1,0 +1,176 @@
+"""Programs between the hosts of a group: compiled and verified once per call, loaded with memory of their own, used again.
+
+A member of these programs is the leader of a host. Ranks of the group alone load them, so their numbers are the group's own
+(`Engine.load`). All leaders make the same calls in the same order; what is loaded, and when it is freed, therefore needs no
+agreement.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import Literal
+
+from hocket import _native
+from hocket._native import Builder, Program
+from hocket.artefacts.plan import chunk_bytes
+from hocket.artefacts.tuning import Tuning
+from hocket.errors import UsageError
+from hocket.policy import algorithms
+from hocket.policy.topology import Topology
+
+What = Literal["all_reduce", "broadcast", "reduce", "gather_parts", "reduce_parts"]
+"""The last two: each leader's part to all, and the reduction of each leader's part to it. Parts may differ in size."""
+
+ITEM_BYTES = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2, "i64": 8, "i32": 4, "i8": 1, "u8": 1}
+
+FIRST_NUMBER = 1 << 31
+"""From here on numbers of programs are chosen by those who load them."""
+GROUP_BITS, CALL_BITS = 11, 20
+"""Of a number: whose it is, and which call's. Leaders that call different things run programs of different numbers, so that none
+takes the other's bytes for its own."""
+
+IDLE_BYTES_MAX = 256 << 20
+"""Memory of programs that nobody runs; those that were used longest ago are freed."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """What determines a program. `elements`: of the whole, or of each leader's part; `root`: a leader's position."""
+
+    what: What
+    elements: tuple[int, ...]
+    dtype: str
+    op: str = "sum"
+    root: int = 0
+
+    @property
+    def bytes(self) -> int:
+        """Of the whole."""
+        return sum(self.elements) * ITEM_BYTES[self.dtype]
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A program with its memory, of which one launch runs at a time."""
+
+    call: Call
+    number: int
+    memory: _native.Memory
+
+
+class Programs:
+    """Those of one leader. `leaders`: ranks by position, as parts are numbered."""
+
+    def __init__(
+        self,
+        engine: _native.Engine,
+        leaders: Sequence[int],
+        *,
+        topology: Topology,
+        tuning: Tuning,
+        group: int,
+    ) -> None:
+        """`group`: its number among the job's. UsageError: there are too many groups."""
+        if group >= 1 << GROUP_BITS:
+            raise UsageError(
+                f"group {group} of this job: programs between hosts can be told apart in {1 << GROUP_BITS}"
+            )
+        self._engine, self._leaders = engine, list(leaders)
+        self._topology, self._tuning = topology, tuning
+        # Neighbours of a ring are in one rack where they can be.
+        self._order = sorted(
+            self._leaders, key=lambda rank: (topology.racks[rank], self._leaders.index(rank))
+        )
+        self._chunk_bytes = chunk_bytes(_slowest_bit_per_s(topology, self._leaders))
+        self._first, self._loads = FIRST_NUMBER | group << CALL_BITS, 0
+        self._taken: set[int] = set()
+        self._idle: OrderedDict[Call, list[Loaded]] = OrderedDict()
+        self._idle_bytes = 0
+
+    def take(self, call: Call) -> Loaded:
+        """A program for `call` that is not running; its memory is the caller's until `give`."""
+        spare = self._idle.get(call)
+        if spare:
+            loaded = spare.pop()
+            self._idle_bytes -= len(loaded.memory)
+            return loaded
+        memory = self._engine.allocate(max(call.bytes, 1))
+        program = self.compiled(call)
+        number = self._number(call)
+        self._engine.load(program, {0: (memory, 0)}, priority=0, label=program.name, number=number)
+        return Loaded(call, number, memory)
+
+    def give(self, loaded: Loaded) -> None:
+        """Its launch has been waited for."""
+        self._idle.setdefault(loaded.call, []).append(loaded)
+        self._idle.move_to_end(loaded.call)
+        self._idle_bytes += len(loaded.memory)
+        while self._idle_bytes > IDLE_BYTES_MAX:
+            oldest, spare = next(iter(self._idle.items()))
+            if spare:
+                freed = spare.pop()
+                self._idle_bytes -= len(freed.memory)
+                self._engine.unload(freed.number)
+                self._taken.remove(freed.number)
+            if not spare:
+                del self._idle[oldest]
+
+    def compiled(self, call: Call) -> Program:
+        """Lowered, chunked for the slowest link, and verified."""
+        builder = Builder(f"{call.what} between hosts", self._topology.world)
+        edges = [0, *accumulate(call.elements)]
+        for rank in self._leaders:
+            buffer = builder.buffer(rank, "data", call.dtype, edges[-1], "bound")
+            for what, root, (start, stop) in self._collectives(call, edges):
+                algorithm, numbers = self._algorithm(what, call.bytes)
+                builder.collective(
+                    rank,
+                    what,
+                    (buffer, start, stop),
+                    members=self._order,
+                    op=call.op,
+                    scale=1.0,
+                    algorithm=algorithm,
+                    numbers=numbers,
+                    root=root,
+                    dst=None,
+                    source=None,
+                )
+        if call.what == "all_reduce":
+            builder.ensure_all_reduce(0, self._leaders, call.op, 1.0)
+        program = builder.finish().lower().fuse().chunk(self._chunk_bytes)
+        program.verify()
+        return program
+
+    def _number(self, call: Call) -> int:
+        while True:
+            digest = hashlib.sha256(f"{self._loads} {call}".encode()).digest()
+            self._loads += 1
+            number = self._first | int.from_bytes(digest[:4], "little") % (1 << CALL_BITS)
+            if number not in self._taken:
+                self._taken.add(number)
+                return number
+
+    def _collectives(self, call: Call, edges: Sequence[int]) -> list[tuple[str, int | None, tuple[int, int]]]:
+        """Name, root and elements of each."""
+        if call.what in ("gather_parts", "reduce_parts"):
+            # A chain from, or to, each leader: together they are the ring, for parts of any size.
+            name = "broadcast" if call.what == "gather_parts" else "reduce"
+            return [
+                (name, root, part)
+                for root, part in zip(self._leaders, pairwise(edges), strict=True)
+                if part[0] < part[1]
+            ]
+        root = None if call.what == "all_reduce" else self._leaders[call.root]
+        return [(call.what, root, (0, edges[-1]))]
+
+    def _algorithm(self, what: str, size_bytes: int) -> tuple[str, tuple[int, ...]]:
+        return algorithms.choose(what, self._order, size_bytes, self._topology, self._tuning)
+
+
+def _slowest_bit_per_s(topology: Topology, ranks: Sequence[int]) -> float:
+    return min(topology.link(a, b).bandwidth for a in ranks for b in ranks if a != b)
