@@ -15,7 +15,7 @@ from itertools import accumulate, pairwise
 from typing import Literal
 
 from hocket import _native
-from hocket._native import Builder, Program
+from hocket._native import Builder, PassOptions, Program
 from hocket.artefacts.plan import chunk_bytes
 from hocket.artefacts.tuning import Tuning
 from hocket.errors import UsageError
@@ -142,7 +142,7 @@ class Programs:
                 )
         if call.what == "all_reduce":
             builder.ensure_all_reduce(0, self._leaders, call.op, 1.0)
-        program = builder.finish().lower().fuse().chunk(self._chunk_bytes)
+        program = builder.finish().compiled(PassOptions(chunk_bytes=self._chunk_bytes))
         program.verify()
         return program
 
