@@ -107,8 +107,8 @@ class Engine:
         """Start an instance; the previous one of the same program must have been waited for."""
 
     def wait(self, program: int, timeout_s: float, meanwhile: Callable[[], None] | None = None) -> None:
-        """Until the launched instance is complete. Ctrl-C works. `meanwhile` is called several times a second and ends the wait with
-        what it raises.
+        """Until the launched instance is complete. Ctrl-C works. `meanwhile` is called several times a second, and ends the wait
+        with what it raises.
 
         PeerError: its `rank` failed; with `why` "timeout", the instance waits for the ranks in its `missing`. `program`, `launch`
         and `op` say where that was noticed."""
