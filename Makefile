@@ -20,12 +20,16 @@ ALL_TESTS := --ignore=tests/torch_suite --ignore=tests/clients tests
 PURE_CRATES := ids program protocol trace dlc order simulate sync
 PURE_TESTS := analysis formats planning programs report simulation tidy
 
-.PHONY: help setup demo test quick test-clients test-torch check docs fmt bench bless fuzz clean
+SWITCH := python/hocket/launch/testbed/hocket-switch
+
+.PHONY: help setup switch demo test quick test-clients test-torch check docs fmt bench bless fuzz clean
 
 help: ## list the verbs
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
-setup: $(STAMPS)/system $(STAMPS)/extension ## make .venv with hocket in it, and all that it needs
+setup: $(STAMPS)/system $(STAMPS)/extension $(SWITCH) ## make .venv with hocket in it, and all that it needs
+
+switch: $(SWITCH) ## the program that gives links of a testbed latency, jitter and loss
 
 demo: setup ## train on an emulated cluster with DDP and with Hocket, and compare
 	$(BIN)/hocket demo
@@ -83,7 +87,7 @@ bench: setup ## benchmarks, in alternation with other libraries; `python -m benc
 	$(BIN)/python -m benches policies
 
 clean: ## remove what set-up and builds made
-	rm -rf $(VENV) target python/hocket/*.so
+	rm -rf $(VENV) target python/hocket/*.so $(SWITCH)
 
 $(STAMPS)/venv: scripts/make-venv
 	scripts/make-venv $(PYTHON) $(VENV)
@@ -117,3 +121,8 @@ $(STAMPS)/extension: $(RUST) pyproject.toml $(STAMPS)/dependencies
 	@echo "== native extension, release mode"
 	VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --profile wheel
 	@touch $@
+
+$(SWITCH): $(wildcard crates/switch/src/*.rs) crates/switch/Cargo.toml Cargo.toml Cargo.lock
+	@echo "== the testbed's switch"
+	cargo build --profile wheel -p hocket-switch
+	install -m 755 $${CARGO_TARGET_DIR:-target}/wheel/hocket-switch $@

@@ -515,23 +515,6 @@ def dlc_columns(
     """Whole lines of a DLC trace as columns: little-endian bytes by field, `id_dep` as bytes with `id_dep_ends` (i32). `problems`:
     (line, column, rule) of the first malformed lines, `problem_count` of all; `lines` read; the `last_id`."""
 
-def run_switch(
-    taps: Sequence[int],
-    *,
-    links: Sequence[float | None],
-    ways: Sequence[tuple[Sequence[int], float, float, float]],
-    queue_s: float,
-    reorder: bool,
-    seed: int,
-    control: int,
-    answers: int,
-) -> None:
-    """Carry frames between hosts until `control` ends. `taps`: descriptors of non-blocking TAP devices with offload headers, a host
-    each. `links`: byte/s (None: unlimited). `ways`, row-major by source: links that are crossed, latency and mean jitter in
-    seconds, share that is lost. `queue_s`: what a full queue delays by. `reorder`: jitter may overtake. Every byte read from
-    `control` is answered by a line to `answers`: frames delivered, lost, overflowed, unknown, refused; then bytes by link.
-    UsageError for nonsense; TestbedError when a device is gone."""
-
 def cache_line_ns() -> float | None:
     """Nanoseconds for a cache line to go from one core to another; None with one core."""
 

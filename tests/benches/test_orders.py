@@ -158,6 +158,8 @@ def test_ranks_take_their_places(program):
         with Testbed(clusters.latency(2)):
             pass
     except TestbedError as error:
+        if error.lacks is None:
+            raise
         pytest.skip(f"no namespaces or TAP devices here: {error}")
     cluster = clusters.latency(2)
     asked = rows.Run(

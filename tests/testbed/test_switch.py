@@ -4,19 +4,20 @@ import json
 import math
 import os
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 import pytest
 from streams import RECEIVE, SEND, assert_rates
 
-from hocket import _native
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster, Host, Rack
-from hocket.errors import ArtefactError, TestbedError, UsageError
-from hocket.launch.testbed import Testbed
+from hocket.errors import ArtefactError, TestbedError
+from hocket.launch.testbed import Testbed, switch_program
 
 pytestmark = pytest.mark.timing
 
@@ -79,6 +80,8 @@ def _allowed():
         with Testbed(pair(latency_s=1e-3)):
             pass
     except TestbedError as error:
+        if error.lacks is None:
+            raise
         pytest.skip(f"no namespaces or TAP devices here: {error}")
 
 
@@ -184,7 +187,7 @@ def test_nothing_is_left_when_the_owner_is_killed(number, started):
     )
     with owner:
         holder = owner.stdout.readline().split()[0]
-        ours = started("hocket.launch.testbed.switch")
+        ours = started("hocket-switch")
         assert ours
         owner.send_signal(number)
     deadline_s = time.monotonic() + TIMEOUT_S
@@ -238,12 +241,57 @@ def test_a_file_may_give_one_number_or_two(tmp_path):
     assert files.read(path, Cluster) == cluster
 
 
-def test_wrong_descriptors_are_refused():
-    """A wrong number in place of a device would be undefined, or wait for ever."""
-    way = ([0], 0.0, 0.0, 0.0)
-    options = {"links": [None], "queue_s": 0.05, "reorder": False, "seed": 0, "control": 0, "answers": 1}
-    for wrong in (-1, 99_999):
-        with pytest.raises(OSError, match="descriptor"):
-            _native.run_switch([wrong], ways=[way], **options)
-    with pytest.raises(UsageError, match="0 ways between 1 ports"):
-        _native.run_switch([0], ways=[], **options)
+def test_a_missing_program_is_reported(monkeypatch, tmp_path):
+    """A user without the switch's program would see a traceback, or not learn how to get it."""
+    monkeypatch.setattr(switch_program, "PROGRAM", tmp_path / "hocket-switch")
+    with (
+        pytest.raises(
+            TestbedError, match=r"hocket-switch, which is not installed\nhint: .*`make switch`"
+        ) as missing,
+        Testbed(pair(latency_s=1e-3)),
+    ):
+        pass
+    assert missing.value.lacks is None
+
+
+def handed(text, *descriptors):
+    """What the program says where these are handed over with a description."""
+    ours, its = socket.socketpair()
+    with ours, its, tempfile.TemporaryFile() as file:
+        file.write(text)
+        file.flush()
+        socket.send_fds(ours, [b"."], [file.fileno(), *descriptors])
+        ran = subprocess.run(
+            [switch_program.find()], stdin=its, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+        )
+    return ran.returncode, ran.stdout, ran.stderr
+
+
+def test_wrong_orders_are_refused():
+    """Nonsense in place of devices, control pipe or network would be carried on with, or wait for ever."""
+    control, writing = os.pipe()
+    os.close(writing)
+    with tempfile.TemporaryFile() as plain, os.fdopen(control):
+        no_tap = plain.fileno()
+        assert handed(b"", control) == (0, "ready\n", "")
+        code, _, message = handed(b"link unlimited\nway 0 0 0 0\n", control, no_tap)
+        assert code == 1
+        assert message.startswith("epoll: ")
+        for text, said in (
+            (b"", "0 ways between 1 ports"),
+            (b"link fast", "line 1 of the switch's description, `link fast`"),
+        ):
+            code, out, message = handed(text, control, no_tap)
+            assert (code, out) == (1, "")
+            assert said in message
+    assert "hands over no description and control pipe" in handed(b"")[2]
+    ran = subprocess.run(
+        [switch_program.find()],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert ran.returncode == 1
+    assert "no Unix socket" in ran.stderr

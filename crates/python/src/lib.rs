@@ -14,7 +14,6 @@ mod plan;
 mod program;
 mod readiness;
 mod simulate;
-mod switch;
 mod tls;
 
 use pyo3::prelude::*;
@@ -33,6 +32,5 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     plan::register(module)?;
     readiness::register(module)?;
     simulate::register(module)?;
-    switch::register(module)?;
     tls::register(module)
 }

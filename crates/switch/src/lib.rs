@@ -4,6 +4,7 @@
 //! becomes of a frame, and when, is decided by [`Switch`], a state machine that is told the time. [`run`] moves the frames.
 #![forbid(unsafe_code)]
 
+mod description;
 mod frame;
 mod link;
 mod network;
@@ -11,6 +12,7 @@ mod run;
 mod switch;
 mod way;
 
+pub use description::{DescriptionError, parse};
 pub use frame::{Frame, HEADER_BYTES};
 pub use network::{Network, NetworkError, WayRule};
 pub use run::{RunError, run};

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from hocket.artefacts.cluster import Cluster, Host
 from hocket.doctor.finding import Finding
 from hocket.errors import TestbedError
-from hocket.launch.testbed import Testbed
+from hocket.launch.testbed import Testbed, switch_program
 from hocket.launch.testbed.switched import CLONE_DEVICE
 
 SECTION = "testbed"
@@ -16,7 +16,7 @@ RATE_BIT_PER_S = 1e9
 
 
 def findings() -> Iterable[Finding]:
-    """Network namespaces with tc, and TAP devices."""
+    """Network namespaces with tc, the switch's program, and TAP devices."""
     hosts = tuple(Host(name=name, bandwidth_bit_per_s=RATE_BIT_PER_S) for name in ("doctor0", "doctor1"))
     try:
         with Testbed(Cluster(hosts=hosts)):
@@ -32,6 +32,7 @@ def findings() -> Iterable[Finding]:
             state="works",
             detail=f"network namespaces {how}, rates by tc",
         )
+    yield _switch()
     try:
         os.close(os.open(CLONE_DEVICE, os.O_RDWR))
     except OSError as error:
@@ -49,3 +50,12 @@ def findings() -> Iterable[Finding]:
             state="works",
             detail=f"{CLONE_DEVICE}, for clusters with latency, jitter or loss",
         )
+
+
+def _switch() -> Finding:
+    try:
+        found = switch_program.find()
+    except TestbedError as error:
+        why, _, hint = str(error).partition("\nhint: ")
+        return Finding(section=SECTION, name="switch", state="missing", detail=why, hint=hint)
+    return Finding(section=SECTION, name="switch", state="works", detail=str(found))

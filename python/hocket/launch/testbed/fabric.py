@@ -13,6 +13,7 @@ from typing import IO
 import msgspec
 
 from hocket.errors import TestbedError
+from hocket.launch.testbed import switch_program
 from hocket.launch.testbed.switched import CLONE_DEVICE, NO_DEVICE, Order
 
 START_TIMEOUT_S = 15.0
@@ -40,6 +41,7 @@ class Switch:
 
     def __init__(self, order: Order, enter: Sequence[str]) -> None:
         """`enter`: the command in front, which makes it as mighty as the hosts' namespaces need. TestbedError: why not."""
+        switch_program.find()
         argv = [
             *enter,
             "setpriv",

@@ -1,7 +1,8 @@
-"""The process of the switch: opens a TAP device in the namespace of each host, then carries frames until its input ends.
+"""The process of the switch: opens a TAP device in the namespace of each host, then becomes the program that carries frames.
 
-Its first line of input is an `Order`; it answers `ready`, and from then on every byte by a line of counters. Devices are not
-persistent: they are gone when this process is, however it ends.
+Its first line of input is an `Order`; it answers `ready`, and from then on every byte by a line of counters, until its input ends.
+Devices are not persistent: they are gone when this process is, however it ends. The program, `hocket-switch`, is made of
+`crates/switch`.
 """
 
 from __future__ import annotations
@@ -10,14 +11,18 @@ import contextlib
 import ctypes
 import fcntl
 import os
+import socket
 import struct
 import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
 
 import msgspec
 
-from hocket import _native
 from hocket.errors import Error, TestbedError
-from hocket.launch.testbed.switched import CLONE_DEVICE, INTERFACE, NO_DEVICE, Order
+from hocket.launch.testbed import switch_program
+from hocket.launch.testbed.switched import CLONE_DEVICE, INTERFACE, NO_DEVICE, Order, description
 
 # From <linux/if_tun.h>.
 TUNSETIFF, TUNSETOFFLOAD = 0x4004_54CA, 0x4004_54D0
@@ -65,23 +70,26 @@ def open_tap(pid: int, *, batches: bool) -> int:
     return tap
 
 
+def become(path: Path, order: Order, taps: Sequence[int]) -> NoReturn:
+    """Replace this process by the switch. Standard input becomes the socket in which its description, the input so far and the
+    devices wait: so it receives descriptors without being told numbers, and its code needs nothing unsafe."""
+    text = os.memfd_create("switch")
+    os.write(text, description(order).encode())
+    ours, its = socket.socketpair()
+    socket.send_fds(ours, [b"."], [text, sys.stdin.fileno(), *taps])
+    ours.close()
+    os.dup2(its.fileno(), 0)
+    os.execv(path, [str(path)])  # noqa: S606  # no shell is wanted
+
+
 def main() -> None:
     """Until the input ends."""
+    path = switch_program.find()
     order = msgspec.json.decode(sys.stdin.buffer.readline(), type=Order)
     taps = [open_tap(pid, batches=order.batches) for pid in order.pids]
     with contextlib.suppress(OSError):  # it may not, in a container: then it is a program among others
         os.setpriority(os.PRIO_PROCESS, 0, PRIORITY)
-    os.write(1, b"ready\n")
-    _native.run_switch(
-        taps,
-        links=order.links,
-        ways=order.ways,
-        queue_s=order.queue_s,
-        reorder=order.reorder,
-        seed=order.seed,
-        control=0,
-        answers=1,
-    )
+    become(path, order, taps)
 
 
 if __name__ == "__main__":

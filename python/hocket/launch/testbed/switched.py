@@ -66,6 +66,28 @@ def order(cluster: Cluster, ways: tuple[tuple[Way, ...], ...], pids: list[int]) 
     )
 
 
+def description(order: Order) -> str:
+    """The text that the program `hocket-switch` takes; `crates/switch/src/description.rs` has its form.
+
+    >>> way = ((0,), 0.001, 0.0, 0.5)
+    >>> order = Order(pids=(7,), links=(None, 1e6), ways=(way,), queue_s=0.05, reorder=True, seed=3, batches=False)
+    >>> print(description(order), end="")
+    queue_s 0.05
+    reorder true
+    seed 3
+    link unlimited
+    link 1000000.0
+    way 0.001 0.0 0.5 0
+    """
+    lines = [f"queue_s {order.queue_s!r}", f"reorder {str(order.reorder).lower()}", f"seed {order.seed}"]
+    lines += [f"link {'unlimited' if rate is None else repr(rate)}" for rate in order.links]
+    lines += [
+        f"way {latency_s!r} {jitter_s!r} {loss!r} {','.join(map(str, crossed)) or '-'}"
+        for crossed, latency_s, jitter_s, loss in order.ways
+    ]
+    return "".join(f"{line}\n" for line in lines)
+
+
 def trunk_links(hosts: int, rack: int) -> tuple[int, int]:
     """Indices of the links of a rack's trunk, out and in: they follow those of the hosts."""
     return hosts + 2 * rack, hosts + 2 * rack + 1
