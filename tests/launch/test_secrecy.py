@@ -14,7 +14,7 @@ from hocket.errors import UsageError
 from hocket.launch.environment import identify
 from hocket.launch.rendezvous import join
 from hocket.launch.secrecy import check_secret
-from hocket.libraries.call import open_library
+from hocket.libraries.catalogue import open_library
 from hocket.replay.mesh import Mesh
 from hocket.settings import Settings
 

@@ -12,7 +12,8 @@ import numpy as np
 
 from hocket.errors import Error
 from hocket.launch.rendezvous import join
-from hocket.libraries.call import DTYPES, Call, open_library, parts
+from hocket.libraries.call import DTYPES, Call, parts
+from hocket.libraries.catalogue import open_library
 from hocket.settings import Settings
 
 SIZES = (0, 2, 7, 30)

@@ -17,7 +17,7 @@ from hocket.errors import UsageError
 from hocket.launch.processes import ProcessSpec
 from hocket.launch.rendezvous import join
 from hocket.launch.run import launch
-from hocket.libraries.call import open_library
+from hocket.libraries.catalogue import open_library
 from hocket.libraries.torch_distributed import serve_store
 from hocket.settings import Settings
 

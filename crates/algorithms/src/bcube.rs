@@ -1,7 +1,7 @@
 //! BCube (Guo et al. 2009): members are numbers of several digits; in round `k` those that differ in digit `k` alone exchange
 //! directly. The most significant digit comes first, when most bytes move.
 
-use crate::list::{Entry, Takes};
+use crate::entry::{Entry, Takes};
 use crate::{Algorithm, Call, Fit, Group, Kind, Misfit, Weave};
 use std::ops::Range;
 

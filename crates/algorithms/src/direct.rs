@@ -1,7 +1,7 @@
 //! Everybody with everybody: each owner's part goes to it, or from it, in one round. Where memory is shared, every byte is read
 //! once per member and never copied on the way.
 
-use crate::list::{Entry, Takes};
+use crate::entry::{Entry, Takes};
 use crate::{Algorithm, Call, Fit, Group, Kind, Weave};
 
 pub const ENTRY: Entry = Entry {

@@ -1,7 +1,7 @@
 //! Two binary trees, each of which carries half of the data up to its root and back down; a leaf of one is an inner node of the
 //! other, so that every member sends and receives about the same (Sanders, Speck and Träff 2009). Chunking pipelines them.
 
-use crate::list::{Entry, Takes};
+use crate::entry::{Entry, Takes};
 use crate::{Algorithm, Call, Fit, Group, Kind, Weave};
 
 pub const ENTRY: Entry = Entry {

@@ -1,6 +1,6 @@
 //! Who the members of a group are, as far as the choice of an algorithm depends on it.
 
-use crate::Algorithm;
+use crate::algorithm::Algorithm;
 
 /// Members by position.
 #[derive(Clone, Copy, Debug)]

@@ -1,7 +1,7 @@
 //! Recursive halving, then recursive doubling (Thakur, Rabenseifner and Gropp 2005): `BCube` with digits of base two. Broadcast
 //! and reduce go along a binomial tree.
 
-use crate::list::{Entry, Takes};
+use crate::entry::{Entry, Takes};
 use crate::{Algorithm, Call, Fit, Group, Kind, Stage, Weave, bcube};
 
 pub const ENTRY: Entry = Entry {

@@ -2,7 +2,7 @@
 //! lowered; what is counted are the same bytes as `direct` moves.
 
 use crate::direct::owned_all_reduce;
-use crate::list::{Entry, Takes};
+use crate::entry::{Entry, Takes};
 use crate::{Algorithm, Call, Fit, Group, Kind, Weave};
 
 pub const ENTRY: Entry = Entry {

@@ -4,11 +4,13 @@
 //! Pure: knows nothing of programs, memory, networks or time. `list.rs` is the only list of algorithms.
 #![forbid(unsafe_code)]
 
+mod algorithm;
 mod bcube;
 mod call;
 mod count;
 mod direct;
 mod double_binary_tree;
+mod entry;
 mod group;
 mod halving_doubling;
 mod in_place;
@@ -20,11 +22,13 @@ mod recursive_doubling;
 mod ring;
 mod two_level;
 
+pub use algorithm::Algorithm;
 pub use bcube::radices;
 pub use call::{Call, Stage, Weave};
 pub use count::{Counts, Flow};
 pub use double_binary_tree::{depth as tree_depth, parent as tree_parent, place as tree_place};
+pub use entry::{Entry, Takes};
 pub use group::{Fit, Group};
 pub use kind::Kind;
-pub use list::{Algorithm, Entry, LIST, Takes, fitting};
+pub use list::{LIST, fitting};
 pub use misfit::Misfit;

@@ -1,7 +1,7 @@
 //! The first members keep a part each, which all others push to and pull from: `direct` with fewer owners.
 
 use crate::direct::owned_all_reduce;
-use crate::list::{Entry, Takes};
+use crate::entry::{Entry, Takes};
 use crate::{Algorithm, Call, Fit, Group, Kind, Misfit, Weave};
 
 pub const ENTRY: Entry = Entry {

@@ -2,7 +2,7 @@
 //! libraries run it, and ranks can be ordered for it; a program has no place for a partner's values beside one's own, so
 //! Hocket does not run it.
 
-use crate::list::{Entry, Takes};
+use crate::entry::{Entry, Takes};
 use crate::{Algorithm, Fit, Group, Kind};
 
 pub const ENTRY: Entry = Entry {

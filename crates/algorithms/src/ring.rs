@@ -1,7 +1,7 @@
 //! Around the members in order (Patarasuk and Yuan 2009, section 3): every member sends (n−1)/n of the bytes to the next one,
 //! once for each half of an all-reduce. Broadcast and reduce are chains, which chunking turns into pipelines.
 
-use crate::list::{Entry, Takes};
+use crate::entry::{Entry, Takes};
 use crate::{Algorithm, Call, Fit, Group, Kind, Weave};
 
 pub const ENTRY: Entry = Entry {

@@ -1,8 +1,8 @@
 //! Two-level all-reduce: each group reduces along a chain to its first member, the leaders run a ring, and each result
 //! goes back along the chain. Between groups only leaders talk, so a slow link between racks carries the least.
 
+use crate::entry::{Entry, Takes};
 use crate::group::runs;
-use crate::list::{Entry, Takes};
 use crate::{Algorithm, Call, Fit, Group, Kind, Misfit, Stage, Weave, ring};
 
 /// The leaders' first message is of the last part: with all of the slice in one piece it would wait until the chain has brought

@@ -1,8 +1,10 @@
 //! What arrives from one peer, checked against the programs and handed to the core.
 
-use crate::compile::Action;
-use crate::core::{Core, lock};
+use crate::announcement::{Announcement, Offer};
+use crate::core::Core;
+use crate::instruction::Action;
 use crate::loaded::Loaded;
+use crate::lock::lock;
 use crate::messages::NO_PROGRAM;
 use crate::peer::Peer;
 use hocket_ids::Rank;
@@ -65,7 +67,10 @@ impl<'a> Arrival<'a> {
                 if let Action::InPlace(own) = &loaded.instructions[at].action
                     && let (Some(member), true) = (own.position(self.peer.who.rank), whole)
                 {
-                    return self.core.part_done(&loaded, op, instance, member);
+                    if self.core.part_done(&loaded, op, instance, member)? {
+                        self.core.complete(&loaded, op);
+                    }
+                    return Ok(());
                 }
                 let ours = matches!(&loaded.instructions[at].action, Action::Send(s) if s.peer == self.peer.who.rank);
                 if !ours || !whole {
@@ -83,33 +88,21 @@ impl<'a> Arrival<'a> {
     }
 }
 
-/// A peer's side of a message is ready: its receive is posted, or its bytes lie in its memory.
-#[derive(Clone, Copy, Debug)]
-pub struct Announcement {
-    /// Who says so.
-    pub from: Rank,
-    /// Program number.
-    pub program: u32,
-    /// Launch count.
-    pub instance: u32,
-    /// Our own instruction.
-    pub op: u32,
-    /// Where a neighbour's bytes lie.
-    pub offer: Option<Offer>,
-}
-
-/// Bytes in a neighbour's arena.
-#[derive(Clone, Copy, Debug)]
-pub struct Offer {
-    offset_bytes: u64,
-    len_bytes: u64,
-    /// Where members claim blocks, of a collective in place.
-    claims: Option<u64>,
+/// Adds a program under `chosen` or the next number, and takes in what peers announced of it already.
+pub fn add(core: &Core, chosen: Option<u32>, make: impl FnOnce(u32) -> Loaded) -> Result<u32, String> {
+    let (number, early) = core.programs.add(chosen, make)?;
+    for announced in early {
+        if let Err(what) = announce(core, announced) {
+            let what = format!("broke the protocol: {what}");
+            core.fail(core.peer(announced.from).failed(Why::Violation, None, what));
+        }
+    }
+    Ok(number)
 }
 
 /// Notes an announcement; the message moves when our side is ready too. One for a program that we have yet to load
 /// is kept until we do.
-pub fn announce(core: &Core, said: Announcement) -> Result<(), String> {
+fn announce(core: &Core, said: Announcement) -> Result<(), String> {
     let Announcement { from, program, instance, op, offer } = said;
     if core.programs.keep_early(said)? {
         return Ok(());
@@ -209,7 +202,7 @@ impl Sink for Arrival<'_> {
             let what = format_args!("left the job while `{}` still needs it", loaded.label);
             self.core.fail(self.peer.failed(Why::Left, Some(loaded.location(None)), what));
         }
-        if self.core.messages_need(rank) {
+        if lock(&self.core.messages).needs(rank) {
             self.core.fail(self.peer.failed(Why::Left, None, "left the job while a message waits for it"));
         }
         lock(&self.peer.outgoing).drop_messages();

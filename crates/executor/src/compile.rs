@@ -2,164 +2,14 @@
 
 use crate::compute::{Call, Compute};
 use crate::error::Error;
-use crate::in_place::{InPlace, members};
+use crate::instruction::{Action, InPlace, Instruction, Receive, Send};
 use hocket_ids::{Rank, Tag};
 use hocket_kernels as kernels;
-use hocket_program::{BufferKind, Collective, DType, Kernel, Op, Program, Record, Slice};
-use hocket_trace::Kind;
+use hocket_program::{Algorithm, BufferKind, Collective, DType, Kernel, Op, Program, Record, Slice};
+use hocket_sync::meeting::MEMBERS_MAX;
 use hocket_wire::memory::Region;
 use hocket_wire::tcp::{Land, Landing};
 use std::collections::HashMap;
-
-/// One instruction and its place in the dataflow.
-#[derive(Debug)]
-pub struct Instruction {
-    /// What to do.
-    pub action: Action,
-    /// Instructions that must complete before.
-    pub after: u32,
-    /// Instructions that wait for this one.
-    pub then: Box<[u32]>,
-}
-
-/// What an instruction does.
-#[derive(Debug)]
-pub enum Action {
-    /// Runs on a native thread.
-    Compute(Compute),
-    /// Gives bytes to a peer.
-    Send(Send),
-    /// Takes bytes from a peer.
-    Receive(Receive),
-    /// An all-reduce of ranks that share memory.
-    InPlace(InPlace),
-    /// A collective that a library does: its slice, and the other one of an all-to-all.
-    Library(Region, Option<Region>),
-}
-
-/// A message to a peer.
-#[derive(Debug)]
-pub struct Send {
-    /// Where to.
-    pub peer: Rank,
-    /// The peer's receive instruction.
-    pub peer_op: u32,
-    /// The bytes.
-    pub src: Region,
-    /// Their element type.
-    pub dtype: kernels::DType,
-    /// Element type on the wire.
-    pub wire: kernels::DType,
-    /// Where it says how many of the elements go.
-    pub count: Option<Region>,
-}
-
-/// A message from a peer.
-#[derive(Debug)]
-pub struct Receive {
-    /// Where from.
-    pub peer: Rank,
-    /// The peer's send instruction.
-    pub peer_op: u32,
-    /// Where the whole message lands.
-    pub landing: Landing,
-    /// Element type in the peer's memory, for a peer whose memory we read.
-    pub peer_dtype: kernels::DType,
-    /// Element type on the wire.
-    pub wire: kernels::DType,
-    /// Element type of the region.
-    pub dtype: kernels::DType,
-    /// Where it says how many of the elements come.
-    pub count: Option<Region>,
-}
-
-/// How many of `elements` move: all, or what the count says, which is read when the message starts and is not written
-/// before it ends. A count that says more than there are is as good as all: `is_sound` has failed the job by then.
-fn moving(elements: usize, count: Option<&Region>) -> usize {
-    count.map_or(elements, |count| usize::try_from(said(count)).unwrap_or(0).min(elements))
-}
-
-fn said(count: &Region) -> i64 {
-    count.as_bytes().try_into().map_or(-1, i64::from_ne_bytes)
-}
-
-/// Whether a count is within its message.
-fn is_sound(elements: usize, count: Option<&Region>) -> Result<(), String> {
-    let wrong = |said: i64| usize::try_from(said).is_ok_and(|said| said <= elements);
-    match count.map(said).filter(|said| !wrong(*said)) {
-        Some(said) => Err(format!("a count says {said} of {elements} elements")),
-        None => Ok(()),
-    }
-}
-
-impl Send {
-    /// What leaves.
-    pub fn region(&self) -> Region {
-        let elements = self.src.len() / self.dtype.bytes();
-        self.src.sub(0, moving(elements, self.count.as_ref()) * self.dtype.bytes())
-    }
-}
-
-impl Receive {
-    /// Elements of the message.
-    pub fn elements(&self) -> usize {
-        moving(self.landing.region.len() / self.dtype.bytes(), self.count.as_ref())
-    }
-
-    /// Bytes of the message on the wire.
-    pub fn wire_bytes(&self) -> usize {
-        self.elements() * self.wire.bytes()
-    }
-
-    /// Where what comes lands.
-    pub fn landing(&self) -> Landing {
-        let region = self.landing.region.sub(0, self.elements() * self.dtype.bytes());
-        Landing { region, land: self.landing.land }
-    }
-}
-
-impl Instruction {
-    /// How the trace calls it.
-    pub fn kind(&self) -> Kind {
-        match &self.action {
-            Action::Compute(compute) => compute.kind(),
-            Action::Send(_) => Kind::Send,
-            Action::Receive(_) => Kind::Recv,
-            Action::InPlace(_) => Kind::Reduce,
-            Action::Library(..) => Kind::Library,
-        }
-    }
-
-    /// The peer, of a message.
-    pub fn peer(&self) -> Option<Rank> {
-        match &self.action {
-            Action::Compute(_) | Action::InPlace(_) | Action::Library(..) => None,
-            Action::Send(send) => Some(send.peer),
-            Action::Receive(receive) => Some(receive.peer),
-        }
-    }
-
-    /// Why it must not start: what a count says.
-    pub fn refusal(&self) -> Result<(), String> {
-        match &self.action {
-            Action::Send(send) => is_sound(send.src.len() / send.dtype.bytes(), send.count.as_ref()),
-            Action::Receive(receive) => {
-                is_sound(receive.landing.region.len() / receive.dtype.bytes(), receive.count.as_ref())
-            }
-            Action::Compute(_) | Action::InPlace(_) | Action::Library(..) => Ok(()),
-        }
-    }
-
-    /// Bytes moved, on the wire for messages.
-    pub fn bytes(&self) -> usize {
-        match &self.action {
-            Action::Compute(compute) => compute.bytes(),
-            Action::Send(send) => send.region().len() / send.dtype.bytes() * send.wire.bytes(),
-            Action::Receive(receive) => receive.wire_bytes(),
-            Action::InPlace(InPlace { region, .. }) | Action::Library(region, _) => region.len(),
-        }
-    }
-}
 
 /// Bytes of each buffer of `rank` that the executor must allocate, by buffer; `None` for bound ones.
 pub fn own_bytes(program: &Program, rank: Rank) -> Vec<Option<usize>> {
@@ -290,9 +140,7 @@ fn action(
                 constants: spec.parameters.clone(),
             }))
         }
-        Op::Collective {
-            what, slice, algorithm: Some(hocket_program::Algorithm::Library { .. }), ..
-        } => {
+        Op::Collective { what, slice, algorithm: Some(Algorithm::Library { .. }), .. } => {
             let other = match what {
                 Collective::AllToAll { dst } => Some(region(dst)),
                 _ => None,
@@ -330,7 +178,7 @@ fn action(
             slice,
             op,
             scale,
-            algorithm: Some(hocket_program::Algorithm::InPlace),
+            algorithm: Some(Algorithm::InPlace),
             ..
         } => {
             let members = members(program, rank, at)?;
@@ -343,4 +191,48 @@ fn action(
             return Err("a collective is left; lower the program before it is run".into());
         }
     })
+}
+
+/// Members of the collective `op` of `rank`, with the number of its instruction on each: the same turn among the collectives of its group.
+fn members(program: &Program, rank: Rank, op: usize) -> Result<Vec<(Rank, u32)>, String> {
+    let Some((group, slice)) = of(&program.ranks[rank.index()].nodes[op].op) else {
+        return Err("is no collective in place".into());
+    };
+    if group.len() > MEMBERS_MAX {
+        return Err(format!("{} members: at most {MEMBERS_MAX} reduce in place", group.len()));
+    }
+    let turns = |member: Rank| {
+        let nodes = program.ranks[member.index()].nodes.iter().enumerate();
+        nodes.filter_map(|(at, node)| {
+            of(&node.op).filter(|(other, _)| *other == group).map(|(_, slice)| (at, slice))
+        })
+    };
+    let turn = turns(rank).position(|(at, _)| at == op).unwrap_or_default();
+    let kind = |rank: Rank, slice: &Slice| {
+        (slice.len(), program.ranks[rank.index()].buffers[slice.buffer.index()].dtype)
+    };
+    let mut members = Vec::with_capacity(group.len());
+    for &member in group {
+        match turns(member).nth(turn) {
+            Some((at, theirs)) if kind(member, theirs) == kind(rank, slice) => {
+                members.push((member, at as u32));
+            }
+            Some(_) => return Err(format!("rank {member} brings other elements")),
+            None => return Err(format!("rank {member} does not take part")),
+        }
+    }
+    Ok(members)
+}
+
+fn of(op: &Op) -> Option<(&[Rank], &Slice)> {
+    match op {
+        Op::Collective {
+            what: Collective::AllReduce,
+            slice,
+            group,
+            algorithm: Some(Algorithm::InPlace),
+            ..
+        } => Some((group, slice)),
+        _ => None,
+    }
 }

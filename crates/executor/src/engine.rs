@@ -1,12 +1,15 @@
 //! One rank's executor, as its owner sees it: memory, programs, launches, waits.
 
-use crate::compile::{Action, compile, own_bytes};
-use crate::core::{Core, lock};
+use crate::arrival::add;
+use crate::compile::{compile, own_bytes};
+use crate::core::Core;
 use crate::error::Error;
 use crate::external::External;
 use crate::failure::{Location, Who};
+use crate::instruction::Action;
 use crate::io_thread::{Connection, run};
 use crate::loaded::{Loaded, NonFinite};
+use crate::lock::lock;
 use crate::options::Options;
 use crate::peer::Peer;
 use crate::peer_table::{LOCAL_WORLD_MAX, PeerTable};
@@ -16,8 +19,9 @@ use hocket_program::{BufferKind, Program};
 use hocket_protocol::why::Why;
 use hocket_trace::{Kind, Record, Recorder};
 use hocket_wire::clock::now_ns;
+use hocket_wire::identity::{Address, Identity};
 use hocket_wire::memory::{Allocation, Arena, Mapping, Region};
-use hocket_wire::mesh::{Address, Identity, Link, Listener};
+use hocket_wire::mesh::{Link, Listener};
 use hocket_wire::poll::{Poller, Waker};
 use hocket_wire::shape::Shaper;
 use hocket_wire::shm::claims::CLAIMS_BYTES;
@@ -247,7 +251,7 @@ impl Engine {
             }
         }
         let make = |number| Loaded::new(number, label.to_owned(), priority, instructions, bytes, scratch);
-        self.core.add(number, make).map_err(Error::Usage)
+        add(&self.core, number, make).map_err(Error::Usage)
     }
 
     /// A state buffer of a loaded program.
@@ -350,7 +354,7 @@ impl Engine {
     ) -> Result<Option<Rank>, Error> {
         let deadline = Instant::now() + timeout;
         loop {
-            if let Some(peer) = self.core.message_done(number) {
+            if let Some(peer) = lock(&self.core.messages).remove_done(number) {
                 return Ok(Some(peer));
             }
             if let Some(failure) = self.core.failure() {
@@ -360,7 +364,7 @@ impl Engine {
             if left.is_zero() {
                 return Err(self.give_up_message(number, timeout));
             }
-            self.core.wait_for_change(left.min(WAKE), || !self.core.is_message_done(number));
+            self.core.wait_for_change(left.min(WAKE), || !lock(&self.core.messages).is_done(number));
             if interrupted() {
                 return Ok(None);
             }
@@ -369,20 +373,24 @@ impl Engine {
 
     /// Waits for the next complete message among those with a notice, and its peer; `None` when there was none in time.
     pub fn next_message(&self, timeout: Duration) -> Result<Option<(u32, Rank)>, Error> {
-        if let Some(message) = self.core.next_notice() {
+        if let Some(message) = self.next_notice() {
             return Ok(Some(message));
         }
-        self.core.wait_for_change(timeout, || !self.core.has_notice());
-        match self.core.next_notice() {
+        self.core.wait_for_change(timeout, || !lock(&self.core.messages).has_notice());
+        match self.next_notice() {
             Some(message) => Ok(Some(message)),
             None => self.core.failure().map_or(Ok(None), Err),
         }
     }
 
+    fn next_notice(&self) -> Option<(u32, Rank)> {
+        lock(&self.core.messages).next_notice()
+    }
+
     /// Withdraws a receive that nothing was offered for; the error says whom the message waits for since `timeout`.
     pub fn give_up_message(&self, number: u32, timeout: Duration) -> Error {
         let (who, waits_for) = self.core.message_waits_for(number);
-        self.core.withdraw_message(number);
+        lock(&self.core.messages).withdraw(number);
         let what = format!(
             "rank {}: a message is not complete after {} s: it waits for {waits_for}",
             self.identity.rank,

@@ -53,7 +53,7 @@ impl From<MeshError> for Error {
         let what = error.to_string();
         let (missing, left) = match error {
             MeshError::Missing { ranks, .. } => {
-                let each = |(rank, address, _): (Rank, hocket_wire::mesh::Address, String)| Who {
+                let each = |(rank, address, _): (Rank, hocket_wire::identity::Address, String)| Who {
                     rank,
                     host: address.host,
                 };

@@ -1,8 +1,6 @@
 //! Collectives that a library does: handed to whoever asks for the next, taken back when done.
 
-use crate::compile::Action;
-use crate::core::{Core, lock};
-use crate::error::Error;
+use crate::lock::lock;
 use hocket_wire::memory::Region;
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -42,17 +40,5 @@ impl Externals {
             ready = self.changed.wait_timeout(ready, timeout).unwrap_or_else(PoisonError::into_inner).0;
         }
         ready.pop_front()
-    }
-}
-
-impl Core {
-    /// The library has done it.
-    pub fn complete_external(&self, program: u32, op: u32) -> Result<(), Error> {
-        let (loaded, at) = self.addressed(program, op).map_err(Error::Usage)?;
-        if !matches!(loaded.instructions[at].action, Action::Library(..)) || loaded.is_complete() {
-            return Err(Error::Usage(format!("op {op} of program {program} is no collective that waits")));
-        }
-        self.complete(&loaded, op);
-        Ok(())
     }
 }

@@ -6,7 +6,7 @@
 //! $ cargo test --release -p hocket-executor hostile -- --ignored --nocapture
 //! ```
 
-use crate::arrival::{Arrival, Incoming};
+use crate::arrival::{Arrival, Incoming, add};
 use crate::compile::compile;
 use crate::core::Core;
 use crate::failure::Who;
@@ -77,7 +77,7 @@ impl World {
             let allocation = arena.allocate(ELEMENTS * 4).unwrap();
             allocation.region().as_bytes_mut().fill(UNTOUCHED);
             let instructions = compile(&program(), Rank(0), &[allocation.region().clone()], &[]).unwrap();
-            core.add(None, |number| Loaded::new(number, "bucket".into(), 0, instructions, 0, Vec::new()))
+            add(&core, None, |number| Loaded::new(number, "bucket".into(), 0, instructions, 0, Vec::new()))
                 .unwrap();
             memory.push(allocation);
         }

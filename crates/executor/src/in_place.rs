@@ -4,100 +4,17 @@
 //! Two posts to each member, whatever the size: messages would cost as many for each chunk, and move each byte once more.
 
 use crate::core::{Core, OUTSIDE};
+use crate::instruction::InPlace;
 use crate::loaded::Loaded;
 use hocket_ids::Rank;
-use hocket_kernels::{DType, ReduceOp};
-use hocket_program::{Algorithm, Collective, Op, Program, Slice};
 use hocket_protocol::why::Why;
-use hocket_sync::meeting::{MEMBERS_MAX, Place};
-use hocket_wire::memory::{Allocation, Region};
+use hocket_sync::meeting::Place;
+use hocket_wire::memory::Region;
 use hocket_wire::shm::claims::{CLAIMS_BYTES, Claims};
 use hocket_wire::shm::mailbox::Post;
 use hocket_wire::shm::reduce::reduce_in_place;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-
-/// This rank's end.
-#[derive(Debug)]
-pub struct InPlace {
-    /// Who takes part, in the order in which slices are reduced, and the number of the instruction there.
-    pub members: Vec<(Rank, u32)>,
-    /// Our position.
-    pub own: usize,
-    /// Our slice.
-    pub region: Region,
-    /// How two elements become one.
-    pub op: ReduceOp,
-    /// Element type.
-    pub dtype: DType,
-    /// What the reduction is multiplied with.
-    pub factor: f64,
-    /// By which members claim blocks, by parity of the launch count; of the first member alone.
-    pub claims: Option<Allocation>,
-}
-
-impl InPlace {
-    /// The position of a rank.
-    pub fn position(&self, rank: Rank) -> Option<usize> {
-        self.members.iter().position(|(member, _)| *member == rank)
-    }
-
-    /// Where members claim blocks of a launch, if that is our memory.
-    fn claims(&self, instance: u32) -> Option<Region> {
-        let half = (instance & 1) as usize * CLAIMS_BYTES;
-        self.claims.as_ref().map(|memory| memory.region().sub(half, CLAIMS_BYTES))
-    }
-
-    /// All members but us.
-    pub fn others(&self) -> impl Iterator<Item = &(Rank, u32)> {
-        let others = self.members.iter().enumerate().filter(|(at, _)| *at != self.own);
-        others.map(|(_, member)| member)
-    }
-}
-
-/// Members of the collective `op` of `rank`, with the number of its instruction on each: the same turn among the collectives of its group.
-pub fn members(program: &Program, rank: Rank, op: usize) -> Result<Vec<(Rank, u32)>, String> {
-    let Some((group, slice)) = of(&program.ranks[rank.index()].nodes[op].op) else {
-        return Err("is no collective in place".into());
-    };
-    if group.len() > MEMBERS_MAX {
-        return Err(format!("{} members: at most {MEMBERS_MAX} reduce in place", group.len()));
-    }
-    let turns = |member: Rank| {
-        let nodes = program.ranks[member.index()].nodes.iter().enumerate();
-        nodes.filter_map(|(at, node)| {
-            of(&node.op).filter(|(other, _)| *other == group).map(|(_, slice)| (at, slice))
-        })
-    };
-    let turn = turns(rank).position(|(at, _)| at == op).unwrap_or_default();
-    let kind = |rank: Rank, slice: &Slice| {
-        (slice.len(), program.ranks[rank.index()].buffers[slice.buffer.index()].dtype)
-    };
-    let mut members = Vec::with_capacity(group.len());
-    for &member in group {
-        match turns(member).nth(turn) {
-            Some((at, theirs)) if kind(member, theirs) == kind(rank, slice) => {
-                members.push((member, at as u32));
-            }
-            Some(_) => return Err(format!("rank {member} brings other elements")),
-            None => return Err(format!("rank {member} does not take part")),
-        }
-    }
-    Ok(members)
-}
-
-fn of(op: &Op) -> Option<(&[Rank], &Slice)> {
-    match op {
-        Op::Collective {
-            what: Collective::AllReduce,
-            slice,
-            group,
-            algorithm: Some(Algorithm::InPlace),
-            ..
-        } => Some((group, slice)),
-        _ => None,
-    }
-}
 
 impl Core {
     /// Whether we share memory with all members.
@@ -151,12 +68,15 @@ impl Core {
         Ok(())
     }
 
-    /// All bytes are there: reduces what we claim of them, and tells the others.
-    pub fn reduce_part(&self, loaded: &Arc<Loaded>, op: u32, own: &InPlace) {
+    /// All bytes are there: reduces what we claim of them, and tells the others. Whether all parts are done.
+    pub fn reduce_part(&self, loaded: &Arc<Loaded>, op: u32, own: &InPlace) -> bool {
         let instance = loaded.instance();
         let meeting = loaded.meeting(op);
         let here = loaded.location(Some(op));
-        let outside = |who: Rank| self.fail(self.peer(who).failed(Why::Violation, Some(here), OUTSIDE));
+        let outside = |who: Rank| {
+            self.fail(self.peer(who).failed(Why::Violation, Some(here), OUTSIDE));
+            false
+        };
         let mut buckets = Vec::with_capacity(own.members.len());
         for (at, (rank, _)) in own.members.iter().enumerate() {
             if at == own.own {
@@ -182,24 +102,24 @@ impl Core {
         let Some(claimed) = claimed else { return outside(first) };
         reduce_in_place(&buckets, claimed, own.op, own.dtype, own.factor);
         self.post_all(own, |op| Post::Taken { program: loaded.number, instance, op });
-        self.part_done(loaded, op, instance, own.own).expect("a part is done once, after all have come");
+        self.part_done(loaded, op, instance, own.own).expect("a part is done once, after all have come")
     }
 
-    /// A member's part is done in our bytes too.
+    /// A member's part is done in our bytes too; whether all parts are.
     pub fn part_done(
         &self,
         loaded: &Arc<Loaded>,
         op: u32,
         instance: u32,
         member: usize,
-    ) -> Result<(), String> {
+    ) -> Result<bool, String> {
         let all = loaded.meeting(op).done(instance, member);
         let wrong = |_| format!("did a part of op {op} of program {} twice or too early", loaded.number);
-        if all.map_err(wrong)? {
+        let all = all.map_err(wrong)?;
+        if all {
             self.meetings.fetch_sub(1, Ordering::Relaxed);
-            self.complete(loaded, op);
         }
-        Ok(())
+        Ok(all)
     }
 
     fn post_all(&self, own: &InPlace, post: impl Fn(u32) -> Post) {

@@ -5,8 +5,9 @@
 //! this rank and by neighbours alike.
 
 use crate::arrival::{Arrival, Incoming};
-use crate::core::{Core, lock};
+use crate::core::Core;
 use crate::failure::{Failure, Location};
+use crate::lock::lock;
 use crate::messages::NO_PROGRAM;
 use crate::peer::Peer;
 use hocket_ids::Rank;
@@ -407,7 +408,7 @@ fn awaited_of(core: &Core, rank: Rank) -> Option<(Option<Location>, String)> {
         let what = format!("`{}` op {op} (program {program}, launch {launch}) {what}", loaded.label);
         Some((Some(location), what))
     });
-    of_program.or_else(|| core.messages_need(rank).then(|| (None, "a message waits for it".into())))
+    of_program.or_else(|| lock(&core.messages).needs(rank).then(|| (None, "a message waits for it".into())))
 }
 
 /// The data plane's clock, for timers.

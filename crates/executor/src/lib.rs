@@ -4,19 +4,26 @@
 //! Knows programs, links and the event record. Knows no framework and no Python.
 #![forbid(unsafe_code)]
 
+mod announcement;
 mod arrival;
 mod compile;
 mod compute;
 mod core;
+mod dataflow;
 mod engine;
 mod error;
 mod external;
+mod failing;
 mod failure;
 #[cfg(test)]
 mod hostile;
 mod in_place;
+mod instruction;
 mod io_thread;
+mod landing;
 mod loaded;
+mod lock;
+mod message_table;
 mod messages;
 mod options;
 mod peer;
@@ -30,9 +37,9 @@ pub use failure::{Failure, Location, Who};
 pub use hocket_kernels::{Foreign, Function};
 pub use hocket_protocol::why::Why;
 pub use hocket_wire::clock::now_ns;
+pub use hocket_wire::identity::Address;
 pub use hocket_wire::memory::Allocation;
 pub use hocket_wire::memory::Region;
-pub use hocket_wire::mesh::Address;
 pub use hocket_wire::shape::Shape;
 pub use loaded::NonFinite;
 pub use options::Options;

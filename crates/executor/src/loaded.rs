@@ -2,8 +2,9 @@
 //!
 //! One instance of a program runs at a time; `flow` counts its dependencies, `gate` joins the two sides of its messages.
 
-use crate::compile::{Action, Instruction};
-use crate::core::lock;
+use crate::failure::Location;
+use crate::instruction::{Action, Instruction};
+use crate::lock::lock;
 use hocket_ids::Rank;
 use hocket_protocol::extents::{ExtentError, Extents};
 use hocket_sync::OutOfTurn;
@@ -129,6 +130,11 @@ impl Loaded {
     /// The instance that runs, or ran last.
     pub fn instance(&self) -> u32 {
         self.launched().saturating_sub(1)
+    }
+
+    /// An instruction of the running launch, or all of it.
+    pub fn location(&self, op: Option<u32>) -> Location {
+        Location { program: self.number, launch: self.instance(), op }
     }
 
     /// Claims the next launch; `false` while the one before runs.

@@ -1,12 +1,14 @@
 //! What any thread may hand to a peer: frames and messages for its connection, posts for its mailbox.
 
-use crate::failure::Who;
+use crate::failure::{Failure, Location, Who};
+use hocket_protocol::why::Why;
 use hocket_wire::memory::Mapping;
 use hocket_wire::mesh::Neighbour;
 use hocket_wire::poll::Waker;
 use hocket_wire::shm::mailbox::{Outbox, Post, Sleeping};
 use hocket_wire::tcp::{Info, Outgoing};
 use std::collections::VecDeque;
+use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -65,6 +67,11 @@ impl Peer {
             looks: AtomicUsize::new(0),
             seen: Mutex::new(vec![None; lanes]),
         }
+    }
+
+    /// It is at fault: "rank 2 on b0" `what`.
+    pub fn failed(&self, why: Why, location: Option<Location>, what: impl fmt::Display) -> Failure {
+        Failure { who: self.who.clone(), why, location, what: format!("{} {what}", self.who) }
     }
 
     /// What the last look saw of its connections, as one.

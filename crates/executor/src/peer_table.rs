@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use hocket_ids::Rank;
-use hocket_wire::mesh::Address;
+use hocket_wire::identity::Address;
 
 /// Ranks of one host that mailboxes are laid out for.
 pub const LOCAL_WORLD_MAX: usize = 64;

@@ -3,9 +3,9 @@
 //! Ranks that load the same programs in the same order get the same numbers from [`Programs::add`]. Ranks of a group, whose
 //! loads the others do not share, choose numbers from [`CHOSEN`] up, by a rule that gives each group its own.
 
-use crate::arrival::Announcement;
-use crate::core::lock;
+use crate::announcement::Announcement;
 use crate::loaded::Loaded;
+use crate::lock::lock;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 

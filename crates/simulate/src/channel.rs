@@ -5,7 +5,7 @@
 
 use crate::bucket::Buckets;
 use crate::clock::Clock;
-use crate::engine::Event;
+use crate::event::Event;
 use crate::network::{Link, Network};
 use crate::share::Shares;
 use crate::time::{Picos, from_s};

@@ -11,6 +11,7 @@ mod compile;
 mod conditions;
 mod engine;
 mod error;
+mod event;
 mod graph;
 mod instance;
 mod messages;

@@ -2,12 +2,13 @@
 //!
 //! Each caller is heard by a thread of its own, bounded in time and number.
 
+use crate::identity::Identity;
 use crate::limits::is_out_of_descriptors;
-use crate::mesh::{Identity, turn_away};
 use crate::proof::admit;
-use crate::tcp::Stream;
+use crate::tcp::{Stream, give_up};
 use hocket_ids::Rank;
 use hocket_protocol::handshake::Way;
+use hocket_protocol::why::Why;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::net::{Shutdown, shutdown};
@@ -93,6 +94,15 @@ pub(crate) fn keep_listening(
             }
         }
     }
+}
+
+/// Tells a rank of the job why its connection is not taken; it believes that it is.
+pub(crate) fn turn_away(identity: &Identity, way: Way, stream: Stream) {
+    let Way { from, to, lane } = way;
+    let why = format!(
+        "rank {to} does not await connection {lane} of rank {from}: HOCKET_STREAMS and HOCKET_INTERFACE must mean as many on both"
+    );
+    give_up([stream], identity.checksums, (identity.rank, Why::Refused), &why);
 }
 
 /// Who is being heard. At the limit the oldest makes room for the newest: an honest caller is through after a few round trips,

@@ -6,6 +6,7 @@
 
 mod callers;
 pub mod clock;
+pub mod identity;
 pub mod limits;
 pub mod memory;
 pub mod mesh;

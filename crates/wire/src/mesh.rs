@@ -5,13 +5,13 @@
 //! The listener stays open while the rank lives, so that strangers are turned away and logged rather than left hanging
 //! (`callers`). A mesh that does not come up tells the ranks that are connected already why.
 
-use crate::callers::{DOOR_POLL, keep_listening};
+use crate::callers::{DOOR_POLL, keep_listening, turn_away};
+use crate::identity::{Address, Identity};
 use crate::limits::{explained, is_met, is_out_of_descriptors};
 use crate::memory::{Arena, Mapping, map_peer};
 use crate::poll::Waker;
 use crate::proof::{HANDSHAKE_TIMEOUT, introduce};
 use crate::shm::pass_fd;
-use crate::tcp::tls::Credentials;
 use crate::tcp::{Stream, give_up};
 use crate::ways::{self, Towards};
 use hocket_ids::Rank;
@@ -30,17 +30,6 @@ use std::time::{Duration, Instant};
 /// Pause between calls to a listener that does not answer yet.
 const CALL_AGAIN: Duration = Duration::from_millis(50);
 
-/// Where a rank can be reached.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Address {
-    /// Of its listener: one for each of its interfaces, in the order in which they meet those of others.
-    pub tcp: Vec<SocketAddr>,
-    /// Name of its host, which no other host of the job has: ranks with equal names share memory.
-    pub host: String,
-    /// Connections between each of its interfaces and ours, of which both ends say the same number.
-    pub streams: usize,
-}
-
 /// Memory and waker of a rank on the same host.
 pub struct Neighbour {
     /// Its arena.
@@ -57,21 +46,6 @@ pub struct Link {
     pub streams: Vec<Stream>,
     /// Present on the same host.
     pub neighbour: Option<Neighbour>,
-}
-
-/// Who we are, for handshakes.
-#[derive(Clone)]
-pub struct Identity {
-    /// Our rank.
-    pub rank: Rank,
-    /// Names the job among others on the host.
-    pub job: String,
-    /// Known to its ranks alone.
-    pub secret: Vec<u8>,
-    /// Connections to other hosts are encrypted.
-    pub tls: Option<Arc<Credentials>>,
-    /// Frames between hosts carry a checksum.
-    pub checksums: bool,
 }
 
 /// Why a mesh did not come up.
@@ -273,15 +247,6 @@ impl Listener {
             Err(MeshError::Missing { ranks: failures, timeout_s: timeout.as_secs_f64() })
         }
     }
-}
-
-/// Tells a rank of the job why its connection is not taken; it believes that it is.
-pub(crate) fn turn_away(identity: &Identity, way: Way, stream: Stream) {
-    let Way { from, to, lane } = way;
-    let why = format!(
-        "rank {to} does not await connection {lane} of rank {from}: HOCKET_STREAMS and HOCKET_INTERFACE must mean as many on both"
-    );
-    give_up([stream], identity.checksums, (identity.rank, Why::Refused), &why);
 }
 
 /// A connection that is ready, and what came over it.

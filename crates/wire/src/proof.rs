@@ -1,6 +1,6 @@
 //! The job's secret is proved over a new stream, from either side; within TLS where it leads to another host and the job asks for it.
 
-use crate::mesh::Identity;
+use crate::identity::Identity;
 use crate::tcp::Stream;
 use crate::tcp::tls::TlsStream;
 use hocket_protocol::handshake::{

@@ -3,7 +3,7 @@
 //! The first interface of one host meets the first of the other, the second the second; a host that has fewer begins
 //! again at its first. Pure but for `Towards::open`.
 
-use crate::mesh::Address;
+use crate::identity::Address;
 use socket2::{Domain, Socket, Type};
 use std::fmt;
 use std::io;

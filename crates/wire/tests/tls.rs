@@ -3,8 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 use hocket_ids::Rank;
+use hocket_wire::identity::{Address, Identity};
 use hocket_wire::memory::Arena;
-use hocket_wire::mesh::{Address, Identity, Link, Listener, MeshError};
+use hocket_wire::mesh::{Link, Listener, MeshError};
 use hocket_wire::poll::Waker;
 use hocket_wire::tcp::Stream;
 use hocket_wire::tcp::tls::{Credentials, TlsStream};

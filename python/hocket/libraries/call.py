@@ -1,4 +1,4 @@
-"""A collective as a library is asked for it, and the library that does it."""
+"""A collective as a library is asked for it, and what a library is."""
 
 from __future__ import annotations
 
@@ -9,10 +9,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from hocket.errors import UsageError
 from hocket.launch.rendezvous import Job
-from hocket.launch.secrecy import refuse_clear
-from hocket.policy.libraries import KNOWN
 
 DTYPES = {
     "f64": np.float64,
@@ -63,23 +60,3 @@ def parts(elements: Elements, n: int) -> list[Elements]:
 def place(job: Job, library: str) -> str:
     """How errors begin."""
     return f"rank {job.rank} on {job.host}: library `{library}`"
-
-
-def open_library(name: str, job: Job) -> Library:
-    """UsageError when there is none of that name, it is not installed, or it would send in the clear what must not be."""
-    if name not in KNOWN:
-        raise UsageError(f"there is no library `{name}`\nhint: {', '.join(KNOWN)}")
-    refuse_clear(job.settings, place(job, name), "leave the collective to the native wire")
-    return _mpi(job) if name == "mpi" else _torch(name, job)
-
-
-def _torch(backend: str, job: Job) -> Library:
-    from hocket.libraries.torch_distributed import TorchDistributed  # noqa: PLC0415  # loads torch
-
-    return TorchDistributed(backend, job)
-
-
-def _mpi(job: Job) -> Library:
-    from hocket.libraries.mpi import Mpi  # noqa: PLC0415  # loads mpi4py
-
-    return Mpi(job)

@@ -14,7 +14,8 @@ import numpy as np
 from hocket import _native
 from hocket.errors import Error
 from hocket.launch.rendezvous import Job
-from hocket.libraries.call import DTYPES, Call, Elements, Library, open_library
+from hocket.libraries.call import DTYPES, Call, Elements, Library
+from hocket.libraries.catalogue import open_library
 
 LOOK_S = 0.2
 """How late the end of the job is noticed."""

@@ -1,8 +1,9 @@
 //! What an order puts on links that several pairs share. A collective is not done before its busiest link is: all bytes that
 //! cross it over its rate. Pieces follow one another, so that rounds overlap where their links differ, and a link's rounds add up.
 
+use super::rounds::{Round, rounds};
 use super::tallest::Tallest;
-use super::{rounds, tree_edges};
+use super::tree::edges as tree_edges;
 use crate::links::Links;
 use crate::model::Model;
 use hocket_algorithms::Algorithm;
@@ -32,7 +33,7 @@ pub fn phases(model: &Model, n: usize) -> Vec<Phase> {
             vec![Phase { bytes: model.bytes, flows }, around(&leaders, model.bytes)]
         }
         _ => {
-            let phase = |round: super::rounds::Round| Phase {
+            let phase = |round: Round| Phase {
                 bytes: round.carried_bytes,
                 flows: round.pairs.into_iter().flat_map(both).collect(),
             };

@@ -1,6 +1,7 @@
 //! What a collective costs in an order, kept up to date while the order changes: what pairs take alone, or what the busiest
 //! shared link takes.
 
+mod incremental;
 mod loads;
 mod ring;
 mod rounds;
@@ -11,27 +12,14 @@ mod two_level;
 use crate::model::{Model, ModelError, check_order};
 use crate::network::Network;
 use hocket_algorithms::Algorithm;
+use incremental::Cost;
 use loads::Loads;
 pub(crate) use loads::phases;
 pub(crate) use ring::{RingCost, ring_s};
 use rounds::RoundsCost;
 pub(crate) use rounds::rounds;
 use tree::TreeCost;
-pub(crate) use tree::edges as tree_edges;
 use two_level::TwoLevelCost;
-
-/// One model on one network. After a change of the order, `update` is told which ranks have another host.
-trait Cost {
-    /// Everything anew.
-    fn rebuild(&mut self, order: &[u32]);
-    /// `order` differs from the last one at `changed` ranks, each named once.
-    fn update(&mut self, order: &[u32], changed: &[u32]);
-    /// Seconds.
-    fn cost(&self) -> f64;
-    /// Also seconds, and moved by every change: what the cost would be if means stood where it has maxima. A search that
-    /// follows the cost alone sees plains, since most changes do not touch what is slowest.
-    fn guide(&self) -> f64;
-}
 
 /// The cost of an order, incrementally.
 pub struct Evaluator<'a> {

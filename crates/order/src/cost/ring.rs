@@ -4,7 +4,7 @@
 //! is then the mean over the ring of latency and transfer (the cycle of waits that goes once around), or the transfer of the
 //! slowest link alone (the cycle of one link), whichever is more. Without bandwidth that is the sum over consecutive links.
 
-use super::Cost;
+use super::incremental::Cost;
 use super::tallest::Tallest;
 use crate::network::Network;
 

@@ -2,7 +2,7 @@
 //! cost is the sum over rounds of the greatest message time. Halving-doubling, recursive doubling (Thakur, Rabenseifner and
 //! Gropp 2005) and `BCube` (Guo et al. 2009), with the partners that the libraries in question use.
 
-use super::Cost;
+use super::incremental::Cost;
 use super::tallest::Tallest;
 use crate::model::{First, Model};
 use crate::network::Network;

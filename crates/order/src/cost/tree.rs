@@ -3,7 +3,7 @@
 //! Chunks are pipelined: the first one takes the longest way from a leaf to a root, the others follow as fast as the slowest
 //! edge lets them. The trees are those of NCCL and of `hocket_algorithms`.
 
-use super::Cost;
+use super::incremental::Cost;
 use super::tallest::Tallest;
 use crate::model::Model;
 use crate::network::Network;

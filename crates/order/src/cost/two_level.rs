@@ -3,7 +3,7 @@
 //! Chains are pipelined as in [`super::tree`], and the ring with them: the leaders pass on what has come down the chains while more
 //! comes. So the first piece takes its way along the longest chain and back, and the slowest link of a chain or the ring the rest.
 
-use super::Cost;
+use super::incremental::Cost;
 use super::ring::ring_s;
 use super::tallest::Tallest;
 use crate::model::Model;

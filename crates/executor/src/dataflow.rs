@@ -1,0 +1,242 @@
+//! How an instruction's completion releases the next: what waits for nothing more is computed, sent or announced.
+//!
+//! Any thread may complete an instruction.
+
+use crate::compute::Compute;
+use crate::core::{Core, OUTSIDE};
+use crate::error::Error;
+use crate::external::External;
+use crate::instruction::{Action, Instruction};
+use crate::loaded::{Loaded, NonFinite};
+use crate::lock::lock;
+use hocket_protocol::frame::Frame;
+use hocket_protocol::why::Why;
+use hocket_trace::{Kind, Record};
+use hocket_wire::clock::now_ns;
+use hocket_wire::memory::Region;
+use hocket_wire::shm::mailbox::Post;
+use hocket_wire::shm::take::take;
+use hocket_wire::tcp::Message;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Non-finite findings kept for the caller; more are the same news.
+const NON_FINITE_MAX: usize = 1024;
+
+impl Core {
+    /// Starts a claimed launch.
+    pub fn start(&self, loaded: &Arc<Loaded>) {
+        let roots = loaded.start();
+        if loaded.instructions.is_empty() {
+            self.finish_instance(loaded, loaded.instance());
+        }
+        let now_ns = self.traced_now_ns();
+        for op in roots {
+            self.release(loaded, op, now_ns);
+        }
+    }
+
+    /// The time, for records; no clock is read when there are none.
+    fn traced_now_ns(&self) -> u64 {
+        if self.recorder.is_some() { now_ns() } else { 0 }
+    }
+
+    /// The dependencies of `op` are met: it may go.
+    fn release(&self, loaded: &Arc<Loaded>, op: u32, now_ns: u64) {
+        let instance = loaded.instance();
+        if self.recorder.is_some() {
+            loaded.note_ready(op, now_ns);
+        }
+        let instruction = &loaded.instructions[op as usize];
+        if let Err(what) = instruction.refusal() {
+            return self.fail_op(loaded, op, what);
+        }
+        match &instruction.action {
+            Action::Compute(_) => self.enqueue(loaded, op),
+            Action::InPlace(own) => self.bring(loaded, op, own),
+            Action::Library(slice, dst) => self.externals.push(External {
+                program: loaded.number,
+                op,
+                slice: slice.clone(),
+                dst: dst.clone(),
+            }),
+            Action::Send(send) => {
+                let peer = self.peer(send.peer);
+                if let Some(shared) = &peer.shared {
+                    let posted = shared.post(Post::Ready {
+                        program: loaded.number,
+                        instance,
+                        op: send.peer_op,
+                        offset_bytes: send.src.arena_offset(),
+                        len_bytes: send.src.len() as u64,
+                    });
+                    if let Err(error) = posted {
+                        self.fail_here(None, format_args!("cannot wake {}: {error}", peer.who));
+                    }
+                } else if loaded.release(op, instance) {
+                    self.send(loaded, op, instance);
+                }
+            }
+            Action::Receive(receive) => {
+                let peer = self.peer(receive.peer);
+                if peer.shared.is_some() {
+                    if loaded.release(op, instance) {
+                        self.enqueue(loaded, op);
+                    }
+                } else {
+                    loaded.post(op, instance);
+                    let frame = Frame::ClearToSend { program: loaded.number, instance, op: receive.peer_op };
+                    lock(&peer.outgoing).control(frame, &[]);
+                    self.wake();
+                }
+            }
+        }
+    }
+
+    /// Both sides of send `op` are ready.
+    pub fn send(&self, loaded: &Arc<Loaded>, op: u32, instance: u32) {
+        let Action::Send(send) = &loaded.instructions[op as usize].action else {
+            unreachable!("only sends pass this gate");
+        };
+        if self.recorder.is_some() {
+            loaded.note_start(op, now_ns());
+        }
+        lock(&self.peer(send.peer).outgoing).message(Message {
+            priority: loaded.priority,
+            program: loaded.number,
+            instance,
+            op,
+            peer_op: send.peer_op,
+            region: send.region(),
+            dtype: send.dtype,
+            wire: send.wire,
+        });
+        self.wake();
+    }
+
+    /// Runs the most urgent instruction, if one waits.
+    pub fn work_once(&self) -> bool {
+        let Some((program, op)) = self.next_work() else { return false };
+        if let Some(loaded) = self.programs.get(program) {
+            self.run(&loaded, op);
+        }
+        true
+    }
+
+    /// Runs work until the rank closes: the life of a worker thread.
+    pub fn work_until_closed(&self) {
+        while !self.closing.load(Ordering::Acquire) {
+            if !self.work_once() {
+                self.wait_for_work();
+            }
+        }
+    }
+
+    fn run(&self, loaded: &Arc<Loaded>, op: u32) {
+        if self.recorder.is_some() {
+            loaded.note_start(op, now_ns());
+        }
+        match &loaded.instructions[op as usize].action {
+            Action::Compute(compute) => {
+                if let Err(what) = self.compute(loaded, compute) {
+                    return self.fail_op(loaded, op, what);
+                }
+            }
+            Action::Receive(receive) => {
+                let instance = loaded.instance();
+                let peer = self.peer(receive.peer);
+                let shared = peer.shared.as_ref().expect("receives from other hosts are not queued as work");
+                let bytes = receive.elements() * receive.peer_dtype.bytes();
+                let Some(source) = Region::new(&shared.arena, loaded.offered(op, instance), bytes as u64)
+                else {
+                    return self.fail(peer.failed(Why::Violation, Some(loaded.location(Some(op))), OUTSIDE));
+                };
+                take(&receive.landing(), receive.peer_dtype, &source, loaded.bytes as usize);
+                let post = Post::Taken { program: loaded.number, instance, op: receive.peer_op };
+                if let Err(error) = shared.post(post) {
+                    return self.fail_here(None, format_args!("cannot wake {}: {error}", peer.who));
+                }
+            }
+            // Ends when all parts are done.
+            Action::InPlace(own) => {
+                if !self.reduce_part(loaded, op, own) {
+                    return;
+                }
+            }
+            Action::Send(_) | Action::Library(..) => unreachable!("only work is queued as work"),
+        }
+        self.complete(loaded, op);
+    }
+
+    fn compute(&self, loaded: &Loaded, compute: &Compute) -> Result<(), String> {
+        if let Some(element) = compute.run(loaded.bytes as usize)? {
+            let mut found = lock(&self.non_finite);
+            if found.len() < NON_FINITE_MAX {
+                found.push(NonFinite { program: loaded.number, instance: loaded.instance(), element });
+            }
+        }
+        Ok(())
+    }
+
+    /// `op` of the running instance is done: releases what waits for it.
+    pub fn complete(&self, loaded: &Arc<Loaded>, op: u32) {
+        let instance = loaded.instance();
+        let instruction = &loaded.instructions[op as usize];
+        let end_ns = self.traced_now_ns();
+        for &next in &instruction.then {
+            if loaded.meet(next) {
+                self.release(loaded, next, end_ns);
+            }
+        }
+        // After what waits is under way: nobody waits for a record.
+        if let Some(recorder) = &self.recorder {
+            recorder.push(&record(loaded, instance, op, instruction, end_ns));
+        }
+        if loaded.finish(op, instance) {
+            self.finish_instance(loaded, instance);
+        }
+    }
+
+    fn finish_instance(&self, loaded: &Loaded, instance: u32) {
+        if let Some(recorder) = &self.recorder {
+            let launched_ns = loaded.launched_ns();
+            recorder.push(&Record {
+                ready_ns: launched_ns,
+                start_ns: launched_ns,
+                end_ns: now_ns(),
+                bytes: loaded.bytes,
+                program: loaded.number,
+                instance,
+                kind: Kind::Instance,
+                ..Record::default()
+            });
+        }
+        loaded.complete(instance);
+        self.note_change();
+    }
+
+    /// The library has done it.
+    pub fn complete_external(&self, program: u32, op: u32) -> Result<(), Error> {
+        let (loaded, at) = self.addressed(program, op).map_err(Error::Usage)?;
+        if !matches!(loaded.instructions[at].action, Action::Library(..)) || loaded.is_complete() {
+            return Err(Error::Usage(format!("op {op} of program {program} is no collective that waits")));
+        }
+        self.complete(&loaded, op);
+        Ok(())
+    }
+}
+
+fn record(loaded: &Loaded, instance: u32, op: u32, instruction: &Instruction, end_ns: u64) -> Record {
+    let (ready_ns, start_ns) = loaded.times(op);
+    Record {
+        ready_ns,
+        start_ns,
+        end_ns,
+        bytes: instruction.bytes() as u64,
+        program: loaded.number,
+        instance,
+        op,
+        peer: instruction.peer().map_or(u32::MAX, |peer| peer.0),
+        kind: instruction.kind(),
+    }
+}

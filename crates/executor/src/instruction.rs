@@ -1,0 +1,197 @@
+//! What one rank does in a program: instructions that name memory and peers directly.
+
+use crate::compute::Compute;
+use hocket_ids::Rank;
+use hocket_kernels as kernels;
+use hocket_trace::Kind;
+use hocket_wire::memory::{Allocation, Region};
+use hocket_wire::shm::claims::CLAIMS_BYTES;
+use hocket_wire::tcp::Landing;
+
+/// One instruction and its place in the dataflow.
+#[derive(Debug)]
+pub struct Instruction {
+    /// What to do.
+    pub action: Action,
+    /// Instructions that must complete before.
+    pub after: u32,
+    /// Instructions that wait for this one.
+    pub then: Box<[u32]>,
+}
+
+/// What an instruction does.
+#[derive(Debug)]
+pub enum Action {
+    /// Runs on a native thread.
+    Compute(Compute),
+    /// Gives bytes to a peer.
+    Send(Send),
+    /// Takes bytes from a peer.
+    Receive(Receive),
+    /// An all-reduce of ranks that share memory.
+    InPlace(InPlace),
+    /// A collective that a library does: its slice, and the other one of an all-to-all.
+    Library(Region, Option<Region>),
+}
+
+/// A message to a peer.
+#[derive(Debug)]
+pub struct Send {
+    /// Where to.
+    pub peer: Rank,
+    /// The peer's receive instruction.
+    pub peer_op: u32,
+    /// The bytes.
+    pub src: Region,
+    /// Their element type.
+    pub dtype: kernels::DType,
+    /// Element type on the wire.
+    pub wire: kernels::DType,
+    /// Where it says how many of the elements go.
+    pub count: Option<Region>,
+}
+
+/// A message from a peer.
+#[derive(Debug)]
+pub struct Receive {
+    /// Where from.
+    pub peer: Rank,
+    /// The peer's send instruction.
+    pub peer_op: u32,
+    /// Where the whole message lands.
+    pub landing: Landing,
+    /// Element type in the peer's memory, for a peer whose memory we read.
+    pub peer_dtype: kernels::DType,
+    /// Element type on the wire.
+    pub wire: kernels::DType,
+    /// Element type of the region.
+    pub dtype: kernels::DType,
+    /// Where it says how many of the elements come.
+    pub count: Option<Region>,
+}
+
+/// How many of `elements` move: all, or what the count says, which is read when the message starts and is not written
+/// before it ends. A count that says more than there are is as good as all: `is_sound` has failed the job by then.
+fn moving(elements: usize, count: Option<&Region>) -> usize {
+    count.map_or(elements, |count| usize::try_from(said(count)).unwrap_or(0).min(elements))
+}
+
+fn said(count: &Region) -> i64 {
+    count.as_bytes().try_into().map_or(-1, i64::from_ne_bytes)
+}
+
+/// Whether a count is within its message.
+fn is_sound(elements: usize, count: Option<&Region>) -> Result<(), String> {
+    let wrong = |said: i64| usize::try_from(said).is_ok_and(|said| said <= elements);
+    match count.map(said).filter(|said| !wrong(*said)) {
+        Some(said) => Err(format!("a count says {said} of {elements} elements")),
+        None => Ok(()),
+    }
+}
+
+impl Send {
+    /// What leaves.
+    pub fn region(&self) -> Region {
+        let elements = self.src.len() / self.dtype.bytes();
+        self.src.sub(0, moving(elements, self.count.as_ref()) * self.dtype.bytes())
+    }
+}
+
+impl Receive {
+    /// Elements of the message.
+    pub fn elements(&self) -> usize {
+        moving(self.landing.region.len() / self.dtype.bytes(), self.count.as_ref())
+    }
+
+    /// Bytes of the message on the wire.
+    pub fn wire_bytes(&self) -> usize {
+        self.elements() * self.wire.bytes()
+    }
+
+    /// Where what comes lands.
+    pub fn landing(&self) -> Landing {
+        let region = self.landing.region.sub(0, self.elements() * self.dtype.bytes());
+        Landing { region, land: self.landing.land }
+    }
+}
+
+impl Instruction {
+    /// How the trace calls it.
+    pub fn kind(&self) -> Kind {
+        match &self.action {
+            Action::Compute(compute) => compute.kind(),
+            Action::Send(_) => Kind::Send,
+            Action::Receive(_) => Kind::Recv,
+            Action::InPlace(_) => Kind::Reduce,
+            Action::Library(..) => Kind::Library,
+        }
+    }
+
+    /// The peer, of a message.
+    pub fn peer(&self) -> Option<Rank> {
+        match &self.action {
+            Action::Compute(_) | Action::InPlace(_) | Action::Library(..) => None,
+            Action::Send(send) => Some(send.peer),
+            Action::Receive(receive) => Some(receive.peer),
+        }
+    }
+
+    /// Why it must not start: what a count says.
+    pub fn refusal(&self) -> Result<(), String> {
+        match &self.action {
+            Action::Send(send) => is_sound(send.src.len() / send.dtype.bytes(), send.count.as_ref()),
+            Action::Receive(receive) => {
+                is_sound(receive.landing.region.len() / receive.dtype.bytes(), receive.count.as_ref())
+            }
+            Action::Compute(_) | Action::InPlace(_) | Action::Library(..) => Ok(()),
+        }
+    }
+
+    /// Bytes moved, on the wire for messages.
+    pub fn bytes(&self) -> usize {
+        match &self.action {
+            Action::Compute(compute) => compute.bytes(),
+            Action::Send(send) => send.region().len() / send.dtype.bytes() * send.wire.bytes(),
+            Action::Receive(receive) => receive.wire_bytes(),
+            Action::InPlace(InPlace { region, .. }) | Action::Library(region, _) => region.len(),
+        }
+    }
+}
+
+/// This rank's end.
+#[derive(Debug)]
+pub struct InPlace {
+    /// Who takes part, in the order in which slices are reduced, and the number of the instruction there.
+    pub members: Vec<(Rank, u32)>,
+    /// Our position.
+    pub own: usize,
+    /// Our slice.
+    pub region: Region,
+    /// How two elements become one.
+    pub op: kernels::ReduceOp,
+    /// Element type.
+    pub dtype: kernels::DType,
+    /// What the reduction is multiplied with.
+    pub factor: f64,
+    /// By which members claim blocks, by parity of the launch count; of the first member alone.
+    pub claims: Option<Allocation>,
+}
+
+impl InPlace {
+    /// The position of a rank.
+    pub fn position(&self, rank: Rank) -> Option<usize> {
+        self.members.iter().position(|(member, _)| *member == rank)
+    }
+
+    /// Where members claim blocks of a launch, if that is our memory.
+    pub fn claims(&self, instance: u32) -> Option<Region> {
+        let half = (instance & 1) as usize * CLAIMS_BYTES;
+        self.claims.as_ref().map(|memory| memory.region().sub(half, CLAIMS_BYTES))
+    }
+
+    /// All members but us.
+    pub fn others(&self) -> impl Iterator<Item = &(Rank, u32)> {
+        let others = self.members.iter().enumerate().filter(|(at, _)| *at != self.own);
+        others.map(|(_, member)| member)
+    }
+}

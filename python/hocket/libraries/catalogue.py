@@ -1,0 +1,29 @@
+"""The libraries by their names; each is imported when a program first needs it."""
+
+from __future__ import annotations
+
+from hocket.errors import UsageError
+from hocket.launch.rendezvous import Job
+from hocket.launch.secrecy import refuse_clear
+from hocket.libraries.call import Library, place
+from hocket.policy.libraries import KNOWN
+
+
+def open_library(name: str, job: Job) -> Library:
+    """UsageError when there is none of that name, it is not installed, or it would send in the clear what must not be."""
+    if name not in KNOWN:
+        raise UsageError(f"there is no library `{name}`\nhint: {', '.join(KNOWN)}")
+    refuse_clear(job.settings, place(job, name), "leave the collective to the native wire")
+    return _mpi(job) if name == "mpi" else _torch(name, job)
+
+
+def _torch(backend: str, job: Job) -> Library:
+    from hocket.libraries.torch_distributed import TorchDistributed  # noqa: PLC0415  # loads torch
+
+    return TorchDistributed(backend, job)
+
+
+def _mpi(job: Job) -> Library:
+    from hocket.libraries.mpi import Mpi  # noqa: PLC0415  # loads mpi4py
+
+    return Mpi(job)
