@@ -4,11 +4,13 @@ mod chunk;
 mod encode;
 mod fuse;
 mod lower;
+mod pass;
 mod pipeline;
 mod relabel;
 
 pub use encode::Codec;
-pub use pipeline::{Options, PIPELINE, Pass, Site, compile, stages};
+pub use pass::{Options, Pass, Site};
+pub use pipeline::{PIPELINE, compile, stages};
 
 use crate::verify::Diagnostic;
 

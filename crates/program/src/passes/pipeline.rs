@@ -1,50 +1,17 @@
 //! The passes that every program goes through before it runs, in order, whoever made it: a plan, a policy or Hocket itself.
 //!
-//! A pass is its entry here: a title, a function and a *spec*. The spec says what no op may be once the pass has run. It is
-//! checked after that pass and after each later one, so that a pass that breaks what an earlier one made is named at once.
+//! The spec of each pass is checked after that pass and after each later one, so that a pass that breaks what an earlier one made
+//! is named at once.
 
-use super::{Codec, PassError, chunk, encode, fuse, lower, relabel};
+use super::pass::{Options, Pass, Site};
+use super::{PassError, chunk, encode, fuse, lower, relabel};
+use crate::Program;
 use crate::verify::{Diagnostic, Findings};
-use crate::{Op, Program, RankProgram};
 use hocket_ids::Rank;
 use std::borrow::Cow;
 
 /// In order. What each needs of the passes before it, its file says.
 pub const PIPELINE: [Pass; 5] = [lower::PASS, relabel::PASS, fuse::PASS, chunk::PASS, encode::PASS];
-
-/// What passes decide by.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// The physical rank that plays each logical rank; `None`: ranks stay as they are.
-    pub order: Option<Vec<Rank>>,
-    /// No op is larger, in bytes of its own element type.
-    pub chunk_bytes: usize,
-    /// What f32 travels as, where it does not travel as it is.
-    pub codec: Option<Codec>,
-}
-
-/// A step of the pipeline.
-pub struct Pass {
-    /// As `hocket verify --after` has it.
-    pub title: &'static str,
-    /// The program after it; `None` where it has nothing to do.
-    pub run: fn(&Program, &Options) -> Result<Option<Program>, PassError>,
-    /// What is wrong with an op that is still there after the pass; `None` for an op that may be.
-    pub spec: fn(&Site<'_>, &Options) -> Option<String>,
-}
-
-/// An op where it stands.
-#[derive(Clone, Copy)]
-pub struct Site<'a> {
-    /// The whole.
-    pub program: &'a Program,
-    /// Whose op it is.
-    pub rank: Rank,
-    /// The rank's part.
-    pub ops: &'a RankProgram,
-    /// The op.
-    pub op: &'a Op,
-}
 
 /// `program` after all passes; not verified.
 pub fn compile(program: &Program, options: &Options) -> Result<Program, PassError> {
@@ -96,7 +63,8 @@ fn violations(passes: &[Pass], program: &Program, options: &Options) -> Vec<Diag
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Algorithm, BufferKind, Collective, DType, RankBuilder, ReduceOp, Slice};
+    use crate::passes::Codec;
+    use crate::{Algorithm, BufferKind, Collective, DType, Op, RankBuilder, ReduceOp, Slice};
 
     const OPTIONS: Options = Options { order: None, chunk_bytes: 16, codec: None };
 
