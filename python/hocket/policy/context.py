@@ -37,7 +37,7 @@ class Context(CollectiveOps):
     @property
     def ranks(self) -> tuple[int, ...]:
         """All ranks."""
-        return tuple(range(self.world))
+        return self._recorder.weave.topology.ranks
 
     @property
     def host(self) -> str:
@@ -72,12 +72,12 @@ class Context(CollectiveOps):
     @property
     def leaders(self) -> tuple[int, ...]:
         """The first rank of each host."""
-        return tuple(dict.fromkeys(self._recorder.weave.topology.local_ranks(rank)[0] for rank in self.ranks))
+        return self._recorder.weave.topology.leaders
 
     @property
     def rack_leaders(self) -> tuple[int, ...]:
         """The first rank of each rack."""
-        return tuple(dict.fromkeys(self._recorder.weave.topology.rack_ranks(rank)[0] for rank in self.ranks))
+        return self._recorder.weave.topology.rack_leaders
 
     def link(self, peer: int, source: int | None = None) -> Link:
         """The link from this rank (or from `source`) to `peer`: `.bandwidth` in bit/s, `.latency` in seconds."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.network import (
@@ -49,11 +50,35 @@ class Topology:
 
     def local_ranks(self, rank: int) -> tuple[int, ...]:
         """Ranks on the host of `rank`, itself among them."""
-        return tuple(each for each in range(self.world) if self.hosts[each] == self.hosts[rank])
+        return self._by_host[self.hosts[rank]]
 
     def rack_ranks(self, rank: int) -> tuple[int, ...]:
         """Ranks in the rack of `rank`."""
-        return tuple(each for each in range(self.world) if self.racks[each] == self.racks[rank])
+        return self._by_rack[self.racks[rank]]
+
+    @cached_property
+    def ranks(self) -> tuple[int, ...]:
+        """All ranks."""
+        return tuple(range(self.world))
+
+    @cached_property
+    def leaders(self) -> tuple[int, ...]:
+        """The first rank of each host."""
+        return tuple(members[0] for members in self._by_host.values())
+
+    @cached_property
+    def rack_leaders(self) -> tuple[int, ...]:
+        """The first rank of each rack."""
+        return tuple(members[0] for members in self._by_rack.values())
+
+    # Handlers of all ranks ask, for every bucket.
+    @cached_property
+    def _by_host(self) -> dict[str, tuple[int, ...]]:
+        return _members(self.hosts)
+
+    @cached_property
+    def _by_rack(self) -> dict[str, tuple[int, ...]]:
+        return _members(self.racks)
 
     @classmethod
     def of(cls, hosts: Sequence[str], cluster: Cluster | None = None) -> Topology:
@@ -121,3 +146,11 @@ class Topology:
             for b in dict.fromkeys(hosts):
                 known[a, b] = within(a, b) if a == b else between(a, b)
         return cls(hosts, racks, tuple(tuple(known[a, b] for b in hosts) for a in hosts))
+
+
+def _members(names: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """By name, in the order in which names come: the ranks that have it."""
+    found: dict[str, list[int]] = {}
+    for rank, name in enumerate(names):
+        found.setdefault(name, []).append(rank)
+    return {name: tuple(ranks) for name, ranks in found.items()}
