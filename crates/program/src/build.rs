@@ -3,22 +3,18 @@
 //! The caller writes as if ops ran one after the other; [`RankBuilder::push`] keeps just the order that
 //! memory demands (read after write, write after read, write after write on overlapping slices).
 
-use crate::ops::{Buffer, BufferKind, Node, Op, RankProgram, Slice};
+mod live;
+
+use crate::ops::{Buffer, BufferKind, Node, Op, RankProgram};
 use hocket_ids::{BufferId, DType, OpId, SourceId};
+use live::{Access, Live};
 
 /// A rank's program under construction.
 #[derive(Clone, Debug, Default)]
 pub struct RankBuilder {
     program: RankProgram,
-    /// Per buffer, the accesses that a later op may still conflict with.
-    live: Vec<Vec<Access>>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Access {
-    slice: Slice,
-    op: OpId,
-    writes: bool,
+    /// By buffer.
+    live: Vec<Live>,
 }
 
 impl RankBuilder {
@@ -30,8 +26,11 @@ impl RankBuilder {
     /// Starts from the buffers of `program` with no ops: what a pass does to rewrite a rank.
     pub fn with_buffers(program: &RankProgram) -> Self {
         Self {
-            live: vec![Vec::new(); program.buffers.len()],
-            program: RankProgram { buffers: program.buffers.clone(), nodes: Vec::new() },
+            live: vec![Live::default(); program.buffers.len()],
+            program: RankProgram {
+                buffers: program.buffers.clone(),
+                nodes: Vec::with_capacity(program.nodes.len()),
+            },
         }
     }
 
@@ -45,7 +44,7 @@ impl RankBuilder {
     ) -> BufferId {
         let id = BufferId::from_index(self.program.buffers.len());
         self.program.buffers.push(Buffer { name: name.into(), dtype, len, kind });
-        self.live.push(Vec::new());
+        self.live.push(Live::default());
         id
     }
 
@@ -78,19 +77,20 @@ impl RankBuilder {
     pub fn push_after(&mut self, op: Op, extra: &[OpId], source: Option<SourceId>) -> OpId {
         let id = OpId::from_index(self.program.nodes.len());
         let mut after = extra.to_vec();
-        for slice in op.reads() {
-            self.conflicts(slice, false, &mut after);
+        let (read, written) = (op.reads(), op.writes());
+        for slice in &read {
+            self.live[slice.buffer.index()].conflicts(slice, false, &mut after);
         }
-        let written = op.writes();
         for &slice in &written {
-            self.conflicts(slice, true, &mut after);
+            let live = &mut self.live[slice.buffer.index()];
+            live.conflicts(&slice, true, &mut after);
             // What this write covers can conflict with later ops only through this write.
-            self.live[slice.buffer.index()].retain(|access| !slice.covers(&access.slice));
-            self.live[slice.buffer.index()].push(Access { slice, op: id, writes: true });
+            live.forget(&slice);
+            live.add(Access { slice, op: id, writes: true });
         }
-        for slice in op.reads() {
+        for &slice in &read {
             if !written.iter().any(|write| write.covers(&slice)) {
-                self.live[slice.buffer.index()].push(Access { slice, op: id, writes: false });
+                self.live[slice.buffer.index()].add(Access { slice, op: id, writes: false });
             }
         }
         after.sort_unstable();
@@ -104,10 +104,5 @@ impl RankBuilder {
     /// The finished rank.
     pub fn finish(self) -> RankProgram {
         self.program
-    }
-
-    fn conflicts(&self, slice: Slice, writes: bool, after: &mut Vec<OpId>) {
-        let live = &self.live[slice.buffer.index()];
-        after.extend(live.iter().filter(|a| (a.writes || writes) && a.slice.overlaps(&slice)).map(|a| a.op));
     }
 }

@@ -8,6 +8,7 @@ mod build;
 mod contract;
 mod ops;
 pub mod passes;
+mod resize;
 pub mod text;
 pub mod verify;
 
@@ -16,5 +17,6 @@ pub use contract::Contract;
 pub use hocket_algorithms::Algorithm;
 pub use hocket_ids::{DType, ReduceOp};
 pub use ops::{
-    Buffer, BufferKind, Collective, Kernel, KernelSpec, Node, Op, Program, RankProgram, Record, Slice, Source,
+    Buffer, BufferKind, Collective, Kernel, KernelSpec, Node, Op, Program, RankProgram, Record, Slice,
+    Slices, Source,
 };

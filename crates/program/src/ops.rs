@@ -6,6 +6,7 @@
 use crate::Contract;
 use hocket_algorithms::{Algorithm, Kind};
 use hocket_ids::{BufferId, DType, KernelId, OpId, Rank, ReduceOp, SourceId, Tag};
+use smallvec::{SmallVec, smallvec};
 
 /// Where a buffer's memory comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -70,6 +71,9 @@ impl Slice {
         self.buffer == other.buffer && self.start <= other.start && other.stop <= self.stop
     }
 }
+
+/// Slices of one op: few, but for calls of kernels.
+pub type Slices = SmallVec<[Slice; 2]>;
 
 /// An elementwise function of [`Op::Apply`].
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -274,40 +278,39 @@ pub enum Op {
 
 impl Op {
     /// Slices that the op reads. A call's outputs count as writes alone, also where the kernel updates them.
-    pub fn reads(&self) -> Vec<Slice> {
+    pub fn reads(&self) -> Slices {
         match self {
-            Self::Copy { src, .. } | Self::Cast { src, .. } | Self::Record { src, .. } => vec![*src],
+            Self::Copy { src, .. } | Self::Cast { src, .. } | Self::Record { src, .. } => smallvec![*src],
             Self::Send { src, count, .. } => std::iter::once(*src).chain(*count).collect(),
-            Self::Reduce { src, dst, .. } => vec![*src, *dst],
-            Self::Apply { dst, .. } => vec![*dst],
+            Self::Reduce { src, dst, .. } => smallvec![*src, *dst],
+            Self::Apply { dst, .. } => smallvec![*dst],
             Self::Recv { dst, reduce, count, .. } => reduce.map(|_| *dst).into_iter().chain(*count).collect(),
-            Self::Call { inputs, .. } => inputs.clone(),
-            Self::Collective { slice, .. } => vec![*slice],
+            Self::Call { inputs, .. } => inputs.iter().copied().collect(),
+            Self::Collective { slice, .. } => smallvec![*slice],
         }
     }
 
     /// The slices that the op writes.
-    pub fn writes(&self) -> Vec<Slice> {
+    pub fn writes(&self) -> Slices {
         match self {
             Self::Copy { dst, .. }
             | Self::Cast { dst, .. }
             | Self::Reduce { dst, .. }
             | Self::Apply { dst, .. }
             | Self::Recv { dst, .. }
-            | Self::Collective { what: Collective::AllToAll { dst }, .. } => vec![*dst],
-            Self::Call { outputs, .. } => outputs.clone(),
-            Self::Collective { slice, .. } => vec![*slice],
-            Self::Send { .. } | Self::Record { .. } => Vec::new(),
+            | Self::Collective { what: Collective::AllToAll { dst }, .. } => smallvec![*dst],
+            Self::Call { outputs, .. } => outputs.iter().copied().collect(),
+            Self::Collective { slice, .. } => smallvec![*slice],
+            Self::Send { .. } | Self::Record { .. } => Slices::new(),
         }
     }
 
     /// Whether memory orders the two: they share elements, and one of them writes.
     pub fn conflicts(&self, other: &Self) -> bool {
-        let touches = |op: &Self, slice: &Slice| {
-            op.reads().iter().chain(&op.writes()).any(|touched| touched.overlaps(slice))
-        };
-        self.writes().iter().any(|slice| touches(other, slice))
-            || other.writes().iter().any(|slice| touches(self, slice))
+        let (reads, writes) = (self.reads(), self.writes());
+        let (reads2, writes2) = (other.reads(), other.writes());
+        let meet = |some: &Slices, others: &Slices| some.iter().any(|a| others.iter().any(|b| a.overlaps(b)));
+        meet(&writes, &reads2) || meet(&writes, &writes2) || meet(&writes2, &reads)
     }
 }
 
@@ -365,5 +368,17 @@ impl Program {
     /// Number of ranks.
     pub fn world(&self) -> usize {
         self.ranks.len()
+    }
+
+    /// The same, where ranks do something else: what most passes make.
+    #[must_use]
+    pub fn with_ranks(&self, ranks: Vec<RankProgram>) -> Self {
+        Self {
+            name: self.name.clone(),
+            ranks,
+            ensures: self.ensures.clone(),
+            sources: self.sources.clone(),
+            kernels: self.kernels.clone(),
+        }
     }
 }

@@ -26,25 +26,27 @@ fn chunk(program: &Program, chunk_bytes: usize) -> Program {
         .max()
         .unwrap_or(1);
     let ranks = program.ranks.iter().map(|rank| split(rank, |op| pieces(rank, op), pieces_max)).collect();
-    Program { ranks, ..program.clone() }
+    program.with_ranks(ranks)
 }
 
 fn split(rank: &RankProgram, pieces: impl Fn(&Op) -> usize, pieces_max: usize) -> RankProgram {
     let mut builder = RankBuilder::with_buffers(rank);
-    let mut became: Vec<Vec<OpId>> = Vec::with_capacity(rank.nodes.len());
+    // By old op: the first of the new ops that it became, one after the other, and the first that it did not.
+    let mut became: Vec<(usize, usize)> = Vec::with_capacity(rank.nodes.len());
+    let mut control: Vec<OpId> = Vec::new();
     for node in &rank.nodes {
         // Order that memory demands is found again piece by piece; what remains is order for its own sake.
-        let control: Vec<OpId> = node
-            .after
-            .iter()
-            .filter(|before| !rank.nodes[before.index()].op.conflicts(&node.op))
-            .flat_map(|before| became[before.index()].clone())
-            .collect();
-        let count = pieces(&node.op);
-        let new = (0..count)
-            .map(|at| builder.push_after(piece(&node.op, at, count, pieces_max), &control, node.source))
-            .collect();
-        became.push(new);
+        control.clear();
+        for before in node.after.iter().map(|before| before.index()) {
+            if !rank.nodes[before].op.conflicts(&node.op) {
+                control.extend((became[before].0..became[before].1).map(OpId::from_index));
+            }
+        }
+        let (first, count) = (builder.len(), pieces(&node.op));
+        for at in 0..count {
+            builder.push_after(piece(&node.op, at, count, pieces_max), &control, node.source);
+        }
+        became.push((first, builder.len()));
     }
     builder.finish()
 }

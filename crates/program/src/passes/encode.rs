@@ -44,7 +44,7 @@ fn encode(program: &Program, codec: &Codec) -> Result<Program, PassError> {
     let ranks = program.ranks.iter().enumerate().map(|(at, rank)| {
         rewrite(rank, &origins.rounds[at], *codec, |op| encoded(op, Rank::from_index(at), links))
     });
-    Ok(Program { ranks: ranks.collect(), ..program.clone() })
+    Ok(program.with_ranks(ranks.collect()))
 }
 
 fn encoded(op: &Op, own: Rank, links: &HashSet<(Rank, Rank)>) -> bool {

@@ -9,7 +9,7 @@
 
 use super::Pass;
 use crate::verify::deadlocks;
-use crate::{BufferKind, Op, Program, RankBuilder, RankProgram, Slice};
+use crate::{BufferKind, Op, Program, RankBuilder, RankProgram, Slice, Slices};
 use hocket_ids::{BufferId, OpId};
 
 pub const PASS: Pass = Pass { title: "fuse", run: |program, _| Ok(fuse(program)), spec: |_, _| None };
@@ -20,8 +20,7 @@ fn fuse(program: &Program) -> Option<Program> {
     if !program.ranks.iter().any(scratch) {
         return None;
     }
-    let ranks = program.ranks.iter().map(fused).collect();
-    let fused = Program { ranks, ..program.clone() };
+    let fused = program.with_ranks(program.ranks.iter().map(fused).collect());
     (!deadlocks(&fused)).then_some(fused)
 }
 
@@ -77,8 +76,8 @@ impl<'a> Ops<'a> {
         let touching = &self.touching[slice.buffer.index()];
         for &later in &touching[touching.partition_point(|&op| op <= at)..] {
             let Some(op) = &self.left[later] else { continue };
-            let reads: Vec<Slice> = op.reads().into_iter().filter(|read| read.overlaps(slice)).collect();
-            let writes: Vec<Slice> = op.writes().into_iter().filter(|write| write.overlaps(slice)).collect();
+            let reads: Slices = op.reads().into_iter().filter(|read| read.overlaps(slice)).collect();
+            let writes: Slices = op.writes().into_iter().filter(|write| write.overlaps(slice)).collect();
             if reads.iter().any(|read| read != slice) || !reads.is_empty() && !writes.is_empty() {
                 return None;
             }

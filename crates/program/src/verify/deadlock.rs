@@ -3,9 +3,8 @@
 
 use super::Findings;
 use super::collectives::Collectives;
-use super::messages::Messages;
+use super::messages::Message;
 use crate::Program;
-use std::collections::VecDeque;
 
 /// An event: rank, op, and whether it is the op's end.
 pub type Event = (usize, usize, bool);
@@ -13,25 +12,26 @@ pub type Event = (usize, usize, bool);
 /// All events in an order in which they may happen; `None` when some never do.
 pub fn check(
     program: &Program,
-    messages: &Messages,
+    messages: &[Message],
     collectives: &Collectives,
     found: &mut Findings<'_>,
 ) -> Option<Vec<Event>> {
     let graph = Graph::of(program, messages, collectives);
     let mut waits = graph.waits.clone();
-    let mut ready: VecDeque<usize> = (0..waits.len()).filter(|&event| waits[event] == 0).collect();
-    let mut order = Vec::with_capacity(waits.len());
-    while let Some(event) = ready.pop_front() {
-        order.push(graph.event(event));
-        for &next in &graph.then[event] {
-            waits[next] -= 1;
-            if waits[next] == 0 {
-                ready.push_back(next);
+    let mut order: Vec<u32> = (0..waits.len() as u32).filter(|&event| waits[event as usize] == 0).collect();
+    order.reserve(waits.len() - order.len());
+    let mut next = 0;
+    while let Some(&event) = order.get(next) {
+        next += 1;
+        for &then in graph.then(event as usize) {
+            waits[then as usize] -= 1;
+            if waits[then as usize] == 0 {
+                order.push(then);
             }
         }
     }
     if order.len() == waits.len() {
-        return Some(order);
+        return Some(order.into_iter().map(|event| graph.event(event as usize)).collect());
     }
     let circle = graph.circle(&waits);
     let on_op = circle.iter().map(|&event| graph.event(event)).find(|&(rank, ..)| graph.is_op(rank));
@@ -52,46 +52,74 @@ struct Graph {
     /// First event of each rank; the start of op `i` is at `2i`, its end at `2i + 1`. The last one is of the calls of
     /// collectives, where all members meet.
     first: Vec<usize>,
-    then: Vec<Vec<usize>>,
+    /// By op of all ranks in turn: its rank.
+    ranks: Vec<u32>,
+    /// By event, and one more: the first of `successors`.
+    begins: Vec<u32>,
+    successors: Vec<u32>,
     waits: Vec<u32>,
 }
 
 impl Graph {
-    fn of(program: &Program, messages: &Messages, collectives: &Collectives) -> Self {
-        let mut first = Vec::with_capacity(program.world());
-        let mut events = 0;
-        for rank in &program.ranks {
-            first.push(events);
-            events += 2 * rank.nodes.len();
+    fn of(program: &Program, messages: &[Message], collectives: &Collectives) -> Self {
+        let mut first = Vec::with_capacity(program.world() + 1);
+        let mut ranks = Vec::new();
+        for (rank, ops) in program.ranks.iter().enumerate() {
+            first.push(2 * ranks.len());
+            ranks.resize(ranks.len() + ops.nodes.len(), rank as u32);
         }
-        first.push(events);
-        events += 2 * collectives.calls.len();
-        let mut graph = Self { first, then: vec![Vec::new(); events], waits: vec![0; events] };
+        let meeting = program.world();
+        first.push(2 * ranks.len());
+        ranks.resize(ranks.len() + collectives.calls.len(), meeting as u32);
+
+        let mut edges: Vec<(u32, u32)> = Vec::with_capacity(3 * ranks.len() + 2 * messages.len());
+        let index = |(rank, op, end): Event| (first[rank] + 2 * op + usize::from(end)) as u32;
+        let mut edge = |before: Event, after: Event| edges.push((index(before), index(after)));
         for (rank, ops) in program.ranks.iter().enumerate() {
             for (op, node) in ops.nodes.iter().enumerate() {
-                graph.edge((rank, op, false), (rank, op, true));
+                edge((rank, op, false), (rank, op, true));
                 for before in &node.after {
-                    graph.edge((rank, before.index(), true), (rank, op, false));
+                    edge((rank, before.index(), true), (rank, op, false));
                 }
             }
         }
-        for ((from, to, _), message) in messages {
-            graph.edge((*from, message.send, false), (*to, message.recv, true));
-            graph.edge((*to, message.recv, false), (*from, message.send, true));
+        for message in messages {
+            edge((message.from, message.send, false), (message.to, message.recv, true));
+            edge((message.to, message.recv, false), (message.from, message.send, true));
         }
-        let meeting = program.world();
         for (call, members) in collectives.calls.iter().enumerate() {
             for &(rank, op) in members {
-                graph.edge((rank, op, false), (meeting, call, false));
-                graph.edge((meeting, call, false), (rank, op, true));
+                edge((rank, op, false), (meeting, call, false));
+                edge((meeting, call, false), (rank, op, true));
             }
         }
         for sequence in &collectives.sequences {
             for pair in sequence.windows(2) {
-                graph.edge((pair[0].0, pair[0].1, true), (pair[1].0, pair[1].1, false));
+                edge((pair[0].0, pair[0].1, true), (pair[1].0, pair[1].1, false));
             }
         }
-        graph
+
+        let events = 2 * ranks.len();
+        let (mut begins, mut waits) = (vec![0u32; events + 1], vec![0u32; events]);
+        for &(before, after) in &edges {
+            begins[before as usize + 1] += 1;
+            waits[after as usize] += 1;
+        }
+        for event in 0..events {
+            begins[event + 1] += begins[event];
+        }
+        let mut free = begins.clone();
+        let mut successors = vec![0; edges.len()];
+        for (before, after) in edges {
+            successors[free[before as usize] as usize] = after;
+            free[before as usize] += 1;
+        }
+        Self { first, ranks, begins, successors, waits }
+    }
+
+    /// Events that wait for one.
+    fn then(&self, event: usize) -> &[u32] {
+        &self.successors[self.begins[event] as usize..self.begins[event + 1] as usize]
     }
 
     /// Whether an event is of an op, not of a meeting.
@@ -99,20 +127,9 @@ impl Graph {
         rank + 1 < self.first.len()
     }
 
-    fn edge(&mut self, before: Event, after: Event) {
-        let (before, after) = (self.index(before), self.index(after));
-        self.then[before].push(after);
-        self.waits[after] += 1;
-    }
-
-    fn index(&self, (rank, op, end): Event) -> usize {
-        self.first[rank] + 2 * op + usize::from(end)
-    }
-
     fn event(&self, index: usize) -> Event {
-        let rank = self.first.partition_point(|&first| first <= index) - 1;
-        let within = index - self.first[rank];
-        (rank, within / 2, within % 2 == 1)
+        let rank = self.ranks[index / 2] as usize;
+        (rank, (index - self.first[rank]) / 2, index % 2 == 1)
     }
 
     /// A cycle among the events that never happened.
@@ -120,8 +137,8 @@ impl Graph {
         let stuck = |event: usize| waits[event] > 0;
         let mut cause = vec![usize::MAX; waits.len()];
         for event in (0..waits.len()).filter(|&event| stuck(event)) {
-            for &next in &self.then[event] {
-                cause[next] = event;
+            for &next in self.then(event) {
+                cause[next as usize] = event;
             }
         }
         // Every stuck event has a stuck cause: going back from any of them ends in a cycle.

@@ -70,13 +70,14 @@ pub struct Contributions {
     pub terms: BTreeMap<Term, (u32, f64)>,
 }
 
-/// All expressions of a program.
+/// All expressions of a program. Parts come before what is made of them.
 #[derive(Default)]
 pub struct Expressions {
     table: Vec<Expr>,
     known: HashMap<Expr, ExprId>,
-    contributions: HashMap<ExprId, Option<Contributions>>,
-    ranks: HashMap<ExprId, BTreeSet<usize>>,
+    /// By expression: the number of the last walk that met it.
+    walked: Vec<u32>,
+    walks: u32,
 }
 
 impl Expressions {
@@ -104,22 +105,33 @@ impl Expressions {
         self.share(Expr::Whole { kernel, output, inputs })
     }
 
-    /// Ranks whose inputs a value depends on.
-    pub fn ranks(&mut self, expr: ExprId) -> BTreeSet<usize> {
-        if let Some(known) = self.ranks.get(&expr) {
-            return known.clone();
+    /// Ranks whose inputs values depend on.
+    pub fn ranks(&mut self, exprs: impl IntoIterator<Item = ExprId>) -> BTreeSet<usize> {
+        let walk = self.walk();
+        let mut found = BTreeSet::new();
+        let mut open: Vec<ExprId> = exprs.into_iter().collect();
+        while let Some(expr) = open.pop() {
+            if std::mem::replace(&mut self.walked[expr.0 as usize], walk) == walk {
+                continue;
+            }
+            match &self.table[expr.0 as usize] {
+                Expr::Input { rank, .. } => {
+                    found.insert(*rank);
+                }
+                Expr::State { .. } => {}
+                Expr::Scale { of, .. } | Expr::Round { of, .. } => open.push(*of),
+                Expr::Reduce { left, right, .. } => open.extend([left.expr, right.expr]),
+                Expr::Elementwise { inputs, .. } => open.extend(inputs.iter().map(|input| input.expr)),
+                Expr::Whole { inputs, .. } => open.extend(inputs.iter().flatten().map(|run| run.2.expr)),
+            }
         }
-        let parts: Vec<ExprId> = match &self.table[expr.0 as usize] {
-            Expr::Input { rank, .. } => return BTreeSet::from([*rank]),
-            Expr::State { .. } => Vec::new(),
-            Expr::Scale { of, .. } | Expr::Round { of, .. } => vec![*of],
-            Expr::Reduce { left, right, .. } => vec![left.expr, right.expr],
-            Expr::Elementwise { inputs, .. } => inputs.iter().map(|input| input.expr).collect(),
-            Expr::Whole { inputs, .. } => inputs.iter().flatten().map(|run| run.2.expr).collect(),
-        };
-        let found: BTreeSet<usize> = parts.into_iter().flat_map(|part| self.ranks(part)).collect();
-        self.ranks.insert(expr, found.clone());
         found
+    }
+
+    fn walk(&mut self) -> u32 {
+        self.walked.resize(self.table.len(), 0);
+        self.walks += 1;
+        self.walks
     }
 
     /// `left ⊕ right`; the order does not matter, which is true of the bits too.
@@ -147,41 +159,54 @@ impl Expressions {
 
     /// What a value is made of; `None` for mixtures of reductions, which no contract speaks of.
     pub fn contributions(&mut self, expr: ExprId, kernels: &[KernelSpec]) -> Option<Contributions> {
-        if let Some(known) = self.contributions.get(&expr) {
-            return known.clone();
-        }
-        let found = match self.table[expr.0 as usize].clone() {
-            Expr::State { .. } | Expr::Whole { .. } => None,
-            // One input, changed element by element: still its contribution. Several: as the kernel declares.
-            Expr::Elementwise { kernel, inputs, .. } => match (&inputs[..], kernels[kernel as usize].joins) {
-                ([only], _) => self.contributions(only.expr, kernels),
-                ([first, rest @ ..], Some(op)) => {
-                    let first = self.contributions(first.expr, kernels);
-                    rest.iter().fold(first, |sum, next| {
-                        let next_made = self.contributions(next.expr, kernels)?;
-                        joined(op, sum?, next_made, next.shift)
-                    })
+        let mut made = Contributions { op: None, terms: BTreeMap::new() };
+        // What is still to be taken apart, by how often, how far from the start and with which factor it occurs. Parts have
+        // smaller numbers: once an expression is the largest, all its occurrences are known.
+        let mut open: BTreeMap<(ExprId, i64, u64), u32> = BTreeMap::from([((expr, 0, 1.0f64.to_bits()), 1)]);
+        while let Some(((expr, shift, factor), times)) = open.pop_last() {
+            let mut part = |of: ExprId, by: i64, factor: u64| {
+                let occurs = open.entry((of, shift + by, factor)).or_default();
+                *occurs = occurs.saturating_add(times);
+            };
+            let joins = match &self.table[expr.0 as usize] {
+                Expr::State { .. } | Expr::Whole { .. } => return None,
+                Expr::Input { rank, buffer } => {
+                    let factor = f64::from_bits(factor);
+                    let known = made.terms.entry((*rank, *buffer, shift)).or_insert((0, factor));
+                    known.0 = known.0.saturating_add(times);
+                    None
                 }
-                _ => None,
-            },
-            Expr::Input { rank, buffer } => {
-                let terms = BTreeMap::from([((rank, buffer, 0), (1, 1.0))]);
-                Some(Contributions { op: None, terms })
+                // One input, changed element by element: still its contribution. Several: as the kernel declares.
+                Expr::Elementwise { kernel, inputs, .. } => {
+                    let joins = kernels[*kernel as usize].joins;
+                    if inputs.len() != 1 && (inputs.is_empty() || joins.is_none()) {
+                        return None;
+                    }
+                    for input in inputs {
+                        part(input.expr, input.shift, factor);
+                    }
+                    joins.filter(|_| inputs.len() > 1)
+                }
+                Expr::Round { of, .. } => {
+                    part(*of, 0, factor);
+                    None
+                }
+                Expr::Scale { factor_bits, of } => {
+                    part(*of, 0, (f64::from_bits(factor) * f64::from_bits(*factor_bits)).to_bits());
+                    None
+                }
+                Expr::Reduce { op, left, right } => {
+                    part(left.expr, left.shift, factor);
+                    part(right.expr, right.shift, factor);
+                    Some(*op)
+                }
+            };
+            if joins.is_some() && made.op.is_some() && joins != made.op {
+                return None;
             }
-            Expr::Round { of, .. } => self.contributions(of, kernels),
-            Expr::Scale { factor_bits, of } => self.contributions(of, kernels).map(|mut inner| {
-                inner.terms.values_mut().for_each(|(_, factor)| *factor *= f64::from_bits(factor_bits));
-                inner
-            }),
-            Expr::Reduce { op, left, right } => {
-                let left = self.contributions(left.expr, kernels);
-                let made = self.contributions(right.expr, kernels);
-                // The left child's shift is zero by construction.
-                left.zip(made).and_then(|(left, made)| joined(op, left, made, right.shift))
-            }
-        };
-        self.contributions.insert(expr, found.clone());
-        found
+            made.op = made.op.or(joins);
+        }
+        Some(made)
     }
 
     fn share(&mut self, expr: Expr) -> Value {
@@ -193,17 +218,4 @@ impl Expressions {
         self.known.insert(expr, next);
         Value { expr: next, shift: 0 }
     }
-}
-
-/// `sum ⊕ other`, whose terms are `shift` further on; `None` when either is of another reduction.
-fn joined(op: ReduceOp, mut sum: Contributions, other: Contributions, shift: i64) -> Option<Contributions> {
-    if sum.op.is_some_and(|inner| inner != op) || other.op.is_some_and(|inner| inner != op) {
-        return None;
-    }
-    for ((rank, buffer, own), (times, factor)) in other.terms {
-        let entry = sum.terms.entry((rank, buffer, own + shift)).or_insert((0, factor));
-        entry.0 += times;
-    }
-    sum.op = Some(op);
-    Some(sum)
 }

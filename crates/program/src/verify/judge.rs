@@ -2,10 +2,10 @@
 
 use super::Findings;
 use super::expression::{Contributions, Value};
-use super::values::{Runs, State, joined};
+use super::values::{State, Stretch, joined};
 use crate::{BufferKind, Contract, Program, ReduceOp, Slice};
 use hocket_ids::{BufferId, Rank};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{HashMap, HashSet};
 
 /// A contract, by the expressions that its buffer ends with.
 pub fn contract(contract: &Contract, state: &mut State<'_>, found: &mut Findings<'_>) {
@@ -16,14 +16,18 @@ pub fn contract(contract: &Contract, state: &mut State<'_>, found: &mut Findings
         state.read(rank.index(), &Slice::new(buffer, 0, len))
     };
     let len = state.program.ranks[first.index()].buffers[buffer.index()].len;
-    let reference = joined(whole(state, *first));
-    let mut seen = BTreeSet::new();
+    let reference = joined(&whole(state, *first));
+    // Ranks hold the same expressions: each is judged once.
+    let mut judged: HashSet<Value> = HashSet::new();
     for rank in group {
         for (start, stop, held) in whole(state, *rank) {
             let slice = Slice::new(buffer, start, stop);
             let wrong = match (contract, held) {
                 (_, None) => Some("holds nothing that is defined".into()),
                 (Contract::AllReduce { op, scale, .. }, Some(value)) => {
+                    if !judged.insert(value) {
+                        continue;
+                    }
                     match state.expressions.contributions(value.expr, &state.program.kernels) {
                         Some(made) => disagreement(&made, value.shift, buffer, group, *op, *scale),
                         None => Some("holds a mixture of reductions".into()),
@@ -33,7 +37,7 @@ pub fn contract(contract: &Contract, state: &mut State<'_>, found: &mut Findings
                     misplaced(state, value, buffer, group, (start, stop, len))
                 }
                 (Contract::Same { .. }, Some(value)) => {
-                    seen.extend(state.expressions.ranks(value.expr));
+                    judged.insert(value);
                     None
                 }
             };
@@ -43,7 +47,7 @@ pub fn contract(contract: &Contract, state: &mut State<'_>, found: &mut Findings
                 return;
             }
         }
-        let own = joined(whole(state, *rank));
+        let own = joined(&whole(state, *rank));
         if let Some(at) = reference.iter().zip(&own).position(|(a, b)| a != b) {
             let (start, stop, _) = own[at];
             let slice = Slice::new(buffer, start, stop);
@@ -61,6 +65,7 @@ pub fn contract(contract: &Contract, state: &mut State<'_>, found: &mut Findings
     }
     if let Contract::Same { .. } = contract
         && !reference.is_empty()
+        && let seen = state.expressions.ranks(judged.iter().map(|value| value.expr))
         && let Some(missing) = group.iter().find(|rank| !seen.contains(&rank.index()))
     {
         let made = writers(state.program, *first, &Slice::new(buffer, 0, len));
@@ -70,11 +75,11 @@ pub fn contract(contract: &Contract, state: &mut State<'_>, found: &mut Findings
 
 /// Shared state is the same on all ranks at the start; so it must be at the end.
 pub fn shared_state(state: &State<'_>, found: &mut Findings<'_>) {
-    let mut known: HashMap<&str, (usize, Runs)> = HashMap::new();
+    let mut known: HashMap<&str, (usize, Vec<Stretch>)> = HashMap::new();
     for (rank, ops) in state.program.ranks.iter().enumerate() {
         for (id, buffer) in ops.buffers.iter().enumerate().filter(|(_, b)| b.kind == BufferKind::SharedState)
         {
-            let own = joined(state.buffers[rank][id].clone());
+            let own = joined(&state.buffers[rank][id]);
             let (first, reference) = known.entry(&buffer.name).or_insert_with(|| (rank, own.clone()));
             if own != *reference {
                 let slice = Slice::new(BufferId::from_index(id), 0, buffer.len);
@@ -112,7 +117,7 @@ fn misplaced(
     let owner = (start / part..=(stop - 1) / part)
         .map(|at| group[at])
         .find(|owner| value != state.expressions.input(owner.index(), buffer.0))?;
-    let ranks: Vec<String> = state.expressions.ranks(value.expr).iter().map(ToString::to_string).collect();
+    let ranks: Vec<String> = state.expressions.ranks([value.expr]).iter().map(ToString::to_string).collect();
     Some(match (&ranks[..], value.shift) {
         ([rank], 0) if *rank == owner.to_string() => format!("is rank {owner}'s part changed, not as it was"),
         ([rank], shift) if shift != 0 => {

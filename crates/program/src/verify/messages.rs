@@ -3,71 +3,105 @@
 use super::Findings;
 use crate::{DType, Op, Program};
 use hocket_ids::{Rank, Tag};
-use std::collections::BTreeMap;
 
-/// (source, destination, tag) of a message.
-pub type Key = (usize, usize, Tag);
-
-/// The two ends of a message, as op numbers.
+/// A message: its ranks, and the op numbers of its two ends.
 #[derive(Clone, Copy, Debug)]
 pub struct Message {
+    pub from: usize,
+    pub to: usize,
     pub send: usize,
     pub recv: usize,
 }
 
-/// All messages of a program.
-pub type Messages = BTreeMap<Key, Message>;
+/// One end: op, elements, wire type, whether a count says how many move.
+#[derive(Clone, Copy)]
+struct End {
+    op: usize,
+    elements: usize,
+    wire: DType,
+    counted: bool,
+}
 
-/// Op, elements, wire type, whether a count says how many move.
-type End = (usize, usize, DType, bool);
-
-pub fn check(program: &Program, found: &mut Findings<'_>) -> Messages {
-    let mut ends: BTreeMap<Key, (Option<End>, Option<End>)> = BTreeMap::new();
-    for (rank, ops) in program.ranks.iter().enumerate() {
-        for (at, node) in ops.nodes.iter().enumerate() {
-            let (key, sends, end) = match &node.op {
-                Op::Send { src, wire, peer, tag, count } => {
-                    ((rank, peer.index(), *tag), true, (at, src.len(), *wire, count.is_some()))
+/// All messages of a program, by source, destination and tag.
+pub fn check(program: &Program, found: &mut Findings<'_>) -> Vec<Message> {
+    let mut messages = Vec::new();
+    let (sends, recvs) = ends(program, found);
+    for (from, (sends, recvs)) in sends.iter().zip(&recvs).enumerate() {
+        let (mut s, mut r) = (0, 0);
+        loop {
+            match (sends.get(s), recvs.get(r)) {
+                (Some((to, tag, send)), Some((to2, tag2, recv))) if (to, tag) == (to2, tag2) => {
+                    agree((from, *to), send, recv, found);
+                    messages.push(Message { from, to: *to, send: send.op, recv: recv.op });
+                    (s, r) = (s + 1, r + 1);
                 }
-                Op::Recv { dst, wire, peer, tag, count, .. } => {
-                    ((peer.index(), rank, *tag), false, (at, dst.len(), *wire, count.is_some()))
+                (Some((to, tag, send)), other)
+                    if other.is_none_or(|(to2, tag2, _)| (to, tag) < (to2, tag2)) =>
+                {
+                    let to = Rank::from_index(*to);
+                    found.at(from, send.op, format!("rank {to} never receives tag {tag} from it"));
+                    s += 1;
                 }
-                _ => continue,
-            };
-            let entry = ends.entry(key).or_default();
-            let side = if sends { &mut entry.0 } else { &mut entry.1 };
-            if let Some((before, ..)) = side.replace(end) {
-                let what = format!("has the peer and tag of op {before}: tags name one message each");
-                found.between(rank, at, &[(rank, before)], what);
-            }
-        }
-    }
-    let mut messages = Messages::new();
-    for (key @ (from, to, tag), (send, recv)) in ends {
-        match (send, recv) {
-            (Some((send, given, wire, counted)), Some((recv, taken, other, counts))) => {
-                if given != taken || wire != other {
-                    let (wire, other) = (wire.name(), other.name());
-                    let what = format!("takes {taken} {other}; rank {from} sends {given} {wire}");
-                    found.between(to, recv, &[(from, send)], what);
-                } else if counted != counts {
-                    let what = format!("and the send of rank {from}: one has a count, the other has none");
-                    found.between(to, recv, &[(from, send)], what);
+                (_, Some((to, tag, recv))) => {
+                    let from = Rank::from_index(from);
+                    found.at(*to, recv.op, format!("rank {from} never sends tag {tag} to it"));
+                    r += 1;
                 }
-                messages.insert(key, Message { send, recv });
+                (_, None) => break,
             }
-            (Some((send, ..)), None) => {
-                found.at(
-                    from,
-                    send,
-                    format!("rank {} never receives tag {tag} from it", Rank::from_index(to)),
-                );
-            }
-            (None, Some((recv, ..))) => {
-                found.at(to, recv, format!("rank {} never sends tag {tag} to it", Rank::from_index(from)));
-            }
-            (None, None) => {}
         }
     }
     messages
+}
+
+/// By source: destination, tag and end of each send and each receive, in order.
+type BySource = Vec<Vec<(usize, Tag, End)>>;
+
+fn ends(program: &Program, found: &mut Findings<'_>) -> (BySource, BySource) {
+    let (mut sends, mut recvs) = (vec![Vec::new(); program.world()], vec![Vec::new(); program.world()]);
+    for (rank, ops) in program.ranks.iter().enumerate() {
+        for (op, node) in ops.nodes.iter().enumerate() {
+            match &node.op {
+                Op::Send { src, wire, peer, tag, count } => {
+                    let end = End { op, elements: src.len(), wire: *wire, counted: count.is_some() };
+                    sends[rank].push((peer.index(), *tag, end));
+                }
+                Op::Recv { dst, wire, peer, tag, count, .. } => {
+                    let end = End { op, elements: dst.len(), wire: *wire, counted: count.is_some() };
+                    // Where nobody checked the structure, there may be no such rank.
+                    if let Some(recvs) = recvs.get_mut(peer.index()) {
+                        recvs.push((rank, *tag, end));
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+    for (sends, side) in [(true, &mut sends), (false, &mut recvs)] {
+        for (from, ends) in side.iter_mut().enumerate() {
+            ends.sort_unstable_by_key(|(to, tag, end)| (*to, *tag, end.op));
+            for pair in ends.windows(2) {
+                let [(to, tag, before), (to2, tag2, end)] = pair else { continue };
+                if (to, tag) == (to2, tag2) {
+                    let rank = if sends { from } else { *to };
+                    let what =
+                        format!("has the peer and tag of op {}: tags name one message each", before.op);
+                    found.between(rank, end.op, &[(rank, before.op)], what);
+                }
+            }
+            ends.dedup_by_key(|(to, tag, _)| (*to, *tag));
+        }
+    }
+    (sends, recvs)
+}
+
+fn agree((from, to): (usize, usize), send: &End, recv: &End, found: &mut Findings<'_>) {
+    if (send.elements, send.wire) != (recv.elements, recv.wire) {
+        let (wire, other) = (send.wire.name(), recv.wire.name());
+        let what = format!("takes {} {other}; rank {from} sends {} {wire}", recv.elements, send.elements);
+        found.between(to, recv.op, &[(from, send.op)], what);
+    } else if send.counted != recv.counted {
+        let what = format!("and the send of rank {from}: one has a count, the other has none");
+        found.between(to, recv.op, &[(from, send.op)], what);
+    }
 }

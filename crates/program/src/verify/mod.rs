@@ -4,6 +4,7 @@
 //! receive), races (conflicting ops that nothing orders), deadlock (a cycle through dependencies and rendezvous), values
 //! (every contract, by symbolic execution; nothing is read before it is written). Findings are data; nothing is printed.
 
+mod alike;
 mod collectives;
 mod deadlock;
 mod expression;
@@ -12,6 +13,8 @@ mod messages;
 mod race;
 mod structure;
 mod values;
+
+pub use alike::Proofs;
 
 use crate::{Program, Source, text};
 use std::fmt;

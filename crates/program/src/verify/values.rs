@@ -5,54 +5,47 @@ use super::collectives::Collectives;
 use super::deadlock::Event;
 use super::expression::{Expressions, Run, Value};
 use super::judge;
-use super::messages::Messages;
+use super::messages::Message;
 use crate::{BufferKind, Collective, DType, Kernel, Op, Program, ReduceOp, Slice};
 use hocket_ids::{BufferId, KernelId};
-use std::collections::{BTreeSet, HashMap};
+use smallvec::{SmallVec, smallvec};
+use std::collections::BTreeSet;
 
 /// What elements hold: unknown before the first write of a scratch buffer.
 pub(super) type Held = Option<Value>;
 
 pub fn check(
     program: &Program,
-    messages: &Messages,
+    messages: &[Message],
     collectives: &Collectives,
     order: &[Event],
     found: &mut Findings<'_>,
 ) {
     let mut state = State::new(program);
+    let mut flights = Flights::new(program, messages);
     let mut done = vec![false; collectives.calls.len()];
     for &(rank, op, end) in order {
         // The order has an event per meeting of a collective as well.
         let Some(node) = program.ranks.get(rank).map(|ops| &ops.nodes[op]) else { continue };
         match (&node.op, end) {
             (Op::Send { src, wire, count, .. }, false) => {
-                for slice in count.iter().chain([src]).flat_map(|slice| state.unwritten(rank, slice)) {
-                    found.at(rank, op, unwritten(&slice));
-                }
-                let sent = state.encode(rank, src, *wire);
-                let count = count.map(|count| state.read(rank, &count));
-                state.in_flight.insert((rank, op), (sent, count));
+                let count = count.map(|count| state.read_written(rank, op, &count, found));
+                let mut sent = state.read_written(rank, op, src, found);
+                state.encode(&mut sent, state.dtype(rank, src.buffer), *wire);
+                flights.depart(rank, op, Flight { sent, count });
             }
-            (Op::Recv { dst, wire, reduce, peer, tag, count }, true) => {
-                let Some(message) = messages.get(&(peer.index(), rank, *tag)) else { continue };
-                let Some((sent, theirs)) = state.in_flight.remove(&(peer.index(), message.send)) else {
-                    continue;
-                };
+            (Op::Recv { dst, wire, reduce, peer, count, .. }, true) => {
+                let Some((send, Flight { sent, count: theirs })) = flights.arrive(rank, op) else { continue };
                 let ours = count.map(|count| state.read(rank, &count));
                 if ours.as_ref().is_some_and(|ours| ours.iter().any(|run| run.2.is_none())) {
                     found.at(rank, op, "has a count that nothing has written");
                 } else if ours != theirs {
                     let what = format!("and the send of rank {peer} have counts that may differ");
-                    found.between(rank, op, &[(peer.index(), message.send)], what);
+                    found.between(rank, op, &[(peer.index(), send)], what);
                 }
                 // Beyond the count, elements keep what they held, and must hold something.
-                if reduce.is_some() {
-                    for slice in state.unwritten(rank, dst) {
-                        found.at(rank, op, unwritten(&slice));
-                    }
-                }
-                state.land(rank, dst, &sent, *wire, *reduce);
+                let own = reduce.map(|how| (how, state.read_written(rank, op, dst, found)));
+                state.land(rank, dst, sent, *wire, own);
             }
             (Op::Collective { what, slice, op: how, scale, .. }, true) => {
                 let Some(&call) = collectives.of.get(&(rank, op)) else { continue };
@@ -78,7 +71,7 @@ pub fn check(
                 if let Op::Call { kernel, outputs, .. } = local
                     && program.kernels[kernel.index()].updates
                 {
-                    read.extend(outputs);
+                    read.extend(outputs.iter().copied());
                 }
                 for slice in read.iter().flat_map(|slice| state.unwritten(rank, slice)) {
                     found.at(rank, op, unwritten(&slice));
@@ -115,16 +108,63 @@ fn unwritten(slice: &Slice) -> String {
     format!("reads %{}[{}:{}], which nothing has written", slice.buffer, slice.start, slice.stop)
 }
 
-/// Runs of elements that hold the same expression, in order, without gaps.
-pub(super) type Runs = Vec<(usize, usize, Held)>;
+/// Elements from a position up to another that hold one expression.
+pub(super) type Stretch = (usize, usize, Held);
+
+/// Runs of elements that hold the same expression, in order, without gaps. Most slices hold one.
+pub(super) type Runs = SmallVec<[Stretch; 1]>;
+
+/// What is on its way, from position 0, and its count.
+struct Flight {
+    sent: Runs,
+    count: Option<Runs>,
+}
+
+/// Messages between the start of their send and the end of their receive.
+struct Flights {
+    /// By rank: the number of its first op, when those of all ranks are counted.
+    first: Vec<usize>,
+    /// By receive: the send's number, and which op of its rank it is.
+    sends: Vec<(u32, u32)>,
+    /// By send.
+    flying: Vec<Option<Box<Flight>>>,
+}
+
+impl Flights {
+    const NONE: u32 = u32::MAX;
+
+    fn new(program: &Program, messages: &[Message]) -> Self {
+        let mut first = Vec::with_capacity(program.world());
+        let mut ops = 0;
+        for rank in &program.ranks {
+            first.push(ops);
+            ops += rank.nodes.len();
+        }
+        let mut sends = vec![(Self::NONE, 0); ops];
+        for message in messages {
+            let send = first[message.from] + message.send;
+            sends[first[message.to] + message.recv] = (send as u32, message.send as u32);
+        }
+        Self { first, sends, flying: std::iter::repeat_with(|| None).take(ops).collect() }
+    }
+
+    fn depart(&mut self, rank: usize, op: usize, flight: Flight) {
+        self.flying[self.first[rank] + op] = Some(Box::new(flight));
+    }
+
+    /// What a receive meets, and the op that sent it.
+    fn arrive(&mut self, rank: usize, op: usize) -> Option<(usize, Flight)> {
+        let (send, sender_op) = self.sends[self.first[rank] + op];
+        let flight = self.flying.get_mut(send as usize)?.take()?;
+        Some((sender_op as usize, *flight))
+    }
+}
 
 pub(super) struct State<'a> {
     pub program: &'a Program,
     pub expressions: Expressions,
     /// By rank and buffer.
-    pub buffers: Vec<Vec<Runs>>,
-    /// By rank and send op: what is on its way, from position 0, and its count.
-    in_flight: HashMap<(usize, usize), (Runs, Option<Runs>)>,
+    pub buffers: Vec<Vec<Vec<Stretch>>>,
 }
 
 impl<'a> State<'a> {
@@ -143,7 +183,7 @@ impl<'a> State<'a> {
             runs.collect()
         });
         let buffers = buffers.collect();
-        Self { program, expressions, buffers, in_flight: HashMap::new() }
+        Self { program, expressions, buffers }
     }
 
     fn dtype(&self, rank: usize, buffer: BufferId) -> DType {
@@ -165,13 +205,19 @@ impl<'a> State<'a> {
     }
 
     /// Puts runs, positions counted from the slice's start, into it.
-    fn write(&mut self, rank: usize, slice: &Slice, new: &[(usize, usize, Held)]) {
+    fn write(&mut self, rank: usize, slice: &Slice, new: &[Stretch]) {
         if slice.is_empty() {
             return;
         }
         let runs = &mut self.buffers[rank][slice.buffer.index()];
         let first = runs.partition_point(|run| run.1 <= slice.start);
-        let last = runs.partition_point(|run| run.0 < slice.stop);
+        if let [(0, stop, held)] = *new
+            && (slice.start, slice.start + stop) == (runs[first].0, runs[first].1)
+        {
+            runs[first].2 = moved(held, -(slice.start as i64));
+            return;
+        }
+        let last = first + runs[first..].partition_point(|run| run.0 < slice.stop);
         let mut between = Vec::with_capacity(new.len() + 2);
         if runs[first].0 < slice.start {
             between.push((runs[first].0, slice.start, runs[first].2));
@@ -186,31 +232,33 @@ impl<'a> State<'a> {
     }
 
     fn unwritten(&self, rank: usize, slice: &Slice) -> Vec<Slice> {
-        let runs = self.read(rank, slice);
-        let missing = runs.iter().filter(|run| run.2.is_none());
-        missing.map(|run| Slice::new(slice.buffer, slice.start + run.0, slice.start + run.1)).collect()
+        missing(&self.read(rank, slice), slice)
     }
 
-    /// What crosses when a slice is sent as `wire`.
-    fn encode(&mut self, rank: usize, slice: &Slice, wire: DType) -> Runs {
-        let lossy = narrows(self.dtype(rank, slice.buffer), wire);
-        let mut runs = self.read(rank, slice);
-        for run in &mut runs {
-            run.2 = run.2.map(|value| if lossy { self.expressions.round(wire, value) } else { value });
+    /// Reads for an op, which must find something there.
+    fn read_written(&self, rank: usize, op: usize, slice: &Slice, found: &mut Findings<'_>) -> Runs {
+        let runs = self.read(rank, slice);
+        for slice in missing(&runs, slice) {
+            found.at(rank, op, unwritten(&slice));
         }
         runs
     }
 
-    fn land(&mut self, rank: usize, dst: &Slice, sent: &Runs, wire: DType, reduce: Option<ReduceOp>) {
-        let own = self.dtype(rank, dst.buffer);
-        let mut landed = sent.clone();
-        if narrows(wire, own) {
-            for run in &mut landed {
-                run.2 = run.2.map(|value| self.expressions.round(own, value));
+    /// What crosses when elements of type `own` are sent as `wire`.
+    fn encode(&mut self, runs: &mut Runs, own: DType, wire: DType) {
+        if narrows(own, wire) {
+            for run in runs {
+                run.2 = run.2.map(|value| self.expressions.round(wire, value));
             }
         }
-        if let Some(op) = reduce {
-            landed = self.combine(op, &self.read(rank, dst), &landed);
+    }
+
+    /// What was sent comes into a slice, or is joined with what that holds.
+    fn land(&mut self, rank: usize, dst: &Slice, sent: Runs, wire: DType, held: Option<(ReduceOp, Runs)>) {
+        let mut landed = sent;
+        self.encode(&mut landed, wire, self.dtype(rank, dst.buffer));
+        if let Some((op, held)) = held {
+            landed = self.combine(op, &held, &landed);
         }
         self.write(rank, dst, &landed);
     }
@@ -218,11 +266,13 @@ impl<'a> State<'a> {
     fn local(&mut self, rank: usize, op: &Op) {
         match op {
             Op::Copy { src, dst } | Op::Cast { src, dst } => {
-                let runs = self.encode(rank, src, self.dtype(rank, dst.buffer));
+                let mut runs = self.read(rank, src);
+                self.encode(&mut runs, self.dtype(rank, src.buffer), self.dtype(rank, dst.buffer));
                 self.write(rank, dst, &runs);
             }
             Op::Reduce { op, src, dst } => {
-                let runs = self.encode(rank, src, self.dtype(rank, dst.buffer));
+                let mut runs = self.read(rank, src);
+                self.encode(&mut runs, self.dtype(rank, src.buffer), self.dtype(rank, dst.buffer));
                 let combined = self.combine(*op, &self.read(rank, dst), &runs);
                 self.write(rank, dst, &combined);
             }
@@ -264,12 +314,10 @@ impl<'a> State<'a> {
             } else {
                 let whole: Option<Vec<Vec<Run>>> = read
                     .iter()
-                    .map(|runs| {
-                        joined(runs.clone()).into_iter().map(|(a, b, held)| Some((a, b, held?))).collect()
-                    })
+                    .map(|runs| joined(runs).into_iter().map(|(a, b, held)| Some((a, b, held?))).collect())
                     .collect();
                 let held = whole.map(|inputs| self.expressions.whole(kernel.0, at as u32, inputs));
-                if output.is_empty() { Runs::new() } else { vec![(0, output.len(), held)] }
+                all_of(output, held)
             });
         }
         for (output, runs) in outputs.iter().zip(made) {
@@ -386,7 +434,18 @@ fn within(runs: &Runs, start: usize, stop: usize) -> Runs {
 
 /// Nothing is known of any element.
 fn unknown(slice: &Slice) -> Runs {
-    if slice.is_empty() { Runs::new() } else { vec![(0, slice.len(), None)] }
+    all_of(slice, None)
+}
+
+/// All elements of a slice hold the same.
+fn all_of(slice: &Slice, held: Held) -> Runs {
+    if slice.is_empty() { Runs::new() } else { smallvec![(0, slice.len(), held)] }
+}
+
+/// The parts of a slice, whose runs these are, that nothing was written to.
+fn missing(runs: &Runs, slice: &Slice) -> Vec<Slice> {
+    let missing = runs.iter().filter(|run| run.2.is_none());
+    missing.map(|run| Slice::new(slice.buffer, slice.start + run.0, slice.start + run.1)).collect()
 }
 
 fn moved(held: Held, by: i64) -> Held {
@@ -399,9 +458,9 @@ fn narrows(from: DType, to: DType) -> bool {
 }
 
 /// Neighbouring runs of the same expression as one, so that two ranks compare equal however they were cut.
-pub(super) fn joined(runs: Runs) -> Runs {
-    let mut joined: Runs = Vec::with_capacity(runs.len());
-    for run in runs {
+pub(super) fn joined(runs: &[Stretch]) -> Vec<Stretch> {
+    let mut joined: Vec<Stretch> = Vec::with_capacity(runs.len());
+    for &run in runs {
         match joined.last_mut() {
             Some(last) if last.2 == run.2 => last.1 = run.1,
             _ => joined.push(run),

@@ -6,9 +6,11 @@
 mod weaver;
 
 use super::{Pass, PassError};
-use crate::{Algorithm, Collective, Node, Op, Program, RankBuilder, RankProgram, Slice};
+use crate::{Algorithm, Collective, Node, Op, Program, RankBuilder, RankProgram};
 use hocket_algorithms::Call;
-use hocket_ids::OpId;
+use hocket_ids::{OpId, Rank};
+use std::collections::BTreeSet;
+use std::ops::Range;
 use weaver::{Expansion, Weaver};
 
 pub const PASS: Pass = Pass {
@@ -26,17 +28,25 @@ fn lower(program: &Program) -> Result<Program, PassError> {
     let mut cursors: Vec<Cursor<'_>> = program.ranks.iter().map(Cursor::new).collect();
     let builders = program.ranks.iter().map(RankBuilder::with_buffers).collect();
     let mut weaver = Weaver::new(builders, program);
-    loop {
-        for (rank, cursor) in cursors.iter_mut().enumerate() {
-            cursor.pass_plain_ops(rank, &mut weaver);
-        }
-        let Some(rank) = cursors.iter().position(|cursor| cursor.current().is_some()) else { break };
-        let Some(ready) = (0..cursors.len()).find(|&at| all_there(&cursors, at)) else {
-            return Err(PassError::Unmatched { rank: rank as u32, op: cursors[rank].at });
-        };
-        expand(&mut cursors, ready, &mut weaver)?;
+    for (rank, cursor) in cursors.iter_mut().enumerate() {
+        cursor.pass_plain_ops(rank, &mut weaver);
     }
-    Ok(Program { ranks: weaver.finish(), ..program.clone() })
+    // A group is ready when the last of its members arrives. Groups that are ready share no rank, so their order is the same to
+    // each of them.
+    let mut arrived: BTreeSet<usize> = (0..cursors.len()).collect();
+    while let Some(rank) = arrived.pop_first() {
+        if !all_there(&cursors, rank) {
+            continue;
+        }
+        for member in expand(&mut cursors, rank, &mut weaver)? {
+            cursors[member.index()].pass_plain_ops(member.index(), &mut weaver);
+            arrived.insert(member.index());
+        }
+    }
+    if let Some(rank) = cursors.iter().position(|cursor| cursor.current().is_some()) {
+        return Err(PassError::Unmatched { rank: rank as u32, op: cursors[rank].at });
+    }
+    Ok(program.with_ranks(weaver.finish()))
 }
 
 /// One rank's progress.
@@ -44,7 +54,7 @@ struct Cursor<'a> {
     program: &'a RankProgram,
     at: usize,
     /// By old op: the new ops that it became.
-    became: Vec<Vec<OpId>>,
+    became: Vec<Range<usize>>,
 }
 
 impl<'a> Cursor<'a> {
@@ -60,10 +70,10 @@ impl<'a> Cursor<'a> {
     fn after(&self) -> Vec<OpId> {
         let Some(node) = self.current() else { return Vec::new() };
         let control = node.after.iter().filter(|op| !self.program.nodes[op.index()].op.conflicts(&node.op));
-        control.flat_map(|op| self.became[op.index()].clone()).collect()
+        control.flat_map(|op| self.became[op.index()].clone()).map(OpId::from_index).collect()
     }
 
-    fn advance(&mut self, became: Vec<OpId>) {
+    fn advance(&mut self, became: Range<usize>) {
         self.became.push(became);
         self.at += 1;
     }
@@ -74,7 +84,7 @@ impl<'a> Cursor<'a> {
                 return;
             }
             let new = weaver.builder(rank).push_after(node.op.clone(), &self.after(), node.source);
-            self.advance(vec![new]);
+            self.advance(new.index()..new.index() + 1);
         }
     }
 }
@@ -94,28 +104,31 @@ fn all_there(cursors: &[Cursor<'_>], rank: usize) -> bool {
     let at = |rank: usize| cursors.get(rank)?.current().map(|node| &node.op).filter(|op| to_lower(op));
     let Some(own) = at(rank) else { return false };
     let Op::Collective { group, .. } = own else { return false };
-    group.iter().all(|member| at(member.index()).is_some_and(|other| same(own, other)))
+    group.iter().all(|member| at(member.index()).is_some())
+        && group.iter().all(|member| at(member.index()).is_some_and(|other| same(own, other)))
 }
 
 /// The same collective, wherever its slices lie.
 fn same(left: &Op, right: &Op) -> bool {
-    let place = |op: &Op| {
-        let mut op = op.clone();
-        if let Op::Collective { what, slice, .. } = &mut op {
-            let nowhere = |slice: &mut Slice| *slice = Slice::new(hocket_ids::BufferId(0), 0, slice.len());
-            nowhere(slice);
-            if let Collective::AllToAll { dst } = what {
-                nowhere(dst);
-            }
-        }
-        op
+    let (
+        Op::Collective { what, slice, group, op, scale, algorithm },
+        Op::Collective { what: what2, slice: slice2, group: group2, op: op2, scale: scale2, algorithm: by2 },
+    ) = (left, right)
+    else {
+        return false;
     };
-    place(left) == place(right)
+    let alike = match (what, what2) {
+        (Collective::AllToAll { dst }, Collective::AllToAll { dst: dst2 }) => dst.len() == dst2.len(),
+        _ => what == what2,
+    };
+    let reduced = (op, scale.to_bits()) == (op2, scale2.to_bits());
+    alike && reduced && slice.len() == slice2.len() && algorithm == by2 && group == group2
 }
 
-fn expand(cursors: &mut [Cursor<'_>], rank: usize, weaver: &mut Weaver) -> Result<(), PassError> {
-    let Some(node) = cursors[rank].current() else { return Ok(()) };
-    let Op::Collective { what, slice, group, op, scale, algorithm } = &node.op else { return Ok(()) };
+/// Lowers the collective at which a rank and its group are; gives the group.
+fn expand<'a>(cursors: &mut [Cursor<'a>], rank: usize, weaver: &mut Weaver) -> Result<&'a [Rank], PassError> {
+    let Some(node) = cursors[rank].current() else { return Ok(&[]) };
+    let Op::Collective { what, slice, group, op, scale, algorithm } = &node.op else { return Ok(&[]) };
     let Some(algorithm) = algorithm else {
         return Err(PassError::Unplanned { rank: rank as u32, op: cursors[rank].at });
     };
@@ -123,7 +136,7 @@ fn expand(cursors: &mut [Cursor<'_>], rank: usize, weaver: &mut Weaver) -> Resul
     let mut dsts = Vec::new();
     for member in group {
         let own = cursors[member.index()].current().map(|node| (&node.op, node.source));
-        let Some((Op::Collective { what, slice, .. }, source)) = own else { return Ok(()) };
+        let Some((Op::Collective { what, slice, .. }, source)) = own else { return Ok(&[]) };
         slices.push(*slice);
         if let Collective::AllToAll { dst } = what {
             dsts.push(*dst);
@@ -138,8 +151,7 @@ fn expand(cursors: &mut [Cursor<'_>], rank: usize, weaver: &mut Weaver) -> Resul
     algorithm.weave(what.kind(), root, &call, &mut expansion)?;
     for (member, start) in group.iter().zip(starts) {
         let end = weaver.builder(member.index()).len();
-        let became = (start..end).map(OpId::from_index).collect();
-        cursors[member.index()].advance(became);
+        cursors[member.index()].advance(start..end);
     }
-    Ok(())
+    Ok(group)
 }

@@ -1,0 +1,62 @@
+//! Accesses of one buffer that a later op may still conflict with.
+//!
+//! They are kept by length, in classes of a factor of two, and within a class by where they start. What overlaps a slice then starts
+//! close before it, and is found without a look at all others: a ring over many ranks has an access per part.
+
+use crate::ops::Slice;
+use hocket_ids::OpId;
+
+/// What an op does with a slice.
+#[derive(Clone, Copy, Debug)]
+pub struct Access {
+    pub slice: Slice,
+    pub op: OpId,
+    pub writes: bool,
+}
+
+/// All of one buffer.
+#[derive(Clone, Debug, Default)]
+pub struct Live {
+    /// Exclusive bound of the length, a power of two; accesses by start.
+    classes: Vec<(usize, Vec<Access>)>,
+}
+
+impl Live {
+    /// Adds to `after` the ops that an access to `slice` conflicts with.
+    pub fn conflicts(&self, slice: &Slice, writes: bool, after: &mut Vec<OpId>) {
+        for (bound, accesses) in &self.classes {
+            let first = accesses.partition_point(|access| access.slice.start + bound <= slice.start);
+            let near = accesses[first..].iter().take_while(|access| access.slice.start < slice.stop);
+            let conflicting = near.filter(|a| (a.writes || writes) && a.slice.overlaps(slice));
+            after.extend(conflicting.map(|access| access.op));
+        }
+    }
+
+    /// Drops what lies within `slice`.
+    pub fn forget(&mut self, slice: &Slice) {
+        for (_, accesses) in &mut self.classes {
+            let first = accesses.partition_point(|access| access.slice.start < slice.start);
+            let end = accesses.partition_point(|access| access.slice.start <= slice.stop);
+            let mut kept = first;
+            for at in first..end {
+                if !slice.covers(&accesses[at].slice) {
+                    accesses.swap(kept, at);
+                    kept += 1;
+                }
+            }
+            accesses.drain(kept..end);
+        }
+    }
+
+    /// Adds one.
+    pub fn add(&mut self, access: Access) {
+        let bound = (access.slice.len() + 1).next_power_of_two();
+        let class = self.classes.iter().position(|(own, _)| *own == bound).unwrap_or_else(|| {
+            self.classes.push((bound, Vec::new()));
+            self.classes.len() - 1
+        });
+        let accesses = &mut self.classes[class].1;
+        let place = accesses.partition_point(|other| other.slice.start <= access.slice.start);
+        accesses.insert(place, access);
+    }
+}
