@@ -448,6 +448,18 @@ class PassOptions:
         """`chunk_bytes`: ops are split so that none is larger. `order`: physical rank `order[i]` plays logical rank `i`. `codec`:
         f16 or bf16, as which f32 messages over `codec_links` (source, destination) travel. ProgramError for another type."""
 
+class Proofs:
+    """Verifies programs one after the other. Those that differ from an earlier one in lengths alone share its proof."""
+
+    shared: int
+    """How many did."""
+
+    def __init__(self) -> None:
+        """Of none yet."""
+
+    def verify(self, program: Program) -> None:
+        """As `program.verify()`."""
+
 class Program:
     """What all ranks do, immutable; passes give new programs. `str(program)` is its text form.
 
@@ -481,6 +493,9 @@ class Program:
 
     def compiled(self, options: PassOptions) -> Program:
         """After all passes; not verified."""
+
+    def resized(self, name: str, buffer: int, elements: int) -> Program | None:
+        """The same for ranks whose buffer of that number has `elements` elements; None where ops touch parts of it."""
 
     def stages(self, options: PassOptions) -> dict[str, Program]:
         """After each pass, by its name, in order; not verified."""

@@ -292,7 +292,7 @@ impl Builder {
     fn finish(&self) -> Program {
         let parts = self.parts();
         let ranks = parts.builders.iter().cloned().map(RankBuilder::finish).collect();
-        Program(ir::Program { ranks, ..parts.program.clone() })
+        Program::from(ir::Program { ranks, ..parts.program.clone() })
     }
 }
 

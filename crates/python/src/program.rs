@@ -10,10 +10,17 @@ use hocket_program::{
 };
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// What all ranks do; see `_native.pyi`.
 #[pyclass(module = "hocket._native", frozen)]
-pub struct Program(pub ir::Program);
+pub struct Program(pub Arc<ir::Program>);
+
+impl From<ir::Program> for Program {
+    fn from(program: ir::Program) -> Self {
+        Self(Arc::new(program))
+    }
+}
 
 pub type Range = (u32, usize, usize);
 
@@ -168,6 +175,42 @@ fn finding<'py>(py: Python<'py>, diagnostic: &Diagnostic) -> PyResult<Bound<'py,
     py.import("hocket.errors")?.getattr("Finding")?.call((), Some(&fields))
 }
 
+/// Raises `ProgramError` with all findings, if there are any.
+fn proven(py: Python<'_>, name: &str, found: &[Diagnostic]) -> PyResult<()> {
+    if found.is_empty() {
+        return Ok(());
+    }
+    let findings = found.iter().map(|each| finding(py, each)).collect::<PyResult<Vec<_>>>()?;
+    let text: Vec<String> = findings.iter().map(ToString::to_string).collect();
+    let message = format!("program `{name}` is refused:\n{}", text.join("\n"));
+    Err(error_with(py, "ProgramError", &message, |attributes| attributes.set_item("findings", findings)))
+}
+
+/// Verifies programs one after the other; see `_native.pyi`.
+#[pyclass(module = "hocket._native", frozen)]
+#[derive(Default)]
+pub struct Proofs(Mutex<ir::verify::Proofs>);
+
+#[pymethods]
+impl Proofs {
+    #[new]
+    fn new() -> Self {
+        Self::default()
+    }
+
+    /// As `Program.verify`.
+    fn verify(&self, py: Python<'_>, program: &Program) -> PyResult<()> {
+        let found = py.detach(|| self.0.lock().unwrap_or_else(PoisonError::into_inner).verify(&program.0));
+        proven(py, &program.0.name, &found)
+    }
+
+    /// How many programs were proven by the proof of another.
+    #[getter]
+    fn shared(&self) -> usize {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).shared
+    }
+}
+
 /// The element type of that name.
 pub fn dtype(py: Python<'_>, name: &str) -> PyResult<DType> {
     DType::parse(name).ok_or_else(|| refuse(py, &format!("there is no element type `{name}`")))
@@ -214,7 +257,7 @@ impl Program {
 
     #[staticmethod]
     fn parse(py: Python<'_>, text: &str) -> PyResult<Self> {
-        py.detach(|| ir::text::parse(text)).map(Self).map_err(|cause| refuse(py, &cause))
+        py.detach(|| ir::text::parse(text)).map(Self::from).map_err(|cause| refuse(py, &cause))
     }
 
     /// What is wrong, as `hocket.errors.Finding`; empty for a program that may run.
@@ -225,13 +268,7 @@ impl Program {
 
     /// Raises `ProgramError` with all findings, if there are any.
     fn verify(&self, py: Python<'_>) -> PyResult<()> {
-        let findings = self.findings(py)?;
-        if findings.is_empty() {
-            return Ok(());
-        }
-        let text: Vec<String> = findings.iter().map(ToString::to_string).collect();
-        let message = format!("program `{}` is refused:\n{}", self.0.name, text.join("\n"));
-        Err(error_with(py, "ProgramError", &message, |attributes| attributes.set_item("findings", findings)))
+        proven(py, &self.0.name, &py.detach(|| ir::verify::verify(&self.0)))
     }
 
     /// By buffer: name, element type, elements, kind.
@@ -303,7 +340,7 @@ impl Program {
             builder.finish()
         };
         let ensures = vec![Contract::AllReduce { buffer: BufferId(0), group: group.clone(), op, scale }];
-        Ok(Self(ir::Program {
+        Ok(Self::from(ir::Program {
             name,
             ranks: (0..world).map(|_| rank()).collect(),
             ensures,
@@ -333,13 +370,19 @@ impl Program {
             builder.finish()
         };
         let ranks = (0..world).map(|_| rank()).collect();
-        Ok(Self(ir::Program { name: "broadcast".into(), ranks, ..ir::Program::default() }))
+        Ok(Self::from(ir::Program { name: "broadcast".into(), ranks, ..ir::Program::default() }))
     }
 
     /// After all passes of the pipeline; not verified.
     fn compiled(&self, py: Python<'_>, options: &PassOptions) -> PyResult<Self> {
         let compiled = py.detach(|| passes::compile(&self.0, &options.0));
-        compiled.map(Self).map_err(|cause| refused(py, &cause))
+        compiled.map(Self::from).map_err(|cause| refused(py, &cause))
+    }
+
+    /// For buckets of another length.
+    fn resized(&self, py: Python<'_>, name: String, buffer: u32, elements: usize) -> Option<Self> {
+        let resized = py.detach(|| self.0.resized(BufferId(buffer), elements));
+        resized.map(|program| ir::Program { name, ..program }.into())
     }
 
     /// After each pass, by its title; not verified.
@@ -348,7 +391,7 @@ impl Program {
             py.detach(|| passes::stages(&self.0, &options.0)).map_err(|cause| refused(py, &cause))?;
         let by_title = PyDict::new(py);
         for (title, program) in stages {
-            by_title.set_item(title, Self(program))?;
+            by_title.set_item(title, Self::from(program))?;
         }
         Ok(by_title)
     }
@@ -357,5 +400,6 @@ impl Program {
 /// Adds this file's names to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PassOptions>()?;
-    module.add_class::<Program>()
+    module.add_class::<Program>()?;
+    module.add_class::<Proofs>()
 }

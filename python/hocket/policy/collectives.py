@@ -206,7 +206,7 @@ class CollectiveOps(DataOps, MessageOps):
             libraries.check(library, algorithm)
             name, numbers = f"library:{library}", ()
         elif algorithm == "auto":
-            name, numbers = weave.choose(what, members, buffer.bytes)
+            name, numbers = weave.choose(what, members, buffer)
         elif algorithm in RUN:
             name = algorithm
             numbers = algorithms.numbers(

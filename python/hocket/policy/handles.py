@@ -30,6 +30,7 @@ class Buffer:
     @property
     def elements(self) -> int:
         """Number of elements."""
+        self._recorder.weave.knows_lengths = True
         return self._stop - self._start
 
     @property
@@ -39,7 +40,7 @@ class Buffer:
 
     @property
     def place(self) -> tuple[int, int, int]:
-        """(buffer, start, stop), as programs have it."""
+        """(buffer, start, stop), as programs have it; for tracing, not for handlers, whose look at a length is noted."""
         return self._number, self._start, self._stop
 
     def owned_by(self, recorder: Recorder) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from hocket._native import Builder
+from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.tuning import Tuning
 from hocket.policy import algorithms, sources
 from hocket.policy.handles import Buffer
@@ -41,7 +42,9 @@ class Weave:
         self.assumptions = Assumptions(snapshot)
         self.negotiated = negotiated
         self._tuning = tuning
-        self._chosen: dict[object, tuple[str, tuple[int, ...]]] = {}
+        self._chosen: dict[tuple[str, tuple[int, ...], int], tuple[str, tuple[int, ...]]] = {}
+        self.knows_lengths = False
+        """Whether a handler was told how long a buffer is. Where none was, it would do the same with buckets of other lengths."""
         self.asked: dict[int, tuple[object, str, str]] = {}
         """By rank: value, way and place of the first negotiation without a result."""
         self.kernels: dict[str, Kernel] = {}
@@ -51,12 +54,21 @@ class Weave:
         self._sends: dict[tuple[int, int], int] = {}
         self._receives: dict[tuple[int, int], int] = {}
 
-    def choose(self, what: str, group: Sequence[int], size_bytes: int) -> tuple[str, tuple[int, ...]]:
+    def choose(self, what: str, group: Sequence[int], buffer: Buffer) -> tuple[str, tuple[int, ...]]:
         """The algorithm of a collective that is left to us, and its numbers: decided once for all ranks."""
-        key = (what, tuple(group), size_bytes)
+        _, start, stop = buffer.place
+        key = (what, tuple(group), (stop - start) * ITEM_BYTES[buffer.dtype])
         if key not in self._chosen:
-            self._chosen[key] = algorithms.choose(what, group, size_bytes, self.topology, self._tuning)
+            self._chosen[key] = algorithms.choose(*key, self.topology, self._tuning)
         return self._chosen[key]
+
+    def would_choose(self, before_bytes: int, size_bytes: int) -> bool:
+        """Whether all choices are the same for buffers of another size, where those of `before_bytes` are of `size_bytes`."""
+        return all(
+            algorithms.choose(what, group, size_bytes, self.topology, self._tuning) == chosen
+            for (what, group, held_bytes), chosen in self._chosen.items()
+            if held_bytes == before_bytes
+        )
 
     def next_send(self, source: int, destination: int) -> int:
         """Tag of the next message from one rank to another, at the sender."""

@@ -1,7 +1,7 @@
 """Runs a policy's handlers for every rank and makes of it what a job needs: buckets, and a verified program for each.
 
-Two steps: `layout` asks `on_tensor_ready` which gradients go into the queue, and puts them into buckets; `bucket_program` traces
-both handlers for one bucket. Both are the same on every rank, since all ranks' handlers are run on each.
+Two steps: `layout` asks `on_tensor_ready` which gradients go into the queue, and puts them into buckets; `Programs` traces both
+handlers for each bucket. Both are the same on every rank, since all ranks' handlers are run on each.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from hocket._native import PassOptions, Program
+from hocket._native import PassOptions, Program, Proofs
 from hocket.artefacts import shipped
+from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.tuning import Tuning
 from hocket.errors import Error, PolicyError, ProgramError
 from hocket.policy import handles
@@ -26,6 +27,9 @@ from hocket.policy.topology import Topology
 
 CHUNK_BYTES_MIN = 64
 """Smaller chunks make programs of more ops than anybody can run."""
+
+BUCKET = 0
+"""Number of the bucket's own buffer on each rank."""
 
 NEGOTIATIONS_MAX = 100
 """In one handler; more are a loop that does not end."""
@@ -88,10 +92,13 @@ def layout(policy: Policy, gradients: Sequence[Gradient], context: TraceContext)
 
     Raises PolicyError when ranks enqueue differently: buckets are the same on all.
     """
-    queued: list[Gradient] = []
+    ordered = sorted(gradients, key=lambda each: each.backward_order)
     priorities: dict[str, int] = {}
     guards: list[Guard] = []
-    for gradient in sorted(gradients, key=lambda each: each.backward_order):
+    for gradient in ordered:
+        if is_plain(policy):
+            priorities[gradient.name] = gradient.backward_order
+            continue
         enqueued, taken = _enqueued(policy, gradient, context)
         guards += taken
         other = next((rank for rank, each in enumerate(enqueued) if each != enqueued[0]), None)
@@ -101,8 +108,8 @@ def layout(policy: Policy, gradients: Sequence[Gradient], context: TraceContext)
                 "hint: buckets are the same on all ranks: decide by agreed values or orders"
             )
         if enqueued[0]:
-            queued.append(gradient)
             priorities[gradient.name] = enqueued[0][0]
+    queued = [gradient for gradient in ordered if gradient.name in priorities]
     grouped = bucketed(
         queued, context.number("fusion_bytes"), first_bytes=context.number("first_fusion_bytes")
     )
@@ -110,32 +117,77 @@ def layout(policy: Policy, gradients: Sequence[Gradient], context: TraceContext)
     return Layout(buckets, tuple(guards))
 
 
-def bucket_program(policy: Policy, bucket: Bucket, context: TraceContext, *, name: str = "bucket") -> Traced:
-    """Trace, compile and verify the program of one bucket.
+def is_plain(policy: Policy) -> bool:
+    """Whether `on_tensor_ready` is the default, which enqueues and records nothing."""
+    return type(policy).on_tensor_ready is Policy.on_tensor_ready
 
-    Raises PolicyError with file and line for what cannot be traced, for what a handler raises (with its traceback), and for
-    programs that would lose, double, race or deadlock.
+
+class Programs:
+    """The programs of a policy's buckets. What is equal for several is done once.
+
+    Handlers that were not told a bucket's length do the same with any other, so their trace is taken for buckets of other lengths,
+    too. Programs that differ in lengths alone share one proof (`crates/program/src/verify/alike.rs`).
     """
-    weave = _trace(policy, bucket, context, name)
-    traced = weave.builder.finish()
-    try:
-        program = traced.compiled(_options(context))
-        program.verify()
-    except ProgramError as error:
-        # What a pass refuses, the verifier explains with the lines, where it sees it too.
-        findings = error.findings or tuple(traced.findings())
-        why = str(error) if error.findings else "\n".join(map(str, findings)) or str(error)
-        raise PolicyError(
-            f"{_handler(policy, 'on_buffer_ready')} is refused: {why}", findings=findings
-        ) from None
-    return Traced(program, tuple(weave.assumptions.guards), dict(weave.kernels), dict(weave.starts))
+
+    def __init__(self, policy: Policy, context: TraceContext) -> None:
+        """None yet."""
+        self._policy, self._context = policy, context
+        self._proofs = Proofs()
+        self._known: dict[tuple[str, int], Traced] = {}
+        self._traces: dict[str, tuple[int, Weave, Program]] = {}
+        """By element type: elements, weave and trace of a bucket whose length no handler knows."""
+
+    def program(self, bucket: Bucket, *, name: str = "bucket") -> Traced:
+        """Trace, compile and verify the program of one bucket.
+
+        Raises PolicyError with file and line for what cannot be traced, for what a handler raises (with its traceback), and for
+        programs that would lose, double, race or deadlock.
+        """
+        # A handler of gradients may look at names and orders; one of buckets knows type and length alone.
+        signature = (bucket.dtype, bucket.elements)
+        if not is_plain(self._policy):
+            return self._compiled(*_trace(self._policy, bucket, self._context, name))
+        if signature not in self._known:
+            self._known[signature] = self._compiled(*self._traced(bucket, name))
+        return self._known[signature]
+
+    def _traced(self, bucket: Bucket, name: str) -> tuple[Weave, Program]:
+        elements, weave, trace = self._traces.get(bucket.dtype, (0, None, None))
+        if weave is not None and trace is not None:
+            item_bytes = ITEM_BYTES[bucket.dtype]
+            if weave.would_choose(elements * item_bytes, bucket.elements * item_bytes):
+                resized = trace.resized(name, BUCKET, bucket.elements)
+                if resized is not None:
+                    return weave, resized
+        weave, trace = _trace(self._policy, bucket, self._context, name)
+        if not weave.knows_lengths:
+            self._traces[bucket.dtype] = bucket.elements, weave, trace
+        return weave, trace
+
+    def _compiled(self, weave: Weave, trace: Program) -> Traced:
+        try:
+            program = trace.compiled(_options(self._context))
+            self._proofs.verify(program)
+        except ProgramError as error:
+            # What a pass refuses, the verifier explains with the lines, where it sees it too.
+            findings = error.findings or tuple(trace.findings())
+            why = str(error) if error.findings else "\n".join(map(str, findings)) or str(error)
+            raise PolicyError(
+                f"{_handler(self._policy, 'on_buffer_ready')} is refused: {why}", findings=findings
+            ) from None
+        return Traced(program, tuple(weave.assumptions.guards), dict(weave.kernels), dict(weave.starts))
+
+
+def bucket_program(policy: Policy, bucket: Bucket, context: TraceContext, *, name: str = "bucket") -> Traced:
+    """The program of one bucket alone; as `Programs.program`."""
+    return Programs(policy, context).program(bucket, name=name)
 
 
 def stages(
     policy: Policy, bucket: Bucket, context: TraceContext, *, name: str = "bucket"
 ) -> dict[str, Program]:
     """The program after each pass, by its name, in order; not verified."""
-    traced = _trace(policy, bucket, context, name).builder.finish()
+    _, traced = _trace(policy, bucket, context, name)
     return {"trace": traced, **traced.stages(_options(context))}
 
 
@@ -167,14 +219,14 @@ def _enqueued(
     return [found[rank] for rank in sorted(found)], weave.assumptions.guards
 
 
-def _trace(policy: Policy, bucket: Bucket, context: TraceContext, name: str) -> Weave:
+def _trace(policy: Policy, bucket: Bucket, context: TraceContext, name: str) -> tuple[Weave, Program]:
     def run_rank(handlers: Policy, weave: Weave, rank: int) -> None:
         recorder = Recorder(weave, rank)
         buffer = recorder.bound("bucket", bucket.elements, bucket.dtype)
         if bucket.dtype in ("f64", "f32", "f16", "bf16") and bucket.elements:
             weave.builder.record_non_finite(rank, buffer.place, source=None)
         start = 0
-        for gradient in bucket.gradients:
+        for gradient in () if is_plain(policy) else bucket.gradients:
             place = (buffer.place[0], start, start + gradient.elements)
             start += gradient.elements
             handlers.on_tensor_ready(
@@ -182,18 +234,18 @@ def _trace(policy: Policy, bucket: Bucket, context: TraceContext, name: str) -> 
             )
         handlers.on_buffer_ready(Context(recorder, None), buffer)
 
-    ranks = list(range(context.topology.world))
+    ranks = list(context.topology.ranks)
     weave = _negotiated(policy, "on_buffer_ready", context, name=name, run_rank=run_rank)
     match policy.contract:
         case "mean":
-            weave.builder.ensure_all_reduce(0, ranks, "sum", 1.0 / len(ranks))
+            weave.builder.ensure_all_reduce(BUCKET, ranks, "sum", 1.0 / len(ranks))
         case "same":
-            weave.builder.ensure_same(0, ranks)
+            weave.builder.ensure_same(BUCKET, ranks)
         case "none":
             pass
         case other:
             raise PolicyError(f"{type(policy).__name__}.contract is {other!r}\nhint: mean, same or none")
-    return weave
+    return weave, weave.builder.finish()
 
 
 def _negotiated(

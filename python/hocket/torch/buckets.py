@@ -14,8 +14,7 @@ from hocket.policy import bucketing
 from hocket.policy.bucketing import Gradient
 from hocket.policy.observed import Guard
 from hocket.policy.policy import Policy
-from hocket.policy.trace import TraceContext, Traced, layout
-from hocket.policy.trace import bucket_program as traced_program
+from hocket.policy.trace import Programs, TraceContext, Traced, layout
 from hocket.torch.gradients import DTYPES
 
 TORCH_DTYPES = {name: dtype for dtype, name in DTYPES.items()}
@@ -100,19 +99,16 @@ def of_policy(
     context: TraceContext,
     backward: Sequence[str] = (),
 ) -> tuple[list[Spec], list[Guard]]:
-    """Buckets as a policy's handlers make them, and what they took for granted; programs are traced once per signature."""
-    specs: list[Spec] = []
-    known: dict[object, Traced] = {}
+    """Buckets as a policy's handlers make them, and what they took for granted."""
     found = layout(policy, gradients(parameters, backward), context)
-    for at, bucket in enumerate(found.buckets):
-        # A handler of gradients may look at names and orders; one of buckets knows type and length alone.
-        plain = type(policy).on_tensor_ready is Policy.on_tensor_ready
-        signature: object = (bucket.dtype, bucket.elements) if plain else at
-        traced = known.get(signature)
-        if traced is None:
-            traced = known[signature] = traced_program(policy, bucket, context, name=f"bucket.{at}")
-        specs.append(Spec.traced(bucket, traced))
-    return specs, [*found.guards, *(guard for each in known.values() for guard in each.guards)]
+    programs = Programs(policy, context)
+    traced = [programs.program(bucket, name=f"bucket.{at}") for at, bucket in enumerate(found.buckets)]
+    specs = [Spec.traced(bucket, each) for bucket, each in zip(found.buckets, traced, strict=True)]
+    # Buckets may share what was traced, and its guards.
+    guards = {
+        id(guard): guard for guard in (*found.guards, *(guard for each in traced for guard in each.guards))
+    }
+    return specs, list(guards.values())
 
 
 def make(
