@@ -5,7 +5,7 @@ use crate::entry::{Entry, Takes};
 use crate::{Algorithm, Call, Fit, Group, Kind, Misfit, Weave};
 use std::ops::Range;
 
-/// Of one that was not asked for by name.
+/// Of an algorithm that was not requested by name.
 const BASE: u32 = 4;
 
 pub const ENTRY: Entry = Entry {

@@ -11,7 +11,7 @@ pub trait Weave {
     fn complete(&mut self, member: usize, part: &Range<usize>);
     /// Moves `part` of one member's source to `landed` of another's destination, or of its own: an all-to-all's.
     fn exchange(&mut self, from: usize, part: &Range<usize>, to: usize, landed: &Range<usize>);
-    /// The part that the messages from here on play in time; [`Stage::Cycle`] until told otherwise.
+    /// The part that the messages from here on play in time; [`Stage::Cycle`] by default.
     fn stage(&mut self, stage: Stage) {
         let _ = stage;
     }

@@ -1,4 +1,4 @@
-//! Who the members of a group are, as far as the choice of an algorithm depends on it.
+//! The members of a group, as far as the choice of an algorithm depends on them.
 
 use crate::algorithm::Algorithm;
 

@@ -1,4 +1,4 @@
-//! Why an algorithm cannot do what it is asked for.
+//! Why an algorithm cannot serve a request.
 
 /// A collective, a group and an algorithm that do not go together.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

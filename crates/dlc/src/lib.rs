@@ -13,7 +13,7 @@ pub use operation::{OPERATIONS, SETUP_FIRST};
 /// Problems of one block that are described; all are counted.
 const PROBLEMS_MAX: usize = 64;
 
-/// How many nodes a trace's header speaks of, where it says so.
+/// The number of nodes in a trace's header, where the header has one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Nodes {
     /// Ranks `0..workers`.

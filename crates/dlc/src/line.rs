@@ -84,7 +84,7 @@ fn split(text: &[u8]) -> ([usize; FIELDS + 1], [&[u8]; FIELDS + 1], usize) {
     (starts, fields, count)
 }
 
-/// A worker's or server's rank, below their number where the header says it.
+/// A worker's or server's rank, below their number where the header has it.
 fn rank(text: &[u8], nodes: Nodes) -> Result<i32, String> {
     let value = within(text, 0, i64::from(i32::MAX)).ok_or("a rank, 0 or more")?;
     if let (Some(workers), Some(servers)) = (nodes.workers, nodes.servers)

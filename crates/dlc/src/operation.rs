@@ -1,7 +1,7 @@
 //! The words that a record's `operation` may be.
 
 /// Every spelling that is taken, so that a reader's columns hold which it was. Those from [`SETUP_FIRST`] on are set-up
-/// records; before them, position modulo 8 says what a record is: push or pull (bit 2), send or receive (bit 1), of a
+/// records; before them, position modulo 8 is the kind of a record: push or pull (bit 2), send or receive (bit 1), of a
 /// worker or a server (bit 0).
 pub const OPERATIONS: [&str; 24] = [
     "OP:= Push_Send_Worker",

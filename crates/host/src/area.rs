@@ -21,11 +21,11 @@ pub const CALL_WORDS: usize = 5;
 
 /// On a line of its own: others spin on it.
 const ARRIVED_AT: usize = 0;
-/// On a line of its own: written by who sleeps.
+/// On a cache line of its own: sleepers write it.
 const SLEEPERS_AT: usize = 64;
 const CALLS_AT: usize = 128;
 const CALL_BYTES: usize = 64;
-/// Words that say once who the owner is.
+/// Words that identify the owner, written once.
 const CARD_AT: usize = 256;
 /// Of the first member's area: what members have claimed of the reduction under way.
 const CLAIMS_AT: usize = 512;
@@ -49,10 +49,10 @@ impl Area {
         self.arrived_word().load(Ordering::Acquire)
     }
 
-    /// Its owner, who calls this, is at `barrier`; wakes who sleeps.
+    /// The owner, which calls this, is at `barrier`; wakes sleepers.
     pub fn arrive(&self, barrier: u32) -> io::Result<()> {
         self.arrived_word().store(barrier, Ordering::Release);
-        // Either we see who is about to sleep, or it sees that we are here.
+        // Either we see the member that is about to sleep, or it sees that we are here.
         fence(Ordering::SeqCst);
         if self.sleepers().load(Ordering::Relaxed) > 0 {
             futex::wake(self.arrived_word(), futex::Flags::empty(), i32::MAX as u32)?;
@@ -91,7 +91,7 @@ impl Area {
         std::array::from_fn(|at| self.call_word(barrier, at).load(Ordering::Relaxed))
     }
 
-    /// Says who the owner is, before it arrives at any barrier.
+    /// Identifies the owner, before it arrives at any barrier.
     pub fn publish_card(&self, words: [u64; CARD_WORDS]) {
         for (at, word) in words.into_iter().enumerate() {
             self.0.atomic_u64(CARD_AT + at * 8).store(word, Ordering::Relaxed);

@@ -44,7 +44,7 @@ impl Flat {
     }
 }
 
-/// Ends waits early: asked every 50 ms.
+/// Ends waits early: called every 50 ms.
 pub type Watch<'a> = &'a mut dyn FnMut() -> Option<String>;
 
 /// This rank's end of a group. All members are made with the same members in the same order.
@@ -259,7 +259,7 @@ impl Step<'_> {
     }
 }
 
-/// What all members' calls say together.
+/// All members' calls, compared.
 pub(crate) struct Calls {
     /// The most that one brings.
     pub most_bytes: usize,

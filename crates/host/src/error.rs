@@ -10,7 +10,7 @@ pub enum Error {
     Absent {
         /// What we call.
         what: String,
-        /// Who we wait for.
+        /// The rank that this one waits for.
         absent: Vec<Rank>,
         /// How long.
         timeout_s: f64,
@@ -24,7 +24,7 @@ pub enum Error {
         own: Rank,
         /// What we call.
         ours: String,
-        /// Who calls something else.
+        /// The rank whose call differs.
         other: Rank,
         /// What it calls.
         theirs: String,
@@ -34,7 +34,7 @@ pub enum Error {
     GivenUp {
         /// What we call.
         what: String,
-        /// As the watch said.
+        /// The watch's reason.
         why: String,
     },
     /// An earlier collective failed.
@@ -48,7 +48,7 @@ pub enum Error {
     System {
         /// What we call.
         what: String,
-        /// What the system says.
+        /// The system's error.
         why: String,
     },
 }

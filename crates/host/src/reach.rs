@@ -94,7 +94,7 @@ impl Communicator {
         Ok(Some(neighbours.iter().zip(addresses).map(place).collect()))
     }
 
-    /// Every member tries, and says whether it may.
+    /// Every member tries, and reports whether it may.
     fn look(&mut self, step: &mut Step<'_>) -> Result<Found, Error> {
         let try_all = || {
             let mut found = Vec::with_capacity(self.len());
@@ -188,13 +188,13 @@ fn blame(rank: Rank, error: &io::Error, step: &mut Step<'_>) -> Error {
 struct Part<'a> {
     own: usize,
     reduction: Reduction,
-    /// Who gets the result; everyone if nobody is named.
+    /// The member that gets the result; None: all.
     root: Option<usize>,
     places: &'a [Place],
 }
 
 impl Part<'_> {
-    /// Reduces what it claims; an error says whose memory it was.
+    /// Reduces the claimed blocks; an error names the owner of the memory.
     fn reduce(
         &self,
         bytes: &mut [u8],

@@ -91,7 +91,7 @@ fn all_reduce_of_any_length() {
     }
 }
 
-/// The tuning may say any limits, and members bring memory of both kinds: who put what, and who reduces what, would not fit together.
+/// The tuning may have any limits, and members bring memory of both kinds: what they place and what they reduce would not fit together.
 #[test]
 fn the_limits_of_flat_reductions_change_no_result() {
     for (registered_bytes, other_bytes) in

@@ -29,7 +29,7 @@ impl Patience {
         Self { looks: if members <= cores { LOOKS } else { 0 } }
     }
 
-    /// Until the owner of `area` has come to `barrier`, or `give_up` says so: it is asked before each sleep.
+    /// Until the owner of `area` has come to `barrier`, or `give_up`, called before each sleep, ends the wait.
     pub fn wait(self, area: &Area, barrier: u32, mut give_up: impl FnMut() -> bool) -> io::Result<bool> {
         for _ in 0..=self.looks {
             if has_come(area.arrived(), barrier) {
@@ -57,7 +57,7 @@ impl Patience {
     }
 }
 
-/// Whether who is at `arrived` has come to `barrier`; numbers wrap around.
+/// Whether a member at `arrived` has come to `barrier`; numbers wrap around.
 pub fn has_come(arrived: u32, barrier: u32) -> bool {
     (arrived.wrapping_sub(barrier) as i32) >= 0
 }

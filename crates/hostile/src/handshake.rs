@@ -1,4 +1,4 @@
-//! The mutual challenge, from a stranger who sees all that both sides say but does not know the secret: nobody is let in.
+//! The mutual challenge, from a stranger that sees all bytes of both sides but does not know the secret: it is never let in.
 
 use hocket_ids::Rank;
 use hocket_protocol::handshake::{
@@ -22,7 +22,7 @@ pub fn run(bytes: &[u8]) {
     assert!(caller.handle_challenge(challenge).is_err(), "a caller trusts a stranger");
 }
 
-/// What true ranks say, with other nonces; and to another rank.
+/// Messages of true ranks, with other nonces, and to another rank.
 pub fn seeds() -> Vec<Vec<u8>> {
     [0, 1]
         .map(|to| {

@@ -4,7 +4,7 @@ use hocket_ids::{Rank, Tag};
 use hocket_program::text::parse;
 use hocket_program::{BufferKind, DType, Op, Program, RankBuilder, ReduceOp, Slice, verify};
 
-/// Texts that are larger say nothing new and make the verifier slow.
+/// Larger texts find nothing new and make the verifier slow.
 const TEXT_BYTES_MAX: usize = 4096;
 
 pub fn run(bytes: &[u8]) {

@@ -59,7 +59,7 @@ impl Sink for Taker {
     fn asked(&mut self) {}
 }
 
-/// The first byte says whether frames must carry checksums.
+/// The first byte decides whether frames must carry checksums.
 pub fn run(bytes: &[u8]) {
     let Some((checksums, bytes)) = bytes.split_first() else { return };
     if bytes.len() > INPUT_BYTES_MAX {

@@ -1,4 +1,4 @@
-//! A caller's first bytes to an acceptor that speaks TLS: a caller who cannot answer is refused in time.
+//! A caller's first bytes to an acceptor that speaks TLS: a caller that cannot answer is refused in time.
 
 use hocket_wire::tcp::tls::{Credentials, TlsStream};
 use std::io::{Read, Write};
@@ -33,7 +33,7 @@ pub fn run(bytes: &[u8]) {
     assert!(accepted.is_err(), "who said all before it heard anything is let in");
 }
 
-/// What a true caller says first, taken from the wire.
+/// The first bytes of a true caller, taken from the wire.
 pub fn seeds() -> Vec<Vec<u8>> {
     let (caller, mut tap) = sockets();
     let calling = thread::spawn(move || {

@@ -51,7 +51,7 @@ enum Edit {
     Remove,
     /// Four bytes that limits trip over.
     Number(u32),
-    /// What stands at the other place is said here again.
+    /// The same list as at the other place.
     Repeat(prop::sample::Index),
 }
 

@@ -1,4 +1,4 @@
-//! How elements are reduced: what programs say and kernels compute.
+//! How elements are reduced: what programs name and kernels compute.
 
 /// How two elements become one; all are commutative. Integer sums and products wrap around. `Min` and `Max` give NaN when
 /// either is NaN, and order -0.0 below 0.0. 16-bit floats are added and multiplied in `f32` and rounded to nearest even.

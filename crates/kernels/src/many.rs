@@ -83,13 +83,13 @@ struct All<'a> {
 
 fn lanes<O: Combine, F: Format>(all: &mut All<'_>) {
     let make = Joined::<O, F> { starts: all.starts, kinds: PhantomData };
-    // SAFETY: `All` says so.
+    // SAFETY: by the contract of `All`.
     unsafe { fill(all.dst, make, all.together_bytes) }
 }
 
 fn plain<O: CombineElements<E>, E: Element>(all: &mut All<'_>) {
     let make = JoinedElements::<O, E> { starts: all.starts, kinds: PhantomData };
-    // SAFETY: `All` says so.
+    // SAFETY: by the contract of `All`.
     unsafe { fill(all.dst, make, all.together_bytes) }
 }
 

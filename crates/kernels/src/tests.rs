@@ -16,7 +16,7 @@ fn ops(dtype: DType) -> impl Iterator<Item = ReduceOp> {
     OPS.into_iter().chain(BIT_OPS.into_iter().filter(move |_| !dtype.is_float()))
 }
 
-/// More than the caches hold, as far as a kernel is told.
+/// More than the caches hold: the size that makes kernels stream past them.
 const BEYOND_CACHES: usize = usize::MAX;
 
 /// `work` on `dst` placed `shift` bytes past alignment, at one level.
@@ -375,7 +375,7 @@ fn f64_is_rounded_once() {
     }
 }
 
-/// Broken: minimum and maximum would hide a NaN, or depend on who sends first.
+/// Broken: minimum and maximum would hide a NaN, or depend on which rank sends first.
 #[test]
 fn minimum_and_maximum_are_commutative_and_keep_nan() {
     let run = |op, one: f32, two: f32| {

@@ -1,6 +1,6 @@
 //! Rank orders: what a collective costs when hosts take its ranks in some order, and orders in which it costs little.
 //!
-//! Numbers in, numbers out: no I/O, no clock; who wants a time limit or progress gives a [`Watch`]. An order is
+//! Numbers in, numbers out: no I/O, no clock; a [`Watch`] adds a time limit or progress. An order is
 //! `order[rank] = host`. Results depend on the input and the seed alone, unless a watch stops the search early.
 //!
 //! An order costs what its pairs take alone, or what the busiest link takes that several pairs share, whichever is more. The former

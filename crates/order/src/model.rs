@@ -14,7 +14,7 @@ pub enum First {
 /// What an order is judged by.
 #[derive(Clone, Debug)]
 pub struct Model {
-    /// How: one whose cost depends on the order. Ranks are numbered along it; who takes which is the order.
+    /// How: one whose cost depends on the order. Ranks are numbered along it; which host takes which is the order.
     pub algorithm: Algorithm,
     /// Of each rank's buffer.
     pub bytes: f64,

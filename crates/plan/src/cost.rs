@@ -20,7 +20,7 @@ pub struct Launch {
     pub elements: f64,
     /// When its first byte may leave.
     pub start_s: f64,
-    /// What its time alone is multiplied with, where measurements say that the model is off.
+    /// A factor for its time alone, where measurements show that the model is off.
     pub factor: f64,
 }
 

@@ -1,4 +1,4 @@
-//! The links between ranks, as far as the closed form asks.
+//! The links between ranks, as far as the closed form needs them.
 
 use hocket_algorithms::{Algorithm, Counts, Misfit};
 use std::collections::HashMap;

@@ -1,4 +1,4 @@
-//! How a bucket is all-reduced, and what that asks of links and ranks for any number of elements.
+//! How a bucket is all-reduced, and the load on links and ranks for any number of elements.
 //!
 //! Everything is linear in the elements, but for messages: a message shorter than a chunk costs as much as a chunk. Flows whose
 //! messages have the same share of the elements are a *class*, and each class has that bend at its own place.

@@ -225,7 +225,7 @@ pub enum Op {
         peer: Rank,
         #[expect(missing_docs)]
         tag: Tag,
-        /// One i64 that says, when the op starts, how many of the elements move; `None`: all. Both ends hold the same.
+        /// One i64 with the number of elements that move, read when the op starts; `None`: all. Both ends hold the same.
         count: Option<Slice>,
     },
     /// Receives from `peer` into `dst`: overwrites, or reduces into what is there.

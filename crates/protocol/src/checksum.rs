@@ -2,7 +2,7 @@
 //! in 65,536, and nothing guards bytes between a network card and memory.
 //!
 //! The sum covers the header, with its checksum field zero, and the payload; it travels in the header. It finds accidents,
-//! not attacks: who can write to the wire can also sum; TLS is for those. Castagnoli's polynomial (RFC 3720, §12.1), because
+//! not attacks: an attacker that writes to the wire can also sum; TLS is for those. Castagnoli's polynomial (RFC 3720, §12.1), because
 //! processors have an instruction for it.
 
 use crate::frame::{CHECKSUM_AT, FLAGS_AT, HEADER_BYTES, SEALED};

@@ -17,7 +17,7 @@ const ROUND_TRIP_MIN: Duration = Duration::from_millis(2);
 /// Segments that a verdict is made of.
 const SEGMENTS_MIN: u64 = 256;
 
-/// What the system says of a connection, since it began.
+/// The system's figures of a connection, since it began.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Look {
     /// When, by any clock that does not jump.

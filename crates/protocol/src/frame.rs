@@ -1,7 +1,7 @@
 //! The frames that cross a connection once both sides have proved the job's secret.
 //!
 //! A fixed header of 32 bytes, little-endian, then `payload_bytes` of payload. `op` is always the index of the
-//! *receiver's* own instruction, so that it looks up nothing by hash. A flag says whether the header carries a checksum
+//! *receiver's* own instruction, so that it looks up nothing by hash. A flag tells whether the header carries a checksum
 //! (`checksum`). Knows nothing of sockets or programs.
 
 use crate::why::Why;
@@ -27,7 +27,7 @@ pub(crate) const CHECKSUM_AT: usize = 28;
 
 const _: () = assert!(ABORT_BYTES_MAX <= PAYLOAD_BYTES_MAX);
 
-/// What a frame says.
+/// The meaning of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frame {
     /// The receive that matches instruction `op` of the addressee is posted: data may flow.
@@ -57,7 +57,7 @@ pub enum Frame {
         /// The sender's number of the receive.
         receive: u32,
     },
-    /// The job fails for the sender; the payload says why in words (UTF-8).
+    /// The job fails for the sender; the payload is the reason in words (UTF-8).
     Abort {
         /// Whose fault it is: the sender's, or of a rank that it found out about.
         rank: Rank,

@@ -28,9 +28,9 @@ const MAGIC: [u8; 8] = *b"HOCKET\x00\x02";
 pub enum HandshakeError {
     /// The first bytes are not ours: a stranger, or another version.
     NotAPeer,
-    /// It asks for a rank that lives elsewhere.
+    /// It requests a rank that lives elsewhere.
     WrongRank {
-        /// The rank that it asked for.
+        /// The requested rank.
         wanted: Rank,
     },
     /// It does not know the job's secret.
@@ -269,7 +269,7 @@ mod tests {
             prop_assert!(connector.handle_challenge(&challenge).is_err());
         }
 
-        /// Who recorded a rank's handshake could play it back, whole or changed in one bit.
+        /// Somebody who recorded a rank's handshake could play it back, whole or changed in one bit.
         #[test]
         fn a_recorded_handshake_is_worth_nothing(fresh: [u8; NONCE_BYTES], bit in 0..(HELLO_BYTES + PROOF_BYTES) * 8) {
             let connector = Connector::new(b"job", WAY, [7; NONCE_BYTES]);

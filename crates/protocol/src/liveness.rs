@@ -1,4 +1,4 @@
-//! Whether a peer still lives, while something is waited for: who hears nothing asks, and a peer's I/O thread answers at
+//! Whether a peer still lives while this rank waits for it: silence is answered by a probe, which the peer's I/O thread answers at
 //! once, whatever else its process does.
 //!
 //! Silence is counted in the time that we were awake ourselves: a rank that was stopped, or a machine that slept, finds
@@ -43,7 +43,7 @@ impl Liveness {
         Self { ask_after, silence_max, polled: now, silence: Duration::ZERO, asked: false }
     }
 
-    /// Something came from the peer by `now`, whatever it says.
+    /// Some bytes came from the peer by `now`.
     pub fn handle_arrival(&mut self, now: Duration) {
         self.polled = now;
         self.silence = Duration::ZERO;
@@ -51,7 +51,7 @@ impl Liveness {
     }
 
     /// Takes note of the time, on any clock that does not go back; to be called at least twice in [`Self::ask_after`].
-    /// `awaited` says whether anything is expected of the peer; it is asked only in silence, about once in that time.
+    /// `awaited`: whether anything is expected of the peer; called only in silence, about once in that time.
     pub fn poll(&mut self, now: Duration, awaited: impl FnOnce() -> bool) -> Action {
         let since = now.saturating_sub(self.polled);
         // What lies between two polls may be sleep of our own: it counts as one pause at most.
@@ -72,7 +72,7 @@ impl Liveness {
         Action::Ask
     }
 
-    /// The silence after which the peer is asked.
+    /// The silence after which the peer gets a probe.
     pub fn ask_after(&self) -> Duration {
         self.ask_after
     }
@@ -149,7 +149,7 @@ mod tests {
     }
 
     proptest! {
-        /// However calls fall, nobody is given up without having been asked and silent for the whole limit since it spoke.
+        /// However calls fall, no peer is given up without a probe and silence for the whole limit since it spoke.
         #[test]
         fn nobody_is_given_up_early(limit_ms in 1u64..60_000, steps in prop::collection::vec((0u64..3_000, any::<bool>(), 0u8..10), 1..300)) {
             let limit = Duration::from_millis(limit_ms);

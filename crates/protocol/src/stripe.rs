@@ -12,7 +12,7 @@ pub const PIECE_BYTES_MIN: usize = 16 * 1024;
 const ALIGN_BYTES: usize = 64;
 /// Weight of what came before in the running mean of a rate.
 const KEPT: f64 = 0.75;
-/// A shorter time says little about a rate.
+/// A shorter time determines a rate badly.
 const MEASURED_MIN: Duration = Duration::from_millis(1);
 
 /// Bytes of `left` that connection `own` takes, at most `max_bytes`. `rates`: of all connections, in any unit; 0 where one is
@@ -59,7 +59,7 @@ impl Rate {
         self.full = Some((now, sent_bytes));
     }
 
-    /// Nothing waits to be sent: the time from here on says nothing about the connection.
+    /// Nothing waits to be sent: from here on, time does not count against the connection's rate.
     pub fn handle_idle(&mut self) {
         self.full = None;
     }

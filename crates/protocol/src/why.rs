@@ -3,7 +3,7 @@
 /// What a rank did, or what became of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// It stopped by itself and told the others: an exception in its script, or its mesh did not come up.
+    /// It stopped by itself and notified the others: an exception in its script, or its mesh did not come up.
     GaveUp,
     /// Its connection ended without a goodbye: its process died, or the network between broke.
     Lost,

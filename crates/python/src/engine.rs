@@ -51,7 +51,7 @@ impl Memory {
     }
 
     unsafe fn __getbuffer__(slf: &Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: i32) -> PyResult<()> {
-        // SAFETY: the caller's, who is Python.
+        // SAFETY: by the contract of the caller, which is Python.
         unsafe { fill(slf.as_any(), slf.get().allocation.region(), view, flags) }
     }
 }
@@ -70,7 +70,7 @@ impl Window {
     }
 
     unsafe fn __getbuffer__(slf: &Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: i32) -> PyResult<()> {
-        // SAFETY: the caller's, who is Python.
+        // SAFETY: by the contract of the caller, which is Python.
         unsafe { fill(slf.as_any(), &slf.get().region, view, flags) }
     }
 }
@@ -254,7 +254,7 @@ impl Engine {
     ) -> PyResult<u32> {
         let mut functions = HashMap::new();
         for (name, address) in kernels {
-            // SAFETY: the caller's, as `_native.pyi` says: a function of this signature, alive as long as the engine.
+            // SAFETY: by the caller's contract in `_native.pyi`: a function of this signature, alive as long as the engine.
             let function = unsafe { Foreign::new(address) };
             let function = function
                 .ok_or_else(|| error(py, "UsageError", &format!("kernel `{name}` has no address")))?;

@@ -18,7 +18,7 @@ fn run_kernel(
     constants: Vec<f64>,
 ) -> PyResult<()> {
     let function = match address {
-        // SAFETY: the caller's, as `_native.pyi` says of `Engine.load`.
+        // SAFETY: by the caller's contract, that of `Engine.load` in `_native.pyi`.
         Some(address) => unsafe { Foreign::new(address) }.map(Function::Foreign),
         None => Function::builtin(name),
     };

@@ -18,7 +18,7 @@ struct OrderProblem {
     progress: Arc<Progress>,
 }
 
-/// What a search and those who watch it share.
+/// What a search shares with its watchers.
 #[derive(Default)]
 struct Progress {
     stopped: AtomicBool,

@@ -303,7 +303,7 @@ impl Program {
         slf.py().import("hocket.formats.svg")?.call_method1("show", (slf, path))
     }
 
-    /// By op: its fields by name, `op` says which it is; slices are (buffer, start, stop).
+    /// By op: its fields by name, `op` is its kind; slices are (buffer, start, stop).
     fn ops<'py>(&self, py: Python<'py>, rank: usize) -> PyResult<Vec<Bound<'py, PyDict>>> {
         self.rank(py, rank)?.nodes.iter().map(|node| fields(py, &self.0, node)).collect()
     }

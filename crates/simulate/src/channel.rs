@@ -293,7 +293,7 @@ impl<'a> Flows<'a> {
 
     /// A route of a link that is set becomes an ordinary flow, or leaves it if its message has left.
     fn wake_set(&mut self, clock: &mut Clock<Event>, link: u32) {
-        // Who is set is alone on its links.
+        // A flow with a rate is alone on its links.
         let &[other] = self.shares.members(link) else { return };
         let channel = &mut self.channels[other as usize];
         if let State::Set { until } = channel.state {

@@ -15,7 +15,7 @@ pub struct Costs {
     pub cast_s_per_byte: f64,
     /// Elements copied, scaled or looked at.
     pub copy_s_per_byte: f64,
-    /// Whether data flows only once its receive is posted, which the receiver says a latency ahead (the native executor);
+    /// Whether data flows only once its receive is posted, which the receiver announces a latency ahead (the native executor);
     /// else at once, and waits at the receiver.
     pub rendezvous: bool,
 }

@@ -36,7 +36,7 @@ pub enum Error {
     Stuck {
         /// Virtual time of the last event.
         at_s: f64,
-        /// Who is stuck, and the chain of waits.
+        /// The ranks that are stuck, and the chain of waits.
         what: String,
         /// All of them.
         ranks: Vec<u32>,

@@ -42,7 +42,7 @@ pub enum Work {
 /// One op.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Step {
-    /// Who does it.
+    /// The rank that runs it.
     pub rank: u32,
     /// How a record calls it.
     pub kind: Kind,

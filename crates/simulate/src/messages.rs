@@ -14,9 +14,9 @@ use hocket_trace::Kind;
 /// One message.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Timed {
-    /// Who sends it.
+    /// The sending rank.
     pub source: u32,
-    /// Who gets it.
+    /// The receiving rank.
     pub destination: u32,
     /// Of its payload.
     pub bytes: u64,

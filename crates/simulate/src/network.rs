@@ -121,7 +121,7 @@ impl Network {
         self.index.get(&(source, destination)).copied().ok_or_else(missing)
     }
 
-    /// Links on the way back of a route that hold up words; none where nothing is said of that way.
+    /// Links on the way back of a route that hold up words; none where that direction has no links given.
     pub(crate) fn queues_back(&self, route: u32) -> impl Iterator<Item = u32> {
         let (source, destination) = self.pairs[route as usize];
         let back = if self.has_queues { self.index.get(&(destination, source)) } else { None };

@@ -1,4 +1,4 @@
-//! What a simulation gives: times, bytes, and, when asked for, a record of every op.
+//! What a simulation gives: times, bytes, and, on request, a record of every op.
 
 use crate::time::Picos;
 use hocket_trace::Record;

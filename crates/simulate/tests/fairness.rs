@@ -104,7 +104,7 @@ proptest! {
                         rates[route as usize] = shares.rate(route);
                     }
                     check(&network, &shares, &active, &capacity);
-                    // Who follows `changed` knows all rates.
+                    // Following `changed` gives all rates.
                     for (route, &rate) in rates.iter().enumerate().filter(|(route, _)| active[*route]) {
                         prop_assert!((rate - shares.rate(route as u32)).abs() <= SAME * rate.max(1.0));
                     }

@@ -1,4 +1,4 @@
-//! Whole programs in virtual time: bytes are conserved, runs are equal, faster is never slower, and what cannot end says why.
+//! Whole programs in virtual time: bytes are conserved, runs are equal, faster is never slower, and what cannot end is explained.
 
 mod support;
 
@@ -63,7 +63,7 @@ fn sent_bytes(program: &Program) -> f64 {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
-    /// Broken: time would pass without bytes moving, or bytes be lost; the same command would say two things; a better network
+    /// Broken: time would pass without bytes moving, or bytes be lost; the same command would give two results; a better network
     /// would be predicted slower.
     #[test]
     fn bytes_are_conserved_runs_are_equal_and_faster_is_not_slower(

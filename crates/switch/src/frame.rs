@@ -11,7 +11,7 @@ const NO_BATCH: u8 = 0;
 /// Addresses of hosts are these four bytes and then the index of the port, big-endian.
 pub const MAC_PREFIX: [u8; 4] = [0x02, 0x68, 0x6b, 0x00];
 
-/// Who a frame is for.
+/// The receivers of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Destination {
     /// The host behind this port.

@@ -31,7 +31,7 @@ impl Link {
         Self { ns_per_byte, queue_ns, free_at: 0, last_tail: 0, carried_bytes: 0 }
     }
 
-    /// Sends a frame on whose parts come as `came` says. None: the queue is full, and it is dropped.
+    /// Forwards a frame that arrives during `came`. None: the queue is full, and the frame is dropped.
     ///
     /// Calls come in the order of `came.head`. Frames leave in the order in which they come.
     pub fn offer(&mut self, came: Passage, wire: Wire) -> Option<Passage> {

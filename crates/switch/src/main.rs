@@ -24,7 +24,7 @@ fn main() -> ExitCode {
     match carry() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Nobody is left to be told where even this fails.
+            // If this fails, nobody is left who could be notified.
             let _: Result<(), _> = writeln!(stderr(), "{error}");
             ExitCode::FAILURE
         }

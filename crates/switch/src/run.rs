@@ -1,4 +1,4 @@
-//! Moves frames between TAP devices as the switch says, in one thread that sleeps whenever nothing is due.
+//! Moves frames between TAP devices as the switch decides, in one thread that sleeps whenever nothing is due.
 //!
 //! Per frame: one read, one write, one copy. It never spins: the cores belong to the programs that are run on the hosts.
 
@@ -22,7 +22,7 @@ const FRAME_BYTES_MAX: usize = 65_536 + 256;
 const TURN_FRAMES: usize = 32;
 const EVENTS_MAX: usize = 64;
 
-/// Why it stopped before it was told to.
+/// Why it stopped before its control pipe ended.
 #[derive(Debug, Error)]
 pub enum RunError {
     /// Fewer devices than hosts, or more.
@@ -38,7 +38,7 @@ pub enum RunError {
     Device {
         /// Index of the host.
         port: usize,
-        /// What the system says.
+        /// The system's error.
         cause: Errno,
     },
     /// The system refuses what every program may do.
@@ -46,7 +46,7 @@ pub enum RunError {
     System {
         /// Which call.
         what: &'static str,
-        /// What the system says.
+        /// The system's error.
         cause: Errno,
     },
 }
@@ -95,7 +95,7 @@ pub fn run(
                 }
             } else if number == rang {
                 set_to = None;
-                // That it rang is all there is to know; a timer that was set anew meanwhile says that there is nothing.
+                // The event is all the information. A timer that was set anew meanwhile has nothing to read.
                 let _: Result<usize, Errno> = read(&timer, &mut [0_u8; 8][..]);
             } else {
                 take(&mut switch, number as usize, &taps[number as usize], &mut scratch)?;

@@ -17,7 +17,7 @@ use std::collections::BinaryHeap;
 pub struct Counters {
     /// Given out for delivery.
     pub delivered: u64,
-    /// Lost on the way, as was asked for.
+    /// Lost on the way, by the loss of its pair.
     pub lost: u64,
     /// Dropped by a full queue.
     pub overflowed: u64,
@@ -132,7 +132,7 @@ impl Switch {
         None
     }
 
-    /// When `poll_frame` must be asked again at the latest, if no frame comes.
+    /// The latest time of the next call of `poll_frame`, if no frame comes.
     pub fn poll_timeout(&self) -> Option<Nanos> {
         self.under_way.peek().map(|Reverse(due)| due.at)
     }

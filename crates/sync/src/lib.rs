@@ -11,6 +11,6 @@ pub mod gate;
 pub mod meeting;
 pub mod ring;
 
-/// A peer said the same twice, or too early: it does not keep to the protocol.
+/// A peer sent the same message twice, or too early: it breaks the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfTurn;

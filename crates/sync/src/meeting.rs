@@ -1,6 +1,6 @@
 //! Members of a collective meet twice: when all have brought their bytes, and when all have done their part.
 //!
-//! A peer can be at most one instance ahead (it cannot finish without us), so what it says early is kept in one of two halves, by
+//! A peer can be at most one instance ahead (it cannot finish without us), so its early messages are kept in one of two halves, by
 //! the parity of the launch count. A half is emptied when its instance ends, before anybody can speak of the instance after next.
 
 use crate::OutOfTurn;
@@ -32,7 +32,7 @@ struct Half {
     did: AtomicU64,
     /// By member: where its bytes lie in its arena.
     places: Box<[AtomicU64]>,
-    /// As the first member says.
+    /// From the first member's message.
     claims: AtomicU64,
 }
 
@@ -59,7 +59,7 @@ impl Meeting {
         self.note(&half.came, member)
     }
 
-    /// A member's part is done in all members' bytes; whether it was the last. `Err`: it had said so before, or had not come.
+    /// A member's part is done in all members' bytes; whether it was the last. `Err`: a second such message, or one from a member that has not come.
     /// It may know of members that have come before we do.
     pub fn done(&self, instance: u32, member: usize) -> Result<bool, OutOfTurn> {
         let half = self.half(instance);
@@ -154,7 +154,7 @@ mod loom_tests {
         Place { bytes, claims: bytes }
     }
 
-    /// Who comes last, and only that one, goes on, and knows where all bytes lie.
+    /// Only the last member to come continues, and it knows where all bytes lie.
     #[test]
     fn one_goes_on_and_knows_all_places() {
         loom::model(|| {

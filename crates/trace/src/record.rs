@@ -64,7 +64,7 @@ pub struct Record {
 }
 
 impl Default for Record {
-    /// A step of nothing, at time zero, with no peer: to fill in what a record does not say.
+    /// A step of nothing, at time zero, with no peer: defaults for the fields that a record leaves out.
     fn default() -> Self {
         Self {
             ready_ns: 0,

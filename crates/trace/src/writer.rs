@@ -106,7 +106,7 @@ struct Output {
     /// Changes places with each shard's buffer in turn.
     spare: Vec<[u8; RECORD_BYTES]>,
     written: u64,
-    /// What the header says.
+    /// The fields of the header.
     dropped: u64,
     failure: Option<io::Error>,
 }

@@ -1,7 +1,7 @@
 //! Kernels of whole slices, which programs call by name; and those of users, by address. `BUILTINS` is the
 //! table.
 //!
-//! A built-in gets inputs, outputs and constants. Slices are as long as the program says, which the verifier has compared;
+//! A built-in gets inputs, outputs and constants. Slices have the lengths of the program, which the verifier has compared;
 //! what it cannot know (a block size, the extents of a matrix) a kernel checks itself.
 
 mod elementwise;
@@ -12,7 +12,7 @@ mod sparse;
 
 pub use foreign::Foreign;
 
-/// Inputs, outputs, constants; `Err` says why not.
+/// Inputs, outputs, constants; `Err` has the reason for a refusal.
 pub type Builtin = fn(&[&[u8]], &mut [&mut [u8]], &[f64]) -> Result<(), String>;
 
 /// What a call runs.

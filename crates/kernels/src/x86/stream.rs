@@ -27,6 +27,6 @@ pub fn copy(dst: &mut [u8], src: &[u8]) {
         }
     }
     to.into_remainder().copy_from_slice(from.remainder());
-    // Non-temporal stores are ordered with nothing: other threads are told of the copy only after this.
+    // Non-temporal stores are ordered with nothing: other threads learn of the copy only after this.
     _mm_sfence();
 }

@@ -39,7 +39,7 @@ pub struct Budget {
     pub effort: f64,
 }
 
-/// Who may stop a search, and is told how far it is. Called from several threads.
+/// Receives the progress of a search and may stop it. Called from several threads.
 pub trait Watch: Sync {
     /// Whether to stop now, with the best order so far.
     fn stops(&self) -> bool;

@@ -40,7 +40,7 @@ pub fn ring(network: &Network, bytes: f64, given: &[u32], budget: &Budget, watch
     found
 }
 
-/// A ring may be turned and mirrored: its longest link comes last, so that who reads the order sees near hosts together.
+/// A ring may be turned and mirrored: its longest link comes last, so that near hosts stand together in the printed order.
 pub fn turn(network: &Network, bytes: f64, order: &mut [u32]) {
     let n = order.len();
     if n < 3 {

@@ -89,7 +89,7 @@ proptest! {
         prop_assert!((whole - one.cost_s).abs() <= 1e-9 * whole);
     }
 
-    /// Broken: "proven" would be said of an order that another one beats.
+    /// Broken: an order that another one beats would be called proven.
     #[test]
     fn few_hosts_get_the_best_order(n in 2_usize..8, seed: u64, which in 0_usize..6, bytes in 0.0..1e6, bandwidth: bool, shared: bool) {
         let network = sharing(data_centre(n, 3, seed, bandwidth), 3, seed, shared);
@@ -188,7 +188,7 @@ fn a_stopped_search_gives_what_it_has() {
     }
 }
 
-/// Broken: rings of more hosts than can be tried would cross trunks more often than they must, and nobody would be told that the
+/// Broken: rings of more hosts than can be tried would cross trunks more often than they must, and no message would mention that the
 /// best order was found.
 #[test]
 fn a_ring_leaves_each_rack_once() {

@@ -10,7 +10,7 @@ use crate::verify::{Diagnostic, Findings};
 use hocket_ids::Rank;
 use std::borrow::Cow;
 
-/// In order. What each needs of the passes before it, its file says.
+/// In order. Each pass's file has what it needs of the passes before it.
 pub const PIPELINE: [Pass; 5] = [lower::PASS, relabel::PASS, fuse::PASS, chunk::PASS, encode::PASS];
 
 /// `program` after all passes; not verified.

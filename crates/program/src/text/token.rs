@@ -2,7 +2,7 @@
 
 use super::parse::ParseError;
 
-/// A word, where it starts, and what it says.
+/// A word, where it starts, and its meaning.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Token<'a> {
     pub text: &'a str,
