@@ -100,6 +100,12 @@ class Settings:
         str,
         "Cluster file: the default plan is made for it, and connections are as many as it says paths need.",
     )
+    autopilot: bool = _variable(
+        "HOCKET_AUTOPILOT",
+        True,
+        flag,
+        "0: without a cluster file, a job on four hosts or more does not look at its network as it starts.",
+    )
     tuning: str | None = _variable(
         "HOCKET_TUNING", None, str, "Tuning file that algorithms are chosen by; rank 0's counts."
     )

@@ -20,9 +20,9 @@ from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.tuning import Tuning
 from hocket.errors import PeerError, RendezvousError
 from hocket.launch import tuning
-from hocket.launch.first_file import of_rank_0
 from hocket.launch.rendezvous import SECRET_BYTES, Job, join
 from hocket.launch.variables import OF_A_RANK
+from hocket.measure.quick import known_cluster
 from hocket.settings import Settings
 from hocket.torch.backend.messages import Messages
 
@@ -54,8 +54,8 @@ class Node:
         )
         try:
             self.tuning: Tuning = tuning.agreed(self.job)
-            self.cluster = of_rank_0(self.job, "cluster", self.job.settings.cluster, Cluster)
             self.engine: _native.Engine = self.job.engine()
+            self.cluster: Cluster | None = known_cluster(self.job, self.engine)
         except BaseException:
             self.job.close()
             raise

@@ -1,0 +1,199 @@
+"""A quick look at the network of a job that nobody measured: racks, trunks and rates of hosts, in a fraction of a second.
+
+The first ranks of hosts exchange messages over the job's own connections. In the rounds of a tournament each host meets each other
+one; then one pair of each two racks meets alone, which tells a trunk from slow hosts. `hocket probe` takes longer, and knows
+latencies, several connections per path and how far to trust each number.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from hocket import _native
+from hocket.artefacts.cluster import Cluster, Host, Rack
+from hocket.launch.first_file import of_rank_0
+from hocket.launch.rendezvous import Job
+from hocket.measure.rounds import tournament
+from hocket.measure.topology import fastest_pair, find_racks, settle_capacities
+
+HOSTS_MIN = 4
+"""Of fewer, every order of the hosts is the same ring."""
+HOSTS_MAX = 64
+"""A tournament of more would keep a job waiting: it has a round for each host."""
+
+FIRST_BYTES, BYTES_MIN, BYTES_MAX = 64 << 10, 64 << 10, 4 << 20
+"""Of a message that comes before a timed one, and of those. The first also uses up what a bucket of tokens lets through at once."""
+TIMED_S = 0.04
+"""What a timed message should take: processes wait for a processor for milliseconds."""
+
+TAG = 0xFFFF_FFFE
+"""Of group 0, which no process group has."""
+
+Flow = tuple[int, int]
+
+
+def known_cluster(job: Job, engine: _native.Engine) -> Cluster | None:
+    """That of rank 0's HOCKET_CLUSTER, else what `quick` finds; every rank must call it. Raises as these do."""
+    given = of_rank_0(job, "cluster", job.settings.cluster, Cluster)
+    return quick(job, engine) if given is None and job.settings.autopilot else given
+
+
+def quick(job: Job, engine: _native.Engine) -> Cluster | None:
+    """The cluster as it looks now, the same on all ranks, every one of which must call it; None for too few or too many hosts.
+
+    Hosts are in the order of their first ranks, with as many slots as they have ranks.
+
+    Raises:
+        PeerError: a rank died, or did not answer within the start's time-out.
+        RendezvousError: a rank left.
+    """
+    hosts = list(dict.fromkeys(job.hosts))
+    if not HOSTS_MIN <= len(hosts) <= HOSTS_MAX:
+        return None
+    look = _Look(job, engine, [job.hosts.index(host) for host in hosts])
+    rounds = tournament(len(hosts))
+    at_once = look.rounds("all", rounds)
+    rates = _matrix(len(hosts), at_once)
+    racks = find_racks(rates, look.latencies_s())
+    if len(racks) == 1:
+        return cluster_of(job.hosts, rates, racks, {})
+    between = [
+        tuple(fastest_pair(rates, racks[a], racks[b]) for a, b in meetings)
+        for meetings in tournament(len(racks))
+    ]
+    # One pair at a time: pairs of different racks may share a trunk, too.
+    alone = look.rounds("alone", [(pair,) for pairs in between for pair in pairs])
+    found = {flow: rate for each in alone for flow, rate in each.items()}
+    return cluster_of(job.hosts, rates, racks, found)
+
+
+def cluster_of(
+    ranks: Sequence[str],
+    rates: Sequence[Sequence[float]],
+    racks: Sequence[tuple[int, ...]],
+    alone: Mapping[Flow, float],
+) -> Cluster:
+    """From rates of pairs of hosts in bit/s: of a tournament, and of flows between racks that were alone. `ranks`: their hosts.
+
+    >>> slow = {(0, 1): 1e8, (1, 0): 1e8}
+    >>> rates = [[0, 5e7, 9e8, 5e7], [5e7, 0, 5e7, 9e8], [9e8, 5e7, 0, 5e7], [5e7, 9e8, 5e7, 0]]
+    >>> found = cluster_of("abcd", rates, ((0, 2), (1, 3)), slow)
+    >>> [host.rack for host in found.hosts], [rack.uplink_bit_per_s for rack in found.racks]
+    (['rack0', 'rack1', 'rack0', 'rack1'], [100000000.0, 100000000.0])
+    """
+    names = list(dict.fromkeys(ranks))
+    trunks: Sequence[float | None] = [None] * len(racks)
+    if len(racks) > 1:
+        trunks, _ = settle_capacities(rates, racks, alone)
+    place = {host: f"rack{rack}" for rack, hosts in enumerate(racks) for host in hosts}
+    mates = {host: hosts if len(hosts) > 1 else range(len(names)) for hosts in racks for host in hosts}
+    return Cluster(
+        hosts=tuple(
+            Host(
+                name=name,
+                rack=place[at],
+                slots=list(ranks).count(name),
+                bandwidth_bit_per_s=_own_rate(rates, mates[at], at),
+            )
+            for at, name in enumerate(names)
+        ),
+        racks=tuple(Rack(name=f"rack{rack}", uplink_bit_per_s=rate) for rack, rate in enumerate(trunks)),
+    )
+
+
+def _own_rate(rates: Sequence[Sequence[float]], mates: Sequence[int], host: int) -> float:
+    """Of a host's own link: the third quartile of its flows, since the slowest are others' links and the fastest are mistakes."""
+    flows = [rate for peer in mates if peer != host for rate in (rates[host][peer], rates[peer][host])]
+    return float(np.quantile(flows, 0.75))
+
+
+class _Look:
+    """One rank's part. `leaders`: the first rank of each host."""
+
+    def __init__(self, job: Job, engine: _native.Engine, leaders: Sequence[int]) -> None:
+        self._job, self._engine, self._leaders = job, engine, list(leaders)
+        self._timeout_s = job.settings.start_timeout_s
+        self._own = self._leaders.index(job.rank) if job.rank in self._leaders else None
+        self._out = self._in = self._size = None
+        if self._own is not None:
+            self._out, self._in = engine.allocate(BYTES_MAX), engine.allocate(BYTES_MAX)
+            self._size = engine.allocate(8)
+
+    def rounds(self, name: str, rounds: Sequence[Sequence[Flow]]) -> list[dict[Flow, float]]:
+        """The rate of each flow of each round in bit/s, in both directions of its pairs; known to all ranks."""
+        received_s: list[tuple[int, int, float]] = []
+        for turn, pairs in enumerate(rounds):
+            for a, b in pairs:
+                if self._own in (a, b):
+                    peer = b if self._own == a else a
+                    received_s.append((turn, peer, self._meet(peer, begins=self._own == a)))
+            if name == "alone":
+                self._gather(f"{name}/turn", None)
+        found: list[dict[Flow, float]] = [{} for _ in rounds]
+        for rank, rows in enumerate(self._gather(name, received_s)):
+            for turn, peer, byte_s in rows:
+                found[turn][peer, self._leaders.index(rank)] = 8 / byte_s
+        return found
+
+    def latencies_s(self) -> list[list[float]]:
+        """Half of the shortest round trip of each pair's connection, by host; 0 on the diagonal."""
+        seen = [0.0 if each is None else each[1] * 5e-7 for each in self._engine.connections()]
+        everyone = self._gather("latency", seen)
+        return [[everyone[a][b] if a != b else 0.0 for b in self._leaders] for a in self._leaders]
+
+    def _meet(self, peer: int, *, begins: bool) -> float:
+        """Seconds per byte from the host `peer` to ours, while ours sends as much."""
+        first_s = self._exchange(peer, FIRST_BYTES)
+        size = self._agreed(peer, _timed_bytes(first_s) if begins else None)
+        return self._exchange(peer, size) / size
+
+    def _exchange(self, peer: int, size: int) -> float:
+        """Seconds that a message of `size` bytes takes behind one of FIRST_BYTES, with no pause between them. Not less than its
+        part of the time of both: this process may have noticed the first one late."""
+        rank = self._leaders[peer]
+        engine, timeout_s = self._engine, self._timeout_s
+        assert self._out is not None  # noqa: S101  # leaders alone meet
+        assert self._in is not None  # noqa: S101
+        arrivals = [engine.receive(rank, TAG, self._in, each) for each in (FIRST_BYTES, size)]
+        sent = [engine.send(rank, TAG, self._out, each) for each in (FIRST_BYTES, size)]
+        arrived_s = [time.perf_counter()]
+        for arrival in arrivals:
+            engine.wait_message(arrival, timeout_s)
+            arrived_s.append(time.perf_counter())
+        for each in sent:
+            engine.wait_message(each, timeout_s)
+        began_s, first_s, last_s = arrived_s
+        return max(last_s - first_s, (last_s - began_s) * size / (FIRST_BYTES + size))
+
+    def _agreed(self, peer: int, mine: int | None) -> int:
+        """The number of the one of the two who has one."""
+        rank = self._leaders[peer]
+        assert self._size is not None  # noqa: S101
+        number = np.frombuffer(memoryview(self._size), np.int64)
+        if mine is not None:
+            number[0] = mine
+            self._engine.wait_message(self._engine.send(rank, TAG, self._size, 8), self._timeout_s)
+        else:
+            self._engine.wait_message(self._engine.receive(rank, TAG, self._size, 8), self._timeout_s)
+        return int(number[0])
+
+    def _gather(self, name: str, value: Any) -> list[Any]:
+        job = self._job
+        return job.store.gather(f"quick/{name}", job.rank, job.world, value, self._timeout_s)
+
+
+def _timed_bytes(first_s: float) -> int:
+    wanted = int(FIRST_BYTES * TIMED_S / first_s)
+    return min(max(wanted, BYTES_MIN), BYTES_MAX)
+
+
+def _matrix(hosts: int, rounds: Sequence[Mapping[Flow, float]]) -> list[list[float]]:
+    rates = [[0.0] * hosts for _ in range(hosts)]
+    for flows in rounds:
+        for (source, destination), rate in flows.items():
+            rates[source][destination] = rate
+    return rates

@@ -1,0 +1,63 @@
+"""The quick look of a job at its network, on real, small networks: namespaces with shaped links."""
+
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from hocket.artefacts import files
+from hocket.artefacts.cluster import Cluster, Host, Rack
+from hocket.launch.processes import ProcessSpec
+from hocket.launch.run import launch
+from hocket.planning import search
+from hocket.settings import Settings
+
+RANK = Path(__file__).with_name("quick_rank.py")
+EXAMPLES = Path(__file__).parents[2] / "examples"
+STAR = Cluster(
+    hosts=tuple(
+        Host(name=f"h{at}", rack="r", bandwidth_bit_per_s=rate)
+        for at, rate in enumerate((2e8, 2e8, 5e7, 2e8))
+    ),
+    racks=(Rack(name="r"),),
+)
+
+
+def looked(emulated, cluster, out):
+    """What was found of a cluster, and in how many seconds."""
+    with emulated(cluster) as testbed:
+        hosts = [
+            ProcessSpec(
+                argv=[sys.executable, str(RANK), str(out)], host=host.name, prefix=testbed.command(host.name)
+            )
+            for host in cluster.hosts
+        ]
+        store = f"{testbed.address(cluster.hosts[0].name)}:29412"
+        outcome = launch(hosts, settings=Settings(timeout_s=60, start_timeout_s=60), store=store, serve=False)
+    assert outcome.code == 0
+    found = msgspec.json.decode(out.read_bytes())
+    return msgspec.convert(found["cluster"], Cluster), found["took_s"]
+
+
+@pytest.mark.timing
+def test_racks_and_their_trunk_are_found(emulated, tmp_path):
+    """A job that nobody measured would send across a trunk what could stay in a rack."""
+    told = files.read(EXAMPLES / "two-racks-of-four.toml", Cluster)
+    found, took_s = looked(emulated, told, tmp_path / "found.json")
+    for a, b in zip(told.hosts, found.hosts, strict=True):
+        for c, d in zip(told.hosts, found.hosts, strict=True):
+            assert (a.rack == c.rack) == (b.rack == d.rack)
+    for rack in found.racks:
+        assert rack.uplink_bit_per_s == pytest.approx(1e8, rel=0.3)
+    expected, plan = search.plan(told, None, 8), search.plan(found, None, 8)
+    assert (plan.order, plan.label) == (expected.order, expected.label)
+    assert took_s < 5
+
+
+@pytest.mark.timing
+def test_a_slow_host_is_no_rack(emulated, tmp_path):
+    """A host with a slow card would be taken for a trunk that all share."""
+    found, _ = looked(emulated, STAR, tmp_path / "found.json")
+    for host, rate in zip(found.hosts, (2e8, 2e8, 5e7, 2e8), strict=True):
+        assert host.bandwidth_bit_per_s == pytest.approx(rate, rel=0.3)
