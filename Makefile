@@ -17,12 +17,13 @@ LOOM := RUSTFLAGS="--cfg loom" timeout $(RUST_LIMIT_S) cargo test --release --ta
 PYTEST := $(BIN)/python -m pytest
 PARALLEL := $(PYTEST) -n $(WORKERS) --dist worksteal
 ALL_TESTS := --ignore=tests/torch_suite --ignore=tests/clients tests
+PYTHON_CODE := python tests examples benches scripts
 PURE_CRATES := ids program protocol trace dlc order simulate sync
 PURE_TESTS := analysis formats planning programs report simulation tidy
 
 SWITCH := python/hocket/launch/testbed/hocket-switch
 
-.PHONY: help setup switch demo test quick test-clients test-torch check docs fmt bench bless fuzz clean
+.PHONY: help setup switch demo wheel test quick test-clients test-torch check docs fmt bench bless fuzz clean
 
 help: ## list the verbs
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -55,18 +56,22 @@ test-torch: setup ## PyTorch's own distributed tests for our backend, an hour; w
 check: setup ## formatting, lints, types, layers
 	cargo fmt --all --check
 	cargo clippy --profile bench --workspace --all-targets -- -D warnings
-	$(BIN)/ruff format --check python tests examples benches
-	$(BIN)/ruff check python tests examples benches
+	$(BIN)/ruff format --check $(PYTHON_CODE)
+	$(BIN)/ruff check $(PYTHON_CODE)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
 docs: setup $(STAMPS)/docs ## the documentation as a site in out/site; warnings and broken links are errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 
+wheel: $(STAMPS)/wheel ## sdist and manylinux wheels in dist/, checked in bare environments of every Python here
+	$(BIN)/python scripts/wheel.py
+	$(BIN)/python scripts/check_wheel.py dist/hocket-*manylinux*x86_64.whl
+
 fmt: setup ## format everything
 	cargo fmt --all
-	$(BIN)/ruff format python tests examples benches
-	$(BIN)/ruff check --fix python tests examples benches
+	$(BIN)/ruff format $(PYTHON_CODE)
+	$(BIN)/ruff check --fix $(PYTHON_CODE)
 
 bless: setup ## write the golden files anew; review the difference
 	HOCKET_BLESS=1 $(BIN)/python -m pytest -q tests/programs/test_golden.py tests/cli/test_cli_help.py
@@ -107,6 +112,11 @@ $(STAMPS)/docs: pyproject.toml constraints.txt $(STAMPS)/venv
 	$(BIN)/python scripts/requirements.py docs | xargs $(PIP) install -q $(CONSTRAINTS)
 	@touch $@
 
+$(STAMPS)/wheel: pyproject.toml constraints.txt $(STAMPS)/venv
+	@echo "== maturin and Zig"
+	$(BIN)/python scripts/requirements.py wheel | xargs $(PIP) install -q $(CONSTRAINTS)
+	@touch $@
+
 # An environment of its own, which sees that of hocket: PyTorch is not installed twice.
 $(STAMPS)/clients: tests/clients/constraints.txt $(STAMPS)/system $(STAMPS)/extension
 	@echo "== environment of the clients' tests"
@@ -124,5 +134,4 @@ $(STAMPS)/extension: $(RUST) pyproject.toml $(STAMPS)/dependencies
 
 $(SWITCH): $(wildcard crates/switch/src/*.rs) crates/switch/Cargo.toml Cargo.toml Cargo.lock
 	@echo "== the testbed's switch"
-	cargo build --profile wheel -p hocket-switch
-	install -m 755 $${CARGO_TARGET_DIR:-target}/wheel/hocket-switch $@
+	$(PYTHON) scripts/build_switch.py

@@ -33,7 +33,7 @@ pyproject = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read
 wanted = list(pyproject["project"]["dependencies"])
 for group in sys.argv[1:]:
     wanted += of_group(group)
-wanted = [each for each in wanted if not each.startswith("torch")]
-if not has_torch():
-    wanted.append(TORCH_TESTED)
-sys.stdout.write("\n".join(dict.fromkeys(wanted)) + "\n")
+others = [each for each in wanted if not each.startswith("torch")]
+if len(others) < len(wanted) and not has_torch():
+    others.append(TORCH_TESTED)
+sys.stdout.write("\n".join(dict.fromkeys(others)) + "\n")
