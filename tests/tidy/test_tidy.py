@@ -93,6 +93,19 @@ def test_importing_hocket_is_light():
     assert loaded.strip() == ""
 
 
+def test_training_loads_no_framework():
+    """Training with another framework than PyTorch would need PyTorch."""
+    names = sorted(
+        name.removeprefix("python/").removesuffix(".py").replace("/", ".")
+        for name in tracked(".py")
+        if name.startswith("python/hocket/training/") and not name.endswith("__init__.py")
+    )
+    assert names
+    script = f"import sys, {', '.join(names)}; print(*{{'torch', 'jax', 'tensorflow'}} & set(sys.modules))"
+    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert loaded.strip() == ""
+
+
 def test_every_verb_has_help_with_an_example():
     """A user would have to read the source to use a verb."""
     verbs = sorted(

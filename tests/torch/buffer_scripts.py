@@ -106,14 +106,14 @@ def traffic():
     model.register_buffer("mask", torch.zeros(1_000_000))
     model, optimizer = hk.distribute(model, torch.optim.SGD(model.parameters(), lr=0.1))
     generator = torch.Generator().manual_seed(RANK)
-    session = hk.distribute.__globals__["_session"](model)
+    buffers = hk.distribute.__globals__["_of"](model).buffers
     sizes = []
     for step in range(4):
         if step == 2:
             model.mask = torch.full((3,), float(RANK))
         _train(model, optimizer, generator, 1)
-        told = session.module_buffers._told
-        sizes.append([told.live_bytes, told.live_count])
+        sent = buffers._sent
+        sizes.append([sent.live_bytes, sent.live_count])
     return [sizes, model.mask.tolist()]
 
 

@@ -30,7 +30,7 @@ def _train(model, optimizer, steps):
 
 
 def _buckets(model):
-    session = hk.distribute.__globals__["_session"](model)
+    session = hk.distribute.__globals__["_of"](model).session
     return [sorted(bucket.names) for bucket in session.buckets]
 
 

@@ -19,7 +19,7 @@ from hocket.launch.testbed import Testbed
 from hocket.planning.ordering.current import Sample
 from hocket.planning.ordering.monitor import Monitor
 from hocket.settings import Settings
-from hocket.torch.reorder import decode, encode, of_ranks
+from hocket.training.reorder import decode, encode, of_ranks
 
 Emulated = Callable[[Cluster], AbstractContextManager[Testbed]]
 HOSTS = 4
@@ -134,7 +134,7 @@ def test_racks_of_the_cluster_file_repair_an_order_that_goes_to_and_fro() -> Non
 @pytest.mark.parametrize("interval", [0.0, -1.0, float("nan"), 1e9])
 def test_intervals_that_are_none_are_refused(interval: float) -> None:
     """Broken: a job would spin, or never sample."""
-    from hocket.torch.reorder import Reorder
+    from hocket.training.reorder import Reorder
 
     with pytest.raises(UsageError, match="HOCKET_REORDER_INTERVAL_S"):
         Reorder(None, None, None, None, interval_s=interval)  # type: ignore[arg-type]

@@ -29,7 +29,7 @@ for _ in range(3):
     optimizer.step()
 total = float(sum(each.detach().double().sum() for each in model.parameters()))
 if sys.argv[1] == "distribute":
-    from hocket.torch.process import _joined
+    from hocket.training.process import _joined
     hosts = _joined.job.hosts
 else:
     from hocket.torch.backend import group

@@ -37,6 +37,7 @@ class Part:
 
     number: int
     memory: dict[str, Memory]
+    program: Program
 
 
 @dataclass
@@ -69,7 +70,7 @@ def load(engine: Engine, rank: int, description: Description) -> Loaded:
             for name, dtype, elements, _ in program.buffers(rank)
         }
         bound = {at: (memory, 0) for at, memory in enumerate(own.values())}
-        return Part(engine.load(program, bound, priority=priority, label=label), own)
+        return Part(engine.load(program, bound, priority=priority, label=label), own, program)
 
     for worker in range(description.workers):
         loaded.steps[worker] = add(step_program(description, worker), f"step of worker {worker}", 0, {})

@@ -22,11 +22,13 @@ from hocket.policy.policy import Policy
 from hocket.policy.topology import Topology
 from hocket.policy.trace import TraceContext, bucket_program
 from hocket.settings import Settings
-from hocket.torch import buckets
 from hocket.torch.backend.works import Works
-from hocket.torch.buckets import Bucket, Spec
-from hocket.torch.gradients import DTYPES
-from hocket.torch.process import Process, joined
+from hocket.torch.dtypes import DTYPES
+from hocket.torch.framework import array
+from hocket.torch.rendezvous import publish
+from hocket.training import buckets
+from hocket.training.buckets import CompiledBucket, LoadedBucket
+from hocket.training.process import Process, joined
 
 Hook = Callable[[object, GradBucket], Future[torch.Tensor]]
 
@@ -50,7 +52,7 @@ def ddp_hook(policy: Policy) -> Hook:
             "hint: hocket.torch.distribute"
         )
     # A method, not an object that is called: DDP asks for its `__name__`.
-    return _Buckets(policy, joined(Settings.from_environment())).reduce
+    return _Buckets(policy, joined(Settings.from_environment(), publish)).reduce
 
 
 class _Buckets:
@@ -67,10 +69,10 @@ class _Buckets:
             )
         self._policy, self._process = policy, process
         topology = Topology.of(process.job.hosts, process.cluster)
-        self._scene = TraceContext.of(policy, topology, tuning=process.tuning)
+        self._context = TraceContext.of(policy, topology, tuning=process.tuning)
         self._timeout_s = process.job.settings.timeout_s
         self._works = Works("ddp-hook")
-        self._made: dict[int, tuple[tuple[torch.Size, ...], Bucket]] = {}
+        self._made: dict[int, tuple[tuple[torch.Size, ...], LoadedBucket]] = {}
         process.also_close(self._works.close)
 
     def reduce(self, _state: object, bucket: GradBucket) -> Future[torch.Tensor]:
@@ -88,7 +90,7 @@ class _Buckets:
         work = self._works.later(finish, [buffer])
         return work.get_future().then(lambda future: future.value()[0])
 
-    def _bucket(self, grads: GradBucket) -> Bucket:
+    def _bucket(self, grads: GradBucket) -> LoadedBucket:
         """DDP makes its buckets anew after the first step, when it knows the order of the gradients."""
         shapes = tuple(each.shape for each in grads.gradients())
         known = self._made.get(grads.index())
@@ -101,30 +103,26 @@ class _Buckets:
         self._made[grads.index()] = shapes, bucket
         return bucket
 
-    def _make(self, grads: GradBucket) -> Bucket:
+    def _make(self, grads: GradBucket) -> LoadedBucket:
         at, dtype = grads.index(), grads.buffer().dtype
         if dtype not in DTYPES or grads.buffer().device.type != "cpu":
             raise UsageError(
                 f"DDP's bucket {at} is {dtype} on {grads.buffer().device}: CPU and {', '.join(DTYPES.values())}"
             )
-        parameters = {
-            f"bucket{at}.{number}": torch.nn.Parameter(each.detach(), requires_grad=False)
-            for number, each in enumerate(grads.gradients())
-        }
         gradients = tuple(
-            bucketing.Gradient(name, tuple(each.shape), DTYPES[dtype], order, order)
-            for order, (name, each) in enumerate(parameters.items())
+            bucketing.Gradient(f"bucket{at}.{order}", tuple(each.shape), DTYPES[dtype], order, order)
+            for order, each in enumerate(grads.gradients())
         )
-        own = bucketing.Bucket(gradients, at)
-        traced = bucket_program(self._policy, own, self._scene, name=f"bucket.{at}")
+        planned = bucketing.Bucket(gradients, at)
+        traced = bucket_program(self._policy, planned, self._context, name=f"bucket.{at}")
         if traced.guards:
             raise PolicyError(
                 f"{type(self._policy).__name__} decides by what was observed, which DDP's hook does not know\n"
                 "hint: hocket.torch.distribute"
             )
-        spec = Spec.traced(own, traced)
-        bucket = buckets.make([spec], parameters, self._process.engine, 0)[0]
+        made = CompiledBucket.traced(planned, traced)
+        bucket = buckets.load([made], self._process.engine, array, 0)[0]
         bucket.elements.copy_(grads.buffer())
-        buckets.start_states([spec], [bucket], self._process.engine)
+        buckets.start_states([bucket], self._process.engine)
         self._process.libraries.learn(bucket.program, traced.program)
         return bucket

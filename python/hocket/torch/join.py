@@ -15,26 +15,34 @@ import numpy as np
 import torch
 from hocket.errors import UsageError
 from hocket.planning.compile import votes_program
-from hocket.torch.module_buffers import Hook
-from hocket.torch.replicate import replicate
-from hocket.torch.session import Session
+from hocket.torch.framework import Torch
+from hocket.torch.module_buffers import BeforeForward, Buffers, Hook
+from hocket.training.buckets import LoadedBucket
+from hocket.training.reducing import ReducingSession
+from hocket.training.replicate import replicate
 
 
 class Window:
-    """One model between entering and leaving `join`."""
+    """One model between entering and leaving `join`: its session's `Companion` in place of the buffers'."""
+
+    barrier = True
+    """Finished ranks reduce at once, so the others do, too."""
 
     def __init__(
         self,
-        model: torch.nn.Module,
-        session: Session,
+        framework: Torch,
+        session: ReducingSession,
+        buffers: Buffers,
+        before_forward: BeforeForward | None,
         *,
         by_initial_world: bool,
         throws: bool,
     ) -> None:
-        """Every rank enters before its first batch."""
-        self.factor = 1.0
+        """Every rank enters before its first batch. `before_forward`: what sends buffers outside of `join`, if it does so then."""
+        self._factor = 1.0
         """What the mean over all ranks is multiplied with in this step."""
-        self._model, self._session = model, session
+        self._framework, self._session = framework, session
+        self._buffers, self._before_forward = buffers, before_forward
         self._by_initial_world, self._throws = by_initial_world, throws
         self._buffers_sent = False
         self._announced = self._counted = False
@@ -45,10 +53,33 @@ class Window:
         self._program = session.engine.load(
             votes_program(session.job.hosts, world), {0: (memory, 0)}, priority=0, label="join"
         )
-        self._hook = model.register_forward_pre_hook(Hook(self._on_forward), prepend=True)
-        session.window = self
-        if session.before_forward is not None:
-            session.before_forward.suspended = True
+        self._hook = framework.model.register_forward_pre_hook(Hook(self._on_forward), prepend=True)
+        session.companion = self
+        if before_forward is not None:
+            before_forward.suspended = True
+
+    def begin(self) -> None:
+        """This rank has a batch."""
+        self.announce()
+
+    def end(self) -> bool:
+        """Nobody asks for a meeting: buffers were sent before forward."""
+        return False
+
+    def launched(self, *, waits: bool) -> None:  # noqa: ARG002  # it always does
+        """Who had a batch is known before the sums are used."""
+        self.active()
+
+    def arrive(self) -> None:
+        """Nothing."""
+
+    def meet(self) -> None:
+        """Nothing."""
+
+    def reduced(self, bucket: LoadedBucket) -> None:
+        """The mean is of the ranks that count."""
+        if self._factor != 1:
+            bucket.elements.mul_(self._factor)
 
     def announce(self, *, active: bool = True) -> None:
         """This rank begins a step, with a batch or without; once a step counts."""
@@ -65,20 +96,19 @@ class Window:
             self._counted = True
             found = [int(rank) for rank in np.flatnonzero(self._values)]
             if found and not self._by_initial_world:
-                self.factor = self._session.job.world / len(found)
+                self._factor = self._session.job.world / len(found)
         return [int(rank) for rank in np.flatnonzero(self._values)]
 
     def step_ended(self) -> None:
-        """What was said of this step is over."""
+        """The next one is announced anew."""
         self._before = self.active()
         self._announced = self._counted = self._buffers_sent = False
-        self.factor = 1.0
+        self._factor = 1.0
 
     def idle(self) -> bool:
         """This rank has finished: one step of those that have not. False: all have, and go on from the same state."""
         session = self._session
-        if session.gates is not None:
-            session.gates.open_all()
+        session.settle()
         self.announce(active=False)
         active = self.active()
         if not active:
@@ -93,9 +123,9 @@ class Window:
     def close(self) -> None:
         """No hooks and nothing loaded any more; the same on all ranks."""
         self._hook.remove()
-        self._session.window = None
-        if self._session.before_forward is not None:
-            self._session.before_forward.suspended = False
+        self._session.companion = self._buffers
+        if self._before_forward is not None:
+            self._before_forward.suspended = False
 
     def unload(self) -> None:
         """After a window in which every rank waited for what it announced."""
@@ -103,18 +133,18 @@ class Window:
 
     def _on_forward(self) -> None:
         session = self._session
-        if not torch.is_grad_enabled() or not session.readiness.enabled:
+        if not torch.is_grad_enabled() or not session.communicates():
             return
         self.announce()
         if self._throws and len(self.active()) < session.job.world:
             raise self._early([rank for rank in range(session.job.world) if rank not in self.active()])
-        if session.module_buffers.kept:
+        if self._buffers.kept:
             self._send_buffers(self.active())
 
     def _send_buffers(self, active: list[int]) -> None:
         """Before forward, from the highest rank that has a batch."""
         if not self._buffers_sent:
-            self._session.module_buffers.send(active[-1], everything=True)
+            self._buffers.send(active[-1], everything=True)
             self._buffers_sent = True
 
     def _go_on_together(self) -> None:
@@ -123,11 +153,11 @@ class Window:
             return
         source = self._before[-1]
         if len(self._before) < session.job.world:
-            replicate(self._model, session.optimizer, session.job, session.engine, source)
-            session.module_buffers.equal()
+            replicate(self._framework, session.job, session.engine, source)
+            self._buffers.equal()
         else:
-            session.module_buffers.send(source, everything=True)
-        session.module_buffers.source = 0
+            self._buffers.send(source, everything=True)
+        self._buffers.source = 0
         session.zero_grad()
 
     def _early(self, finished: list[int]) -> UsageError:
@@ -152,19 +182,3 @@ def joined_training(windows: list[Window]) -> Iterator[None]:
     finally:
         for each in windows:
             each.close()
-
-
-def refusal(session: object) -> str | None:
-    """Why what a session does cannot be joined; None when it can."""
-    if not isinstance(session, Session):
-        return {
-            "ParameterSession": "ranks exchange parameters, not sums to which one can add nothing",
-            "PushPullSession": "parameter servers let workers finish one after the other by themselves",
-        }.get(type(session).__name__)
-    policy = session.source.policy
-    if policy is not None and policy.contract != "mean":
-        return (
-            f"{type(policy).__name__} promises `{policy.contract}`, not the mean of what ranks add: "
-            "it keeps or rounds what a finished rank would have to leave out"
-        )
-    return None

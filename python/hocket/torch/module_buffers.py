@@ -18,6 +18,7 @@ from hocket import _native
 from hocket.errors import UsageError
 from hocket.launch.rendezvous import Job
 from hocket.planning.compile import broadcast_program
+from hocket.training.buckets import LoadedBucket
 
 Keep = Literal["after_step", "before_forward", "none"]
 
@@ -32,7 +33,7 @@ _numbers = itertools.count()
 
 @dataclass(frozen=True)
 class _Place:
-    """A buffer as ranks must agree on it, and where it lies in the memory that is told."""
+    """A buffer as ranks must agree on it, and where it lies in the memory that is sent."""
 
     name: str
     shape: tuple[int, ...]
@@ -43,8 +44,8 @@ class _Place:
 
 
 @dataclass
-class _Told:
-    """What the source last told, the same bytes on all ranks: live buffers first, then those that never changed."""
+class _Sent:
+    """What the source last sent, the same bytes on all ranks: live buffers first, then those that never changed."""
 
     places: list[_Place]
     live_count: int
@@ -64,7 +65,12 @@ class _Told:
 
 
 class Buffers:
-    """The buffers of one model. Collective calls (`send`, `meet`) happen at the same point of the same step on all ranks."""
+    """The buffers of one model. Collective calls (`send`, `meet`) happen at the same point of the same step on all ranks.
+
+    A session's `Companion`.
+    """
+
+    barrier = False
 
     def __init__(self, model: torch.nn.Module, keep: Keep, job: Job, engine: _native.Engine) -> None:
         """The model's replicas are equal now."""
@@ -75,55 +81,66 @@ class Buffers:
         self._model = model
         self._under_way: int | None = None
         self._late = False
-        self._told: _Told | None = None
+        self._sent: _Sent | None = None
         if keep != "none" and job.world > 1:
             self._lay_out(_named(model), frozenset())
 
     @property
     def kept(self) -> bool:
         """Whether there is anything to do."""
-        return self._told is not None
+        return self._sent is not None
 
     def begin(self) -> None:
         """Backward begins: the source's live buffers leave."""
-        if self._told is not None and self.keep == "after_step" and not self._late:
+        if self._sent is not None and self.keep == "after_step" and not self._late:
             self._launch()
 
     def end(self) -> bool:
-        """Backward is over; whether this rank asks for a meeting: it is the source and its buffers are not what is being told,
+        """Backward is over; whether this rank asks for a meeting: it is the source and its buffers are not what is being sent,
         or the model has other buffers than before."""
-        told = self._told
-        if told is None or self.keep != "after_step":
+        sent = self._sent
+        if sent is None or self.keep != "after_step":
             return False
         if self._late:
             self._launch()
         current = self._current()
         if current is None:
             return True
-        return self._job.rank == self.source and not self._is_told(told, current)
+        return self._job.rank == self.source and not self._is_sent(sent, current)
 
     def arrive(self) -> None:
-        """Wait for what is under way; every rank holds what the source told."""
-        told = self._told
-        if told is None or self.keep != "after_step":
+        """Wait for what is under way; every rank holds what the source sent."""
+        sent = self._sent
+        if sent is None or self.keep != "after_step":
             return
         self._wait()
         current = self._current()
         if current is not None and self._job.rank != self.source:
-            self._take(told, current)
+            self._take(sent, current)
+
+    def launched(self, *, waits: bool) -> None:
+        """Gates open in the next forward, which uses buffers: they are awaited now."""
+        if not waits:
+            self.arrive()
+
+    def reduced(self, bucket: LoadedBucket) -> None:
+        """Nothing: gradients are not theirs."""
+
+    def step_ended(self) -> None:
+        """Nothing."""
 
     def meet(self) -> None:
         """Some rank asked: buffers that changed for the first time travel from now on, and now."""
-        told = self._told
-        assert told is not None  # noqa: S101  # who has no buffers asks for nothing, and all have the same
+        sent = self._sent
+        assert sent is not None  # noqa: S101  # who has no buffers asks for nothing, and all have the same
         named = _named(self._model)
         places = _places(named)
-        known = dict(zip(told.places, told.views, strict=True))
+        known = dict(zip(sent.places, sent.views, strict=True))
         changed = [
             place.name for place in places if place not in known or not _same(known[place], named[place.name])
         ]
         everyone = self._gather({"buffers": _described(places), "changed": changed})
-        live = {place.name for place in told.places[: told.live_count]}
+        live = {place.name for place in sent.places[: sent.live_count]}
         changed = everyone[self.source]["changed"]
         # What travels already and has changed since it left, as a checkpoint's second forward does it, leaves later from now on.
         self._late = self._late or bool(live & set(changed))
@@ -132,7 +149,7 @@ class Buffers:
 
     def send(self, source: int, *, everything: bool = False) -> None:
         """Now, and wait: all ranks hold the source's live buffers, or all of its buffers."""
-        if self._told is None:
+        if self._sent is None:
             return
         current = self._current()
         if current is None:
@@ -141,12 +158,12 @@ class Buffers:
         self._launch(everything=everything)
         self._wait()
         if self._job.rank != source:
-            self._take(self._told, current)
+            self._take(self._sent, current)
 
     def equal(self) -> None:
-        """All ranks' buffers have become equal by other means: that is what was told."""
-        if self._told is not None:
-            live = {place.name for place in self._told.places[: self._told.live_count]}
+        """All ranks' buffers have become equal by other means: that is what was sent."""
+        if self._sent is not None:
+            live = {place.name for place in self._sent.places[: self._sent.live_count]}
             self._lay_out(_named(self._model), live)
 
     def _gather(self, mine: dict[str, Any]) -> list[dict[str, Any]]:
@@ -164,21 +181,21 @@ class Buffers:
         return list(named.values())
 
     def _launch(self, *, everything: bool = False) -> None:
-        told = self._told
-        assert told is not None  # noqa: S101  # callers have looked
-        size_bytes = len(told.memory) if everything else told.live_bytes
+        sent = self._sent
+        assert sent is not None  # noqa: S101  # callers have looked
+        size_bytes = len(sent.memory) if everything else sent.live_bytes
         if size_bytes == 0:
             return
         if self._job.rank == self.source:
             current = self._current()
             if current is not None:
-                count = len(told.views) if everything else told.live_count
-                _copy(told.views[:count], current[:count])
-        program = told.programs.get((self.source, size_bytes))
+                count = len(sent.views) if everything else sent.live_count
+                _copy(sent.views[:count], current[:count])
+        program = sent.programs.get((self.source, size_bytes))
         if program is None:
             broadcast = broadcast_program(self._job.world, size_bytes, root=self.source)
-            program = self._engine.load(broadcast, {0: (told.memory, 0)}, priority=PRIORITY, label="buffers")
-            told.programs[self.source, size_bytes] = program
+            program = self._engine.load(broadcast, {0: (sent.memory, 0)}, priority=PRIORITY, label="buffers")
+            sent.programs[self.source, size_bytes] = program
         self._engine.launch(program)
         self._under_way = program
 
@@ -189,8 +206,8 @@ class Buffers:
 
     def _lay_out(self, named: dict[str, torch.Tensor], live: Iterable[str]) -> None:
         """Memory for all buffers, with what they hold now; live ones first."""
-        if self._told is not None:
-            for program in self._told.programs.values():
+        if self._sent is not None:
+            for program in self._sent.programs.values():
                 self._engine.unload(program)
         live = frozenset(live)
         order = sorted(named, key=lambda name: name not in live)
@@ -199,12 +216,12 @@ class Buffers:
         ends = list(itertools.accumulate(_padded(each) for each in tensors))
         count = sum(place.name in live for place in places)
         if not ends or ends[-1] == 0:
-            self._told = None
+            self._sent = None
             return
         memory = self._engine.allocate(ends[-1])
         flat = torch.frombuffer(memory, dtype=torch.uint8).zero_()
         now = torch.zeros(ends[-1], dtype=torch.uint8)
-        self._told = _Told(
+        self._sent = _Sent(
             places=places,
             live_count=count,
             memory=memory,
@@ -213,7 +230,7 @@ class Buffers:
             now=now,
             now_views=_views(now, ends, tensors),
         )
-        _copy(self._told.views, tensors)
+        _copy(self._sent.views, tensors)
         modules = {id(each): name for name, each in self._model.named_modules()}
         owners = {
             ".".join(filter(None, (modules[id(module)], key))): (module, key)
@@ -229,29 +246,29 @@ class Buffers:
         ]
 
     def _current(self) -> list[torch.Tensor] | None:
-        """The buffers as told, which may have been assigned anew; None where others came, went or changed shape or type."""
-        told = self._told
-        assert told is not None  # noqa: S101  # callers have looked
+        """The buffers as sent, which may have been assigned anew; None where others came, went or changed shape or type."""
+        sent = self._sent
+        assert sent is not None  # noqa: S101  # callers have looked
         for module, count in self._counts:
             if sum(each is not None for each in module._buffers.values()) != count:
                 return None
         found = []
-        for (module, key), view in zip(self._owners, told.views, strict=True):
+        for (module, key), view in zip(self._owners, sent.views, strict=True):
             each = module._buffers.get(key)
             if each is None or each.shape != view.shape or each.dtype != view.dtype:
                 return None
             found.append(each)
         return found
 
-    def _is_told(self, told: _Told, current: Sequence[torch.Tensor]) -> bool:
-        _copy(told.now_views, current)
-        # Bytes: NaN is what was told, too.
-        return torch.equal(told.now, told.bytes)
+    def _is_sent(self, sent: _Sent, current: Sequence[torch.Tensor]) -> bool:
+        _copy(sent.now_views, current)
+        # Bytes: NaN is what was sent, too.
+        return torch.equal(sent.now, sent.bytes)
 
-    def _take(self, told: _Told, current: Sequence[torch.Tensor]) -> None:
-        """Buffers become what was told, where they are not."""
-        _copy(told.now_views, current)
-        for at, (view, now, tensor) in enumerate(zip(told.views, told.now_views, current, strict=True)):
+    def _take(self, sent: _Sent, current: Sequence[torch.Tensor]) -> None:
+        """Buffers become what was sent, where they are not."""
+        _copy(sent.now_views, current)
+        for at, (view, now, tensor) in enumerate(zip(sent.views, sent.now_views, current, strict=True)):
             before, version = self._seen[at]
             if not _same(view, now):
                 module, key = self._owners[at]

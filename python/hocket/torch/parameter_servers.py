@@ -3,27 +3,30 @@ every worker begins with worker 0's values."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 import torch
+from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.trace import LoadedProgram, Roles
 from hocket.launch.rendezvous import Job
 from hocket.parameter_server import programs
 from hocket.parameter_server.choice import ParameterServer, among_workers
 from hocket.parameter_server.description import Description, Key
 from hocket.parameter_server.programs import Loaded
-from hocket.torch import gradients, hyperparameters
-from hocket.torch.process import Process
+from hocket.torch import hyperparameters
+from hocket.torch.framework import Torch
 from hocket.torch.push_pull import PushPullSession
-from hocket.torch.serve import DESCRIPTION
-from hocket.torch.spans import Spans
+from hocket.training.gradients import agree, gradients_of
+from hocket.training.process import Process
+from hocket.training.serve import DESCRIPTION
+from hocket.training.spans import Spans
 
 
 def start(
-    model: torch.nn.Module,
-    optimizer: torch.optim.Optimizer,
+    framework: Torch,
     *,
-    parameters: dict[str, torch.nn.Parameter],
     choice: ParameterServer,
     process: Process,
     spans: Spans | None,
@@ -34,14 +37,14 @@ def start(
     """
     workers = choice.workers(process.job.world)
     job = among_workers(process.job, workers)
-    gradients.agree(model, job)
+    parameters = framework.parameters()
+    agree(parameters, job)
     # What has no elements needs no server.
-    kept = {name: each for name, each in parameters.items() if each.numel()}
-    mine = _describe(model, optimizer, kept, choice, workers)
+    kept = [each for each in gradients_of(parameters).values() if each.elements]
+    mine = _describe(framework, kept, choice, workers)
     if job.rank == 0:
         job.store.set(DESCRIPTION, msgspec.to_builtins(mine))
-    said = job.store.get(DESCRIPTION, job.settings.start_timeout_s)
-    description = msgspec.convert(said, Description)
+    description = msgspec.convert(job.store.get(DESCRIPTION, job.settings.start_timeout_s), Description)
     description.check_same(mine, job.rank)
     loaded = programs.load(process.engine, job.rank, description)
     named = tuple(
@@ -54,11 +57,10 @@ def start(
         )
         for (key, worker), part in (*loaded.keys.items(), *loaded.first.items())
     )
-    _share_buffers(model, loaded, job, process)
+    _share_buffers(framework.model, loaded, job, process)
     session = PushPullSession(
-        model,
-        optimizer,
-        parameters=kept,
+        framework,
+        gradients=kept,
         description=description,
         loaded=loaded,
         job=job,
@@ -74,25 +76,27 @@ def roles(choice: ParameterServer, world: int) -> Roles:
 
 
 def _describe(
-    model: torch.nn.Module,
-    optimizer: torch.optim.Optimizer,
-    parameters: dict[str, torch.nn.Parameter],
+    framework: Torch,
+    gradients: Sequence[Gradient],
     choice: ParameterServer,
     workers: int,
 ) -> Description:
+    optimizer = framework.optimizer
     kind = hyperparameters.kind_of(optimizer)
-    group = hyperparameters.group_of(optimizer, parameters)
+    group = hyperparameters.group_of(
+        optimizer, {each.name: framework.trained[each.name] for each in gradients}
+    )
     return Description(
         workers=workers,
         servers=choice.servers,
         staleness=choice.staleness,
         optimizer=kind,
         keys=tuple(
-            Key(name=name, elements=each.numel(), dtype=gradients.DTYPES[each.dtype], group=group[name])
-            for name, each in parameters.items()
+            Key(name=each.name, elements=each.elements, dtype=each.dtype, group=group[each.name])
+            for each in gradients
         ),
         groups=hyperparameters.groups_of(optimizer),
-        buffers_bytes=sum(each.numel() * each.element_size() for each in model.buffers()),
+        buffers_bytes=sum(each.numel() * each.element_size() for each in framework.model.buffers()),
     )
 
 

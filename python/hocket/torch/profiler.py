@@ -16,7 +16,10 @@ import torch
 from hocket.artefacts import files
 from hocket.artefacts.profile import Gradient, Profile
 from hocket.launch.rendezvous import Job
-from hocket.torch.gradients import DTYPES
+from hocket.policy.policy import Value
+from hocket.torch.dtypes import DTYPES
+from hocket.torch.framework import Torch
+from hocket.training.spans import Spans
 
 WARM_UP_STEPS = 2
 STEPS = 8
@@ -27,14 +30,14 @@ class Profiler:
 
     def __init__(
         self,
-        model: torch.nn.Module,
-        optimizer: torch.optim.Optimizer,
-        parameters: dict[str, torch.nn.Parameter],
+        framework: Torch,
         job: Job,
         out: Path,
     ) -> None:
         """Hook forward, gradients and the optimizer."""
+        model, optimizer, parameters = framework.model, framework.optimizer, framework.trained
         self.job = job
+        self.spans: Spans | None = None
         self._parameters = parameters
         self._sparse: set[str] = set()
         self._model_name = type(model).__name__
@@ -55,9 +58,32 @@ class Profiler:
         optimizer.register_step_post_hook(self._on_step_end)
         job.store.gather("profile/start", job.rank, job.world, None, job.settings.start_timeout_s)
 
+    def start(self) -> None:
+        """Nothing runs beside it."""
+
+    def close(self) -> None:
+        """Nothing is outstanding."""
+
     def no_sync(self) -> contextlib.AbstractContextManager[None]:
         """Nothing is synchronised while profiling."""
         return contextlib.nullcontext()
+
+    def communicates(self) -> bool:
+        """Nothing is synchronised while profiling."""
+        return False
+
+    def record(self, name: str, value: float) -> None:
+        """Nobody asks for statistics."""
+
+    def agreed(self) -> dict[str, Value]:
+        """Nothing but the epoch, which is the only one."""
+        return {"epoch": 0}
+
+    def settle(self) -> None:
+        """Gradients are this rank's own, and final."""
+
+    def joinable(self) -> None:
+        """Nobody waits for anybody."""
 
     def _mark(self, what: str) -> None:
         self._now[what] = time.perf_counter() - self._began_s

@@ -14,31 +14,33 @@ from typing import Any
 
 import torch
 from hocket import _native
+from hocket.artefacts.gradient import Gradient
 from hocket.errors import PeerError, UsageError
 from hocket.launch.rendezvous import Job
 from hocket.parameter_server.choice import with_roles
 from hocket.parameter_server.description import Description
 from hocket.parameter_server.programs import Loaded
-from hocket.torch import optimizers, places
-from hocket.torch.buckets import Bucket
-from hocket.torch.gates import Gates
+from hocket.policy.policy import Value
+from hocket.torch import optimizers
+from hocket.torch.framework import Torch
 from hocket.torch.hyperparameters import numbers_of
-from hocket.torch.serve import LEAVE, STEP
-from hocket.torch.spans import Spans
+from hocket.training.buckets import CompiledBucket, LoadedBucket
+from hocket.training.places import InPlace
+from hocket.training.serve import LEAVE, STEP
+from hocket.training.spans import Spans
 
 PATIENCE_S = 1.0
 """Beyond the time-out: a server that holds a value back knows which worker is late, and is to say so first."""
 
 
-class PushPullSession(places.InPlace):
+class PushPullSession(InPlace):
     """The keys, hooks and gates of one model on one worker."""
 
     def __init__(
         self,
-        model: torch.nn.Module,
-        optimizer: torch.optim.Optimizer,
+        framework: Torch,
         *,
-        parameters: dict[str, torch.nn.Parameter],
+        gradients: Sequence[Gradient],
         description: Description,
         loaded: Loaded,
         job: Job,
@@ -46,39 +48,61 @@ class PushPullSession(places.InPlace):
         spans: Spans | None,
     ) -> None:
         """Start from the servers' values, hook every gradient, gate every layer. `job`: of the workers alone."""
-        self.job, self.spans = job, spans
+        self.job, self.spans, self.framework = job, spans, framework
         self.iteration = 0
         self._engine = engine
         self._description = description
-        self._optimizer = optimizer
+        self._optimizer = framework.optimizer
         self._owner = os.getpid()
         self._closed = False
         self._waited: set[int] = set()
         self._step = loaded.steps[job.rank]
         self._header = memoryview(self._step.memory["header"]).cast("B").cast("d")
-        self.buckets: list[Bucket] = []
+        self.buckets: list[LoadedBucket] = []
+        self._parameters: list[torch.nn.Parameter] = []
         self._pulled: list[torch.Tensor] = []
-        for key, (name, parameter) in enumerate(parameters.items()):
+        for key, gradient in enumerate(gradients):
             part = loaded.keys[key, job.rank]
-            elements = torch.frombuffer(part.memory["push"], dtype=parameter.dtype)
-            bucket = Bucket(
-                memory=part.memory["push"],
-                elements=elements,
-                names=(name,),
-                parameters=(parameter,),
-                views=(elements.view(parameter.shape),),
-                program=part.number,
-            )
-            self.buckets.append(bucket)
-            self._pulled.append(
-                torch.frombuffer(part.memory["pull"], dtype=parameter.dtype).view(parameter.shape)
-            )
+            memory = part.memory["push"]
+            view = framework.array(memory, 0, gradient.dtype, gradient.shape)
+            bucket = CompiledBucket((gradient,), key, part.program)
+            elements = framework.array(memory, 0, gradient.dtype, (gradient.elements,))
+            self.buckets.append(LoadedBucket(bucket, memory, elements, (view,), part.number))
+            self._parameters.append(framework.trained[gradient.name])
+            self._pulled.append(framework.array(part.memory["pull"], 0, gradient.dtype, gradient.shape))
         self._begin(loaded)
-        self._hook(parameters)
+        self._hook()
         self._replace_step_and_zero_grad()
-        self._addresses = places.addresses(self.buckets)
-        gated = [bucket.parameters for bucket in self.buckets]
-        self.gates = Gates(model, optimizer, gated, self._wait_bucket, self._zero_bucket)
+        names = [bucket.names for bucket in self.buckets]
+        self.gates = framework.gate(names, self._wait_bucket, self._zero_bucket)
+
+    def start(self) -> None:
+        """Servers run already."""
+
+    def communicates(self) -> bool:
+        """Whether a backward now would."""
+        return self.readiness.enabled
+
+    def record(self, name: str, value: float) -> None:
+        """Nobody asks for statistics."""
+
+    def agreed(self) -> dict[str, Value]:
+        """Nothing but the epoch, which is the only one."""
+        return {"epoch": 0}
+
+    def settle(self) -> None:
+        """UsageError: gradients leave, and values come back."""
+        raise UsageError(
+            "gradients are not there to be clipped: they were pushed, and parameter servers update with them\n"
+            "hint: clip without parameter servers, or scale the loss"
+        )
+
+    def joinable(self) -> None:
+        """UsageError: there is no need."""
+        raise UsageError(
+            "join: parameter servers let workers finish one after the other by themselves\n"
+            "hint: give every rank the same number of batches"
+        )
 
     def close(self) -> None:
         """Take what is still to come, and tell the servers that this worker leaves."""
@@ -97,8 +121,8 @@ class PushPullSession(places.InPlace):
         """Worker 0's parameters become the servers' first values, and everybody's."""
         with torch.no_grad():
             if self.job.rank == 0:
-                for bucket in self.buckets:
-                    bucket.views[0].copy_(bucket.parameters[0])
+                for bucket, parameter in zip(self.buckets, self._parameters, strict=True):
+                    bucket.views[0].copy_(parameter)
         begins = {key: part.number for (key, worker), part in loaded.first.items() if worker == self.job.rank}
         if self.job.rank == 0:
             begins = {key: bucket.program for key, bucket in enumerate(self.buckets)}
@@ -108,12 +132,12 @@ class PushPullSession(places.InPlace):
             # The others may still be starting.
             self._wait(number, self.job.settings.start_timeout_s)
             with torch.no_grad():
-                self.buckets[key].parameters[0].copy_(self._pulled[key])
+                self._parameters[key].copy_(self._pulled[key])
         if self.job.rank != 0:
             for number in begins.values():
                 self._engine.unload(number)
 
-    def _hook(self, parameters: Mapping[str, torch.nn.Parameter]) -> None:
+    def _hook(self) -> None:
         self.readiness = _native.Readiness(
             self._engine,
             [(bucket.program, 1) for bucket in self.buckets],
@@ -122,24 +146,14 @@ class PushPullSession(places.InPlace):
             self._twice,
             lambda _error: None,
         )
-        for key, parameter in enumerate(parameters.values()):
-            bucket = self.buckets[key]
-            parameter.register_post_accumulate_grad_hook(self.readiness.hook(key, 0, bucket.views[0]))
-            bucket.zero()
+        self.zero_grad()
+        self.framework.hook(self.buckets, self.readiness)
 
     def _replace_step_and_zero_grad(self) -> None:
         """Gates wrap these once more; what is left for the optimizer is to do nothing."""
         optimizer = self._optimizer
         optimizer.step = optimizers.wrapped_step(optimizer, self._on_step)  # type: ignore[method-assign]
-        before = optimizer.zero_grad
-        owned = {id(bucket.parameters[0]) for bucket in self.buckets}
-
-        def zero_grad(set_to_none: bool = True) -> None:
-            if any(id(each) not in owned for each in optimizers.all_parameters(optimizer)):
-                before(set_to_none)
-            self.zero_grad()
-
-        optimizer.zero_grad = zero_grad  # type: ignore[method-assign]
+        self.framework.on_zero_grad(self.zero_grad)
 
     def _on_step(self, plain: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         if any(each is not None for each in (*args, *kwargs.values())):
@@ -147,7 +161,8 @@ class PushPullSession(places.InPlace):
                 "step() with a closure: parameter servers step when the gradients of a backward arrive\n"
                 "hint: call backward and step one after the other"
             )
-        local = next((each.names[0] for each in self.buckets if each.parameters[0].grad is not None), None)
+        own = zip(self.buckets, self._parameters, strict=True)
+        local = next((bucket.names[0] for bucket, each in own if each.grad is not None), None)
         if local is not None:
             raise UsageError(
                 f"step() with a gradient of `{local}` that was not pushed\n"
@@ -168,17 +183,14 @@ class PushPullSession(places.InPlace):
         for at, number in enumerate(numbers_of(self._optimizer, self._description.groups), 2):
             self._header[at] = number
         self._engine.launch(self._step.number)
-        # The same call as DistributedDataParallel's own; there is no public one.
-        torch.autograd.Variable._execution_engine.queue_callback(self._on_end)
+        self.framework.when_backward_ends(self._on_end)
 
     def _on_end(self) -> None:
         """End of backward: gradients that it did not make are pushed as they are, and all gates are closed."""
         began_ns = _native.now_ns()
-        places.check(self.buckets, self._addresses)
+        self.framework.check_in_place(self.buckets)
         for key, index in self.readiness.missing():
-            parameter = self.buckets[key].parameters[index]
-            if parameter.grad is not self.buckets[key].views[index]:
-                self._adopt(key, index, parameter)
+            self.framework.adopt(self.buckets[key].names[index], self.buckets[key].views[index])
         self.readiness.finish()
         self.gates.backward_ended()
         if self.spans is not None:
@@ -189,17 +201,17 @@ class PushPullSession(places.InPlace):
         """Until the key's new value is there; the parameter takes it, and has no gradient left for the optimizer."""
         if key in self._waited:
             return
-        bucket = self.buckets[key]
+        bucket, parameter = self.buckets[key], self._parameters[key]
         self._wait(bucket.program)
         with optimizers.outside_forward(), torch.no_grad():
-            bucket.parameters[0].copy_(self._pulled[key])
-        bucket.parameters[0].grad = None
+            parameter.copy_(self._pulled[key])
+        parameter.grad = None
         self._waited.add(key)
         if len(self._waited) == len(self.buckets):
             self.readiness.reset()
 
     def _zero_bucket(self, key: int) -> None:
-        self.buckets[key].zero()
+        self.framework.zero(self.buckets[key])
 
     def _wait(self, number: int, timeout_s: float | None = None) -> None:
         try:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from hocket.errors import UsageError
 from hocket.parameter_server.choice import ParameterServer
 from hocket.settings import Settings
-from hocket.torch.process import joined
-from hocket.torch.serve import serve
+from hocket.torch.rendezvous import publish
+from hocket.torch.shard import Shard
+from hocket.training.process import joined
+from hocket.training.serve import serve
 
 
 def main() -> None:
@@ -15,7 +17,7 @@ def main() -> None:
     choice = ParameterServer.of(settings)
     if choice is None:
         raise UsageError("HOCKET_SERVERS says that no rank serves\nhint: hocket run --servers N")
-    serve(joined(settings), choice)
+    serve(joined(settings, publish), choice, Shard)
 
 
 if __name__ == "__main__":

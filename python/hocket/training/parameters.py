@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
-import torch
 from hocket import _native
 from hocket.errors import UsageError
 from hocket.launch.rendezvous import Job
 from hocket.libraries.service import Service
-from hocket.torch import buckets as bucket_memory
-from hocket.torch.module_buffers import BeforeForward, Buffers
-from hocket.torch.source import ProgramSource
-from hocket.torch.spans import Spans
-from hocket.torch.votes import Votes
+from hocket.policy.policy import Value
+from hocket.training import buckets as bucket_memory
+from hocket.training.buckets import LoadedBucket
+from hocket.training.companion import Companion
+from hocket.training.framework import Framework
+from hocket.training.gradients import gradients_of
+from hocket.training.source import ProgramSource
+from hocket.training.spans import Spans
+from hocket.training.votes import Votes
 
 
 class ParameterSession:
@@ -23,16 +25,15 @@ class ParameterSession:
 
     def __init__(
         self,
-        optimizer: torch.optim.Optimizer,
+        framework: Framework,
         *,
-        parameters: dict[str, torch.nn.Parameter],
         source: ProgramSource,
         job: Job,
         engine: _native.Engine,
         libraries: Service,
         spans: Spans | None,
-        buffers: Buffers,
-        loaded: Callable[[Sequence[bucket_memory.Bucket]], None],
+        companion: Companion,
+        loaded: Callable[[Sequence[LoadedBucket]], None],
     ) -> None:
         """Replicas are equal at the start: what state starts as is the same on all ranks."""
         policy = source.policy
@@ -40,22 +41,23 @@ class ParameterSession:
             raise UsageError("parameters are exchanged once in `every` steps, at least 1")
         self.job, self.engine, self.source, self.spans = job, engine, source, spans
         self._every = policy.every
-        self.module_buffers = buffers
+        self._framework, self._companion = framework, companion
         self._loaded = loaded
-        self.before_forward: BeforeForward | None = None
         self._libraries = libraries
         self._steps = 0
-        self._parameters = parameters
-        self._votes = Votes(engine, job.hosts, list(parameters))
-        self.buckets: list[bucket_memory.Bucket] = []
-        self._specs: list[bucket_memory.Spec] = []
+        self._votes = Votes(engine, job.hosts, list(gradients_of(framework.parameters())))
+        self.buckets: list[LoadedBucket] = []
         self._load()
-        optimizer.register_step_post_hook(self._on_step)
+        framework.on_step(self._on_step)
 
     @property
     def programs(self) -> list[int]:
         """By bucket: its program's number."""
         return [bucket.program for bucket in self.buckets]
+
+    def start(self) -> None:
+        """What runs beside training begins."""
+        self.source.start_timer()
 
     def no_sync(self) -> contextlib.AbstractContextManager[None]:
         """Gradients are not communicated anyway."""
@@ -65,49 +67,61 @@ class ParameterSession:
         """Every forward is of a step."""
         return True
 
+    def record(self, name: str, value: float) -> None:
+        """A statistic, for the policy."""
+        self.source.record(name, value)
+
+    def agreed(self) -> Mapping[str, Value]:
+        """As `Session`."""
+        return self.source.agreed()
+
+    def settle(self) -> None:
+        """Gradients are this rank's own, and final."""
+
+    def joinable(self) -> None:
+        """UsageError: it cannot be joined."""
+        raise UsageError(
+            "join: ranks exchange parameters, not sums to which one can add nothing\n"
+            "hint: give every rank the same number of batches"
+        )
+
     def close(self) -> None:
         """Stop what runs beside training."""
-        if self.source.timer is not None:
-            self.source.timer.stop()
+        self.source.stop()
 
     def _load(self) -> None:
-        loaded = self.programs
-        specs = self.source.specs()
+        old = self.buckets
+        buckets = self.source.buckets()
         number = self.source.epochs.current.number
-        old = bucket_memory.Loaded(self._specs, self.buckets)
-        self.buckets = bucket_memory.make(specs, self._parameters, self.engine, number)
-        with torch.no_grad():
-            for bucket in self.buckets:
-                for parameter, view in zip(bucket.parameters, bucket.views, strict=True):
-                    view.copy_(parameter)
-                    parameter.data = view
-        bucket_memory.start_states(specs, self.buckets, self.engine)
-        bucket_memory.carry_states(old, bucket_memory.Loaded(specs, self.buckets), self.engine, self.job.rank)
-        self._specs = specs
-        for spec, program in zip(specs, self.programs, strict=True):
-            self._libraries.learn(program, spec.program)
-        for program in loaded:
-            self._libraries.forget(program)
-            self.engine.unload(program)
+        self.buckets = bucket_memory.load(buckets, self.engine, self._framework.array, number)
+        self._framework.hold_parameters(self.buckets)
+        bucket_memory.start_states(self.buckets, self.engine)
+        bucket_memory.carry_states(old, self.buckets, self.engine, self.job.rank)
+        for each in self.buckets:
+            self._libraries.learn(each.program, each.compiled.program)
+        for each in old:
+            self._libraries.forget(each.program)
+            self.engine.unload(each.program)
         self._loaded(self.buckets)
 
-    def _on_step(self, *_: Any) -> None:
+    def _on_step(self) -> None:
         self._steps += 1
         if self._steps % self._every:
             return
         began_ns = _native.now_ns()
         timeout_s = self.job.settings.timeout_s
-        self.module_buffers.begin()
-        self._votes.cast(self.source.epochs.vote(), [], meet=self.module_buffers.end())
+        self._companion.begin()
+        self._votes.cast(self.source.epochs.vote(), [], meet=self._companion.end())
         self._libraries.expect(self.programs)
         for program in self.programs:
             self.engine.launch(program)
+        self._companion.launched(waits=True)
         for program in self.programs:
             self.engine.wait(program, timeout_s)
         begins = self.source.decide(self._votes.count(timeout_s))
-        self.module_buffers.arrive()
+        self._companion.arrive()
         if self._votes.meet:
-            self.module_buffers.meet()
+            self._companion.meet()
         ended_ns = _native.now_ns()
         self.source.record("wait_time", (ended_ns - began_ns) * 1e-9)
         if self.spans is not None:

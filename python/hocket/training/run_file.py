@@ -12,9 +12,9 @@ from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.trace import LoadedProgram, RunInfo, write_run
 from hocket.launch.rendezvous import Job
-from hocket.torch.buckets import Bucket
-from hocket.torch.source import ProgramSource
-from hocket.torch.spans import Spans
+from hocket.training.buckets import LoadedBucket
+from hocket.training.source import ProgramSource
+from hocket.training.spans import Spans
 
 
 class RunFile:
@@ -26,7 +26,7 @@ class RunFile:
         self._info = run_info(job, None, (), cluster)
         self._source = source
 
-    def loaded(self, buckets: Sequence[Bucket]) -> None:
+    def loaded(self, buckets: Sequence[LoadedBucket]) -> None:
         """The current epoch's buckets are loaded: they are those of its plan; programs of epochs before stay, of no bucket now."""
         if self._directory is None:
             return

@@ -1,4 +1,5 @@
-"""A model in training: what happens between a gradient's readiness and the end of backward, or the gate of its parameter.
+"""A model whose gradients are reduced: what happens between a gradient's readiness and the end of backward, or the gate of its
+parameter.
 
 In a step Python runs the native readiness hook per gradient, one callback when the first gradient of a backward comes and
 one wait at its end (or one per gate); launching, moving and reducing buckets is native and needs no GIL.
@@ -11,60 +12,53 @@ import math
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-import torch
 from hocket import _native
 from hocket.errors import PeerError, UsageError
 from hocket.launch.rendezvous import Job
 from hocket.libraries.service import Service
-from hocket.torch import buckets as bucket_memory
-from hocket.torch import places
-from hocket.torch.buckets import Bucket
-from hocket.torch.gates import Gates
-from hocket.torch.module_buffers import BeforeForward, Buffers
-from hocket.torch.source import ProgramSource
-from hocket.torch.spans import Spans
-from hocket.torch.votes import Votes
+from hocket.policy.policy import Value
+from hocket.training import buckets as bucket_memory
+from hocket.training.buckets import LoadedBucket
+from hocket.training.companion import Companion
+from hocket.training.framework import Framework, Gates
+from hocket.training.gradients import gradients_of
+from hocket.training.places import InPlace
+from hocket.training.source import ProgramSource
+from hocket.training.spans import Spans
+from hocket.training.values import squared_norm
+from hocket.training.votes import Votes
 
-if TYPE_CHECKING:
-    from hocket.torch.join import Window
 
-
-class Session(places.InPlace):
+class ReducingSession(InPlace):
     """The engine, buckets and hooks of one distributed model."""
 
     def __init__(
         self,
-        model: torch.nn.Module,
-        optimizer: torch.optim.Optimizer,
+        framework: Framework,
         *,
-        parameters: dict[str, torch.nn.Parameter],
         source: ProgramSource,
         job: Job,
         engine: _native.Engine,
         libraries: Service,
         spans: Spans | None,
-        buffers: Buffers,
-        loaded: Callable[[Sequence[Bucket]], None],
+        companion: Companion,
+        loaded: Callable[[Sequence[LoadedBucket]], None],
     ) -> None:
         """Make the buckets, load the programs, hook every gradient. `loaded`: told of each epoch's."""
+        self.framework = framework
         self.job = job
         self.spans = spans
         self.engine = engine
         self.source = source
-        self.optimizer = optimizer
-        self.module_buffers = buffers
-        self.before_forward: BeforeForward | None = None
-        self.window: Window | None = None
+        self.companion = companion
         self._libraries = libraries
         self._loaded = loaded
         self.iteration = 0
-        self._parameters = parameters
+        self._gradients = gradients_of(framework.parameters())
         self._owner = os.getpid()
-        self._votes = Votes(engine, job.hosts, list(parameters))
-        self._hooks: list[torch.utils.hooks.RemovableHandle] = []
+        self._votes = Votes(engine, job.hosts, list(self._gradients))
         self._warned = False
         self._under_way = False
         self._counted = False
@@ -73,22 +67,49 @@ class Session(places.InPlace):
         self._waited: set[int] = set()
         self._ended_s: float | None = None
         self._sent = engine.bytes_sent()
-        self.buckets: list[Bucket] = []
-        self._specs: list[bucket_memory.Spec] = []
+        self.buckets: list[LoadedBucket] = []
         self._load()
-        self._keep_gradients_in_place(optimizer)
+        framework.on_zero_grad(self.zero_grad)
         self.gates: Gates | None = None
         if source.policy is not None and source.policy.gates:
-            self.gates = Gates(model, optimizer, self._gated(), self._wait_bucket, self._zero_bucket)
+            self.gates = self._gate()
 
     @property
     def programs(self) -> list[int]:
         """By bucket: its program's number."""
         return [bucket.program for bucket in self.buckets]
 
+    def start(self) -> None:
+        """What runs beside training begins."""
+        self.source.start_timer()
+
     def communicates(self) -> bool:
         """Whether a backward now would."""
         return self.readiness.enabled
+
+    def record(self, name: str, value: float) -> None:
+        """A statistic, for the policy."""
+        self.source.record(name, value)
+
+    def agreed(self) -> Mapping[str, Value]:
+        """As `Session`."""
+        return self.source.agreed()
+
+    def settle(self) -> None:
+        """Open all gates."""
+        if self.gates is not None:
+            self.gates.open_all()
+
+    def joinable(self) -> ReducingSession:
+        """Itself; UsageError for policies that keep or round what a finished rank would have to leave out."""
+        policy = self.source.policy
+        if policy is not None and policy.contract != "mean":
+            raise UsageError(
+                f"join: {type(policy).__name__} promises `{policy.contract}`, not the mean of what ranks add: "
+                "it keeps or rounds what a finished rank would have to leave out\n"
+                "hint: give every rank the same number of batches"
+            )
+        return self
 
     def close(self) -> None:
         """Apply what is outstanding, and stop what runs beside training."""
@@ -99,67 +120,33 @@ class Session(places.InPlace):
         self.source.stop()
 
     def _load(self) -> None:
-        """Buckets, programs and hooks of the current epoch; gradients move from the buckets before."""
-        before = {
-            name: view
-            for bucket in self.buckets
-            for name, view in zip(bucket.names, bucket.views, strict=True)
-        }
-        loaded = self.programs
-        for hook in self._hooks:
-            hook.remove()
-        specs = self.source.specs()
+        """Buckets, programs and hooks of the current epoch."""
+        old = self.buckets
+        buckets = self.source.buckets()
         number = self.source.epochs.current.number
-        old = bucket_memory.Loaded(self._specs, self.buckets)
-        self.buckets = bucket_memory.make(specs, self._parameters, self.engine, number)
-        self._specs = specs
-        new = bucket_memory.Loaded(specs, self.buckets)
-        bucket_memory.carry_states(old, new, self.engine, self.job.rank)
-        for spec, program in zip(specs, self.programs, strict=True):
-            self._libraries.learn(program, spec.program)
+        self.buckets = bucket_memory.load(buckets, self.engine, self.framework.array, number)
+        bucket_memory.carry_states(old, self.buckets, self.engine, self.job.rank)
+        for each in self.buckets:
+            self._libraries.learn(each.program, each.compiled.program)
         self.readiness = _native.Readiness(
             self.engine,
-            [
-                (program, len(bucket.views))
-                for program, bucket in zip(self.programs, self.buckets, strict=True)
-            ],
+            [(bucket.program, len(bucket.views)) for bucket in self.buckets],
             self._on_first,
             self._adopt,
             self._twice,
             self._on_refused,
         )
-        for index, bucket in enumerate(self.buckets):
-            for position, (name, parameter, view) in enumerate(
-                zip(bucket.names, bucket.parameters, bucket.views, strict=True)
-            ):
-                if name in before:
-                    view.copy_(before[name])
-                    parameter.grad = None if parameter.grad is None else view
-                ready = self.readiness.hook(index, position, view)
-                self._hooks.append(parameter.register_post_accumulate_grad_hook(ready))
-            if not before:
-                bucket.zero()
-        self._owned = {id(each) for bucket in self.buckets for each in bucket.parameters}
-        self._addresses = places.addresses(self.buckets)
-        for program in loaded:
-            self._libraries.forget(program)
-            self.engine.unload(program)
+        if not old:
+            self.zero_grad()
+        self.framework.hook(self.buckets, self.readiness)
+        for each in old:
+            self._libraries.forget(each.program)
+            self.engine.unload(each.program)
         self._loaded(self.buckets)
 
-    def _keep_gradients_in_place(self, optimizer: torch.optim.Optimizer) -> None:
-        """`zero_grad` zeroes whole buckets; gradients of parameters that are not communicated go as before."""
-        before = optimizer.zero_grad
-
-        def zero_grad(set_to_none: bool = True) -> None:
-            others = (each for group in optimizer.param_groups for each in group["params"])
-            if any(id(each) not in self._owned for each in others):
-                before(set_to_none)
-            self.zero_grad()
-
-        optimizer.zero_grad = zero_grad  # type: ignore[method-assign]
-
-    def _gated(self) -> list[tuple[torch.nn.Parameter, ...]]:
-        return [bucket.parameters for bucket in self.buckets]
+    def _gate(self) -> Gates:
+        names = [bucket.names for bucket in self.buckets]
+        return self.framework.gate(names, self._wait_bucket, self._zero_bucket)
 
     def _on_first(self) -> None:
         if os.getpid() != self._owner:
@@ -170,21 +157,17 @@ class Session(places.InPlace):
         self._begin()
         if self.gates is not None:
             self.gates.backward_began()
-        # The same call as DistributedDataParallel's own; there is no public one.
-        torch.autograd.Variable._execution_engine.queue_callback(self._on_end)
+        self.framework.when_backward_ends(self._on_end)
 
     def _begin(self) -> None:
         self._under_way = True
         self._libraries.expect(self.programs)
         with self._naming_the_finished():
-            if self.window is None:
-                self.module_buffers.begin()
-            else:
-                self.window.announce()
+            self.companion.begin()
 
     def _on_end(self) -> None:
         """End of backward: what has not come is launched as it is; then all buckets are awaited, or gates are closed."""
-        self._end(barrier=self.gates is None or self.window is not None)
+        self._end(barrier=self.gates is None or self.companion.barrier)
         if self.gates is not None:
             self.gates.backward_ended()
 
@@ -196,18 +179,15 @@ class Session(places.InPlace):
 
     def _end(self, *, barrier: bool) -> None:
         began_ns = _native.now_ns()
-        places.check(self.buckets, self._addresses)
+        self.framework.check_in_place(self.buckets)
         seen = self.readiness.order() if self.source.observes else None
         unmade = self._adopt_missing()
         with self._naming_the_finished():
-            meet = self.window is None and self.module_buffers.end()
+            meet = self.companion.end()
             self._votes.cast(self.source.epochs.vote(), unmade, meet=meet)
             self._unmade, self._counted, self._waited = set(unmade), False, set()
             self.readiness.finish()
-            if self.window is not None:
-                self.window.active()
-            elif not barrier:
-                self.module_buffers.arrive()
+            self.companion.launched(waits=barrier)
         if barrier or not self.source.epochs.settled:
             self._wait_all()
             ended_ns = _native.now_ns()
@@ -215,27 +195,25 @@ class Session(places.InPlace):
             if self._begins:
                 self._load()
                 if self.gates is not None:
-                    self.gates.rebucket(self._gated())
+                    self.gates = self._gate()
         if seen is not None:
             self._agree_on_order(seen)
         self._under_way = False
         self._note()
         if self.spans is not None:
             self.spans.waited(self.iteration, began_ns, _native.now_ns())
-        if self.window is not None:
-            self.window.step_ended()
+        self.companion.step_ended()
         self.iteration += 1
 
     def _adopt_missing(self) -> list[str]:
         """Names of gradients that this rank did not make."""
         unmade = []
         for bucket, index in self.readiness.missing():
-            parameter = self.buckets[bucket].parameters[index]
-            if parameter.grad is not self.buckets[bucket].views[index]:
-                self._adopt(bucket, index, parameter)
+            own = self.buckets[bucket]
+            self.framework.adopt(own.names[index], own.views[index])
             # Accumulated without communication before, and not made by this backward: it still counts as made.
-            if not bool(self.buckets[bucket].views[index].any()):
-                unmade.append(self.buckets[bucket].names[index])
+            if not bool(own.views[index].any()):
+                unmade.append(own.names[index])
         return unmade
 
     def _agree_on_order(self, seen: list[tuple[int, int]]) -> None:
@@ -243,7 +221,7 @@ class Session(places.InPlace):
         mine = None
         if self.job.rank == 0:
             names = [self.buckets[bucket].names[index] for bucket, index in seen]
-            mine = list(dict.fromkeys([*names, *bucket_memory.assumed_backward(self._parameters)]))
+            mine = list(dict.fromkeys([*names, *bucket_memory.assumed_backward(self._gradients)]))
         job = self.job
         order = job.store.gather("backward", job.rank, job.world, mine, job.settings.timeout_s)[0]
         self.source.observed(tuple(order))
@@ -262,24 +240,22 @@ class Session(places.InPlace):
             if not self._counted:
                 self._begins = self.source.decide(self._votes.count(timeout_s))
                 self._counted = True
-                if self.window is None:
-                    self.module_buffers.arrive()
-                    if self._votes.meet:
-                        self.module_buffers.meet()
+                self.companion.arrive()
+                if self._votes.meet:
+                    self.companion.meet()
         self._waited.add(bucket)
         own = self.buckets[bucket]
-        if self.window is not None and self.window.factor != 1:
-            own.elements.mul_(self.window.factor)
-        for name, parameter in zip(own.names, own.parameters, strict=True):
+        self.companion.reduced(own)
+        for name in own.names:
             if name in self._unmade and not self._votes.made(name):
-                parameter.grad = None
+                self.framework.drop(name)
         if len(self._waited) == len(self.buckets):
             self.readiness.reset()
             if not self._warned:
                 self._warn_of_non_finite()
 
     def _zero_bucket(self, bucket: int) -> None:
-        self.buckets[bucket].zero()
+        self.framework.zero(self.buckets[bucket])
 
     def _note(self) -> None:
         """Statistics of the step that ends."""
@@ -297,8 +273,7 @@ class Session(places.InPlace):
                     self.source.record(f"throughput.{rank}", 8 * (now - before) / step_s)
         self._sent = sent
         if self.gates is None and self.source.timer.wants_norm():
-            squares = sum(float(torch.linalg.vector_norm(bucket.elements)) ** 2 for bucket in self.buckets)
-            self.source.record("gradient_norm", math.sqrt(squares))
+            self.source.record("gradient_norm", math.sqrt(sum(map(squared_norm, self.buckets))))
 
     @contextlib.contextmanager
     def _naming_the_finished(self) -> Iterator[None]:
@@ -318,7 +293,7 @@ class Session(places.InPlace):
             raise error.reworded(
                 f"rank {error.rank} on {error.host} finished after {self.iteration} iterations and left, while rank "
                 f"{self.job.rank} on {self.job.host} is in iteration {self.iteration + 1} ({error})\n"
-                "hint: where ranks have unequal numbers of batches, put the loop into `with hocket.torch.join(model):`"
+                f"hint: {self.framework.hints.unequal_batches}"
             ) from None
 
     def _warn_of_non_finite(self) -> None:
@@ -328,7 +303,7 @@ class Session(places.InPlace):
                 name = self.buckets[programs.index(program)].name_of(element)
                 warnings.warn(
                     f"rank {self.job.rank} on {self.job.host}: the gradient of `{name}` has NaN or infinity in iteration "
-                    f"{iteration}; said once. With a GradScaler this is normal while it finds its scale.",
+                    f"{iteration}; said once.{self.framework.hints.non_finite}",
                     RuntimeWarning,
                     stacklevel=2,
                 )

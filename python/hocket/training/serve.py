@@ -7,13 +7,13 @@ loop is one thread: updates are done one after the other, in the order in which 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Protocol
 
 import msgspec
 
-import torch
 from hocket import _native
 from hocket.artefacts.trace import append_metrics
 from hocket.errors import PeerError, UsageError
@@ -23,12 +23,10 @@ from hocket.parameter_server.choice import ParameterServer
 from hocket.parameter_server.consistency import Acknowledge, Answer, Consistency, Effect, Initialise, Update
 from hocket.parameter_server.description import Description
 from hocket.parameter_server.programs import TOKEN_BYTES
-from hocket.torch.gradients import DTYPES
-from hocket.torch.hyperparameters import one_parameter
-from hocket.torch.process import Process
+from hocket.training.process import Process
 
 DESCRIPTION = "parameter_server/description"
-"""The store's key of what worker 0 says."""
+"""The store's key of worker 0's description."""
 
 STEP, LEAVE = 0.0, 1.0
 """First number of a header; the second is the iteration."""
@@ -36,7 +34,25 @@ STEP, LEAVE = 0.0, 1.0
 LOOK_S = 0.2
 """How late a failure of the job is noticed while nothing arrives."""
 
-_TORCH_DTYPES = {name: dtype for dtype, name in DTYPES.items()}
+
+class Shard(Protocol):
+    """A server's part of a parameter, and the optimizer that updates it: a framework's own. Values are bytes of its dtype."""
+
+    def set(self, values: memoryview) -> None:
+        """The first values."""
+
+    def set_options(self, options: Mapping[str, Any]) -> None:
+        """Of the optimizer, from now on: learning rates and the like."""
+
+    def update(self, gradients: Sequence[memoryview], divisor: int) -> None:
+        """One step of the optimizer with the sum of the gradients over `divisor`."""
+
+    def copy_into(self, memory: memoryview) -> None:
+        """The values of now."""
+
+
+MakeShard = Callable[[str, str, int, Mapping[str, Any]], Shard]
+"""Of an optimizer's name, an element type, a number of elements (zero at first) and the optimizer's options."""
 
 Handler = Callable[[int, int, int, int], None]
 """Of a program's op that was handed over: program, op, key, worker."""
@@ -47,22 +63,24 @@ class _Held:
     """Our part of a key; by worker, where its gradient lands, our count of updates as it travels with the acknowledgement, and
     where its answer leaves from."""
 
-    value: torch.nn.Parameter
-    optimizer: torch.optim.Optimizer
+    shard: Shard
     group: int
     numbers: list[float]
     """Of the group, as the optimizer has them now."""
     updates: int = 0
-    pushed: dict[int, torch.Tensor] = field(default_factory=dict)
-    tokens: dict[int, torch.Tensor] = field(default_factory=dict)
-    answers: dict[int, torch.Tensor] = field(default_factory=dict)
+    pushed: dict[int, memoryview] = field(default_factory=dict)
+    tokens: dict[int, memoryview] = field(default_factory=dict)
+    answers: dict[int, memoryview] = field(default_factory=dict)
 
 
 class Server:
     """One server of a training, from the first push to the last worker's leaving."""
 
-    def __init__(self, job: Job, engine: _native.Engine, description: Description) -> None:
+    def __init__(
+        self, job: Job, engine: _native.Engine, description: Description, make_shard: MakeShard
+    ) -> None:
         """Load the programs; nothing is launched."""
+        self._make_shard = make_shard
         self._job, self._engine, self._description = job, engine, description
         self._loaded = programs.load(engine, job.rank, description)
         index = job.rank - description.workers
@@ -80,7 +98,7 @@ class Server:
         """By worker: how far ahead of the slowest it was, at most, when it was answered in its iteration."""
         self._since_s: dict[tuple[int, int], float] = {}
         """By key and worker: since when a push is not acknowledged, or a pull not answered."""
-        self._asked: dict[tuple[int, int], tuple[int, int, torch.Tensor]] = {}
+        self._requests: dict[tuple[int, int], tuple[int, int, memoryview]] = {}
         """By key and worker: program and op that wait for the answer, and where it leaves from."""
         self._handlers = self._all_handlers()
 
@@ -115,25 +133,22 @@ class Server:
 
     def _hold(self, key: int, elements: int) -> _Held:
         own = self._description.keys[key]
-        dtype = _TORCH_DTYPES[own.dtype]
-        value = torch.nn.Parameter(torch.zeros(elements, dtype=dtype))
-        value.grad = torch.zeros_like(value)
         group = self._description.groups[own.group]
         numbers = group.flat()
-        optimizer = one_parameter(self._description.optimizer, value, group.options(numbers))
-        held = _Held(value, optimizer, own.group, numbers)
+        shard = self._make_shard(self._description.optimizer, own.dtype, elements, group.options(numbers))
+        held = _Held(shard, own.group, numbers)
         for worker in range(self._description.workers):
             memory = self._loaded.keys[key, worker].memory
-            held.tokens[worker] = torch.frombuffer(memory["push"], dtype=torch.int64, count=1)
-            held.pushed[worker] = torch.frombuffer(memory["push"], dtype=dtype, offset=TOKEN_BYTES)
-            held.answers[worker] = torch.frombuffer(memory["pull"], dtype=dtype, offset=TOKEN_BYTES)
+            pushed = memoryview(memory["push"])
+            held.tokens[worker] = pushed[:TOKEN_BYTES].cast("q")
+            held.pushed[worker] = pushed[TOKEN_BYTES:]
+            held.answers[worker] = memoryview(memory["pull"])[TOKEN_BYTES:]
         return held
 
     def _on_header(self, program: int, op: int, _key: int, worker: int) -> None:
         """A step begins: the worker's pushes may come. Or it leaves."""
         header = memoryview(self._loaded.steps[worker].memory["header"]).cast("B").cast("d")
-        said = [float(each) for each in header]
-        kind, iteration, numbers = said[0], said[1], said[2:]
+        kind, iteration, *numbers = (float(each) for each in header)
         self._engine.complete_external(program, op)
         self._note(worker)
         if kind == LEAVE:
@@ -168,12 +183,11 @@ class Server:
 
     def _on_first_pull(self, program: int, op: int, key: int, worker: int) -> None:
         memory = self._loaded.first[key, worker].memory["pull"]
-        value = torch.frombuffer(memory, dtype=self._held[key].value.dtype, offset=TOKEN_BYTES)
-        self._ask(key, worker, (program, op, value))
+        self._ask(key, worker, (program, op, memoryview(memory)[TOKEN_BYTES:]))
 
-    def _ask(self, key: int, worker: int, asked: tuple[int, int, torch.Tensor]) -> None:
+    def _ask(self, key: int, worker: int, request: tuple[int, int, memoryview]) -> None:
         self._since_s[key, worker] = time.monotonic()
-        self._asked[key, worker] = asked
+        self._requests[key, worker] = request
         self._do(self._machine.handle_pull(key, worker))
 
     def _do(self, effects: list[Effect]) -> None:
@@ -185,12 +199,11 @@ class Server:
                 continue
             worker = effect.worker
             if isinstance(effect, Initialise):
-                with torch.no_grad():
-                    held.value.copy_(held.pushed[worker])
+                held.shard.set(held.pushed[worker])
                 continue
             del self._since_s[effect.key, worker]
             if isinstance(effect, Acknowledge):
-                held.tokens[worker].fill_(held.updates)
+                held.tokens[worker][0] = held.updates
                 self._engine.complete_external(self._loaded.keys[effect.key, worker].number, programs.UPDATE)
             else:
                 self._answer(held, effect)
@@ -210,23 +223,18 @@ class Server:
                 )
         if numbers != held.numbers:
             held.numbers = numbers
-            held.optimizer.param_groups[0].update(self._description.groups[held.group].options(numbers))
+            held.shard.set_options(self._description.groups[held.group].options(numbers))
 
     def _update(self, held: _Held, workers: tuple[int, ...]) -> None:
         """Where each push is an update, it counts as its share of the mean: a learning rate means the same in all modes."""
-        gradient = held.value.grad
-        assert gradient is not None  # noqa: S101  # made with the parameter
-        gradient.copy_(held.pushed[workers[0]])
-        for worker in workers[1:]:
-            gradient.add_(held.pushed[worker])
-        gradient.div_(len(workers) if self._description.staleness == 0 else self._description.workers)
-        held.optimizer.step()
+        divisor = len(workers) if self._description.staleness == 0 else self._description.workers
+        held.shard.update([held.pushed[worker] for worker in workers], divisor)
         held.updates += 1
 
     def _answer(self, held: _Held, effect: Answer) -> None:
-        program, op, into = self._asked.pop((effect.key, effect.worker))
+        program, op, into = self._requests.pop((effect.key, effect.worker))
         # A copy for each worker: others' pushes may change the value while it is on its way.
-        into.copy_(held.value.detach())
+        held.shard.copy_into(into)
         self._ahead[effect.worker] = max(self._ahead.get(effect.worker, 0), effect.ahead)
         self._engine.complete_external(program, op)
 
@@ -261,21 +269,20 @@ class Server:
         )
 
 
-def serve(process: Process, choice: ParameterServer) -> None:
+def serve(process: Process, choice: ParameterServer, make_shard: MakeShard) -> None:
     """Be a server until all workers have left; the job is told why when that fails."""
     job = process.job
     try:
         workers = choice.workers(job.world)
         # All ranks connect at once: who trains must not wait for us here while we wait for its description.
         engine = process.engine
-        said = job.store.get(DESCRIPTION, job.settings.start_timeout_s)
-        description = msgspec.convert(said, Description)
+        description = msgspec.convert(job.store.get(DESCRIPTION, job.settings.start_timeout_s), Description)
         if (description.workers, description.servers) != (workers, choice.servers):
             raise UsageError(
                 f"rank {job.rank} was started for {choice.servers} parameter servers, rank 0 asks for {description.servers}\n"
                 "hint: the same --servers or HOCKET_SERVERS on every rank"
             )
-        Server(job, engine, description).run()
+        Server(job, engine, description, make_shard).run()
     except BaseException as error:
         process.abort(f"{type(error).__name__}: {error}")
         raise

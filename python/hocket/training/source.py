@@ -12,27 +12,27 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-import torch
+from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import Plan
 from hocket.errors import PolicyError
 from hocket.launch.rendezvous import Job
 from hocket.policy.epoch import Epoch, Epochs
 from hocket.policy.observed import Guard
-from hocket.policy.policy import Policy
+from hocket.policy.policy import Policy, Value
 from hocket.policy.trace import TraceContext
 from hocket.policy.trace import layout as traced_layout
-from hocket.torch import buckets
-from hocket.torch.buckets import Spec
-from hocket.torch.reorder import ORDER, Reorder, decode
-from hocket.torch.timer import Timer
+from hocket.training import buckets as bucket_memory
+from hocket.training.buckets import CompiledBucket
+from hocket.training.reorder import ORDER, Reorder, decode
+from hocket.training.timer import Timer
 
 
 @dataclass
 class ProgramSource:
-    """`specs` gives the buckets of the current epoch; `timer` is there for policies alone, `reorder` for plans."""
+    """`buckets` gives those of the current epoch; `timer` is there for policies alone, `reorder` for plans."""
 
     epochs: Epochs
-    make: Callable[[Epoch], list[Spec]]
+    make: Callable[[Epoch], list[CompiledBucket]]
     layout: Callable[[tuple[str, ...]], object] = tuple
     """What an order of backward comes to: where it is equal, another order changes nothing."""
     plan: Callable[[Epoch], Plan | None] = lambda _epoch: None
@@ -41,9 +41,14 @@ class ProgramSource:
     reorder: Reorder | None = None
     guards: list[Guard] = field(default_factory=list)
 
-    def specs(self) -> list[Spec]:
+    def buckets(self) -> list[CompiledBucket]:
         """Buckets and programs of the current epoch, the same on all ranks."""
         return self.make(self.epochs.current)
+
+    def agreed(self) -> dict[str, Value]:
+        """The current epoch's agreed values, and its number as `epoch`."""
+        current = self.epochs.current
+        return {**current.agreed, "epoch": current.number}
 
     @property
     def observes(self) -> bool:
@@ -90,20 +95,22 @@ Planned = Callable[[Sequence[str]], Plan]
 
 
 def of_plan(
-    plan: Plan | Planned, parameters: Mapping[str, torch.nn.Parameter], reorder: Reorder | None = None
+    plan: Plan | Planned, gradients: Mapping[str, Gradient], reorder: Reorder | None = None
 ) -> ProgramSource:
     """One epoch without an end for a plan that was given; for a default plan one more when backward's order is seen; with
     `reorder`, one for each order of ranks."""
 
     def current(epoch: Epoch) -> Plan:
         made = (
-            plan if isinstance(plan, Plan) else plan(epoch.backward or buckets.assumed_backward(parameters))
+            plan
+            if isinstance(plan, Plan)
+            else plan(epoch.backward or bucket_memory.assumed_backward(gradients))
         )
         order = epoch.agreed.get(ORDER)
         return made if order is None else msgspec.structs.replace(made, order=decode(str(order)))
 
-    def make(epoch: Epoch) -> list[Spec]:
-        return buckets.of_plan(current(epoch), parameters)
+    def make(epoch: Epoch) -> list[CompiledBucket]:
+        return bucket_memory.of_plan(current(epoch), gradients)
 
     def layout(backward: tuple[str, ...]) -> object:
         made = current(Epoch(0, backward=backward))
@@ -116,7 +123,7 @@ def of_plan(
 
 def of_policy(
     policy: Policy,
-    parameters: Mapping[str, torch.nn.Parameter],
+    gradients: Mapping[str, Gradient],
     job: Job,
     context: TraceContext,
     fail: Callable[[str], None],
@@ -126,16 +133,16 @@ def of_policy(
     PolicyError when what comes out is not the same everywhere.
     """
 
-    def make(epoch: Epoch) -> list[Spec]:
+    def make(epoch: Epoch) -> list[CompiledBucket]:
         now = TraceContext.of(policy, context.topology, epoch.agreed, epoch.snapshot, context.tuning)
-        specs, source.guards = buckets.of_policy(policy, parameters, now, epoch.backward)
-        _agree(policy, specs, job)
-        return specs
+        made, source.guards = bucket_memory.of_policy(policy, gradients, now, epoch.backward)
+        _agree(policy, made, job)
+        return made
 
     def layout(backward: tuple[str, ...]) -> object:
-        made = traced_layout(policy, buckets.gradients(parameters, backward), context).buckets
+        made = traced_layout(policy, bucket_memory.ordered(gradients, backward), context).buckets
         if type(policy).on_tensor_ready is Policy.on_tensor_ready:
-            return [(frozenset(gradient.name for gradient in each.gradients), each.priority) for each in made]
+            return [(frozenset(one.name for one in each.gradients), each.priority) for each in made]
         # Such a handler may look at the orders themselves.
         return made
 
@@ -147,10 +154,10 @@ def of_policy(
     return source
 
 
-def _agree(policy: Policy, specs: list[Spec], job: Job) -> None:
+def _agree(policy: Policy, buckets: list[CompiledBucket], job: Job) -> None:
     digest = hashlib.sha256()
-    for spec in specs:
-        digest.update(f"{spec.names} {spec.priority} {spec.program}".encode())
+    for bucket in buckets:
+        digest.update(f"{bucket.names} {bucket.priority} {bucket.program}".encode())
     digests = job.store.gather(
         "policy/digest", job.rank, job.world, digest.hexdigest(), job.settings.timeout_s
     )

@@ -20,23 +20,27 @@ from hocket.artefacts.tuning import Tuning
 from hocket.launch import tuning
 from hocket.launch.clock import ClockLog
 from hocket.launch.first_file import of_rank_0
+from hocket.launch.meeting import Publish
 from hocket.launch.rendezvous import Job, join
 from hocket.libraries.service import Service
 from hocket.settings import Settings
-from hocket.torch.rendezvous import publish
 
 
 class Process:
     """A joined job and, once a model needs it, the engine."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, publish: Publish | None) -> None:
         """Join; every rank must."""
         self.job: Job = join(settings, publish=publish)
         self._engine: _native.Engine | None = None
         self._tuning: Tuning | None = None
         self._cluster: Cluster | None = None
-        self._asked_for_cluster = False
+        self._knows_cluster = False
         self._libraries: Service | None = None
+        self.traced = False
+        """Whether a model's trace is written: it is of one model."""
+        self.serves = False
+        """Whether a model of this process has its parameters on servers, which serve one model."""
         self._owner = os.getpid()
         self._closers: list[Callable[[], None]] = []
         self._excepthook = sys.excepthook
@@ -67,9 +71,9 @@ class Process:
     @property
     def cluster(self) -> Cluster | None:
         """What is known of the hosts and the network between them; the first use asks rank 0, on every rank."""
-        if not self._asked_for_cluster:
+        if not self._knows_cluster:
             self._cluster = of_rank_0(self.job, "cluster", self.job.settings.cluster, Cluster)
-            self._asked_for_cluster = True
+            self._knows_cluster = True
         return self._cluster
 
     @property
@@ -116,9 +120,9 @@ class Process:
 _joined: Process | None = None
 
 
-def joined(settings: Settings) -> Process:
-    """The process's place; joins on first use, and in a forked child again."""
+def joined(settings: Settings, publish: Publish | None = None) -> Process:
+    """The process's place; joins on first use, and in a forked child again. `publish` as in `launch.rendezvous.join`."""
     global _joined  # noqa: PLW0603  # a process has one place in one job, whatever models it trains
     if _joined is None or not _joined.mine:
-        _joined = Process(settings)
+        _joined = Process(settings, publish)
     return _joined

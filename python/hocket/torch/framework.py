@@ -1,0 +1,219 @@
+"""PyTorch as `hocket.training` needs it: what `Framework` asks for, of one model and its optimizer."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal
+
+import torch
+from hocket import _native
+from hocket.errors import UsageError
+from hocket.torch.dtypes import DTYPES, TORCH_DTYPES
+from hocket.torch.gates import Gates
+from hocket.training.buckets import LoadedBucket
+from hocket.training.framework import Hints
+from hocket.training.gradients import Parameter
+
+
+class Torch:
+    """Gradients are views into buckets, filled by autograd itself."""
+
+    hints = Hints(
+        unequal_batches="put the loop into `with hocket.torch.join(model):`",
+        non_finite=" With a GradScaler this is normal while it finds its scale.",
+        made_twice="a layer that two reentrant checkpoints share does that: "
+        "torch.utils.checkpoint.checkpoint(…, use_reentrant=False)",
+    )
+
+    def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        """UsageError: nothing is trained, or what Hocket cannot move."""
+        self.model, self.optimizer = model, optimizer
+        self.trained = _trained(model)
+        self._hooks: list[torch.utils.hooks.RemovableHandle] = []
+        self._hooked: set[int] = set()
+        self._gates: Gates | None = None
+
+    def parameters(self) -> list[Parameter]:
+        """All, and buffers."""
+        return list(_parts(self.model, self.trained))
+
+    def hook(self, buckets: Sequence[LoadedBucket], readiness: _native.Readiness) -> None:
+        """After autograd has accumulated a gradient."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks, self._hooked = [], set()
+        for at, bucket in enumerate(buckets):
+            for position, (name, view) in enumerate(zip(bucket.names, bucket.views, strict=True)):
+                parameter = self.trained[name]
+                if parameter.grad is not None:
+                    self.adopt(name, view)
+                ready = readiness.hook(at, position, view)
+                self._hooks.append(parameter.register_post_accumulate_grad_hook(ready))
+                self._hooked.add(id(parameter))
+
+    def when_backward_ends(self, call: Callable[[], None]) -> None:
+        """The same call as DistributedDataParallel's own; there is no public one."""
+        torch.autograd.Variable._execution_engine.queue_callback(call)
+
+    def gate(
+        self,
+        buckets: Sequence[Sequence[str]],
+        wait: Callable[[int], None],
+        zero: Callable[[int], None],
+    ) -> Gates:
+        """At the forward of each layer."""
+        parameters = [[self.trained[name] for name in bucket] for bucket in buckets]
+        if self._gates is None:
+            self._gates = Gates(self.model, self.optimizer, parameters, wait, zero)
+        else:
+            self._gates.rebucket(parameters)
+        return self._gates
+
+    def on_zero_grad(self, zero: Callable[[], None]) -> None:
+        """`zero_grad` zeroes whole buckets; gradients of parameters that are not communicated go as before."""
+        optimizer = self.optimizer
+        before = optimizer.zero_grad
+
+        def zero_grad(set_to_none: bool = True) -> None:
+            others = (each for group in optimizer.param_groups for each in group["params"])
+            if any(id(each) not in self._hooked for each in others):
+                before(set_to_none)
+            zero()
+
+        optimizer.zero_grad = zero_grad  # type: ignore[method-assign]
+
+    def on_step(self, call: Callable[[], None]) -> None:
+        """After the optimizer's."""
+        self.optimizer.register_step_post_hook(lambda *_: call())
+
+    def optimizer_state(self) -> bytes:
+        """As `torch.save` writes it."""
+        if not self.optimizer.state:
+            return b""
+        buffer = io.BytesIO()
+        torch.save(self.optimizer.state_dict(), buffer)
+        return buffer.getvalue()
+
+    def load_optimizer_state(self, saved: bytes) -> None:
+        """Of another rank."""
+        self.optimizer.load_state_dict(torch.load(io.BytesIO(saved), weights_only=True))
+
+    def array(self, memory: _native.Memory, start: int, dtype: str, shape: Sequence[int]) -> torch.Tensor:
+        """A tensor over the memory."""
+        return array(memory, start, dtype, shape)
+
+    def adopt(self, name: str, view: torch.Tensor) -> None:
+        """After `grad = None`, or where autograd made a sparse gradient."""
+        parameter = self.trained[name]
+        gradient = parameter.grad
+        if gradient is view:
+            return
+        if gradient is None:
+            view.zero_()
+        else:
+            gradient = gradient.to_dense() if gradient.is_sparse else gradient
+            _check_type(name, view, gradient)
+            view.copy_(gradient)
+        parameter.grad = view
+
+    def zero(self, bucket: LoadedBucket) -> None:
+        """In one go."""
+        bucket.elements.zero_()
+        for name, view in zip(bucket.names, bucket.views, strict=True):
+            parameter = self.trained[name]
+            if parameter.grad is not view:
+                parameter.grad = view
+
+    def drop(self, name: str) -> None:
+        """Optimizers skip a parameter whose gradient is None."""
+        self.trained[name].grad = None
+
+    def check_in_place(self, buckets: Sequence[LoadedBucket]) -> None:
+        """What moves gradients (`model.double()`) would leave the buckets behind."""
+        for bucket in buckets:
+            begin, end = bucket.memory.address, bucket.memory.address + len(bucket.memory)
+            for name, view in zip(bucket.names, bucket.views, strict=True):
+                if view.numel() and not begin <= view.data_ptr() < end:
+                    raise UsageError(
+                        f"the gradient of `{name}` was moved out of its bucket, as `model.double()` or `model.to(…)` does\n"
+                        "hint: change the model before `distribute`"
+                    )
+
+    def hold_parameters(self, buckets: Sequence[LoadedBucket]) -> None:
+        """`parameter.data` becomes the view."""
+        with torch.no_grad():
+            for bucket in buckets:
+                for name, view in zip(bucket.names, bucket.views, strict=True):
+                    view.copy_(self.trained[name])
+                    self.trained[name].data = view
+
+    def state_bytes(self) -> int:
+        """Of all parameters and buffers."""
+        return sum(each.numel() * each.element_size() for each in self._state())
+
+    def write_state(self, into: memoryview) -> None:
+        """Of all parameters and buffers."""
+        with torch.no_grad():
+            for each, part in self._parts(into):
+                part.copy_(each.detach().contiguous().reshape(-1).view(torch.uint8))
+
+    def read_state(self, saved: memoryview) -> None:
+        """Of another rank."""
+        with torch.no_grad():
+            for each, part in self._parts(saved):
+                # The part may start anywhere; a clone is aligned for any type.
+                each.copy_(part.clone().view(each.dtype).view(each.shape))
+
+    def _state(self) -> list[torch.Tensor]:
+        return [*self.model.parameters(), *self.model.buffers()]
+
+    def _parts(self, memory: memoryview) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        state = self._state()
+        flat = torch.frombuffer(memory, dtype=torch.uint8)
+        return zip(state, flat.split([each.numel() * each.element_size() for each in state]), strict=True)
+
+
+def array(memory: _native.Memory, start: int, dtype: str, shape: Sequence[int]) -> torch.Tensor:
+    """A tensor over `memory` from byte `start` on."""
+    count = torch.Size(shape).numel()
+    if count == 0:
+        return torch.empty(tuple(shape), dtype=TORCH_DTYPES[dtype])
+    whole = torch.frombuffer(memory, dtype=TORCH_DTYPES[dtype], count=count, offset=start)
+    return whole.view(tuple(shape))
+
+
+def _trained(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
+    """Parameters whose gradients are communicated, in registration order; shared ones once."""
+    found = {name: each for name, each in model.named_parameters() if each.requires_grad}
+    if not found:
+        raise UsageError("the model has no parameters that require gradients: there is nothing to distribute")
+    for name, each in found.items():
+        if each.device.type != "cpu":
+            raise UsageError(f"parameter `{name}` is on {each.device}: Hocket moves gradients in CPU memory")
+        if each.dtype not in DTYPES:
+            raise UsageError(
+                f"parameter `{name}` has dtype {each.dtype}: known are {', '.join(map(str, DTYPES))}"
+            )
+    return found
+
+
+def _parts(model: torch.nn.Module, trained: dict[str, torch.nn.Parameter]) -> Iterator[Parameter]:
+    kinds: tuple[tuple[Literal["parameter", "buffer"], Iterator[tuple[str, torch.Tensor]]], ...] = (
+        ("parameter", model.named_parameters()),
+        ("buffer", model.named_buffers()),
+    )
+    for kind, named in kinds:
+        for name, each in named:
+            dtype = DTYPES.get(each.dtype, str(each.dtype))
+            own = kind == "parameter" and name in trained
+            yield Parameter(kind=kind, name=name, shape=tuple(each.shape), dtype=dtype, trained=own)
+
+
+def _check_type(name: str, view: torch.Tensor, gradient: Any) -> None:
+    if gradient.dtype != view.dtype or gradient.shape != view.shape or gradient.device != view.device:
+        raise UsageError(
+            f"the gradient of `{name}` is {list(gradient.shape)} of {gradient.dtype} on "
+            f"{gradient.device}, it was {list(view.shape)} of {view.dtype} on {view.device} when the model was "
+            "distributed\nhint: change the model before `distribute`"
+        )

@@ -1,0 +1,45 @@
+"""A parameter server's part of a parameter, updated by an optimizer of `torch.optim`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from hocket.torch.dtypes import TORCH_DTYPES
+from hocket.torch.hyperparameters import one_parameter
+
+
+class Shard:
+    """As `hocket.training.serve.Shard`."""
+
+    def __init__(self, optimizer: str, dtype: str, elements: int, options: Mapping[str, Any]) -> None:
+        """Zero at first. `optimizer`: a class of `torch.optim`."""
+        self._value = torch.nn.Parameter(torch.zeros(elements, dtype=TORCH_DTYPES[dtype]))
+        self._gradient = torch.zeros_like(self._value)
+        self._value.grad = self._gradient
+        self._optimizer = one_parameter(optimizer, self._value, dict(options))
+
+    def set(self, values: memoryview) -> None:
+        """The first values."""
+        with torch.no_grad():
+            self._value.copy_(self._of(values))
+
+    def set_options(self, options: Mapping[str, Any]) -> None:
+        """From now on."""
+        self._optimizer.param_groups[0].update(options)
+
+    def update(self, gradients: Sequence[memoryview], divisor: int) -> None:
+        """One step with the sum of the gradients over `divisor`."""
+        self._gradient.copy_(self._of(gradients[0]))
+        for each in gradients[1:]:
+            self._gradient.add_(self._of(each))
+        self._gradient.div_(divisor)
+        self._optimizer.step()
+
+    def copy_into(self, memory: memoryview) -> None:
+        """The values of now."""
+        self._of(memory).copy_(self._value.detach())
+
+    def _of(self, memory: memoryview) -> torch.Tensor:
+        return torch.frombuffer(memory, dtype=self._value.dtype)

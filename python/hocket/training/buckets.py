@@ -1,0 +1,239 @@
+"""Buckets: registered memory whose slices are the gradients (or parameters) themselves, each with its loaded program."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from hocket import _native
+from hocket.artefacts.dtypes import ITEM_BYTES
+from hocket.artefacts.gradient import Gradient
+from hocket.artefacts.plan import Plan
+from hocket.errors import UsageError
+from hocket.planning.compile import bucket_program
+from hocket.policy import bucketing
+from hocket.policy.observed import Guard
+from hocket.policy.policy import Policy
+from hocket.policy.trace import Programs, TraceContext, Traced, layout
+
+MakeArray = Callable[[_native.Memory, int, str, Sequence[int]], Any]
+"""`Framework.array`."""
+
+
+@dataclass(frozen=True)
+class CompiledBucket:
+    """Gradients in the order in which they lie, and the program that they go through. Lower `priority` goes first."""
+
+    gradients: tuple[Gradient, ...]
+    priority: int
+    program: _native.Program
+    kernels: Mapping[str, int] = field(default_factory=dict)
+    """By name: the address of a kernel of the user's."""
+    starts: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """State that starts as a slice of the bucket: from which element to which."""
+
+    @classmethod
+    def traced(cls, bucket: bucketing.Bucket, traced: Traced) -> CompiledBucket:
+        """Of what a policy's handlers make."""
+        kernels = {name: each.address for name, each in traced.kernels.items() if each.address is not None}
+        return cls(bucket.gradients, bucket.priority, traced.program, kernels, traced.starts)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the gradients."""
+        return tuple(each.name for each in self.gradients)
+
+    @property
+    def dtype(self) -> str:
+        """Element type."""
+        return self.gradients[0].dtype
+
+    @property
+    def elements(self) -> int:
+        """Number of elements."""
+        return sum(each.elements for each in self.gradients)
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedBucket:
+    """A bucket in memory. `elements` is the framework's array of all of it, `views` are those of each gradient."""
+
+    compiled: CompiledBucket
+    memory: _native.Memory
+    elements: Any
+    views: tuple[Any, ...]
+    program: int
+    """Its number in the engine."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the gradients."""
+        return self.compiled.names
+
+    def name_of(self, element: int) -> str:
+        """The parameter that an element of the bucket belongs to."""
+        end = 0
+        for each in self.compiled.gradients:
+            end += each.elements
+            if element < end:
+                return each.name
+        raise IndexError(element)
+
+
+def of_plan(plan: Plan, gradients: Mapping[str, Gradient]) -> list[CompiledBucket]:
+    """The plan's buckets; UsageError when it is for another model."""
+    check(plan, gradients)
+    return [
+        CompiledBucket(
+            tuple(gradients[name] for name in bucket.gradients), bucket.priority, bucket_program(index, plan)
+        )
+        for index, bucket in enumerate(plan.buckets)
+    ]
+
+
+def assumed_backward(names: Iterable[str]) -> tuple[str, ...]:
+    """The order in which backward makes gradients as far as their registration tells: the last first."""
+    return tuple(reversed(list(names)))
+
+
+def ordered(gradients: Mapping[str, Gradient], backward: Sequence[str] = ()) -> list[bucketing.Gradient]:
+    """Gradients as tracing knows them. `backward`: the order in which it makes them; forward uses them the other way round."""
+    count = len(gradients)
+    order = {name: at for at, name in enumerate(backward or assumed_backward(gradients))}
+    return [
+        bucketing.Gradient(each.name, each.shape, each.dtype, order[each.name], count - 1 - order[each.name])
+        for each in gradients.values()
+    ]
+
+
+def of_policy(
+    policy: Policy,
+    gradients: Mapping[str, Gradient],
+    context: TraceContext,
+    backward: Sequence[str] = (),
+) -> tuple[list[CompiledBucket], list[Guard]]:
+    """Buckets as a policy's handlers make them, and what they took for granted."""
+    found = layout(policy, ordered(gradients, backward), context)
+    programs = Programs(policy, context)
+    traced = [programs.program(bucket, name=f"bucket.{at}") for at, bucket in enumerate(found.buckets)]
+    buckets = [
+        CompiledBucket.traced(bucket, each) for bucket, each in zip(found.buckets, traced, strict=True)
+    ]
+    # Buckets may share what was traced, and its guards.
+    guards = {
+        id(guard): guard for guard in (*found.guards, *(guard for each in traced for guard in each.guards))
+    }
+    return buckets, list(guards.values())
+
+
+def load(
+    buckets: Sequence[CompiledBucket], engine: _native.Engine, array: MakeArray, epoch: int
+) -> list[LoadedBucket]:
+    """Allocate buckets and load their programs, in order: the same on all ranks."""
+    loaded = []
+    for index, bucket in enumerate(buckets):
+        memory = engine.allocate(bucket.elements * ITEM_BYTES[bucket.dtype])
+        starts = itertools.accumulate((each.bytes for each in bucket.gradients), initial=0)
+        label = f"bucket {index}" if epoch == 0 else f"bucket {index} of epoch {epoch}"
+        loaded.append(
+            LoadedBucket(
+                compiled=bucket,
+                memory=memory,
+                elements=array(memory, 0, bucket.dtype, (bucket.elements,)),
+                views=tuple(
+                    array(memory, start, each.dtype, each.shape)
+                    for each, start in zip(bucket.gradients, starts, strict=False)
+                ),
+                program=engine.load(
+                    bucket.program,
+                    {0: (memory, 0)},
+                    priority=bucket.priority,
+                    label=label,
+                    kernels=bucket.kernels,
+                ),
+            )
+        )
+    return loaded
+
+
+def start_states(buckets: Sequence[LoadedBucket], engine: _native.Engine) -> None:
+    """State that starts as a slice of its bucket gets it, now that the bucket is filled."""
+    for each in buckets:
+        item = ITEM_BYTES[each.compiled.dtype]
+        for name, (start, stop) in each.compiled.starts.items():
+            window = engine.state(each.program, name)
+            if window is not None and len(window):
+                memoryview(window)[:] = memoryview(each.memory)[start * item : stop * item]
+
+
+def carry_states(
+    before: Sequence[LoadedBucket], after: Sequence[LoadedBucket], engine: _native.Engine, rank: int
+) -> None:
+    """State goes on into a new epoch: what has an element per element of its bucket by parameter, wherever that lies now;
+    other state where the bucket has the same parameters. The rest starts anew."""
+    elements: dict[tuple[str, str], np.ndarray[Any, Any]] = {}
+    whole: dict[tuple[str, tuple[str, ...]], np.ndarray[Any, Any]] = {}
+    for bucket in before:
+        for name, held in _states(bucket, engine, rank):
+            whole[name, bucket.names] = held
+            if len(held) == bucket.compiled.elements:
+                elements |= {(name, each): part for each, part in _by_gradient(bucket, held)}
+    for bucket in after:
+        for name, held in _states(bucket, engine, rank):
+            if len(held) == bucket.compiled.elements:
+                for each, part in _by_gradient(bucket, held):
+                    if (name, each) in elements:
+                        part[:] = elements[name, each]
+            elif (name, bucket.names) in whole and len(whole[name, bucket.names]) == len(held):
+                held[:] = whole[name, bucket.names]
+
+
+def _by_gradient(
+    bucket: LoadedBucket, held: np.ndarray[Any, Any]
+) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
+    ends = itertools.accumulate(each.elements for each in bucket.compiled.gradients)
+    for each, end in zip(bucket.compiled.gradients, ends, strict=True):
+        yield each.name, held[end - each.elements : end]
+
+
+def _states(
+    bucket: LoadedBucket, engine: _native.Engine, rank: int
+) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
+    """By name: a row of bytes for each element."""
+    for name, dtype, elements, kind in bucket.compiled.program.buffers(rank):
+        window = (
+            engine.state(bucket.program, name) if kind in ("state", "shared_state") and elements else None
+        )
+        if window is not None:
+            yield name, np.frombuffer(memoryview(window), np.uint8).reshape(-1, ITEM_BYTES[dtype])
+
+
+def check(plan: Plan, gradients: Mapping[str, Gradient]) -> None:
+    """Whether the plan is for this model; UsageError names the first difference."""
+    hint = "\nhint: profile the script again and make a new plan"
+    planned = [name for bucket in plan.buckets for name in bucket.gradients]
+    for index, bucket in enumerate(plan.buckets):
+        if not bucket.gradients:
+            raise UsageError(f"the plan's bucket {index} is empty{hint}")
+    for name in planned:
+        if name not in gradients:
+            raise UsageError(f"the plan has a gradient `{name}`, the model has no such parameter{hint}")
+    missing = next((name for name in gradients if name not in set(planned)), None)
+    if missing is not None:
+        raise UsageError(f"the model's parameter `{missing}` is in no bucket of the plan{hint}")
+    if len(planned) != len(set(planned)):
+        raise UsageError(f"the plan has a gradient in two buckets{hint}")
+    for index, bucket in enumerate(plan.buckets):
+        for name in bucket.gradients:
+            dtype = gradients[name].dtype
+            if dtype != bucket.dtype:
+                raise UsageError(f"`{name}` is {dtype}, the plan's bucket {index} is {bucket.dtype}{hint}")
+        elements = sum(gradients[name].elements for name in bucket.gradients)
+        if elements != bucket.elements:
+            raise UsageError(
+                f"bucket {index} has {bucket.elements} elements in the plan, {elements} in the model{hint}"
+            )

@@ -1,0 +1,108 @@
+"""How a model's ranks train together: what a script and its settings ask for, and the source of programs that follows from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.gradient import Gradient
+from hocket.artefacts.plan import Plan
+from hocket.errors import UsageError
+from hocket.launch.first_file import of_rank_0
+from hocket.launch.rendezvous import Job
+from hocket.parameter_server.choice import ParameterServer
+from hocket.planning.default import Choice, by_cluster, by_hosts, default_plan
+from hocket.policies.load import load
+from hocket.policy.policy import Policy
+from hocket.policy.topology import Topology
+from hocket.policy.trace import TraceContext
+from hocket.settings import Settings
+from hocket.training import buckets as bucket_memory
+from hocket.training.process import Process
+from hocket.training.reorder import Reorder
+from hocket.training.source import Planned, ProgramSource, of_plan, of_policy
+from hocket.training.spans import Spans
+
+
+def policy_of(plan: Plan | None, policy: Policy | None, settings: Settings) -> Policy | None:
+    """The policy that was given, or that the settings name. UsageError: there is a plan, too."""
+    if policy is None and settings.policy is not None and plan is None:
+        policy = load(settings.policy)
+    if policy is not None and (plan is not None or settings.plan is not None):
+        raise UsageError("a plan and a policy both say how gradients travel\nhint: give one of them")
+    return policy
+
+
+def servers_of(
+    parameter_server: ParameterServer | None, plan: Plan | None, policy: Policy | None, settings: Settings
+) -> ParameterServer | None:
+    """The parameter servers that were given, or that the settings ask for. UsageError: something does not go with them, or with
+    a policy."""
+    found = parameter_server or ParameterServer.of(settings)
+    if settings.reorder_interval_s is not None and (policy is not None or found is not None):
+        raise UsageError(
+            "HOCKET_REORDER_INTERVAL_S is for plans: a policy decides for itself, and parameter servers have no order\n"
+            "hint: leave it unset"
+        )
+    if found is None:
+        return None
+    for what, given in (
+        ("a plan", plan or settings.plan),
+        ("a policy", policy or settings.policy),
+        ("a profile of the script", settings.profile_out),
+    ):
+        if given is not None:
+            raise UsageError(
+                f"{what} and parameter servers: {what} is of all-reduced gradients\nhint: leave one of them out"
+            )
+    return found
+
+
+def source_of(
+    gradients: Mapping[str, Gradient],
+    *,
+    plan: Plan | None,
+    policy: Policy | None,
+    process: Process,
+    settings: Settings,
+) -> ProgramSource:
+    """Where the programs of these gradients come from; the same on all ranks. UsageError: the plan is for another job."""
+    job, cluster = process.job, process.cluster
+    if policy is not None:
+        context = TraceContext.of(policy, Topology.of(job.hosts, cluster), tuning=process.tuning)
+        return of_policy(policy, gradients, job, context, process.abort)
+    plan = plan or of_rank_0(job, "plan", settings.plan, Plan)
+    planned = plan or _default_plan(gradients, job, cluster)
+    if plan is not None and plan.world != job.world:
+        raise UsageError(
+            f"the plan is for {plan.world} ranks, the job has {job.world}\nhint: make a new plan"
+        )
+    reorder = None
+    if settings.reorder_interval_s is not None:
+        first = planned if isinstance(planned, Plan) else planned(bucket_memory.assumed_backward(gradients))
+        reorder = Reorder(first, job, process.engine, cluster, interval_s=settings.reorder_interval_s)
+    return of_plan(planned, gradients, reorder)
+
+
+def spans_of(process: Process, settings: Settings) -> Spans | None:
+    """Of the first model that the process distributes, where a trace is written."""
+    if settings.trace is None or process.traced:
+        return None
+    process.traced = True
+    return Spans(process.engine, Path(settings.trace), process.job.rank)
+
+
+def _default_plan(gradients: Mapping[str, Gradient], job: Job, cluster: Cluster | None) -> Planned:
+    """The plan of a job that was given none, from the order in which backward makes gradients."""
+    choice = by_hosts(job.hosts)
+    if cluster is not None:
+        # Rank 0's, since another machine may round a prediction another way.
+        chosen = by_cluster(list(gradients.values())[::-1], job.hosts, cluster) if job.rank == 0 else None
+        given = job.store.gather(
+            "plan/choice", job.rank, job.world, msgspec.to_builtins(chosen), job.settings.start_timeout_s
+        )
+        choice = msgspec.convert(given[0], Choice)
+    return lambda backward: default_plan([gradients[name] for name in backward], choice)

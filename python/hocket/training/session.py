@@ -1,0 +1,51 @@
+"""What a distributed model is to its script, however its ranks train together: each kind of session implements `Session`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from typing import Protocol
+
+from hocket.launch.rendezvous import Job
+from hocket.policy.policy import Value
+from hocket.training.reducing import ReducingSession
+from hocket.training.spans import Spans
+
+
+class Session(Protocol):
+    """One distributed model.
+
+    Attributes:
+        job: the ranks that train it.
+        spans: the trace that is written of it, if one is.
+    """
+
+    job: Job
+    spans: Spans | None
+
+    def start(self) -> None:
+        """The model is distributed: what runs beside training begins."""
+
+    def close(self) -> None:
+        """Finish what is outstanding, and stop what runs beside training."""
+
+    def no_sync(self) -> contextlib.AbstractContextManager[None]:
+        """Backward passes inside accumulate without communication."""
+
+    def communicates(self) -> bool:
+        """Whether a backward now would."""
+
+    def record(self, name: str, value: float) -> None:
+        """A statistic of this rank, for a policy."""
+
+    def agreed(self) -> Mapping[str, Value]:
+        """The values on which all ranks agree in the current epoch, and its number as `epoch`."""
+
+    def settle(self) -> None:
+        """Gradients of the last backward become final, for who reads or clips them. UsageError: there are none to read."""
+
+    def joinable(self) -> ReducingSession | None:
+        """The session whose reductions a rank without batches takes part in with zeros; None: ranks do not wait for one another.
+
+        UsageError: they do, and zeros would not do.
+        """

@@ -1,0 +1,60 @@
+"""The parts of a training step in the trace, and what the script logs; used only when a trace is written."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import IO, Any
+
+from hocket import _native
+from hocket.artefacts.trace import metrics_file
+
+
+class Spans:
+    """Marks forward, backward, wait, optimizer and step of each iteration; a framework says when they begin and end."""
+
+    def __init__(self, engine: _native.Engine, directory: Path, rank: int) -> None:
+        """Nothing has begun."""
+        self.directory = directory
+        self._engine = engine
+        self._iteration = 0
+        self._step_ns = self._forward_ns = self._backward_ns = self._optimizer_ns = 0
+        self._began_s = time.monotonic()
+        self._metrics: IO[str] = metrics_file(directory, rank).open("w")
+
+    def forward_began(self) -> None:
+        """Also where a step begins."""
+        self._forward_ns = _native.now_ns()
+        if self._step_ns == 0:
+            self._step_ns = self._forward_ns
+
+    def forward_ended(self, *, trains: bool) -> None:
+        """Backward may begin; `trains`: it will, as this was no evaluation."""
+        self._backward_ns = _native.now_ns()
+        if trains:
+            self._engine.mark("forward", self._iteration, self._forward_ns, self._backward_ns)
+
+    def waited(self, iteration: int, began_ns: int, ended_ns: int) -> None:
+        """Backward is over: it computed until `began_ns`, then waited."""
+        self._engine.mark("backward", iteration, self._backward_ns, began_ns)
+        self._engine.mark("wait", iteration, began_ns, ended_ns)
+
+    def optimizer_began(self) -> None:
+        """It steps."""
+        self._optimizer_ns = _native.now_ns()
+
+    def optimizer_ended(self) -> None:
+        """The step is over, and the iteration."""
+        ended_ns = _native.now_ns()
+        self._engine.mark("optimizer", self._iteration, self._optimizer_ns, ended_ns)
+        self._engine.mark("step", self._iteration, self._step_ns, ended_ns)
+        self._step_ns = 0
+        self._iteration += 1
+
+    def log(self, **values: Any) -> None:
+        """Append an object with the seconds since the start."""
+        self._metrics.write(
+            json.dumps({"time_s": round(time.monotonic() - self._began_s, 6), **values}) + "\n"
+        )
+        self._metrics.flush()

@@ -1,0 +1,66 @@
+"""From a framework's model to a session in which gradients are reduced, or parameters exchanged, in two steps."""
+
+from __future__ import annotations
+
+from hocket.artefacts.plan import Plan
+from hocket.policy.policy import Policy
+from hocket.settings import Settings
+from hocket.training.choice import source_of
+from hocket.training.companion import Companion
+from hocket.training.framework import Framework
+from hocket.training.gradients import agree, gradients_of
+from hocket.training.parameters import ParameterSession
+from hocket.training.process import Process
+from hocket.training.reducing import ReducingSession
+from hocket.training.replicate import replicate
+from hocket.training.run_file import RunFile
+from hocket.training.source import ProgramSource
+from hocket.training.spans import Spans
+
+
+def prepare(
+    framework: Framework, *, plan: Plan | None, policy: Policy | None, process: Process, settings: Settings
+) -> ProgramSource:
+    """Where programs come from, once all ranks are here and have rank 0's state; every rank must call it.
+
+    Args:
+        framework: the model and its optimizer.
+        plan: how gradients travel; default: rank 0's file, else one for the network.
+        policy: instead of a plan.
+        process: joined.
+        settings: of this rank.
+
+    Raises:
+        RendezvousError: the models differ.
+        UsageError: the plan is for another model or another job.
+        PolicyError: the policy is refused.
+    """
+    parameters = framework.parameters()
+    agree(parameters, process.job)
+    source = source_of(gradients_of(parameters), plan=plan, policy=policy, process=process, settings=settings)
+    replicate(framework, process.job, process.engine)
+    return source
+
+
+def session_of(
+    framework: Framework,
+    source: ProgramSource,
+    *,
+    process: Process,
+    companion: Companion,
+    spans: Spans | None,
+) -> ReducingSession | ParameterSession:
+    """What `prepare` prepared, loaded and hooked; `start` it when the script may train."""
+    policy = source.policy
+    kind = ParameterSession if policy is not None and policy.exchanges == "parameters" else ReducingSession
+    session: ParameterSession | ReducingSession = kind(
+        framework,
+        source=source,
+        job=process.job,
+        engine=process.engine,
+        libraries=process.libraries,
+        spans=spans,
+        companion=companion,
+        loaded=RunFile(spans, process.job, source, process.cluster).loaded,
+    )
+    return session
