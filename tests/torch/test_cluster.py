@@ -1,5 +1,8 @@
 """HOCKET_CLUSTER: the default plan is made for it, and policies see it, under `distribute` and as DDP's hook."""
 
+import sys
+from pathlib import Path
+
 import pytest
 import ranks
 
@@ -8,6 +11,8 @@ from hocket.artefacts.cluster import Cluster, Host, Rack
 from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.trace import read
 from hocket.errors import UsageError
+from hocket.launch.processes import ProcessSpec
+from hocket.launch.run import launch
 from hocket.planning.default import by_cluster
 from hocket.settings import Settings
 
@@ -38,6 +43,29 @@ def test_ranks_that_alternate_racks_get_a_plan_that_does_not(tmp_path):
     assert plan.order == (0, 2, 1, 3)
     assert plan.buckets[0].synchroniser.sizes == (2, 2)
     assert "for this cluster" in plan.reason
+
+
+@pytest.mark.timing
+def test_two_lines_find_the_racks_by_themselves(emulated, tmp_path):
+    """A user with nothing but the two lines would pay for the trunk once per rank."""
+    told = racks()
+    settings = Settings(timeout_s=30, start_timeout_s=30, trace=str(tmp_path / "trace"))
+    with emulated(told) as testbed:
+        specs = [
+            ProcessSpec(
+                argv=[sys.executable, "-c", "import cluster_scripts; cluster_scripts.plain()"],
+                host=host.name,
+                prefix=testbed.command(host.name),
+                environment={"PYTHONPATH": str(Path(__file__).parent)},
+            )
+            for host in told.hosts
+        ]
+        store = f"{testbed.address('h0')}:29413"
+        outcome = launch(specs, settings=settings, store=store, serve=False)
+    assert outcome.code == 0
+    plan = read(tmp_path / "trace").run.plan
+    assert plan.order == (0, 2, 1, 3)
+    assert plan.buckets[0].synchroniser.sizes == (2, 2)
 
 
 def test_the_hook_of_ddp_sees_the_cluster(tmp_path):

@@ -70,11 +70,13 @@ def source_of(
     settings: Settings,
 ) -> ProgramSource:
     """Where the programs of these gradients come from; the same on all ranks. UsageError: the plan is for another job."""
-    job, cluster = process.job, process.cluster
+    job = process.job
     if policy is not None:
-        context = TraceContext.of(policy, Topology.of(job.hosts, cluster), tuning=process.tuning)
+        topology = Topology.of(job.hosts, process.cluster)
+        context = TraceContext.of(policy, topology, tuning=process.tuning)
         return of_policy(policy, gradients, job, context, process.abort)
     plan = plan or of_rank_0(job, "plan", settings.plan, Plan)
+    cluster = process.network if plan is None else process.cluster
     planned = plan or _default_plan(gradients, job, cluster)
     if plan is not None and plan.world != job.world:
         raise UsageError(

@@ -23,6 +23,7 @@ from hocket.launch.first_file import of_rank_0
 from hocket.launch.meeting import Publish
 from hocket.launch.rendezvous import Job, join
 from hocket.libraries.service import Service
+from hocket.measure.quick import quick
 from hocket.settings import Settings
 
 
@@ -36,6 +37,7 @@ class Process:
         self._tuning: Tuning | None = None
         self._cluster: Cluster | None = None
         self._knows_cluster = False
+        self._looked = False
         self._libraries: Service | None = None
         self.traced = False
         """Whether a model's trace is written: it is of one model."""
@@ -74,6 +76,14 @@ class Process:
         if not self._knows_cluster:
             self._cluster = of_rank_0(self.job, "cluster", self.job.settings.cluster, Cluster)
             self._knows_cluster = True
+        return self._cluster
+
+    @property
+    def network(self) -> Cluster | None:
+        """The same, and where rank 0 has no file, what a quick look at the network finds; the first use looks, on every rank."""
+        if self.cluster is None and not self._looked and self.job.settings.autopilot:
+            self._cluster = quick(self.job, self.engine)
+        self._looked = True
         return self._cluster
 
     @property
