@@ -12,79 +12,40 @@ use hocket_protocol::frame::Data;
 use hocket_protocol::messages;
 use hocket_protocol::why::Why;
 use hocket_sync::meeting::Place;
-use hocket_wire::shm::mailbox::Post;
-use hocket_wire::tcp::{Landing, Sink};
+use hocket_wire::link::{Arrivals, Landing, LinkError, Post, Sent, Sink};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-/// What is kept of one connection between arrivals.
-pub struct Incoming {
-    lane: usize,
-    /// The program of the payload under way.
-    landing: Option<Arc<Loaded>>,
-    /// The peer said goodbye over it.
-    left: bool,
-}
-
-impl Incoming {
-    /// Nothing came yet over that connection to a peer.
-    pub fn new(lane: usize) -> Self {
-        Self { lane, landing: None, left: false }
-    }
-
-    /// Whether the peer may end the connection.
-    pub fn has_left(&self) -> bool {
-        self.left
-    }
-}
-
-/// The receiving side of one peer.
+/// What comes over the link to one peer.
 pub struct Arrival<'a> {
     core: &'a Core,
     peer: &'a Peer,
-    incoming: &'a mut Incoming,
 }
 
 impl<'a> Arrival<'a> {
     /// Of `peer`.
-    pub fn new(core: &'a Core, peer: &'a Peer, incoming: &'a mut Incoming) -> Self {
-        Self { core, peer, incoming }
+    pub fn new(core: &'a Core, peer: &'a Peer) -> Self {
+        Self { core, peer }
     }
 
-    /// A post in the mailbox.
-    pub fn post(&mut self, post: Post) -> Result<(), String> {
-        match post {
-            Post::Ready { program, instance, op, offset_bytes, len_bytes } => {
-                let offer = Some(Offer { offset_bytes, len_bytes, claims: None });
-                announce(self.core, Announcement { from: self.peer.who.rank, program, instance, op, offer })
-            }
-            Post::Brought { program, instance, op, offset_bytes, len_bytes, claims } => {
-                let offer = Some(Offer { offset_bytes, len_bytes, claims: Some(claims) });
-                announce(self.core, Announcement { from: self.peer.who.rank, program, instance, op, offer })
-            }
-            Post::Taken { program, instance, op } => {
-                let (loaded, at) = self.core.addressed(program, op)?;
-                let whole = loaded.is_running(instance) && !loaded.is_done(op, instance);
-                if let Action::InPlace(own) = &loaded.instructions[at].action
-                    && let (Some(member), true) = (own.position(self.peer.who.rank), whole)
-                {
-                    if self.core.part_done(&loaded, op, instance, member)? {
-                        self.core.complete(&loaded, op);
-                    }
-                    return Ok(());
-                }
-                let ours = matches!(&loaded.instructions[at].action, Action::Send(s) if s.peer == self.peer.who.rank);
-                if !ours || !whole {
-                    return Err(format!("took what op {op} of program {program} did not give"));
-                }
+    /// A neighbour has taken what `op` gives, or has done its part of a collective in place.
+    fn taken(&self, program: u32, instance: u32, op: u32) -> Result<(), String> {
+        let (loaded, at) = self.core.addressed(program, op)?;
+        let whole = loaded.is_running(instance) && !loaded.is_done(op, instance);
+        if let Action::InPlace(own) = &loaded.instructions[at].action
+            && let (Some(member), true) = (own.position(self.peer.who.rank), whole)
+        {
+            if self.core.part_done(&loaded, op, instance, member)? {
                 self.core.complete(&loaded, op);
-                Ok(())
             }
-            Post::Offer { send, tag, place, bytes } => {
-                let place = Some(place);
-                self.core.handle_offer(messages::Offer { from: self.peer.who.rank, send, tag, bytes, place })
-            }
-            Post::Given { send } => self.core.handle_taken(self.peer.who.rank, send),
+            return Ok(());
         }
+        let ours = matches!(&loaded.instructions[at].action, Action::Send(s) if s.peer == self.peer.who.rank);
+        if !ours || !whole {
+            return Err(format!("took what op {op} of program {program} did not give"));
+        }
+        self.core.complete(&loaded, op);
+        Ok(())
     }
 }
 
@@ -145,25 +106,24 @@ fn announce(core: &Core, said: Announcement) -> Result<(), String> {
     Ok(())
 }
 
-impl Sink for Arrival<'_> {
+impl Arrivals for Arrival<'_> {
     fn landing(&mut self, data: &Data) -> Result<Landing, String> {
         let Data { program, instance, op, offset_bytes, payload_bytes } = *data;
+        let from = self.peer.who.rank;
         if program == NO_PROGRAM {
-            return self.core.message_landing(self.peer.who.rank, instance, offset_bytes, payload_bytes);
+            return self.core.message_landing(from, instance, offset_bytes, payload_bytes);
         }
-        let (loaded, landing) =
-            self.core.landing(self.peer.who.rank, program, instance, op, offset_bytes, payload_bytes)?;
-        self.incoming.landing = Some(loaded);
-        Ok(landing)
+        self.core.landing(from, program, instance, op, offset_bytes, payload_bytes)
     }
 
     fn landed(&mut self, data: &Data) {
         if data.program == NO_PROGRAM {
             return self.core.message_landed(data.instance, data.payload_bytes);
         }
-        let loaded = self.incoming.landing.take().expect("a payload ends after it began");
+        // A program with a payload under way is not complete, and stays loaded.
+        let Ok((loaded, at)) = self.core.addressed(data.program, data.op) else { return };
         let received = loaded.land(data.op, u64::from(data.payload_bytes));
-        let Action::Receive(receive) = &loaded.instructions[data.op as usize].action else {
+        let Action::Receive(receive) = &loaded.instructions[at].action else {
             unreachable!("payloads land at receives");
         };
         if received == receive.wire_bytes() as u64 {
@@ -173,26 +133,46 @@ impl Sink for Arrival<'_> {
         }
     }
 
-    fn clear_to_send(&mut self, program: u32, instance: u32, op: u32) -> Result<(), String> {
-        announce(self.core, Announcement { from: self.peer.who.rank, program, instance, op, offer: None })
-    }
-
-    fn offered(&mut self, send: u32, tag: u64, bytes: u64) -> Result<(), String> {
-        self.core.handle_offer(messages::Offer { from: self.peer.who.rank, send, tag, bytes, place: None })
-    }
-
-    fn accepted(&mut self, send: u32, receive: u32) -> Result<(), String> {
-        self.core.handle_accept(self.peer.who.rank, send, receive)
+    fn posted(&mut self, post: Post) -> Result<(), String> {
+        let from = self.peer.who.rank;
+        match post {
+            Post::Posted { program, instance, op } => {
+                announce(self.core, Announcement { from, program, instance, op, offer: None })
+            }
+            Post::Ready { program, instance, op, offset_bytes, len_bytes } => {
+                let offer = Some(Offer { offset_bytes, len_bytes, claims: None });
+                announce(self.core, Announcement { from, program, instance, op, offer })
+            }
+            Post::Brought { program, instance, op, offset_bytes, len_bytes, claims } => {
+                let offer = Some(Offer { offset_bytes, len_bytes, claims: Some(claims) });
+                announce(self.core, Announcement { from, program, instance, op, offer })
+            }
+            Post::Taken { program, instance, op } => self.taken(program, instance, op),
+            Post::Offer { send, tag, bytes, place } => {
+                self.core.handle_offer(messages::Offer { from, send, tag, bytes, place })
+            }
+            Post::Accept { send, receive } => self.core.handle_accept(from, send, receive),
+            Post::Given { send } => self.core.handle_taken(from, send),
+        }
     }
 
     fn aborted(&mut self, rank: Rank, why: Why, text: &str) -> Result<(), String> {
         self.core.handle_abort(self.peer, rank, why, text)
     }
+}
+
+impl Sink for Arrival<'_> {
+    fn sent(&mut self, sent: Sent) {
+        if sent.program == NO_PROGRAM {
+            self.core.finish_message(sent.op);
+        } else if let Some(loaded) = self.core.programs.get(sent.program)
+            && self.core.failure().is_none()
+        {
+            self.core.complete(&loaded, sent.op);
+        }
+    }
 
     fn left(&mut self) {
-        if std::mem::replace(&mut self.incoming.left, true) || !self.peer.leave_lane() {
-            return;
-        }
         let rank = self.peer.who.rank;
         let waiting = self.core.programs.find_map(|loaded| {
             let needed = !loaded.is_complete() && loaded.unfinished().iter().any(|&(of, _)| of == rank);
@@ -205,10 +185,16 @@ impl Sink for Arrival<'_> {
         if lock(&self.core.messages).needs(rank) {
             self.core.fail(self.peer.failed(Why::Left, None, "left the job while a message waits for it"));
         }
-        lock(&self.peer.outgoing).drop_messages();
     }
 
-    fn asked(&mut self) {
-        lock(&self.peer.outgoing).answer(self.incoming.lane);
+    fn is_awaited(&mut self) -> bool {
+        self.core.failure().is_none() && self.core.awaited_of(self.peer.who.rank).is_some()
+    }
+
+    fn ended(&mut self, ends: Option<&str>, error: &LinkError) {
+        // Once we leave ourselves, a peer that leaves without a word to us owes none.
+        if !self.core.closing.load(Ordering::Acquire) {
+            self.core.lose(self.peer, ends, error);
+        }
     }
 }

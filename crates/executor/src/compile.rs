@@ -7,8 +7,8 @@ use hocket_ids::{Rank, Tag};
 use hocket_kernels as kernels;
 use hocket_program::{Algorithm, BufferKind, Collective, DType, Kernel, Op, Program, Record, Slice};
 use hocket_sync::meeting::MEMBERS_MAX;
+use hocket_wire::link::{Land, Landing};
 use hocket_wire::memory::Region;
-use hocket_wire::tcp::{Land, Landing};
 use std::collections::HashMap;
 
 /// Bytes of each buffer of `rank` that the executor must allocate, by buffer; `None` for bound ones.

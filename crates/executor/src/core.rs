@@ -6,14 +6,13 @@ use crate::failure::{Failure, Location, Who};
 use crate::loaded::{Loaded, NonFinite};
 use crate::lock::lock;
 use crate::message_table::MessageTable;
-use crate::peer::Peer;
+use crate::peer::{Peer, Peers};
 use crate::programs::Programs;
 use hocket_ids::Rank;
-use hocket_protocol::frame::{ABORT_BYTES_MAX, Frame};
 use hocket_protocol::why::Why;
 use hocket_trace::Recorder;
-use hocket_wire::poll::Waker;
-use hocket_wire::shm::mailbox::Sleeping;
+use hocket_wire::bell::Bell;
+use hocket_wire::link::{Message, Post};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::fmt;
@@ -31,8 +30,8 @@ type Task = Reverse<(u32, Reverse<u32>, u64, u32, u32)>;
 pub struct Core {
     /// Our rank and host.
     pub own: Who,
-    /// By rank; `None` at our own place. Empty until the mesh is up.
-    pub peers: OnceLock<Vec<Option<Peer>>>,
+    /// The other ranks; none until the mesh is up.
+    pub peers: OnceLock<Peers>,
     /// What is loaded.
     pub programs: Programs,
     /// Messages of no program.
@@ -48,10 +47,8 @@ pub struct Core {
     work: Condvar,
     /// Worker threads besides the I/O thread.
     pub workers: usize,
-    /// Our own flag and waker.
-    pub sleeping: Sleeping,
     /// Wakes the I/O thread.
-    pub waker: Waker,
+    pub bell: Arc<Bell>,
     /// Why the job failed.
     failure: OnceLock<Failure>,
     /// Signals completed instances and failure.
@@ -71,13 +68,7 @@ pub const OUTSIDE: &str = "offered memory outside its arena";
 
 impl Core {
     /// Without peers or programs.
-    pub fn new(
-        own: Who,
-        workers: usize,
-        sleeping: Sleeping,
-        waker: Waker,
-        recorder: Option<Recorder>,
-    ) -> Self {
+    pub fn new(own: Who, workers: usize, bell: Arc<Bell>, recorder: Option<Recorder>) -> Self {
         Self {
             own,
             peers: OnceLock::new(),
@@ -89,8 +80,7 @@ impl Core {
             externals: Externals::default(),
             work: Condvar::new(),
             workers,
-            sleeping,
-            waker,
+            bell,
             failure: OnceLock::new(),
             changed: Default::default(),
             meetings: AtomicUsize::new(0),
@@ -103,15 +93,27 @@ impl Core {
     /// The peer of that rank; programs name only ranks of the world other than our own.
     pub fn peer(&self, rank: Rank) -> &Peer {
         let peers = self.peers.get().expect("programs are loaded after the mesh is up");
-        peers[rank.index()].as_ref().expect("a program sends nothing to its own rank")
+        peers.get(rank).expect("a program sends nothing to its own rank")
     }
 
     /// Lets the I/O thread look at its queues.
     pub fn wake(&self) {
-        if self.sleeping.must_wake()
-            && let Err(error) = self.waker.wake()
-        {
+        if let Err(error) = self.bell.ring() {
             self.fail_here(None, format_args!("cannot wake the I/O thread: {error}"));
+        }
+    }
+
+    /// Tells a peer something small.
+    pub fn post(&self, peer: &Peer, post: Post) {
+        if let Err(error) = peer.link.post(post) {
+            self.fail_here(None, format_args!("cannot tell {}: {error}", peer.who));
+        }
+    }
+
+    /// Pushes a message to a peer.
+    pub fn push(&self, peer: &Peer, message: Message) {
+        if let Err(error) = peer.link.send(message) {
+            self.fail_here(None, format_args!("cannot send to {}: {error}", peer.who));
         }
     }
 
@@ -179,20 +181,16 @@ impl Core {
 
     /// The job failed, for the first reason that comes; tells all peers.
     pub fn fail(&self, failure: Failure) {
-        let (rank, why) = (failure.who.rank, failure.why);
-        let text: String = failure.what.chars().take(ABORT_BYTES_MAX / 4).collect();
+        let (rank, why, what) = (failure.who.rank, failure.why, failure.what.clone());
         if self.failure.set(failure).is_err() {
             return;
         }
-        for peer in self.peers.get().into_iter().flatten().flatten() {
-            let mut outgoing = lock(&peer.outgoing);
-            outgoing.drop_messages();
-            let frame = Frame::Abort { rank, why, payload_bytes: text.len() as u32 };
-            outgoing.control(frame, text.as_bytes());
+        for peer in self.peers.get().into_iter().flat_map(Peers::all).flatten() {
+            peer.link.abort(rank, why, &what);
         }
         self.note_change();
         // Not `wake`, which would come back here when it fails; the I/O thread looks by itself before long.
-        drop(self.waker.wake());
+        drop(self.bell.waker().wake());
     }
 
     /// Something of this rank failed: "rank 0 on a0: " `what`.

@@ -9,14 +9,12 @@ use crate::external::External;
 use crate::instruction::{Action, Instruction};
 use crate::loaded::{Loaded, NonFinite};
 use crate::lock::lock;
-use hocket_protocol::frame::Frame;
 use hocket_protocol::why::Why;
 use hocket_trace::{Kind, Record};
 use hocket_wire::clock::now_ns;
+use hocket_wire::link::{Message, Post};
 use hocket_wire::memory::Region;
-use hocket_wire::shm::mailbox::Post;
 use hocket_wire::shm::take::take;
-use hocket_wire::tcp::Message;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -62,32 +60,30 @@ impl Core {
             }),
             Action::Send(send) => {
                 let peer = self.peer(send.peer);
-                if let Some(shared) = &peer.shared {
-                    let posted = shared.post(Post::Ready {
-                        program: loaded.number,
-                        instance,
-                        op: send.peer_op,
-                        offset_bytes: send.src.arena_offset(),
-                        len_bytes: send.src.len() as u64,
-                    });
-                    if let Err(error) = posted {
-                        self.fail_here(None, format_args!("cannot wake {}: {error}", peer.who));
-                    }
+                if peer.link.memory().is_some() {
+                    self.post(
+                        peer,
+                        Post::Ready {
+                            program: loaded.number,
+                            instance,
+                            op: send.peer_op,
+                            offset_bytes: send.src.arena_offset(),
+                            len_bytes: send.src.len() as u64,
+                        },
+                    );
                 } else if loaded.release(op, instance) {
                     self.send(loaded, op, instance);
                 }
             }
             Action::Receive(receive) => {
                 let peer = self.peer(receive.peer);
-                if peer.shared.is_some() {
+                if peer.link.memory().is_some() {
                     if loaded.release(op, instance) {
                         self.enqueue(loaded, op);
                     }
                 } else {
                     loaded.post(op, instance);
-                    let frame = Frame::ClearToSend { program: loaded.number, instance, op: receive.peer_op };
-                    lock(&peer.outgoing).control(frame, &[]);
-                    self.wake();
+                    self.post(peer, Post::Posted { program: loaded.number, instance, op: receive.peer_op });
                 }
             }
         }
@@ -101,7 +97,7 @@ impl Core {
         if self.recorder.is_some() {
             loaded.note_start(op, now_ns());
         }
-        lock(&self.peer(send.peer).outgoing).message(Message {
+        let message = Message {
             priority: loaded.priority,
             program: loaded.number,
             instance,
@@ -110,8 +106,8 @@ impl Core {
             region: send.region(),
             dtype: send.dtype,
             wire: send.wire,
-        });
-        self.wake();
+        };
+        self.push(self.peer(send.peer), message);
     }
 
     /// Runs the most urgent instruction, if one waits.
@@ -145,17 +141,13 @@ impl Core {
             Action::Receive(receive) => {
                 let instance = loaded.instance();
                 let peer = self.peer(receive.peer);
-                let shared = peer.shared.as_ref().expect("receives from other hosts are not queued as work");
+                let memory = peer.link.memory().expect("receives of what is pushed are not queued as work");
                 let bytes = receive.elements() * receive.peer_dtype.bytes();
-                let Some(source) = Region::new(&shared.arena, loaded.offered(op, instance), bytes as u64)
-                else {
+                let Some(source) = Region::new(memory, loaded.offered(op, instance), bytes as u64) else {
                     return self.fail(peer.failed(Why::Violation, Some(loaded.location(Some(op))), OUTSIDE));
                 };
                 take(&receive.landing(), receive.peer_dtype, &source, loaded.bytes as usize);
-                let post = Post::Taken { program: loaded.number, instance, op: receive.peer_op };
-                if let Err(error) = shared.post(post) {
-                    return self.fail_here(None, format_args!("cannot wake {}: {error}", peer.who));
-                }
+                self.post(peer, Post::Taken { program: loaded.number, instance, op: receive.peer_op });
             }
             // Ends when all parts are done.
             Action::InPlace(own) => {

@@ -6,28 +6,30 @@ use crate::core::Core;
 use crate::error::Error;
 use crate::external::External;
 use crate::failure::{Location, Who};
-use crate::instruction::Action;
-use crate::io_thread::{Connection, run};
+use crate::instruction::{Action, peers_of};
+use crate::io_thread::{Ports, run};
 use crate::loaded::{Loaded, NonFinite};
 use crate::lock::lock;
 use crate::options::Options;
-use crate::peer::Peer;
-use crate::peer_table::{LOCAL_WORLD_MAX, PeerTable};
+use crate::peer::{Peer, Peers};
+use crate::peer_table::{LOCAL_WORLD_MAX, Member, PeerTable};
 use hocket_ids::{BufferId, Rank};
 use hocket_kernels::Function;
 use hocket_program::{BufferKind, Program};
 use hocket_protocol::why::Why;
 use hocket_trace::{Kind, Record, Recorder};
+use hocket_wire::bell::Bell;
 use hocket_wire::clock::now_ns;
 use hocket_wire::identity::{Address, Identity};
 use hocket_wire::memory::{Allocation, Arena, Mapping, Region};
-use hocket_wire::mesh::{Link, Listener};
+use hocket_wire::mesh::Listener;
 use hocket_wire::poll::{Poller, Waker};
 use hocket_wire::shape::Shaper;
 use hocket_wire::shm::claims::CLAIMS_BYTES;
-use hocket_wire::shm::mailbox::{Inbox, Sleeping, reserved_bytes};
+use hocket_wire::shm::mailbox::reserved_bytes;
+use hocket_wire::tcp::Info;
 use hocket_wire::tcp::tls::Credentials;
-use hocket_wire::tcp::{Info, Pace};
+use hocket_wire::transports::{Local, link};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, mpsc};
@@ -63,7 +65,6 @@ impl Engine {
             return Err(Error::Usage("a peer must be allowed some silence".into()));
         }
         let arena = Arena::new(reserved_bytes(LOCAL_WORLD_MAX))?;
-        let waker = Waker::new()?;
         let recorder = options
             .trace
             .as_ref()
@@ -79,9 +80,9 @@ impl Engine {
             checksums: options.checksum,
         };
         let listener = Listener::open(&options.bind, identity.clone()).map_err(Error::from)?;
-        let sleeping = Sleeping::new(arena.mapping());
+        let bell = Arc::new(Bell::new(arena.mapping(), Waker::new()?));
         let own = Who { rank: options.rank, host: options.host };
-        let core = Core::new(own, options.threads - 1, sleeping, waker, recorder);
+        let core = Core::new(own, options.threads - 1, bell, recorder);
         Ok(Self {
             core: Arc::new(core),
             arena,
@@ -110,8 +111,12 @@ impl Engine {
         if rank == self.identity.rank {
             return Some(Arc::clone(self.arena.mapping()));
         }
-        let peer = self.core.peers.get()?.get(rank.index())?.as_ref()?;
-        peer.shared.as_ref().map(|shared| Arc::clone(&shared.arena))
+        self.core.peers.get()?.get(rank)?.link.memory().map(Arc::clone)
+    }
+
+    /// The epoch of the membership: 0 before the mesh is up.
+    pub fn epoch(&self) -> u32 {
+        self.core.peers.get().map_or(0, |peers| peers.table.epoch())
     }
 
     /// Where peers connect to.
@@ -119,60 +124,65 @@ impl Engine {
         &self.addresses
     }
 
-    /// Joins the mesh of all ranks and starts the threads.
+    /// Joins the mesh of all ranks and starts the threads: the first epoch.
     pub fn connect(&self, peers: &[Address], timeout: Duration) -> Result<(), Error> {
+        if peers.len() != self.world {
+            return Err(Error::Usage(format!("{} addresses for a world of {}", peers.len(), self.world)));
+        }
         let own = self.identity.rank;
-        let peer_table = PeerTable::new(peers, own, self.world)?;
+        let before = PeerTable::before(Member(own.0.into()));
+        let members = peers.iter().enumerate().map(|(at, peer)| (Member(at as u64), peer.clone()));
+        let table = before.next(members.collect())?;
         let mut listener =
             lock(&self.listener).take().ok_or_else(|| Error::Usage("connected already".into()))?;
         // What a limit of the system may forbid comes before there are peers, who would have to be told.
-        let poller = Poller::new(&self.core.waker)?;
+        let bell = &self.core.bell;
+        let poller = Poller::new(bell.waker())?;
         let connected = self.spawn_threads()?;
-        let links = listener.connect(&self.identity, peers, &self.arena, &self.core.waker, timeout)?;
-        let mut connections = Vec::new();
-        let mut known = Vec::new();
-        let name = peer_table.name();
-        for (at, link) in links.into_iter().enumerate() {
-            known.push(match link {
-                None => None,
-                Some(Link { rank, streams, neighbour }) => {
-                    let mut inbox = neighbour
-                        .is_some()
-                        .then(|| Inbox::new(self.arena.mapping(), peer_table.position(at)));
-                    let checksums = self.identity.checksums && neighbour.is_none();
-                    let who = Who { rank, host: peers[at].host.clone() };
-                    let position = peer_table.position(own.index());
-                    let peer = Peer::new(who, neighbour, position, checksums, streams.len());
-                    for (lane, stream) in streams.into_iter().enumerate() {
-                        poller.add(&stream, connections.len() as u32)?;
-                        let shaper = self.shaper.as_ref().map(Arc::clone);
-                        let pace = shaper.map(|shaper| Pace { shaper, destination: at });
-                        let silence_max = self.silence_max;
-                        let connection = Connection::new(&peer, lane, &name, stream, checksums, silence_max);
-                        connections.push(connection.with_inbox(inbox.take()).with_pace(pace));
-                    }
-                    Some(peer)
-                }
-            });
+        let dialled = before.change(&table).dialled;
+        let opened = listener.connect(
+            &self.identity,
+            &table.addresses(),
+            &dialled,
+            &self.arena,
+            bell.waker(),
+            timeout,
+        )?;
+        let local = Local {
+            arena: &self.arena,
+            bell,
+            position: table.position(own.index()),
+            checksums: self.identity.checksums,
+            silence_max: self.silence_max,
+            shaper: self.shaper.as_ref(),
+        };
+        let mut ports = Ports::new();
+        let mut known: Vec<Option<Peer>> = (0..self.world).map(|_| None).collect();
+        for (rank, connections) in dialled.into_iter().zip(opened) {
+            let (link, port) = link(rank, connections, table.position(rank.index()), &local);
+            port.watch(&poller, ports.len() as u32)?;
+            ports.push((rank, port));
+            let who = Who { rank, host: table.host_of(rank).to_owned() };
+            known[rank.index()] = Some(Peer { who, link });
         }
-        if self.core.peers.set(known).is_err() {
+        if self.core.peers.set(Peers::new(table, known)).is_err() {
             return Err(Error::Usage("connected already".into()));
         }
         connected
-            .send((poller, connections, listener))
+            .send((poller, ports, listener))
             .map_err(|_| Error::System("the I/O thread has ended before it began".into()))
     }
 
     /// The I/O thread, which begins with what is sent to it, and the workers.
-    fn spawn_threads(&self) -> Result<mpsc::Sender<(Poller, Vec<Connection>, Listener)>, Error> {
+    fn spawn_threads(&self) -> Result<mpsc::Sender<(Poller, Ports, Listener)>, Error> {
         let (connected, arrival) = mpsc::channel();
         let mut threads = lock(&self.threads);
         let core = Arc::clone(&self.core);
         let io = thread::Builder::new().name("hocket-io".into());
         threads.push(io.spawn(move || {
             // Nothing comes when the mesh does not come up.
-            if let Ok((poller, connections, listener)) = arrival.recv() {
-                run(&core, &poller, connections, listener);
+            if let Ok((poller, ports, listener)) = arrival.recv() {
+                run(&core, &poller, ports, listener);
             }
         })?);
         for worker in 0..self.core.workers {
@@ -199,15 +209,12 @@ impl Engine {
         number: Option<u32>,
     ) -> Result<u32, Error> {
         let wrong = |what: String| Error::Program { name: program.name.clone(), what };
-        if self.core.peers.get().is_none() {
+        let Some(peers) = self.core.peers.get() else {
             return Err(Error::Usage("programs are loaded after `connect`".into()));
-        }
-        if program.world() != self.world {
-            return Err(wrong(format!(
-                "made for {} ranks, loaded by a world of {}",
-                program.world(),
-                self.world
-            )));
+        };
+        let world = peers.table.world();
+        if program.world() != world {
+            return Err(wrong(format!("made for {} ranks, loaded by a world of {world}", program.world())));
         }
         let rank = self.identity.rank;
         let mut scratch = Vec::new();
@@ -242,6 +249,11 @@ impl Engine {
             functions.push(known.ok_or_else(|| wrong(format!("there is no kernel `{}`", kernel.name)))?);
         }
         let mut instructions = compile(program, rank, &regions, &functions)?;
+        for peer in peers_of(&instructions).into_iter().filter_map(|rank| peers.get(rank)) {
+            for region in &regions {
+                peer.register(region)?;
+            }
+        }
         for instruction in &mut instructions {
             if let Action::InPlace(own) = &mut instruction.action {
                 self.core.shares_memory(own).map_err(wrong)?;
@@ -286,7 +298,7 @@ impl Engine {
             return Err(failure);
         }
         let mut peers = loaded.peers().map(|rank| self.core.peer(rank));
-        if let Some(gone) = peers.find(|peer| peer.has_left()) {
+        if let Some(gone) = peers.find(|peer| peer.link.has_left()) {
             let what = format_args!("left the job; `{}` needs it", loaded.label);
             return Err(gone
                 .failed(Why::Left, Some(Location { program, launch: loaded.launched(), op: None }), what)
@@ -331,15 +343,16 @@ impl Engine {
     /// Offers `region`, which must not be written until the message is complete, to `to`. Its number. It is waited for by
     /// [`Self::wait_message`], or with `notice` by [`Self::next_message`].
     pub fn send(&self, to: Rank, tag: u64, region: Region, notice: bool) -> Result<u32, Error> {
-        self.check_peer(to)?;
+        self.check_peer(to, &region)?;
         Ok(self.core.send_message(to, tag, region, notice))
     }
 
     /// Receives what `from`, or anyone, sends with that tag into `region`, of the same size. Its number.
     pub fn receive(&self, from: Option<Rank>, tag: u64, region: Region, notice: bool) -> Result<u32, Error> {
-        match from {
-            Some(from) => self.check_peer(from)?,
-            None => self.check_mesh()?,
+        if let Some(from) = from {
+            self.check_peer(from, &region)?;
+        } else {
+            self.check_mesh()?.all().flatten().try_for_each(|peer| peer.register(&region))?;
         }
         Ok(self.core.receive_message(from, tag, region, notice))
     }
@@ -399,25 +412,22 @@ impl Engine {
         Error::Timeout { what, location: None, missing: who.into_iter().collect() }
     }
 
-    fn check_mesh(&self) -> Result<(), Error> {
+    fn check_mesh(&self) -> Result<&Peers, Error> {
         match self.core.peers.get() {
-            Some(_) => self.core.failure().map_or(Ok(()), Err),
+            Some(peers) => self.core.failure().map_or(Ok(peers), Err),
             None => Err(Error::Usage("messages are sent after `connect`".into())),
         }
     }
 
-    fn check_peer(&self, rank: Rank) -> Result<(), Error> {
-        self.check_mesh()?;
-        if rank.index() >= self.world || rank == self.identity.rank {
-            return Err(Error::Usage(format!(
-                "a message between rank {} and rank {rank}",
-                self.identity.rank
-            )));
+    fn check_peer(&self, rank: Rank, region: &Region) -> Result<(), Error> {
+        let own = self.identity.rank;
+        let peer = self.check_mesh()?.get(rank);
+        let peer =
+            peer.ok_or_else(|| Error::Usage(format!("a message between rank {own} and rank {rank}")))?;
+        if peer.link.has_left() {
+            return Err(peer.failed(Why::Left, None, "left the job").into());
         }
-        match self.core.peer(rank) {
-            peer if peer.has_left() => Err(peer.failed(Why::Left, None, "left the job").into()),
-            _ => Ok(()),
-        }
+        peer.register(region)
     }
 
     /// Non-finite findings since the last call.
@@ -427,20 +437,15 @@ impl Engine {
 
     /// Payload bytes sent to each rank over connections; zero for ourselves and for neighbours.
     pub fn bytes_sent(&self) -> Vec<u64> {
-        let peers = self.core.peers.get().into_iter().flatten();
-        peers.map(|peer| peer.as_ref().map_or(0, |peer| peer.sent_bytes.load(Ordering::Relaxed))).collect()
+        let peers = self.core.peers.get().into_iter().flat_map(Peers::all);
+        peers.map(|peer| peer.map_or(0, |peer| peer.link.sent_bytes())).collect()
     }
 
     /// What the I/O thread saw of the connections to each rank when it last looked; it looks again now. Nothing of ourselves, of
     /// neighbours, and before it first looked.
     pub fn connections(&self) -> Vec<Option<Info>> {
-        let peers = self.core.peers.get().into_iter().flatten();
-        let seen = peers.map(|peer| {
-            let peer = peer.as_ref()?;
-            peer.looks.fetch_add(1, Ordering::Relaxed);
-            peer.seen()
-        });
-        let seen = seen.collect();
+        let peers = self.core.peers.get().into_iter().flat_map(Peers::all);
+        let seen = peers.map(|peer| peer?.link.info()).collect();
         self.core.wake();
         seen
     }
@@ -462,7 +467,7 @@ impl Engine {
     pub fn close(&self) {
         self.core.closing.store(true, Ordering::Release);
         // A lost wake-up would only cost the sleep's bound; the threads look at the flag by themselves.
-        drop(self.core.waker.wake());
+        drop(self.core.bell.waker().wake());
         for thread in lock(&self.threads).drain(..) {
             // A panic of that thread has been printed; the job failed with it.
             drop(thread.join());

@@ -27,7 +27,7 @@ impl Core {
         let who = if rank == self.own.rank {
             self.own.clone()
         } else {
-            let known = self.peers.get().and_then(|peers| peers.get(rank.index())?.as_ref());
+            let known = self.peers.get().and_then(|peers| peers.get(rank));
             known.ok_or_else(|| format!("blamed rank {rank}, which the job does not have"))?.who.clone()
         };
         let what = match why {

@@ -6,23 +6,28 @@
 //! $ cargo test --release -p hocket-executor hostile -- --ignored --nocapture
 //! ```
 
-use crate::arrival::{Arrival, Incoming, add};
+use crate::arrival::{Arrival, add};
 use crate::compile::compile;
 use crate::core::Core;
 use crate::failure::Who;
 use crate::loaded::Loaded;
-use crate::peer::Peer;
+use crate::peer::{Peer, Peers};
+use crate::peer_table::{Member, PeerTable};
 use hocket_ids::{Rank, Tag};
 use hocket_program::{BufferKind, DType, Op, Program, RankBuilder, ReduceOp, Slice};
 use hocket_protocol::checksum::seal;
 use hocket_protocol::frame::{ABORT_BYTES_MAX, Data, Frame, HEADER_BYTES, PAYLOAD_BYTES_MAX};
 use hocket_protocol::why::Why;
+use hocket_wire::bell::Bell;
+use hocket_wire::identity::Address;
+use hocket_wire::link::Sink;
 use hocket_wire::memory::{Allocation, Arena};
 use hocket_wire::poll::Waker;
-use hocket_wire::shm::mailbox::{Sleeping, reserved_bytes};
-use hocket_wire::tcp::{Receiver, Stream};
+use hocket_wire::shm::mailbox::reserved_bytes;
+use hocket_wire::tcp::{Receiver, Stream, TcpLink};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Of the open messages.
@@ -69,9 +74,14 @@ impl World {
     fn new() -> Self {
         let arena = Arena::new(reserved_bytes(1)).unwrap();
         let who = |rank| Who { rank: Rank(rank), host: "h".into() };
-        let core = Core::new(who(0), 0, Sleeping::new(arena.mapping()), Waker::new().unwrap(), None);
-        let peer = |rank| Some(Peer::new(who(rank), None, 0, false, 2));
-        assert!(core.peers.set(vec![None, peer(1), peer(2)]).is_ok());
+        let bell = Arc::new(Bell::new(arena.mapping(), Waker::new().unwrap()));
+        let core = Core::new(who(0), 0, Arc::clone(&bell), None);
+        let address = Address { tcp: vec![([127, 0, 0, 1], 1).into()], host: "h".into(), streams: 2 };
+        let members = (0..3).map(|member| (Member(member), address.clone())).collect();
+        let table = PeerTable::before(Member(0)).next(members).unwrap();
+        let link = |rank| Arc::new(TcpLink::new(Rank(rank), 2, false, Arc::clone(&bell)));
+        let peer = |rank| Some(Peer { who: who(rank), link: link(rank) });
+        assert!(core.peers.set(Peers::new(table, vec![None, peer(1), peer(2)])).is_ok());
         let mut memory = Vec::new();
         for _ in 0..2 {
             let allocation = arena.allocate(ELEMENTS * 4).unwrap();
@@ -184,21 +194,22 @@ fn attack(frames: u64, seed: u64, progress: impl Fn(u64)) -> u64 {
     let mut world = World::new();
     let mut grown_from = None;
     let checksums = |at: u64| at.is_multiple_of(3);
-    let (mut receiver, mut incoming) = (Receiver::new(false), Incoming::new(0));
+    let mut receiver = Receiver::new(false);
     for at in 0..frames {
         frame(&mut random, &mut bytes);
         theirs.write_all(&bytes).unwrap();
         let peer = world.core.peer(Rank(1));
-        let outcome = {
-            let mut arrival = Arrival::new(&world.core, peer, &mut incoming);
-            receiver.receive(&mut stream, &mut arrival, 1 << 20)
-        };
+        let mut arrival = Arrival::new(&world.core, peer);
+        let outcome = receiver.receive(&mut stream, &mut arrival, 1 << 20);
+        if receiver.has_left() {
+            arrival.left();
+        }
         if let Ok(more) = outcome {
             assert!(!more, "frame {at} of seed {seed} is never done");
         } else {
             refused += 1;
             while rest.read(&mut drained).is_ok_and(|have| have > 0) {}
-            (receiver, incoming) = (Receiver::new(checksums(at)), Incoming::new(0));
+            receiver = Receiver::new(checksums(at));
         }
         if (at + 1).is_multiple_of(FRAMES_OF_A_WORLD) {
             let idle = world.idle.region().as_bytes();
@@ -206,7 +217,7 @@ fn attack(frames: u64, seed: u64, progress: impl Fn(u64)) -> u64 {
                 idle.iter().all(|&byte| byte == UNTOUCHED),
                 "before frame {at} of seed {seed}: landed unasked"
             );
-            (receiver, incoming) = (Receiver::new(checksums(at)), Incoming::new(0));
+            receiver = Receiver::new(checksums(at));
             while rest.read(&mut drained).is_ok_and(|have| have > 0) {}
             world = World::new();
             let grown = resident_bytes();

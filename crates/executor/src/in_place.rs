@@ -9,9 +9,9 @@ use crate::loaded::Loaded;
 use hocket_ids::Rank;
 use hocket_protocol::why::Why;
 use hocket_sync::meeting::Place;
+use hocket_wire::link::Post;
 use hocket_wire::memory::Region;
 use hocket_wire::shm::claims::{CLAIMS_BYTES, Claims};
-use hocket_wire::shm::mailbox::Post;
 use hocket_wire::shm::reduce::reduce_in_place;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering;
 impl Core {
     /// Whether we share memory with all members.
     pub fn shares_memory(&self, own: &InPlace) -> Result<(), String> {
-        let far = own.others().map(|(rank, _)| self.peer(*rank)).find(|peer| peer.shared.is_none());
+        let far = own.others().map(|(rank, _)| self.peer(*rank)).find(|peer| peer.link.memory().is_none());
         far.map_or(Ok(()), |far| {
             Err(format!("in_place is for ranks of one host, and {} is on another", far.who))
         })
@@ -85,9 +85,8 @@ impl Core {
             }
             let peer = self.peer(*rank);
             let place = meeting.place(instance, at).bytes;
-            let shared = peer.shared.as_ref();
             let Some(bucket) =
-                shared.and_then(|shared| Region::new(&shared.arena, place, own.region.len() as u64))
+                peer.link.memory().and_then(|memory| Region::new(memory, place, own.region.len() as u64))
             else {
                 return outside(*rank);
             };
@@ -95,8 +94,8 @@ impl Core {
         }
         let (first, _) = own.members[0];
         let memory = own.claims(instance).or_else(|| {
-            let shared = self.peer(first).shared.as_ref()?;
-            Region::new(&shared.arena, meeting.place(instance, 0).claims, CLAIMS_BYTES as u64)
+            let memory = self.peer(first).link.memory()?;
+            Region::new(memory, meeting.place(instance, 0).claims, CLAIMS_BYTES as u64)
         });
         let claimed = memory.and_then(|memory| Claims::new(memory, own.region.len(), own.members.len()));
         let Some(claimed) = claimed else { return outside(first) };
@@ -124,11 +123,7 @@ impl Core {
 
     fn post_all(&self, own: &InPlace, post: impl Fn(u32) -> Post) {
         for &(rank, op) in own.others() {
-            let peer = self.peer(rank);
-            let posted = peer.shared.as_ref().map_or(Ok(()), |shared| shared.post(post(op)));
-            if let Err(error) = posted {
-                self.fail_here(None, format_args!("cannot wake {}: {error}", peer.who));
-            }
+            self.post(self.peer(rank), post(op));
         }
     }
 }

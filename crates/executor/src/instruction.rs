@@ -4,9 +4,9 @@ use crate::compute::Compute;
 use hocket_ids::Rank;
 use hocket_kernels as kernels;
 use hocket_trace::Kind;
+use hocket_wire::link::Landing;
 use hocket_wire::memory::{Allocation, Region};
 use hocket_wire::shm::claims::CLAIMS_BYTES;
-use hocket_wire::tcp::Landing;
 
 /// One instruction and its place in the dataflow.
 #[derive(Debug)]
@@ -194,4 +194,21 @@ impl InPlace {
         let others = self.members.iter().enumerate().filter(|(at, _)| *at != self.own);
         others.map(|(_, member)| member)
     }
+}
+
+/// Ranks that instructions need, ascending.
+pub fn peers_of(instructions: &[Instruction]) -> Vec<Rank> {
+    let mut peers: Vec<Rank> = instructions
+        .iter()
+        .flat_map(|instruction| {
+            let members = match &instruction.action {
+                Action::InPlace(own) => Some(own.others().map(|(rank, _)| *rank)),
+                _ => None,
+            };
+            instruction.peer().into_iter().chain(members.into_iter().flatten())
+        })
+        .collect();
+    peers.sort_unstable();
+    peers.dedup();
+    peers
 }

@@ -2,11 +2,9 @@
 
 use crate::core::Core;
 use crate::instruction::Action;
-use crate::loaded::Loaded;
 use hocket_ids::Rank;
 use hocket_wire::clock::now_ns;
-use hocket_wire::tcp::{Land, Landing};
-use std::sync::Arc;
+use hocket_wire::link::{Land, Landing};
 
 impl Core {
     /// Where a payload of receive `op` lands, after checking that it may.
@@ -18,7 +16,7 @@ impl Core {
         op: u32,
         offset_bytes: u64,
         payload_bytes: u32,
-    ) -> Result<(Arc<Loaded>, Landing), String> {
+    ) -> Result<Landing, String> {
         let (loaded, instruction) = self.addressed(program, op)?;
         let Action::Receive(receive) = &loaded.instructions[instruction].action else {
             return Err(format!("data for op {op} of program {program}, which is not a receive"));
@@ -53,6 +51,6 @@ impl Core {
         if self.recorder.is_some() {
             loaded.note_start(op, now_ns());
         }
-        Ok((loaded, landing))
+        Ok(landing)
     }
 }

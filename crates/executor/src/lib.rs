@@ -23,6 +23,7 @@ mod io_thread;
 mod landing;
 mod loaded;
 mod lock;
+mod loss;
 mod message_table;
 mod messages;
 mod options;

@@ -3,7 +3,7 @@
 //! One instance of a program runs at a time; `flow` counts its dependencies, `gate` joins the two sides of its messages.
 
 use crate::failure::Location;
-use crate::instruction::{Action, Instruction};
+use crate::instruction::{Action, Instruction, peers_of};
 use crate::lock::lock;
 use hocket_ids::Rank;
 use hocket_protocol::extents::{ExtentError, Extents};
@@ -71,6 +71,8 @@ pub struct Loaded {
     pub instructions: Vec<Instruction>,
     /// Bytes of the program's bound buffers.
     pub bytes: u64,
+    /// Ranks that it needs.
+    peers: Vec<Rank>,
     /// Scratch and state memory, by the buffers' names.
     own: Vec<(String, Allocation)>,
     /// Per instruction, how many others come before it on the longest chain.
@@ -91,6 +93,7 @@ impl Loaded {
         own: Vec<(String, Allocation)>,
     ) -> Self {
         let depths = depths(&instructions);
+        let peers = peers_of(&instructions);
         let states = instructions.iter().map(State::of).collect();
         let flow = Flow::new(instructions.len());
         Self {
@@ -99,6 +102,7 @@ impl Loaded {
             priority,
             instructions,
             bytes,
+            peers,
             own,
             depths,
             states,
@@ -313,14 +317,8 @@ impl Loaded {
     }
 
     /// Ranks that the program needs.
-    pub fn peers(&self) -> impl Iterator<Item = Rank> + '_ {
-        self.instructions.iter().flat_map(|instruction| {
-            let members = match &instruction.action {
-                Action::InPlace(own) => Some(own.others().map(|(rank, _)| *rank)),
-                _ => None,
-            };
-            instruction.peer().into_iter().chain(members.into_iter().flatten())
-        })
+    pub fn peers(&self) -> impl Iterator<Item = Rank> {
+        self.peers.iter().copied()
     }
 }
 

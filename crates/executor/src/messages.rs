@@ -8,12 +8,10 @@ use crate::failure::Who;
 use crate::lock::lock;
 use hocket_ids::Rank;
 use hocket_kernels::DType;
-use hocket_protocol::frame::Frame;
 use hocket_protocol::messages::Offer;
 use hocket_protocol::why::Why;
+use hocket_wire::link::{Land, Landing, Message, Post};
 use hocket_wire::memory::Region;
-use hocket_wire::shm::mailbox::Post;
-use hocket_wire::tcp::{Land, Landing, Message};
 
 /// In place of a program's number in frames.
 pub const NO_PROGRAM: u32 = u32::MAX;
@@ -26,14 +24,8 @@ impl Core {
         let (place, bytes) = (region.arena_offset(), region.len() as u64);
         let number = lock(&self.messages).send(to, region, notice);
         let peer = self.peer(to);
-        if let Some(shared) = &peer.shared {
-            if let Err(error) = shared.post(Post::Offer { send: number, tag, place, bytes }) {
-                self.fail_here(None, format_args!("cannot wake {}: {error}", peer.who));
-            }
-        } else {
-            lock(&peer.outgoing).control(Frame::Offer { send: number, tag, bytes }, &[]);
-            self.wake();
-        }
+        let place = peer.link.memory().map(|_| place);
+        self.post(peer, Post::Offer { send: number, tag, bytes, place });
         number
     }
 
@@ -68,7 +60,7 @@ impl Core {
     /// The peer is ready to receive our send over the connection.
     pub fn handle_accept(&self, from: Rank, send: u32, receive: u32) -> Result<(), String> {
         let region = lock(&self.messages).source(from, send)?;
-        lock(&self.peer(from).outgoing).message(Message {
+        let message = Message {
             priority: PRIORITY,
             program: NO_PROGRAM,
             instance: receive,
@@ -77,21 +69,21 @@ impl Core {
             region,
             dtype: DType::U8,
             wire: DType::U8,
-        });
-        self.wake();
+        };
+        self.push(self.peer(from), message);
         Ok(())
     }
 
     /// A neighbour has copied our send.
     pub fn handle_taken(&self, from: Rank, send: u32) -> Result<(), String> {
         lock(&self.messages).source(from, send)?;
-        self.message_sent(send);
+        self.finish_message(send);
         Ok(())
     }
 
-    /// All of our send is with the system, or with the neighbour that took it.
-    pub fn message_sent(&self, send: u32) {
-        lock(&self.messages).finish(send);
+    /// All of our send is with the system or its receiver, or all of our receive is there.
+    pub fn finish_message(&self, number: u32) {
+        lock(&self.messages).finish(number);
         self.note_change();
     }
 
@@ -118,18 +110,14 @@ impl Core {
     fn take(&self, receive: u32, offer: Offer) {
         let Some(region) = lock(&self.messages).take(receive, offer.from) else { return };
         let peer = self.peer(offer.from);
-        let (Some(shared), Some(place)) = (&peer.shared, offer.place) else {
-            lock(&peer.outgoing).control(Frame::Accept { send: offer.send, receive }, &[]);
-            return self.wake();
+        let (Some(memory), Some(place)) = (peer.link.memory(), offer.place) else {
+            return self.post(peer, Post::Accept { send: offer.send, receive });
         };
-        let Some(source) = Region::new(&shared.arena, place, offer.bytes) else {
+        let Some(source) = Region::new(memory, place, offer.bytes) else {
             return self.fail(peer.failed(Why::Violation, None, OUTSIDE));
         };
         region.copy_from(&source, region.len());
-        if let Err(error) = shared.post(Post::Given { send: offer.send }) {
-            return self.fail_here(None, format_args!("cannot wake {}: {error}", peer.who));
-        }
-        lock(&self.messages).finish(receive);
-        self.note_change();
+        self.post(peer, Post::Given { send: offer.send });
+        self.finish_message(receive);
     }
 }

@@ -1,54 +1,181 @@
-//! Who the ranks of a job are, as one of them was told: checked before anybody is called.
+//! Who the ranks of an epoch are, as one of them was told: checked before anybody is called.
+//!
+//! A member is a process of the job. It keeps its identity when the membership changes; its rank is its place in an epoch's
+//! table. What a new epoch opens and closes follows from two tables ([`PeerTable::change`]).
 
 use crate::error::Error;
 use hocket_ids::Rank;
 use hocket_wire::identity::Address;
+use std::collections::HashMap;
 
 /// Ranks of one host that mailboxes are laid out for.
 pub const LOCAL_WORLD_MAX: usize = 64;
 /// Connections per pair of interfaces: more only cost memory and turns.
 const STREAMS_MAX: usize = 64;
 
-/// The addresses of all ranks, from one rank's side.
-pub struct PeerTable<'a> {
-    peers: &'a [Address],
-    own: Rank,
+/// A process of the job. Given once, never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Member(pub u64);
+
+/// The ranks of an epoch, from one member's side.
+#[derive(Clone, Debug)]
+pub struct PeerTable {
+    epoch: u32,
+    own: Member,
+    /// By rank.
+    members: Vec<(Member, Address)>,
 }
 
-impl<'a> PeerTable<'a> {
-    /// Of a job of `world` ranks; says what is wrong with it.
-    pub fn new(peers: &'a [Address], own: Rank, world: usize) -> Result<Self, Error> {
-        if peers.len() != world {
-            return Err(Error::Usage(format!("{} addresses for a world of {world}", peers.len())));
-        }
-        let sound = |peer: &&Address| !peer.tcp.is_empty() && (1..=STREAMS_MAX).contains(&peer.streams);
-        if let Some(Address { tcp, host, streams }) = peers.iter().find(|peer| !sound(peer)) {
+/// What becomes of links when one epoch follows another.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Change {
+    /// Ranks of the new epoch that there is no link to yet.
+    pub dialled: Vec<Rank>,
+    /// Links that stay: the rank in the old epoch and in the new one.
+    pub kept: Vec<(Rank, Rank)>,
+    /// Ranks of the old epoch whose links end.
+    pub closed: Vec<Rank>,
+}
+
+impl PeerTable {
+    /// Before the first epoch: nobody but `own`, who has no address yet.
+    pub fn before(own: Member) -> Self {
+        Self { epoch: 0, own, members: Vec::new() }
+    }
+
+    /// The epoch after this one, in which `members` have the ranks of their places; says what is wrong with it.
+    pub fn next(&self, members: Vec<(Member, Address)>) -> Result<Self, Error> {
+        let sound = |peer: &Address| !peer.tcp.is_empty() && (1..=STREAMS_MAX).contains(&peer.streams);
+        if let Some((_, Address { tcp, host, streams })) = members.iter().find(|(_, peer)| !sound(peer)) {
             let listeners = tcp.len();
             let what = format!("host {host}: {listeners} addresses, {streams} streams (1 to {STREAMS_MAX})");
             return Err(Error::Usage(what));
         }
-        let peer_table = Self { peers, own };
-        if peer_table.position(world) > LOCAL_WORLD_MAX {
-            return Err(Error::Usage(format!(
-                "more than {LOCAL_WORLD_MAX} ranks on host {}",
-                peer_table.host()
-            )));
+        let table = Self { epoch: self.epoch + 1, own: self.own, members };
+        let ranks = table.ranks();
+        if ranks.len() != table.world() {
+            return Err(Error::Usage("a member has two ranks".into()));
         }
-        Ok(peer_table)
+        if !ranks.contains_key(&self.own) {
+            return Err(Error::Usage("this process is no member".into()));
+        }
+        if table.position(table.world()) > LOCAL_WORLD_MAX {
+            let host = table.host();
+            return Err(Error::Usage(format!("more than {LOCAL_WORLD_MAX} ranks on host {host}")));
+        }
+        Ok(table)
     }
 
-    /// Ranks of our host before `rank`.
-    pub fn position(&self, rank: usize) -> usize {
-        self.peers[..rank].iter().filter(|peer| peer.host == self.host()).count()
+    /// Counts from 1; 0 before the first.
+    pub fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    /// Number of ranks.
+    pub fn world(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Our rank.
+    ///
+    /// # Panics
+    /// Before the first epoch.
+    pub fn own(&self) -> Rank {
+        let place = self.members.iter().position(|(member, _)| *member == self.own);
+        Rank::from_index(place.expect("a table of an epoch has its owner"))
+    }
+
+    /// The address of each rank.
+    pub fn addresses(&self) -> Vec<Address> {
+        self.members.iter().map(|(_, address)| address.clone()).collect()
+    }
+
+    /// The host of `rank`.
+    pub fn host_of(&self, rank: Rank) -> &str {
+        &self.members[rank.index()].1.host
     }
 
     /// Our host.
     pub fn host(&self) -> &str {
-        &self.peers[self.own.index()].host
+        self.host_of(self.own())
     }
 
-    /// Our own rank and host, for messages.
-    pub fn name(&self) -> String {
-        format!("rank {} on {}", self.own, self.host())
+    /// Ranks of our host before `rank`.
+    pub fn position(&self, rank: usize) -> usize {
+        let host = self.host();
+        self.members[..rank].iter().filter(|(_, peer)| peer.host == host).count()
+    }
+
+    /// What is dialled, kept and closed when `next` follows this epoch.
+    pub fn change(&self, next: &Self) -> Change {
+        let (before, after) = (self.ranks(), next.ranks());
+        let others = |table: &Self| {
+            let members = table.members.iter().map(|(member, _)| *member).enumerate();
+            let others = members.filter(|(_, member)| *member != self.own);
+            others.map(|(at, member)| (Rank::from_index(at), member)).collect::<Vec<_>>()
+        };
+        let mut change = Change::default();
+        for (rank, member) in others(next) {
+            match before.get(&member) {
+                Some(&old) => change.kept.push((old, rank)),
+                None => change.dialled.push(rank),
+            }
+        }
+        let gone = others(self).into_iter().filter(|(_, member)| !after.contains_key(member));
+        change.closed = gone.map(|(rank, _)| rank).collect();
+        change
+    }
+
+    fn ranks(&self) -> HashMap<Member, Rank> {
+        self.members.iter().enumerate().map(|(at, (member, _))| (*member, Rank::from_index(at))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn members(ids: &[u64]) -> Vec<(Member, Address)> {
+        let address = |id: u64| Address {
+            tcp: vec![([127, 0, 0, 1], 1000 + id as u16).into()],
+            host: format!("h{}", id / 2),
+            streams: 1,
+        };
+        ids.iter().map(|&id| (Member(id), address(id))).collect()
+    }
+
+    /// A job that changes would dial whom it knows, or leave links to the dead open.
+    #[test]
+    fn a_change_follows_from_two_tables() {
+        let none = PeerTable::before(Member(2));
+        let first = none.next(members(&[0, 1, 2, 3])).unwrap();
+        assert_eq!((first.epoch(), first.own(), first.world()), (1, Rank(2), 4));
+        let dialled = [0, 1, 3].map(Rank).to_vec();
+        assert_eq!(none.change(&first), Change { dialled: dialled.clone(), ..Change::default() });
+        assert_eq!(first.change(&none), Change { closed: dialled, ..Change::default() });
+        // Member 0 is lost, 7 joins, ranks move up.
+        let second = first.next(members(&[1, 2, 3, 7])).unwrap();
+        assert_eq!((second.epoch(), second.own()), (2, Rank(1)));
+        let kept = vec![(Rank(1), Rank(0)), (Rank(3), Rank(2))];
+        assert_eq!(first.change(&second), Change { dialled: vec![Rank(3)], kept, closed: vec![Rank(0)] });
+        assert_eq!(second.change(&second).dialled, []);
+    }
+
+    /// Positions in mailboxes must be the same on both sides of a pair.
+    #[test]
+    fn positions_count_ranks_of_the_own_host() {
+        let table = PeerTable::before(Member(3)).next(members(&[0, 2, 5, 3])).unwrap();
+        assert_eq!((table.host(), table.position(1), table.position(3), table.position(4)), ("h1", 0, 1, 2));
+    }
+
+    /// A process that was voted out, or a table with a slip, would call anybody.
+    #[test]
+    fn unsound_tables_are_refused() {
+        let before = PeerTable::before(Member(9));
+        assert!(before.next(members(&[0, 1])).unwrap_err().to_string().contains("no member"));
+        assert!(before.next(members(&[9, 1, 1])).unwrap_err().to_string().contains("two ranks"));
+        let mut none = members(&[9, 1]);
+        none[1].1.tcp.clear();
+        assert!(before.next(none).unwrap_err().to_string().contains("0 addresses"));
     }
 }

@@ -5,8 +5,9 @@ use hocket_kernels::{DType, ReduceOp};
 use hocket_protocol::checksum::seal;
 use hocket_protocol::frame::{Data, Frame};
 use hocket_protocol::why::Why;
+use hocket_wire::link::{Arrivals, Land, Landing, LinkError, Post};
 use hocket_wire::memory::{Allocation, Arena};
-use hocket_wire::tcp::{Land, Landing, LinkError, Receiver, Sink, Stream};
+use hocket_wire::tcp::{Receiver, Stream};
 use std::io::Write;
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
@@ -19,7 +20,7 @@ const INPUT_BYTES_MAX: usize = 64 * 1024;
 
 struct Taker(Allocation);
 
-impl Sink for Taker {
+impl Arrivals for Taker {
     /// `program` chooses how a payload lands, so that fuzzers reach each way.
     fn landing(&mut self, data: &Data) -> Result<Landing, String> {
         let (dtype, wire) = (DType::F32, DType::F16);
@@ -39,24 +40,13 @@ impl Sink for Taker {
 
     fn landed(&mut self, _: &Data) {}
 
-    fn clear_to_send(&mut self, _: u32, _: u32, _: u32) -> Result<(), String> {
-        Ok(())
-    }
-
-    fn offered(&mut self, _: u32, _: u64, _: u64) -> Result<(), String> {
-        Ok(())
-    }
-
-    fn accepted(&mut self, _: u32, _: u32) -> Result<(), String> {
+    fn posted(&mut self, _: Post) -> Result<(), String> {
         Ok(())
     }
 
     fn aborted(&mut self, _: Rank, _: Why, _: &str) -> Result<(), String> {
         Ok(())
     }
-
-    fn left(&mut self) {}
-    fn asked(&mut self) {}
 }
 
 /// The first byte decides whether frames must carry checksums.

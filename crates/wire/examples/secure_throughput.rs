@@ -13,10 +13,11 @@ use hocket_ids::Rank;
 use hocket_kernels::DType;
 use hocket_protocol::frame::Data;
 use hocket_protocol::why::Why;
+use hocket_wire::link::{Arrivals, Land, Landing, Message, Post};
 use hocket_wire::memory::{Allocation, Arena};
 use hocket_wire::poll::{Poller, Waker};
 use hocket_wire::tcp::tls::{Credentials, TlsStream};
-use hocket_wire::tcp::{Land, Landing, Message, Outcome, Outgoing, Receiver, Sink, Stream, Transmitter};
+use hocket_wire::tcp::{Outcome, Outgoing, Receiver, Stream, Transmitter};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Mutex;
 use std::thread;
@@ -36,7 +37,7 @@ struct Taker {
     landed_bytes: usize,
 }
 
-impl Sink for Taker {
+impl Arrivals for Taker {
     fn landing(&mut self, data: &Data) -> Result<Landing, String> {
         let region = self.memory.region().sub(data.offset_bytes as usize, data.payload_bytes as usize);
         Ok(Landing { region, land: Land::Store })
@@ -44,22 +45,12 @@ impl Sink for Taker {
     fn landed(&mut self, data: &Data) {
         self.landed_bytes += data.payload_bytes as usize;
     }
-    fn offered(&mut self, _send: u32, _tag: u64, _bytes: u64) -> Result<(), String> {
-        Ok(())
-    }
-
-    fn accepted(&mut self, _send: u32, _receive: u32) -> Result<(), String> {
-        Ok(())
-    }
-
-    fn clear_to_send(&mut self, _: u32, _: u32, _: u32) -> Result<(), String> {
+    fn posted(&mut self, _: Post) -> Result<(), String> {
         Ok(())
     }
     fn aborted(&mut self, _: Rank, _: Why, _: &str) -> Result<(), String> {
         Ok(())
     }
-    fn left(&mut self) {}
-    fn asked(&mut self) {}
 }
 
 /// Both ends of a connection, ready for frames.
@@ -103,7 +94,7 @@ fn send(mut stream: Stream, checksums: bool) -> Stream {
     }
     let waker = Waker::new().unwrap();
     let poller = Poller::new(&waker).unwrap();
-    poller.add(&stream, 0).unwrap();
+    poller.add(&stream, 0, 0).unwrap();
     let mut transmitter = Transmitter::new(0, None);
     loop {
         match transmitter.transmit(&mut stream, &outgoing, 1 << 20, |_| ()).unwrap() {
@@ -122,7 +113,7 @@ fn round(tls: bool, checksums: bool) -> (f64, f64) {
     let mut taker = Taker { memory, landed_bytes: 0 };
     let waker = Waker::new().unwrap();
     let poller = Poller::new(&waker).unwrap();
-    poller.add(&theirs, 0).unwrap();
+    poller.add(&theirs, 0, 0).unwrap();
     let mut receiver = Receiver::new(checksums);
     let (started, before_s) = (Instant::now(), processor_s());
     let sending = thread::spawn(move || send(ours, checksums));

@@ -194,6 +194,11 @@ impl Region {
         self.offset as u64
     }
 
+    /// Whether its bytes lie in that mapping.
+    pub fn is_of(&self, mapping: &Arc<Mapping>) -> bool {
+        Arc::ptr_eq(&self.mapping, mapping)
+    }
+
     /// Address of the first byte, for frameworks that share the memory.
     pub fn address(&self) -> *mut u8 {
         self.mapping.at(self.offset)

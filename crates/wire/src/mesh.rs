@@ -38,14 +38,20 @@ pub struct Neighbour {
     pub waker: Waker,
 }
 
-/// A connection to one rank.
-pub struct Link {
-    /// The rank at the other end.
-    pub rank: Rank,
-    /// By lane, non-blocking; one within a host.
-    pub streams: Vec<Stream>,
-    /// Present on the same host.
-    pub neighbour: Option<Neighbour>,
+/// What leads to one rank, non-blocking.
+pub enum Connections {
+    /// A rank of another host.
+    Far {
+        /// By lane.
+        streams: Vec<Stream>,
+    },
+    /// A rank of this host.
+    Near {
+        /// For what must be heard from a rank that hangs or dies.
+        stream: Stream,
+        /// Its memory.
+        neighbour: Neighbour,
+    },
 }
 
 /// Why a mesh did not come up.
@@ -142,21 +148,23 @@ impl Listener {
         &self.addresses
     }
 
-    /// Links to all other ranks, by rank (`None` at our own place).
+    /// Connections to the ranks `dialled`, in their order, among those of `peers`.
     pub fn connect(
         &mut self,
         identity: &Identity,
         peers: &[Address],
+        dialled: &[Rank],
         arena: &Arena,
         waker: &Waker,
         timeout: Duration,
-    ) -> Result<Vec<Option<Link>>, MeshError> {
+    ) -> Result<Vec<Connections>, MeshError> {
         let own = identity.rank;
         let here = &peers[own.index()];
         let lanes = |peer: &Address| if peer.host == here.host { 1 } else { ways::lanes(here, peer) };
-        let mut open: Vec<Vec<Option<Opened>>> =
-            peers.iter().map(|peer| (0..lanes(peer)).map(|_| None).collect()).collect();
-        open[own.index()].clear();
+        let mut open: Vec<Vec<Option<Opened>>> = peers.iter().map(|_| Vec::new()).collect();
+        for rank in dialled {
+            open[rank.index()].resize_with(lanes(&peers[rank.index()]), || None);
+        }
         let opened = match &self.admitted {
             Some(admitted) => self.open_all(admitted, &mut open, identity, peers, (arena, waker), timeout),
             None => Err(io::Error::new(io::ErrorKind::InvalidInput, "connected already").into()),
@@ -169,12 +177,18 @@ impl Listener {
             give_up(streams, identity.checksums, (own, Why::GaveUp), &error.to_string());
             return Err(error);
         }
-        let link = |(at, lanes): (usize, Vec<Option<Opened>>)| {
-            let (streams, neighbours): (Vec<_>, Vec<_>) = lanes.into_iter().flatten().unzip();
-            let neighbour = neighbours.into_iter().flatten().next();
-            (at != own.index()).then(|| Link { rank: Rank::from_index(at), streams, neighbour })
+        let connections = |rank: &Rank| {
+            let lanes = std::mem::take(&mut open[rank.index()]);
+            let mut opened: Vec<Opened> = lanes.into_iter().flatten().collect();
+            match opened.pop() {
+                Some((stream, Some(neighbour))) => Connections::Near { stream, neighbour },
+                last => {
+                    let streams = opened.into_iter().chain(last).map(|(stream, _)| stream).collect();
+                    Connections::Far { streams }
+                }
+            }
         };
-        Ok(open.into_iter().enumerate().map(link).collect())
+        Ok(dialled.iter().map(connections).collect())
     }
 
     /// Fills every place of `open`, by rank and lane.

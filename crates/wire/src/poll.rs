@@ -46,8 +46,10 @@ impl Waker {
 /// What became possible on a registered descriptor.
 #[derive(Clone, Copy, Debug)]
 pub struct Readiness {
-    /// The number that it was registered with.
-    pub token: u32,
+    /// The number of its link.
+    pub link: u32,
+    /// Which of the link's descriptors it is.
+    pub part: u32,
     /// Bytes, an end or an error can be read.
     pub readable: bool,
     /// Bytes can be written.
@@ -72,11 +74,16 @@ impl Poller {
         Ok(Self { epoll })
     }
 
-    /// Reports `fd` as `token`, once for every change.
-    pub fn add(&self, fd: impl AsFd, token: u32) -> io::Result<()> {
+    /// Reports `fd` as that part of that link, once for every change.
+    pub fn add(&self, fd: impl AsFd, link: u32, part: u32) -> io::Result<()> {
         let flags =
             epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
-        epoll::add(&self.epoll, fd, epoll::EventData::new_u64(u64::from(token)), flags)?;
+        epoll::add(
+            &self.epoll,
+            fd,
+            epoll::EventData::new_u64(u64::from(link) << 32 | u64::from(part)),
+            flags,
+        )?;
         Ok(())
     }
 
@@ -102,7 +109,8 @@ impl Poller {
             let flags = event.flags;
             let broken = flags.intersects(epoll::EventFlags::ERR | epoll::EventFlags::HUP);
             on_ready(Readiness {
-                token: event.data.u64() as u32,
+                link: (event.data.u64() >> 32) as u32,
+                part: event.data.u64() as u32,
                 readable: broken || flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::RDHUP),
                 writable: broken || flags.contains(epoll::EventFlags::OUT),
             });

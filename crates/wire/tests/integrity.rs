@@ -6,9 +6,9 @@ use hocket_ids::Rank;
 use hocket_kernels::{DType, ReduceOp};
 use hocket_protocol::frame::{Data, Frame, HEADER_BYTES};
 use hocket_protocol::why::Why;
+use hocket_wire::link::{Arrivals, Land, Landing, LinkError, Message, Post};
 use hocket_wire::memory::{Allocation, Arena};
-use hocket_wire::tcp::{Land, Landing, LinkError, Message, Outcome, Outgoing, Receiver};
-use hocket_wire::tcp::{Sink, Stream, Transmitter};
+use hocket_wire::tcp::{Outcome, Outgoing, Receiver, Stream, Transmitter};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::Mutex;
@@ -31,7 +31,7 @@ impl Taker {
     }
 }
 
-impl Sink for Taker {
+impl Arrivals for Taker {
     fn landing(&mut self, data: &Data) -> Result<Landing, String> {
         let wanted = match self.land {
             Land::Store => ELEMENTS * 4,
@@ -45,15 +45,8 @@ impl Sink for Taker {
     fn landed(&mut self, _: &Data) {
         self.landed += 1;
     }
-    fn offered(&mut self, _send: u32, _tag: u64, _bytes: u64) -> Result<(), String> {
-        Ok(())
-    }
-
-    fn accepted(&mut self, _send: u32, _receive: u32) -> Result<(), String> {
-        Ok(())
-    }
-
-    fn clear_to_send(&mut self, program: u32, instance: u32, op: u32) -> Result<(), String> {
+    fn posted(&mut self, post: Post) -> Result<(), String> {
+        let Post::Posted { program, instance, op } = post else { return Err("another post".into()) };
         self.announced.push((program, instance, op));
         Ok(())
     }
@@ -61,8 +54,6 @@ impl Sink for Taker {
         self.aborted = Some((rank, why, text.into()));
         Ok(())
     }
-    fn left(&mut self) {}
-    fn asked(&mut self) {}
 }
 
 /// What a transmitter writes: an announcement, a message, last words.

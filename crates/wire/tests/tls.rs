@@ -5,7 +5,7 @@
 use hocket_ids::Rank;
 use hocket_wire::identity::{Address, Identity};
 use hocket_wire::memory::Arena;
-use hocket_wire::mesh::{Link, Listener, MeshError};
+use hocket_wire::mesh::{Connections, Listener, MeshError};
 use hocket_wire::poll::Waker;
 use hocket_wire::tcp::Stream;
 use hocket_wire::tcp::tls::{Credentials, TlsStream};
@@ -22,7 +22,7 @@ fn identity(rank: u32, tls: bool) -> Identity {
     Identity { rank: Rank(rank), job: "tls".into(), secret: b"secret".to_vec(), tls, checksums: false }
 }
 
-type Mesh = Result<Vec<Option<Link>>, MeshError>;
+type Mesh = Result<Vec<Connections>, MeshError>;
 
 /// What ranks 0 and 1 of two hosts get, where rank 1 reaches rank 0 at what `between` says.
 fn meet(tls: [bool; 2], between: impl Fn(SocketAddr) -> SocketAddr) -> [Mesh; 2] {
@@ -33,7 +33,7 @@ fn meet(tls: [bool; 2], between: impl Fn(SocketAddr) -> SocketAddr) -> [Mesh; 2]
     let peers = [address(between(lower.addresses()[0]), "a"), address(higher.addresses()[0], "b")];
     let connect = |mut listener: Listener, own: &Identity| {
         let (arena, waker) = (Arena::new(0).unwrap(), Waker::new().unwrap());
-        listener.connect(own, &peers, &arena, &waker, TIMEOUT)
+        listener.connect(own, &peers, &[Rank(1 - own.rank.0)], &arena, &waker, TIMEOUT)
     };
     thread::scope(|scope| {
         let other = scope.spawn(|| connect(higher, &identities[1]));
@@ -94,10 +94,11 @@ fn open_and_pass_on(caller: TcpStream, listener: TcpStream) {
 #[test]
 fn ranks_meet_through_a_carrier() {
     let [zero, one] = meet([true; 2], |listener| relay(listener, carry));
-    let mut ends = [
-        zero.unwrap().remove(1).unwrap().streams.remove(0),
-        one.unwrap().remove(0).unwrap().streams.remove(0),
-    ];
+    let stream = |mesh: Mesh| match mesh.unwrap().remove(0) {
+        Connections::Far { mut streams } => streams.remove(0),
+        Connections::Near { .. } => panic!("two hosts share memory"),
+    };
+    let mut ends = [stream(zero), stream(one)];
     assert!(ends.iter().all(|end| matches!(end, Stream::Tls(_))));
     let said: Vec<u8> = (0..1_000_000u32).map(|at| (at % 251) as u8).collect();
     let [ours, theirs] = &mut ends;

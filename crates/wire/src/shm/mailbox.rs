@@ -2,9 +2,10 @@
 //!
 //! Rings and the flag that says whether a receiver must be woken are `hocket_sync::ring`, here over shared memory.
 
+use crate::link::Post;
 use crate::memory::Mapping;
-pub use hocket_sync::ring::reserved_bytes;
-use hocket_sync::ring::{Consumer, Producer, SLOT_WORDS, Words};
+use hocket_sync::ring::{Consumer, Producer, Words};
+pub use hocket_sync::ring::{SLOT_WORDS, reserved_bytes};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -17,97 +18,39 @@ impl Words for Mapping {
     }
 }
 
-/// What one rank tells another about a message between them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Post {
-    /// The bytes of the addressee's receive `op` lie at `offset_bytes` of the sender's arena.
-    Ready {
-        /// Program number.
-        program: u32,
-        /// Launch count.
-        instance: u32,
-        /// The addressee's receive instruction.
-        op: u32,
-        /// In the sender's arena.
-        offset_bytes: u64,
-        /// Of the message.
-        len_bytes: u64,
-    },
-    /// The bytes of the sender's collective in place lie at `offset_bytes` of its arena.
-    Brought {
-        /// Program number.
-        program: u32,
-        /// Launch count.
-        instance: u32,
-        /// The addressee's instruction.
-        op: u32,
-        /// In the sender's arena.
-        offset_bytes: u64,
-        /// Of the sender's bucket.
-        len_bytes: u64,
-        /// Where the members' claims lie in the sender's arena, if it is the first member.
-        claims: u64,
-    },
-    /// The sender has a message of no program; its bytes lie at `place` of the sender's arena.
-    Offer {
-        /// Its number of the send.
-        send: u32,
-        /// What the receive must have, too.
-        tag: u64,
-        /// In the sender's arena.
-        place: u64,
-        /// Of the message.
-        bytes: u64,
-    },
-    /// The bytes of that message have been taken.
-    Given {
-        /// The addressee's number of the send.
-        send: u32,
-    },
-    /// The bytes of the addressee's send `op` have been taken: they may be written again.
-    Taken {
-        /// Program number.
-        program: u32,
-        /// Launch count.
-        instance: u32,
-        /// The addressee's send instruction.
-        op: u32,
-    },
+/// A post in the words of a slot; `None` for one that this kind of link does not have.
+pub fn encode(post: Post) -> Option<[u64; SLOT_WORDS]> {
+    let join = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
+    Some(match post {
+        Post::Ready { program, instance, op, offset_bytes, len_bytes } => {
+            [join(1, program), join(instance, op), offset_bytes, len_bytes, 0]
+        }
+        Post::Taken { program, instance, op } => [join(2, program), join(instance, op), 0, 0, 0],
+        Post::Offer { send, tag, bytes, place: Some(place) } => [join(3, send), tag, place, bytes, 0],
+        Post::Given { send } => [join(4, send), 0, 0, 0, 0],
+        Post::Brought { program, instance, op, offset_bytes, len_bytes, claims } => {
+            [join(5, program), join(instance, op), offset_bytes, len_bytes, claims]
+        }
+        Post::Posted { .. } | Post::Accept { .. } | Post::Offer { place: None, .. } => return None,
+    })
 }
 
-impl Post {
-    fn encode(self) -> [u64; SLOT_WORDS] {
-        let join = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
-        match self {
-            Self::Ready { program, instance, op, offset_bytes, len_bytes } => {
-                [join(1, program), join(instance, op), offset_bytes, len_bytes, 0]
-            }
-            Self::Taken { program, instance, op } => [join(2, program), join(instance, op), 0, 0, 0],
-            Self::Offer { send, tag, place, bytes } => [join(3, send), tag, place, bytes, 0],
-            Self::Given { send } => [join(4, send), 0, 0, 0, 0],
-            Self::Brought { program, instance, op, offset_bytes, len_bytes, claims } => {
-                [join(5, program), join(instance, op), offset_bytes, len_bytes, claims]
-            }
-        }
-    }
-
-    fn decode(words: [u64; SLOT_WORDS]) -> Option<Self> {
-        let (program, instance, op) = (words[0] as u32, (words[1] >> 32) as u32, words[1] as u32);
-        match words[0] >> 32 {
-            1 => Some(Self::Ready { program, instance, op, offset_bytes: words[2], len_bytes: words[3] }),
-            2 => Some(Self::Taken { program, instance, op }),
-            3 => Some(Self::Offer { send: program, tag: words[1], place: words[2], bytes: words[3] }),
-            4 => Some(Self::Given { send: program }),
-            5 => Some(Self::Brought {
-                program,
-                instance,
-                op,
-                offset_bytes: words[2],
-                len_bytes: words[3],
-                claims: words[4],
-            }),
-            _ => None,
-        }
+fn decode(words: [u64; SLOT_WORDS]) -> Option<Post> {
+    let (program, instance, op) = (words[0] as u32, (words[1] >> 32) as u32, words[1] as u32);
+    match words[0] >> 32 {
+        1 => Some(Post::Ready { program, instance, op, offset_bytes: words[2], len_bytes: words[3] }),
+        2 => Some(Post::Taken { program, instance, op }),
+        3 => Some(Post::Offer { send: program, tag: words[1], place: Some(words[2]), bytes: words[3] }),
+        4 => Some(Post::Given { send: program }),
+        5 => Some(Post::Brought {
+            program,
+            instance,
+            op,
+            offset_bytes: words[2],
+            len_bytes: words[3],
+            claims: words[4],
+        }),
+        _ => None,
     }
 }
 
@@ -121,9 +64,9 @@ impl Outbox {
         Self(Producer::new(peer, sender))
     }
 
-    /// Puts a post; `false` when the ring is full.
-    pub fn put(&mut self, post: Post) -> bool {
-        self.0.put(post.encode())
+    /// Puts an encoded post; `false` when the ring is full.
+    pub fn put(&mut self, words: [u64; SLOT_WORDS]) -> bool {
+        self.0.put(words)
     }
 }
 
@@ -148,7 +91,7 @@ impl Inbox {
 
     /// The next post, if one waits.
     pub fn take(&mut self) -> Result<Option<Post>, NotAPost> {
-        self.0.take().map(|words| Post::decode(words).ok_or(NotAPost)).transpose()
+        self.0.take().map(|words| decode(words).ok_or(NotAPost)).transpose()
     }
 }
 
@@ -166,7 +109,8 @@ mod tests {
         let mut inbox = Inbox::new(arena.mapping(), 1);
         let post = |op: usize| Post::Taken { program: 1, instance: 2, op: op as u32 };
         for round in 0..3 {
-            let sent = (0..=SLOTS).take_while(|&op| outbox.put(post(round * SLOTS + op))).count();
+            let sent =
+                (0..=SLOTS).take_while(|&op| outbox.put(encode(post(round * SLOTS + op)).unwrap())).count();
             assert_eq!(sent, SLOTS);
             for op in 0..SLOTS {
                 assert_eq!(inbox.take(), Ok(Some(post(round * SLOTS + op))));
@@ -180,9 +124,9 @@ mod tests {
     fn places_survive_the_ring() {
         let post =
             Post::Ready { program: 1, instance: 2, op: 3, offset_bytes: 1 << 39, len_bytes: 5_000_000_000 };
-        assert_eq!(Post::decode(post.encode()), Some(post));
+        assert_eq!(decode(encode(post).unwrap()), Some(post));
         let (offset_bytes, len_bytes, claims) = (1 << 39, 5_000_000_000, 1 << 40);
         let post = Post::Brought { program: 1, instance: 2, op: 3, offset_bytes, len_bytes, claims };
-        assert_eq!(Post::decode(post.encode()), Some(post));
+        assert_eq!(decode(encode(post).unwrap()), Some(post));
     }
 }

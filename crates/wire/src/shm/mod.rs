@@ -2,6 +2,7 @@
 
 pub mod claims;
 pub mod large_pages;
+pub mod link;
 pub mod mailbox;
 pub mod pass_fd;
 pub mod ping_pong;

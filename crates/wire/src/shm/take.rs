@@ -1,7 +1,7 @@
 //! Takes a message straight out of a neighbour's memory: the shared-memory counterpart of a payload's landing.
 
+use crate::link::{Land, Landing};
 use crate::memory::Region;
-use crate::tcp::{Land, Landing};
 use hocket_kernels::{DType, cast};
 
 /// Source bytes that pass through a conversion at a time; a block and its conversion stay in the second-level cache.
@@ -15,7 +15,7 @@ pub fn take(landing: &Landing, dtype: DType, source: &Region, together_bytes: us
         return region.copy_from(source, together_bytes);
     };
     if wire == dtype {
-        return apply(region, *land, source.as_bytes());
+        return land.apply(region, source.as_bytes());
     }
     // Rounded to the wire's type first, so that a codec means the same within a host as between hosts.
     let (Land::Cast { dtype: own, .. } | Land::Reduce { dtype: own, .. }) = *land else { return };
@@ -25,14 +25,6 @@ pub fn take(landing: &Landing, dtype: DType, source: &Region, together_bytes: us
         let elements = part.len() / dtype.bytes();
         block.resize(elements * wire.bytes(), 0);
         cast(wire, &mut block, dtype, part);
-        apply(&region.sub(at * elements_max * own.bytes(), elements * own.bytes()), *land, &block);
-    }
-}
-
-fn apply(region: &Region, land: Land, bytes: &[u8]) {
-    match land {
-        Land::Store => region.as_bytes_mut().copy_from_slice(bytes),
-        Land::Cast { dtype, wire } => region.cast_from(dtype, wire, bytes),
-        Land::Reduce { op, dtype, wire } => region.reduce_from(op, dtype, wire, bytes),
+        land.apply(&region.sub(at * elements_max * own.bytes(), elements * own.bytes()), &block);
     }
 }

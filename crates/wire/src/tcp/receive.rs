@@ -5,11 +5,10 @@
 //! read many at a time.
 
 use super::Stream;
-use crate::memory::Region;
+use crate::link::{Arrivals, Land, Landing, LinkError, Post};
 use hocket_ids::Rank;
-use hocket_kernels::{DType, ReduceOp};
-use hocket_protocol::checksum::{Check, Damage};
-use hocket_protocol::frame::{Data, Frame, FrameError, HEADER_BYTES};
+use hocket_protocol::checksum::Check;
+use hocket_protocol::frame::{Data, Frame, HEADER_BYTES};
 use hocket_protocol::why::Why;
 use std::io::{self, IoSliceMut};
 
@@ -17,93 +16,6 @@ const BUFFER_BYTES: usize = 16 * 1024;
 const BLOCK_BYTES: usize = 64 * 1024;
 
 const NO_CHECKSUM: &str = "a frame carries no checksum (HOCKET_CHECKSUM must be the same on all ranks)";
-
-/// What is done with a payload.
-#[derive(Clone, Copy, Debug)]
-pub enum Land {
-    /// Stored as it is.
-    Store,
-    /// Converted from `wire` to `dtype`.
-    Cast {
-        /// Element type of the region.
-        dtype: DType,
-        /// Element type on the wire.
-        wire: DType,
-    },
-    /// Converted from `wire` to `dtype` and reduced into what is there.
-    Reduce {
-        /// The reduction.
-        op: ReduceOp,
-        /// Element type of the region.
-        dtype: DType,
-        /// Element type on the wire.
-        wire: DType,
-    },
-}
-
-impl Land {
-    /// Bytes on the wire and in the region of one element.
-    fn element_bytes(self) -> (usize, usize) {
-        match self {
-            Self::Store => (1, 1),
-            Self::Cast { dtype, wire } | Self::Reduce { dtype, wire, .. } => (wire.bytes(), dtype.bytes()),
-        }
-    }
-}
-
-/// Where one frame's payload goes.
-#[derive(Clone, Debug)]
-pub struct Landing {
-    /// Just its bytes, in the destination's own type.
-    pub region: Region,
-    /// How it gets there.
-    pub land: Land,
-}
-
-/// What a connection tells its owner. Called from the thread that receives, in the order of arrival.
-pub trait Sink {
-    /// A payload is coming; says where it lands, or why it must not (which ends the connection).
-    fn landing(&mut self, data: &Data) -> Result<Landing, String>;
-    /// That payload is in place.
-    fn landed(&mut self, data: &Data);
-    /// The peer posted the receive that matches our send `op`.
-    fn clear_to_send(&mut self, program: u32, instance: u32, op: u32) -> Result<(), String>;
-    /// The peer has a message of no program.
-    fn offered(&mut self, send: u32, tag: u64, bytes: u64) -> Result<(), String>;
-    /// The peer's receive takes our send.
-    fn accepted(&mut self, send: u32, receive: u32) -> Result<(), String>;
-    /// The job fails for the peer: because of which rank, what that did, and in words.
-    fn aborted(&mut self, rank: Rank, why: Why, text: &str) -> Result<(), String>;
-    /// The peer leaves in order.
-    fn left(&mut self);
-    /// The peer wants to know whether we are there.
-    fn asked(&mut self);
-}
-
-/// Why a connection ended.
-#[derive(Debug, thiserror::Error)]
-pub enum LinkError {
-    /// The peer's end was closed without a goodbye: its process died.
-    #[error("closed its connection")]
-    Closed,
-    /// The system says so.
-    #[error("connection lost: {0}")]
-    Io(#[from] io::Error),
-    /// It sent a malformed frame.
-    #[error("sent a malformed frame: {0}")]
-    Frame(#[from] FrameError),
-    /// A frame's checksum does not fit what arrived.
-    #[error("sent {frame:?}, which arrived damaged: its CRC32C is {:08x} for {:08x}", .damage.found, .damage.wanted)]
-    Damaged {
-        /// What the header says; it may be what is damaged.
-        frame: Frame,
-        /// Both sums.
-        damage: Damage,
-    },
-    /// It sent a well-formed frame that makes no sense now.
-    #[error("broke the protocol: {0}")]
-    Violation(String),
-}
 
 enum State {
     /// So many bytes of the next header are there.
@@ -131,6 +43,10 @@ enum State {
 pub struct Receiver {
     checksums: bool,
     received_bytes: u64,
+    /// The peer wants to know whether we are there.
+    asked: bool,
+    /// The peer said goodbye.
+    left: bool,
     buffer: Box<[u8]>,
     start: usize,
     end: usize,
@@ -148,6 +64,8 @@ impl Receiver {
         Self {
             checksums,
             received_bytes: 0,
+            asked: false,
+            left: false,
             buffer: vec![0; BUFFER_BYTES].into_boxed_slice(),
             start: 0,
             end: 0,
@@ -160,7 +78,7 @@ impl Receiver {
     pub fn receive(
         &mut self,
         stream: &mut Stream,
-        sink: &mut impl Sink,
+        sink: &mut dyn Arrivals,
         budget_bytes: usize,
     ) -> Result<bool, LinkError> {
         let mut received = 0;
@@ -185,6 +103,16 @@ impl Receiver {
     /// Bytes that ever came.
     pub fn received_bytes(&self) -> u64 {
         self.received_bytes
+    }
+
+    /// Whether the peer wants to know whether we are there, since this was last looked at.
+    pub fn take_asked(&mut self) -> bool {
+        std::mem::take(&mut self.asked)
+    }
+
+    /// Whether the peer said goodbye.
+    pub fn has_left(&self) -> bool {
+        self.left
     }
 
     /// One read: into the rest of the payload, if one is under way, and what follows into the buffer.
@@ -216,7 +144,7 @@ impl Receiver {
     }
 
     /// Works through all of the buffer.
-    fn consume(&mut self, sink: &mut impl Sink) -> Result<(), LinkError> {
+    fn consume(&mut self, sink: &mut dyn Arrivals) -> Result<(), LinkError> {
         loop {
             self.finish_payload(sink)?;
             let ready = &self.buffer[self.start..self.end];
@@ -236,6 +164,8 @@ impl Receiver {
                             return Err(LinkError::Violation(NO_CHECKSUM.into()));
                         }
                         self.state = begin(frame, check, sink)?;
+                        self.asked |= frame == Frame::Ask;
+                        self.left |= frame == Frame::Bye;
                     }
                 }
                 State::Payload { data, landing, done, staged, .. } => {
@@ -296,16 +226,12 @@ impl Receiver {
         if let Some(check) = check {
             check.add(block);
         }
-        match landing.land {
-            Land::Store => unreachable!("stored payloads are not staged"),
-            Land::Cast { dtype, wire } => target.cast_from(dtype, wire, block),
-            Land::Reduce { op, dtype, wire } => target.reduce_from(op, dtype, wire, block),
-        }
+        landing.land.apply(&target, block);
         *done += *staged;
         *staged = 0;
     }
 
-    fn finish_payload(&mut self, sink: &mut impl Sink) -> Result<(), LinkError> {
+    fn finish_payload(&mut self, sink: &mut dyn Arrivals) -> Result<(), LinkError> {
         if let State::Payload { data, check, done, .. } = &self.state
             && *done == data.payload_bytes as usize
         {
@@ -321,7 +247,7 @@ fn verify(check: Option<Check>, frame: Frame) -> Result<(), LinkError> {
     check.map_or(Ok(()), Check::finish).map_err(|damage| LinkError::Damaged { frame, damage })
 }
 
-fn begin(frame: Frame, check: Option<Check>, sink: &mut impl Sink) -> Result<State, LinkError> {
+fn begin(frame: Frame, check: Option<Check>, sink: &mut dyn Arrivals) -> Result<State, LinkError> {
     if frame.payload_bytes() == 0 {
         verify(check, frame)?;
     }
@@ -335,29 +261,21 @@ fn begin(frame: Frame, check: Option<Check>, sink: &mut impl Sink) -> Result<Sta
             Ok(State::Payload { data, landing, check, done: 0, staged: 0 })
         }
         Frame::ClearToSend { program, instance, op } => {
-            sink.clear_to_send(program, instance, op).map_err(LinkError::Violation)?;
+            sink.posted(Post::Posted { program, instance, op }).map_err(LinkError::Violation)?;
             Ok(State::NEXT)
         }
         Frame::Offer { send, tag, bytes } => {
-            sink.offered(send, tag, bytes).map_err(LinkError::Violation)?;
+            sink.posted(Post::Offer { send, tag, bytes, place: None }).map_err(LinkError::Violation)?;
             Ok(State::NEXT)
         }
         Frame::Accept { send, receive } => {
-            sink.accepted(send, receive).map_err(LinkError::Violation)?;
+            sink.posted(Post::Accept { send, receive }).map_err(LinkError::Violation)?;
             Ok(State::NEXT)
         }
         Frame::Abort { rank, why, payload_bytes } => {
             Ok(State::Abort { rank, why, text: Vec::new(), check, wanted: payload_bytes as usize })
         }
-        Frame::Bye => {
-            sink.left();
-            Ok(State::NEXT)
-        }
-        Frame::Ask => {
-            sink.asked();
-            Ok(State::NEXT)
-        }
-        // That it came is all that it says.
-        Frame::Alive => Ok(State::NEXT),
+        // The receiver has noted both; that the third came is all that it says.
+        Frame::Bye | Frame::Ask | Frame::Alive => Ok(State::NEXT),
     }
 }

@@ -6,9 +6,9 @@
 
 use super::Stream;
 use crate::clock::now_ns;
-use crate::memory::Region;
+use crate::link::{Message, Sent};
 use crate::shape::Shaper;
-use hocket_kernels::{DType, cast};
+use hocket_kernels::cast;
 use hocket_protocol::checksum::seal;
 use hocket_protocol::frame::{Data, Frame, HEADER_BYTES, PAYLOAD_BYTES_MAX};
 use hocket_protocol::stripe::{Rate, piece_bytes};
@@ -18,33 +18,6 @@ use std::io::{self, IoSlice};
 use std::sync::atomic::{AtomicUsize, Ordering as Memory};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-
-/// A message that may flow: its receive is posted, its bytes are final.
-#[derive(Debug)]
-pub struct Message {
-    /// Lower goes first.
-    pub priority: u32,
-    /// Program number.
-    pub program: u32,
-    /// Launch count.
-    pub instance: u32,
-    /// Our own send instruction.
-    pub op: u32,
-    /// The addressee's receive instruction.
-    pub peer_op: u32,
-    /// The bytes, in their own type.
-    pub region: Region,
-    /// Element type of the region.
-    pub dtype: DType,
-    /// Element type on the wire.
-    pub wire: DType,
-}
-
-impl Message {
-    fn wire_bytes(&self) -> usize {
-        self.region.len() / self.dtype.bytes() * self.wire.bytes()
-    }
-}
 
 /// A message of which frames are on their way.
 #[derive(Debug)]
@@ -189,7 +162,7 @@ struct Current {
 }
 
 /// The emulated network's word on what goes to one rank.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Pace {
     /// All links.
     pub shaper: Arc<Shaper>,
@@ -221,19 +194,6 @@ pub struct Transmitter {
     control_written: usize,
     current: Option<Current>,
     converted: Vec<u8>,
-}
-
-/// A message has left: its bytes may be written again.
-#[derive(Clone, Copy, Debug)]
-pub struct Sent {
-    /// Program number.
-    pub program: u32,
-    /// Launch count.
-    pub instance: u32,
-    /// Our send instruction.
-    pub op: u32,
-    /// Bytes on the wire.
-    pub bytes: usize,
 }
 
 impl Transmitter {

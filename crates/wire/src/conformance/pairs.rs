@@ -1,0 +1,91 @@
+//! Both ends of a link, of each kind.
+
+use super::bed::{Halves, Pair, SILENCE_MAX};
+use crate::bell::Bell;
+use crate::link::{Link, Port};
+use crate::reference;
+use crate::shm::link::{ShmLink, ShmPort};
+use crate::tcp::tls::{Credentials, TlsStream};
+use crate::tcp::{Stream, TcpLink, TcpPort};
+use hocket_ids::Rank;
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// A name, and what makes a pair.
+type Kind = (&'static str, fn() -> Pair);
+
+/// Every link.
+pub const KINDS: [Kind; 8] = [
+    ("tcp", || tcp(1, false, plain)),
+    ("tcp, three lanes", || tcp(3, false, plain)),
+    ("tcp with checksums", || tcp(2, true, plain)),
+    ("tls", || tcp(1, false, encrypted)),
+    ("tls, two lanes", || tcp(2, false, encrypted)),
+    ("shared memory", shared_memory),
+    ("reference", || reference_of(1)),
+    ("reference, another order", || reference_of(2)),
+];
+
+fn reference_of(seed: u64) -> Pair {
+    Pair::new(|_, bells| {
+        reference::pair(seed, SILENCE_MAX, bells)
+            .map(|(link, port)| (link as Arc<dyn Link>, Box::new(port) as Box<dyn Port>))
+    })
+}
+
+fn plain() -> [Stream; 2] {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    [one, listener.accept().unwrap().0].map(Stream::Tcp)
+}
+
+fn encrypted() -> [Stream; 2] {
+    let [Stream::Tcp(one), Stream::Tcp(other)] = plain() else { unreachable!("plain sockets") };
+    let deadline = Instant::now() + Duration::from_secs(10);
+    let calling = thread::spawn(move || TlsStream::connect(one, &Credentials::new().unwrap(), deadline));
+    let other = TlsStream::accept(other, &Credentials::new().unwrap(), deadline).unwrap();
+    [calling.join().unwrap().unwrap(), other].map(|stream| Stream::Tls(Box::new(stream)))
+}
+
+fn tcp(lanes: usize, checksums: bool, connect: fn() -> [Stream; 2]) -> Pair {
+    Pair::new(|_, bells| {
+        let mut streams = [Vec::new(), Vec::new()];
+        for _ in 0..lanes {
+            for (end, stream) in streams.iter_mut().zip(connect()) {
+                stream.set_nonblocking().unwrap();
+                end.push(stream);
+            }
+        }
+        let mut streams = streams.into_iter();
+        [0, 1].map(|own| -> Halves {
+            let bell = Arc::clone(&bells[own]);
+            let link = Arc::new(TcpLink::new(Rank(1 - own as u32), lanes, checksums, bell));
+            let streams = streams.next().unwrap();
+            let port = TcpPort::new(Arc::clone(&link), streams, checksums, SILENCE_MAX, None);
+            (link, Box::new(port))
+        })
+    })
+}
+
+fn shared_memory() -> Pair {
+    Pair::new(|arenas, bells| {
+        let (one, other) = UnixStream::pair().unwrap();
+        let mut streams = [one, other].into_iter();
+        [0, 1].map(|own| -> Halves {
+            let other = 1 - own;
+            let theirs = crate::memory::map_peer(arenas[other].fd()).unwrap();
+            let waker = crate::poll::Waker::from_fd(bells[other].waker().fd().try_clone_to_owned().unwrap());
+            let bell = Bell::new(&theirs, waker);
+            let rank = Rank(other as u32);
+            let link =
+                Arc::new(ShmLink::new(rank, &arenas[own], (theirs, bell), own, Arc::clone(&bells[own])));
+            let stream = Stream::Unix(streams.next().unwrap());
+            stream.set_nonblocking().unwrap();
+            let port = ShmPort::new(Arc::clone(&link), stream, other, SILENCE_MAX);
+            (link, Box::new(port))
+        })
+    })
+}

@@ -1,0 +1,312 @@
+//! The reference link: two ends in one process and on one thread, deterministic from a seed. It says what a link that pushes
+//! promises in as few words as possible; pieces of messages arrive in any order.
+
+use crate::bell::Bell;
+use crate::link::{Link, LinkError, Message, Port, Post, Sent, Sink, Turn};
+use crate::memory::{Mapping, Region};
+use crate::poll::{Poller, Readiness};
+use crate::tcp::Info;
+use hocket_ids::Rank;
+use hocket_kernels::cast;
+use hocket_protocol::frame::Data;
+use hocket_protocol::liveness::{Action, Liveness};
+use hocket_protocol::why::Why;
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Bytes of a piece of a message.
+const PIECE_BYTES: usize = 4096;
+/// Pieces on their way: more wait at the sender.
+const WAY_PIECES: usize = 64;
+
+/// What is said besides pieces, in order.
+enum Word {
+    Post(Post),
+    Abort(Rank, Why, String),
+    Ask,
+    Alive,
+    Bye,
+}
+
+/// One direction.
+#[derive(Default)]
+struct Way {
+    /// Handed over and not on the way yet, the most urgent first.
+    messages: VecDeque<(Message, usize)>,
+    words: VecDeque<Word>,
+    pieces: VecDeque<(Data, Vec<u8>)>,
+    sent_bytes: u64,
+    /// The sender has said goodbye; nothing follows.
+    left: bool,
+    /// The receiver has heard it.
+    heard_left: bool,
+    /// The sender is gone.
+    closed: bool,
+}
+
+impl Way {
+    /// Moves pieces of the most urgent messages onto the way while there is room; whether it did, and which messages have left.
+    fn carry(&mut self) -> (bool, Vec<Sent>) {
+        let (mut busy, mut sent) = (false, Vec::new());
+        while self.pieces.len() < WAY_PIECES
+            && let Some((message, taken)) = self.messages.front_mut()
+        {
+            let (wire, own) = (message.wire.bytes(), message.dtype.bytes());
+            let bytes = PIECE_BYTES.min(message.wire_bytes() - *taken);
+            let source = message.region.sub(*taken / wire * own, bytes / wire * own);
+            let mut payload = vec![0; bytes];
+            cast(message.wire, &mut payload, message.dtype, source.as_bytes());
+            let data = Data {
+                program: message.program,
+                instance: message.instance,
+                op: message.peer_op,
+                offset_bytes: *taken as u64,
+                payload_bytes: bytes as u32,
+            };
+            self.pieces.push_back((data, payload));
+            *taken += bytes;
+            busy = true;
+            if *taken == message.wire_bytes() {
+                let Message { program, instance, op, .. } = *message;
+                self.sent_bytes += *taken as u64;
+                sent.push(Sent { program, instance, op, bytes: *taken });
+                self.messages.pop_front();
+            }
+        }
+        (busy, sent)
+    }
+}
+
+struct Pair {
+    /// From end 0 and from end 1.
+    ways: [Way; 2],
+    random: u64,
+}
+
+impl Pair {
+    /// Marsaglia's xorshift64.
+    fn below(&mut self, end: usize) -> usize {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        (self.random % end as u64) as usize
+    }
+}
+
+/// One end, as all threads see it.
+pub struct ReferenceLink {
+    own: usize,
+    pair: Arc<Mutex<Pair>>,
+    /// Of both ends' threads.
+    bells: [Arc<Bell>; 2],
+}
+
+/// Both links between ranks 0 and 1: of the first's, then of the second's side.
+pub fn pair(
+    seed: u64,
+    silence_max: Duration,
+    bells: &[Arc<Bell>; 2],
+) -> [(Arc<ReferenceLink>, ReferencePort); 2] {
+    let pair = Arc::new(Mutex::new(Pair { ways: Default::default(), random: seed | 1 }));
+    [0, 1].map(|own| {
+        let link = Arc::new(ReferenceLink { own, pair: Arc::clone(&pair), bells: bells.clone() });
+        let liveness = Liveness::new(silence_max, Duration::ZERO);
+        let port = ReferencePort { link: Arc::clone(&link), liveness, ended: false, heard_left: false };
+        (link, port)
+    })
+}
+
+impl ReferenceLink {
+    fn pair(&self) -> MutexGuard<'_, Pair> {
+        self.pair.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn say(&self, word: Word) {
+        self.pair().ways[self.own].words.push_back(word);
+    }
+}
+
+impl Link for ReferenceLink {
+    fn rank(&self) -> Rank {
+        Rank(1 - self.own as u32)
+    }
+
+    fn register(&self, _: &Region) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn memory(&self) -> Option<&Arc<Mapping>> {
+        None
+    }
+
+    fn post(&self, post: Post) -> io::Result<()> {
+        match post {
+            Post::Posted { .. } | Post::Accept { .. } | Post::Offer { place: None, .. } => {
+                self.say(Word::Post(post));
+                self.bells.iter().try_for_each(|bell| bell.ring())
+            }
+            _ => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    fn send(&self, message: Message) -> io::Result<()> {
+        let mut pair = self.pair();
+        let messages = &mut pair.ways[self.own].messages;
+        let begun = usize::from(messages.front().is_some_and(|(_, taken)| *taken > 0));
+        let mut waiting = messages.iter().skip(begun);
+        let at = waiting.position(|(other, _)| other.priority > message.priority);
+        let at = at.map_or(messages.len(), |at| at + begun);
+        messages.insert(at, (message, 0));
+        drop(pair);
+        self.bells.iter().try_for_each(|bell| bell.ring())
+    }
+
+    fn abort(&self, rank: Rank, why: Why, text: &str) {
+        self.pair().ways[self.own].messages.retain(|(_, taken)| *taken > 0);
+        self.say(Word::Abort(rank, why, text.to_owned()));
+    }
+
+    fn has_left(&self) -> bool {
+        self.pair().ways[1 - self.own].heard_left
+    }
+
+    fn sent_bytes(&self) -> u64 {
+        self.pair().ways[self.own].sent_bytes
+    }
+
+    fn info(&self) -> Option<Info> {
+        None
+    }
+}
+
+/// One end, as its owner polls it.
+pub struct ReferencePort {
+    link: Arc<ReferenceLink>,
+    liveness: Liveness,
+    /// Nothing more is taken.
+    ended: bool,
+    heard_left: bool,
+}
+
+impl ReferencePort {
+    fn end(&mut self, sink: &mut dyn Sink, error: &LinkError) {
+        if !std::mem::replace(&mut self.ended, true) && !self.heard_left {
+            sink.ended(None, error);
+        }
+    }
+
+    fn carry(&mut self, sink: &mut dyn Sink) -> bool {
+        let (busy, sent) = self.link.pair().ways[self.link.own].carry();
+        for sent in sent {
+            sink.sent(sent);
+        }
+        busy
+    }
+
+    /// Takes the next word, or any piece once there is no word; whether there was one.
+    fn take(&mut self, sink: &mut dyn Sink) -> Result<bool, LinkError> {
+        let from = 1 - self.link.own;
+        let mut pair = self.link.pair();
+        if let Some(word) = pair.ways[from].words.pop_front() {
+            drop(pair);
+            match word {
+                Word::Post(post) => sink.posted(post).map_err(LinkError::Violation)?,
+                Word::Abort(rank, why, text) => {
+                    sink.aborted(rank, why, &text).map_err(LinkError::Violation)?;
+                }
+                Word::Ask => self.link.say(Word::Alive),
+                Word::Alive => {}
+                Word::Bye => {
+                    self.heard_left = true;
+                    self.link.pair().ways[from].heard_left = true;
+                    sink.left();
+                }
+            }
+            return Ok(true);
+        }
+        let waiting = pair.ways[from].pieces.len();
+        if waiting > 0 {
+            let any = pair.below(waiting);
+            let piece = pair.ways[from].pieces.swap_remove_back(any);
+            drop(pair);
+            let Some((data, bytes)) = piece else { return Ok(false) };
+            let landing = sink.landing(&data).map_err(LinkError::Violation)?;
+            landing.land.apply(&landing.region, &bytes);
+            sink.landed(&data);
+            return Ok(true);
+        }
+        if pair.ways[from].closed { Err(LinkError::Closed) } else { Ok(false) }
+    }
+}
+
+impl Port for ReferencePort {
+    fn watch(&self, _: &Poller, _: u32) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn handle_ready(&mut self, _: Readiness) {}
+
+    fn poll(&mut self, sink: &mut dyn Sink, now: Duration) -> Turn {
+        let mut busy = false;
+        for _ in 0..WAY_PIECES {
+            if self.ended {
+                break;
+            }
+            match self.take(sink) {
+                Ok(true) => busy = true,
+                Ok(false) => break,
+                Err(error) => self.end(sink, &error),
+            }
+        }
+        if busy {
+            self.liveness.handle_arrival(now);
+        }
+        let open = !self.ended && !self.heard_left;
+        match self.liveness.poll(now, || open && sink.is_awaited()) {
+            Action::Ask => self.link.say(Word::Ask),
+            Action::GiveUp { silence } => sink.ended(None, &LinkError::Silent { silence }),
+            Action::Wait => {}
+        }
+        Turn { busy: busy | self.carry(sink), again: None }
+    }
+
+    fn is_idle(&self) -> bool {
+        let pair = self.link.pair();
+        let [ours, theirs] = [&pair.ways[self.link.own], &pair.ways[1 - self.link.own]];
+        let nothing_comes =
+            self.ended || (theirs.words.is_empty() && theirs.pieces.is_empty() && !theirs.closed);
+        nothing_comes && (ours.messages.is_empty() || ours.pieces.len() >= WAY_PIECES)
+    }
+
+    fn pause_max(&self) -> Duration {
+        self.liveness.ask_after() / 2
+    }
+
+    fn close(&mut self, sink: &mut dyn Sink) -> bool {
+        let own = self.link.own;
+        self.carry(sink);
+        let mut pair = self.link.pair();
+        // A goodbye overtakes no piece.
+        if pair.ways[own].messages.is_empty() && pair.ways[own].pieces.is_empty() && !pair.ways[own].left {
+            pair.ways[own].left = true;
+            pair.ways[own].words.push_back(Word::Bye);
+        }
+        drop(pair);
+        while !self.ended {
+            match self.take(sink) {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(error) => self.end(sink, &error),
+            }
+        }
+        self.link.pair().ways[own].left && (self.heard_left || self.ended)
+    }
+}
+
+impl Drop for ReferencePort {
+    fn drop(&mut self) {
+        self.link.pair().ways[self.link.own].closed = true;
+    }
+}

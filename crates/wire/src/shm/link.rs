@@ -1,0 +1,208 @@
+//! The link to a rank of the same host: posts go through a ring in the receiver's memory, bytes are taken where they lie. A
+//! connection beside them carries what must be heard from a rank that hangs or dies: probes, goodbyes, aborts, its end.
+
+use super::mailbox::{Inbox, Outbox, SLOT_WORDS, encode};
+use crate::bell::Bell;
+use crate::clock::now_ns;
+use crate::link::{Link, LinkError, Message, Port, Post, Sink, Turn};
+use crate::memory::{Arena, Mapping, Region};
+use crate::poll::{Poller, Readiness};
+use crate::tcp::{Framed, Info, Lane, Stream};
+use hocket_ids::Rank;
+use hocket_protocol::why::Why;
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Pause before a full ring is tried again.
+const FULL_PAUSE: Duration = Duration::from_millis(1);
+
+/// What all threads use.
+pub struct ShmLink {
+    rank: Rank,
+    own: Arc<Mapping>,
+    memory: Arc<Mapping>,
+    posts: Mutex<Posts>,
+    /// The neighbour's.
+    bell: Bell,
+    framed: Framed,
+}
+
+struct Posts {
+    outbox: Outbox,
+    /// Did not fit the ring; in order. Bounded by the instructions of the loaded programs.
+    waiting: VecDeque<[u64; SLOT_WORDS]>,
+}
+
+impl ShmLink {
+    /// To `rank`, whose memory and bell are given; `position` is ours among the ranks of the host, `own_bell` of our own I/O
+    /// thread.
+    pub fn new(
+        rank: Rank,
+        own: &Arena,
+        (memory, bell): (Arc<Mapping>, Bell),
+        position: usize,
+        own_bell: Arc<Bell>,
+    ) -> Self {
+        let posts = Posts { outbox: Outbox::new(&memory, position), waiting: VecDeque::new() };
+        Self {
+            rank,
+            own: Arc::clone(own.mapping()),
+            posts: Mutex::new(posts),
+            memory,
+            bell,
+            framed: Framed::new(1, false, own_bell),
+        }
+    }
+
+    /// Moves what did not fit before; whether some still waits.
+    fn flush(&self) -> io::Result<bool> {
+        let mut posts = self.posts.lock().unwrap_or_else(PoisonError::into_inner);
+        if posts.waiting.is_empty() {
+            return Ok(false);
+        }
+        while let Some(&words) = posts.waiting.front() {
+            if !posts.outbox.put(words) {
+                break;
+            }
+            posts.waiting.pop_front();
+        }
+        let waits = !posts.waiting.is_empty();
+        drop(posts);
+        self.bell.ring()?;
+        Ok(waits)
+    }
+}
+
+impl Link for ShmLink {
+    fn rank(&self) -> Rank {
+        self.rank
+    }
+
+    /// The neighbour finds nothing but what lies in our arena.
+    fn register(&self, region: &Region) -> io::Result<()> {
+        if region.is_of(&self.own) {
+            Ok(())
+        } else {
+            let what = "ranks of one host reach registered memory alone";
+            Err(io::Error::new(io::ErrorKind::InvalidInput, what))
+        }
+    }
+
+    fn memory(&self) -> Option<&Arc<Mapping>> {
+        Some(&self.memory)
+    }
+
+    fn post(&self, post: Post) -> io::Result<()> {
+        let words = encode(post)
+            .ok_or_else(|| io::Error::new(io::ErrorKind::Unsupported, "its bytes are taken, not pushed"))?;
+        let mut posts = self.posts.lock().unwrap_or_else(PoisonError::into_inner);
+        if !posts.waiting.is_empty() || !posts.outbox.put(words) {
+            posts.waiting.push_back(words);
+        }
+        drop(posts);
+        self.bell.ring()
+    }
+
+    fn send(&self, _: Message) -> io::Result<()> {
+        Err(io::Error::new(io::ErrorKind::Unsupported, "its bytes are taken, not pushed"))
+    }
+
+    fn abort(&self, rank: Rank, why: Why, text: &str) {
+        self.framed.abort(rank, why, text);
+    }
+
+    fn has_left(&self) -> bool {
+        self.framed.has_left()
+    }
+
+    fn sent_bytes(&self) -> u64 {
+        0
+    }
+
+    fn info(&self) -> Option<Info> {
+        None
+    }
+}
+
+/// What the I/O thread polls.
+pub struct ShmPort {
+    link: Arc<ShmLink>,
+    lane: Lane,
+    inbox: Inbox,
+}
+
+impl ShmPort {
+    /// With the connection to the neighbour, which is the `position`-th rank of the host; `silence_max`: how long it may be
+    /// silent while it is waited for.
+    pub fn new(link: Arc<ShmLink>, stream: Stream, position: usize, silence_max: Duration) -> Self {
+        let inbox = Inbox::new(&link.own, position);
+        let lane = Lane::new(0, stream, false, silence_max, None, Duration::from_nanos(now_ns()));
+        Self { link, lane, inbox }
+    }
+
+    fn take_posts(&mut self, sink: &mut dyn Sink) -> bool {
+        match take_posts(&mut self.inbox, sink) {
+            Ok(busy) => busy,
+            Err(what) => {
+                self.lane.end(sink, &LinkError::Violation(what));
+                true
+            }
+        }
+    }
+}
+
+/// Passes on all posts; whether there were any. `Err`: one that is none, or that the sink refuses.
+fn take_posts(inbox: &mut Inbox, sink: &mut dyn Sink) -> Result<bool, String> {
+    let mut busy = false;
+    loop {
+        match inbox.take() {
+            Ok(None) => return Ok(busy),
+            Ok(Some(post)) => sink.posted(post)?,
+            Err(_) => return Err("wrote something into its mailbox that is no post".into()),
+        }
+        busy = true;
+    }
+}
+
+impl Port for ShmPort {
+    fn watch(&self, poller: &Poller, number: u32) -> io::Result<()> {
+        poller.add(self.lane.fd(), number, 0)
+    }
+
+    fn handle_ready(&mut self, ready: Readiness) {
+        self.lane.handle_ready(ready);
+    }
+
+    fn poll(&mut self, sink: &mut dyn Sink, now: Duration) -> Turn {
+        let posts = self.take_posts(sink);
+        let inbox = &mut self.inbox;
+        let mut last = |sink: &mut dyn Sink| take_posts(inbox, sink).map(|_| ());
+        let moved = self.lane.poll(&self.link.framed, sink, now, posts, &mut last);
+        let again = match self.link.flush() {
+            Ok(false) => None,
+            Ok(true) => Some(FULL_PAUSE),
+            Err(error) => {
+                self.lane.end(sink, &error.into());
+                None
+            }
+        };
+        Turn { busy: posts | moved, again }
+    }
+
+    fn is_idle(&self) -> bool {
+        let nothing_to_take = self.lane.has_ended() || self.inbox.is_empty();
+        nothing_to_take && self.lane.is_idle(&self.link.framed)
+    }
+
+    fn pause_max(&self) -> Duration {
+        self.lane.pause_max()
+    }
+
+    fn close(&mut self, sink: &mut dyn Sink) -> bool {
+        let inbox = &mut self.inbox;
+        let mut last = |sink: &mut dyn Sink| take_posts(inbox, sink).map(|_| ());
+        self.lane.close(&self.link.framed, sink, &mut last)
+    }
+}

@@ -1,0 +1,123 @@
+//! What any thread hands to a rank's connections: frames of control, and messages that all of its lanes share out.
+
+use super::{Info, Outgoing};
+use crate::bell::Bell;
+use crate::link::{Message, Sent};
+use hocket_ids::Rank;
+use hocket_protocol::frame::{ABORT_BYTES_MAX, Frame};
+use hocket_protocol::why::Why;
+use std::io;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The connections to one rank, as all threads see them.
+pub struct Framed {
+    /// The I/O thread's, which sends what is queued here.
+    bell: Arc<Bell>,
+    outgoing: Mutex<Outgoing>,
+    /// Lanes over which the rank has not said goodbye.
+    lanes_open: AtomicUsize,
+    /// Payload bytes sent.
+    sent_bytes: AtomicU64,
+    /// How often somebody wanted to know how the connections do: lanes look.
+    pub(super) looks: AtomicUsize,
+    /// What each lane saw when it last looked.
+    seen: Mutex<Vec<Option<Info>>>,
+}
+
+impl Framed {
+    /// Nothing waits to be sent over so many lanes; `checksums`: every frame will carry one; `bell`: of our own I/O thread.
+    pub fn new(lanes: usize, checksums: bool, bell: Arc<Bell>) -> Self {
+        Self {
+            bell,
+            outgoing: Mutex::new(Outgoing::new(checksums, lanes)),
+            lanes_open: AtomicUsize::new(lanes),
+            sent_bytes: AtomicU64::new(0),
+            looks: AtomicUsize::new(0),
+            seen: Mutex::new(vec![None; lanes]),
+        }
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Outgoing> {
+        self.outgoing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// For a lane's transmitter.
+    pub(super) fn outgoing(&self) -> &Mutex<Outgoing> {
+        &self.outgoing
+    }
+
+    /// Queues a frame without payload; those keep their order.
+    pub fn control(&self, frame: Frame) -> io::Result<()> {
+        self.queue().control(frame, &[]);
+        self.bell.ring()
+    }
+
+    /// The same, from the I/O thread, for what is said of one lane.
+    pub fn control_on(&self, lane: usize, frame: Frame) {
+        self.queue().control_on(lane, frame, &[]);
+    }
+
+    /// Queues an answer to a peer that wants to know whether we are there.
+    pub fn answer(&self, lane: usize) {
+        self.queue().answer(lane);
+    }
+
+    /// Queues a message.
+    pub fn message(&self, message: Message) -> io::Result<()> {
+        self.queue().message(message);
+        self.bell.ring()
+    }
+
+    /// Queues the reason of the job's failure, in place of messages that have not begun. The I/O thread sends it at its
+    /// next turn.
+    pub fn abort(&self, rank: Rank, why: Why, text: &str) {
+        let text: String = text.chars().take(ABORT_BYTES_MAX / 4).collect();
+        let mut outgoing = self.queue();
+        outgoing.drop_messages();
+        let frame = Frame::Abort { rank, why, payload_bytes: text.len() as u32 };
+        outgoing.control(frame, text.as_bytes());
+    }
+
+    /// Messages that have not begun will never be wanted.
+    pub fn drop_messages(&self) {
+        self.queue().drop_messages();
+    }
+
+    /// Whether nothing waits that `lane` could send.
+    pub fn is_empty(&self, lane: usize) -> bool {
+        self.queue().is_empty(lane)
+    }
+
+    /// The rank said goodbye over one of its lanes, once each; whether that was the last.
+    pub fn leave_lane(&self) -> bool {
+        self.lanes_open.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    /// Whether it said goodbye.
+    pub fn has_left(&self) -> bool {
+        self.lanes_open.load(Ordering::Acquire) == 0
+    }
+
+    /// A message has left.
+    pub fn note_sent(&self, sent: Sent) {
+        self.sent_bytes.fetch_add(sent.bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Payload bytes sent.
+    pub fn sent_bytes(&self) -> u64 {
+        self.sent_bytes.load(Ordering::Relaxed)
+    }
+
+    /// What a lane sees of its connection.
+    pub fn note_seen(&self, lane: usize, info: Option<Info>) {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)[lane] = info;
+    }
+
+    /// What the last look saw of all lanes, as one; lanes look again at their next turn.
+    pub fn info(&self) -> Option<Info> {
+        self.looks.fetch_add(1, Ordering::Relaxed);
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.iter().flatten().copied().reduce(Info::beside)
+    }
+}

@@ -1,0 +1,303 @@
+//! One connection of a link, as the I/O thread sees it: frames both ways, signs of life, and a watch on its path.
+//!
+//! Budget: a poll receives and sends a bounded amount, so that a large message of low priority delays an urgent one, and one
+//! peer the others, by one turn.
+
+use super::{Framed, Outcome, Pace, Receiver, Stream, Transmitter};
+use crate::clock::now_ns;
+use crate::link::{LinkError, Sent, Sink};
+use crate::poll::Readiness;
+use hocket_protocol::backlog::Backlog;
+use hocket_protocol::congestion::{LOOK_EVERY, Look, Losses};
+use hocket_protocol::frame::Frame;
+use hocket_protocol::liveness::{Action, Liveness};
+use rustix::fd::{AsFd, BorrowedFd};
+use std::io;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Bytes moved in each direction in a turn: a few frames.
+const TURN_BYTES: usize = 1 << 20;
+
+/// Takes what the peer put elsewhere before it ended the connection.
+pub type Last<'a> = dyn FnMut(&mut dyn Sink) -> Result<(), String> + 'a;
+
+/// What still goes over a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Frames both ways.
+    Open,
+    /// The peer broke the protocol: nothing more is taken from it, but it can be told so.
+    Refused,
+    /// Nothing.
+    Closed,
+}
+
+/// How far this rank is with leaving.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Leaving {
+    No,
+    /// The goodbye is queued.
+    Said,
+    /// Our direction is shut.
+    Shut,
+}
+
+/// One connection.
+pub struct Lane {
+    number: usize,
+    /// Both ends, for messages.
+    ends: Option<String>,
+    stream: Stream,
+    receiver: Receiver,
+    transmitter: Transmitter,
+    readable: bool,
+    writable: bool,
+    /// The emulated network is busy until then.
+    held_until_ns: Option<u64>,
+    phase: Phase,
+    /// The peer's goodbye has been heard.
+    left: bool,
+    leaving: Leaving,
+    liveness: Liveness,
+    losses: Losses,
+    backlog: Backlog,
+    looked_at: Duration,
+    /// Of the looks that were asked for, those that were done.
+    looks: usize,
+    /// Received when we last listened.
+    heard_bytes: u64,
+}
+
+impl Lane {
+    /// Number `number` of the link; `checksums`: every frame must carry one; `silence_max`: how long the peer may be silent
+    /// while it is waited for; `pace` when the network is emulated.
+    pub fn new(
+        number: usize,
+        stream: Stream,
+        checksums: bool,
+        silence_max: Duration,
+        pace: Option<Pace>,
+        now: Duration,
+    ) -> Self {
+        Self {
+            number,
+            ends: stream.ends(),
+            stream,
+            receiver: Receiver::new(checksums),
+            transmitter: Transmitter::new(number, pace),
+            readable: true,
+            writable: true,
+            held_until_ns: None,
+            phase: Phase::Open,
+            left: false,
+            leaving: Leaving::No,
+            liveness: Liveness::new(silence_max, now),
+            losses: Losses::default(),
+            backlog: Backlog::default(),
+            looked_at: now,
+            looks: 0,
+            heard_bytes: 0,
+        }
+    }
+
+    /// What the poller watches.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+
+    /// What became possible.
+    pub fn handle_ready(&mut self, ready: Readiness) {
+        self.readable |= ready.readable;
+        self.writable |= ready.writable;
+    }
+
+    /// Twice in the time after which a silent peer is asked.
+    pub fn pause_max(&self) -> Duration {
+        self.liveness.ask_after() / 2
+    }
+
+    /// How long until the emulated network lets something leave.
+    pub fn held(&self) -> Option<Duration> {
+        self.held_until_ns.map(|until_ns| Duration::from_nanos(until_ns.saturating_sub(now_ns())))
+    }
+
+    /// Receives, listens for life and sends; whether anything moved. `heard`: the peer gave another sign of life.
+    pub fn poll(
+        &mut self,
+        framed: &Framed,
+        sink: &mut dyn Sink,
+        now: Duration,
+        heard: bool,
+        last: &mut Last<'_>,
+    ) -> bool {
+        let received = self.receive(framed, sink, last);
+        self.listen(framed, sink, now, heard);
+        self.watch(now);
+        self.transmit(framed, sink, last) | received
+    }
+
+    fn receive(&mut self, framed: &Framed, sink: &mut dyn Sink, last: &mut Last<'_>) -> bool {
+        if !self.readable || self.has_ended() {
+            return false;
+        }
+        let received = self.receiver.receive(&mut self.stream, sink, TURN_BYTES);
+        if self.receiver.take_asked() {
+            framed.answer(self.number);
+        }
+        if self.receiver.has_left() && !std::mem::replace(&mut self.left, true) && framed.leave_lane() {
+            sink.left();
+            framed.drop_messages();
+        }
+        match received {
+            Ok(more) => self.readable = more,
+            Err(error) => {
+                // What the peer put elsewhere before it ended is ours to finish.
+                if let Err(what) = last(sink) {
+                    self.end(sink, &LinkError::Violation(what));
+                }
+                self.end(sink, &error);
+            }
+        }
+        true
+    }
+
+    fn transmit(&mut self, framed: &Framed, sink: &mut dyn Sink, last: &mut Last<'_>) -> bool {
+        if !self.writable || self.phase == Phase::Closed {
+            return false;
+        }
+        self.held_until_ns = None;
+        let on_sent = |sent: Sent| {
+            framed.note_sent(sent);
+            sink.sent(sent);
+        };
+        match self.transmitter.transmit(&mut self.stream, framed.outgoing(), TURN_BYTES, on_sent) {
+            Ok(Outcome::Idle) => false,
+            Ok(Outcome::More) => true,
+            Ok(Outcome::Full) => {
+                self.writable = false;
+                true
+            }
+            Ok(Outcome::NotBefore(leaves_ns)) => {
+                self.held_until_ns = Some(leaves_ns);
+                false
+            }
+            Err(error) => {
+                // The peer may have said why before it closed: hear that first.
+                self.readable = true;
+                while self.readable && !self.has_ended() {
+                    self.receive(framed, sink, last);
+                }
+                self.end(sink, &error.into());
+                self.phase = Phase::Closed;
+                true
+            }
+        }
+    }
+
+    /// Takes no more frames, because of `error`.
+    pub fn end(&mut self, sink: &mut dyn Sink, error: &LinkError) {
+        if self.has_ended() {
+            return;
+        }
+        self.phase = match error {
+            // What cannot be decrypted; our own direction is whole.
+            LinkError::Io(cause) if cause.kind() == io::ErrorKind::InvalidData => Phase::Refused,
+            LinkError::Closed | LinkError::Io(_) => Phase::Closed,
+            LinkError::Frame(_)
+            | LinkError::Damaged { .. }
+            | LinkError::Violation(_)
+            | LinkError::Silent { .. } => Phase::Refused,
+        };
+        if !self.left {
+            sink.ended(self.ends.as_deref(), error);
+        }
+    }
+
+    /// Asks a silent peer that is waited for whether it is there; gives it up when it does not answer.
+    fn listen(&mut self, framed: &Framed, sink: &mut dyn Sink, now: Duration, heard: bool) {
+        let received_bytes = self.receiver.received_bytes();
+        if heard || received_bytes != self.heard_bytes {
+            self.heard_bytes = received_bytes;
+            self.liveness.handle_arrival(now);
+        }
+        let looks = framed.looks.load(Ordering::Relaxed);
+        if std::mem::replace(&mut self.looks, looks) != looks {
+            self.look(framed);
+        }
+        let open = !self.has_ended() && !self.left;
+        match self.liveness.poll(now, || open && sink.is_awaited()) {
+            Action::Ask => framed.control_on(self.number, Frame::Ask),
+            // The connection stays: the peer may yet hear why the job failed.
+            Action::GiveUp { silence } => sink.ended(self.ends.as_deref(), &LinkError::Silent { silence }),
+            Action::Wait => {}
+        }
+    }
+
+    /// Takes note of the connection, and asks for a sign of life, whose way there and back is the next round trip to be seen.
+    fn look(&self, framed: &Framed) {
+        framed.note_seen(self.number, self.stream.info());
+        if !self.has_ended() && !framed.has_left() {
+            framed.control_on(self.number, Frame::Ask);
+        }
+    }
+
+    /// Bears losses that no queue of ours explains, and keeps our own queues short.
+    fn watch(&mut self, now: Duration) {
+        if now.saturating_sub(self.looked_at) < LOOK_EVERY || self.has_ended() {
+            return;
+        }
+        self.looked_at = now;
+        let Some(info) = self.stream.info() else { return };
+        let look = Look {
+            at: now,
+            sent: u64::from(info.sent),
+            again: u64::from(info.sent_again),
+            round_trip: Duration::from_micros(u64::from(info.round_trip_us)),
+            shortest: Duration::from_micros(u64::from(info.round_trip_us_min)),
+            acknowledged_bytes: info.acknowledged_bytes,
+            received_bytes: info.received_bytes,
+            busy: Duration::from_micros(info.busy_us),
+        };
+        // Where the kernel has no other control, or does not let us, all stays as slow as it was.
+        if self.losses.handle_look(&look) {
+            self.stream.bear_losses();
+        }
+        if let Some(buffer) = self.backlog.handle_look(&look) {
+            let _: io::Result<()> = self.stream.set_buffer(buffer);
+        }
+    }
+
+    /// Nothing to do until something happens.
+    pub fn is_idle(&self, framed: &Framed) -> bool {
+        let cannot_send = self.phase == Phase::Closed || !self.writable || self.held_until_ns.is_some();
+        cannot_send || framed.is_empty(self.number)
+    }
+
+    /// No more frames are taken.
+    pub fn has_ended(&self) -> bool {
+        self.phase != Phase::Open
+    }
+
+    /// A step of leaving; whether nothing comes any more, and nothing is left to say.
+    pub fn close(&mut self, framed: &Framed, sink: &mut dyn Sink, last: &mut Last<'_>) -> bool {
+        // What waits goes before the goodbye.
+        while self.transmit(framed, sink, last) && self.writable {}
+        if self.leaving == Leaving::No && framed.is_empty(self.number) {
+            self.leaving = Leaving::Said;
+            if !self.has_ended() {
+                framed.control_on(self.number, Frame::Bye);
+            }
+        }
+        while self.transmit(framed, sink, last) && self.writable {}
+        while self.receive(framed, sink, last) && self.readable && !self.has_ended() {}
+        if framed.is_empty(self.number) && self.writable && self.leaving == Leaving::Said && !self.has_ended()
+        {
+            self.leaving = Leaving::Shut;
+            if self.stream.shutdown_write().is_err() {
+                self.phase = Phase::Closed;
+            }
+        }
+        self.has_ended() && (self.phase == Phase::Closed || framed.is_empty(self.number))
+    }
+}

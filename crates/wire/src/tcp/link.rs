@@ -1,0 +1,135 @@
+//! The link to a rank of another host: one or several connections, plain or within TLS, that share out its messages.
+
+use super::{Framed, Lane, Pace, Stream};
+use crate::bell::Bell;
+use crate::clock::now_ns;
+use crate::link::{Link, Message, Port, Post, Sink, Turn};
+use crate::memory::{Mapping, Region};
+use crate::poll::{Poller, Readiness};
+use crate::tcp::Info;
+use hocket_ids::Rank;
+use hocket_protocol::frame::Frame;
+use hocket_protocol::why::Why;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What all threads use.
+pub struct TcpLink {
+    rank: Rank,
+    framed: Framed,
+}
+
+impl TcpLink {
+    /// To `rank`, over so many connections; `checksums`: frames carry them; `bell`: of our own I/O thread.
+    pub fn new(rank: Rank, lanes: usize, checksums: bool, bell: Arc<Bell>) -> Self {
+        Self { rank, framed: Framed::new(lanes, checksums, bell) }
+    }
+}
+
+impl Link for TcpLink {
+    fn rank(&self) -> Rank {
+        self.rank
+    }
+
+    /// The kernel copies from and to any memory.
+    fn register(&self, _: &Region) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn memory(&self) -> Option<&Arc<Mapping>> {
+        None
+    }
+
+    fn post(&self, post: Post) -> io::Result<()> {
+        self.framed.control(match post {
+            Post::Posted { program, instance, op } => Frame::ClearToSend { program, instance, op },
+            Post::Offer { send, tag, bytes, place: None } => Frame::Offer { send, tag, bytes },
+            Post::Accept { send, receive } => Frame::Accept { send, receive },
+            Post::Ready { .. }
+            | Post::Taken { .. }
+            | Post::Brought { .. }
+            | Post::Given { .. }
+            | Post::Offer { place: Some(_), .. } => {
+                return Err(io::Error::new(io::ErrorKind::Unsupported, "its memory is out of reach"));
+            }
+        })
+    }
+
+    fn send(&self, message: Message) -> io::Result<()> {
+        self.framed.message(message)
+    }
+
+    fn abort(&self, rank: Rank, why: Why, text: &str) {
+        self.framed.abort(rank, why, text);
+    }
+
+    fn has_left(&self) -> bool {
+        self.framed.has_left()
+    }
+
+    fn sent_bytes(&self) -> u64 {
+        self.framed.sent_bytes()
+    }
+
+    fn info(&self) -> Option<Info> {
+        self.framed.info()
+    }
+}
+
+/// What the I/O thread polls.
+pub struct TcpPort {
+    link: Arc<TcpLink>,
+    lanes: Vec<Lane>,
+}
+
+impl TcpPort {
+    /// Over `streams`, by lane; `silence_max`: how long the rank may be silent while it is waited for; `pace`: of an emulated
+    /// network.
+    pub fn new(
+        link: Arc<TcpLink>,
+        streams: Vec<Stream>,
+        checksums: bool,
+        silence_max: Duration,
+        pace: Option<&Pace>,
+    ) -> Self {
+        let now = Duration::from_nanos(now_ns());
+        let streams = streams.into_iter().enumerate();
+        let lane = |(number, stream)| Lane::new(number, stream, checksums, silence_max, pace.cloned(), now);
+        Self { link, lanes: streams.map(lane).collect() }
+    }
+}
+
+impl Port for TcpPort {
+    fn watch(&self, poller: &Poller, number: u32) -> io::Result<()> {
+        self.lanes.iter().zip(0..).try_for_each(|(lane, at)| poller.add(lane.fd(), number, at))
+    }
+
+    fn handle_ready(&mut self, ready: Readiness) {
+        self.lanes[ready.part as usize].handle_ready(ready);
+    }
+
+    fn poll(&mut self, sink: &mut dyn Sink, now: Duration) -> Turn {
+        let mut busy = false;
+        for lane in &mut self.lanes {
+            busy |= lane.poll(&self.link.framed, sink, now, false, &mut |_| Ok(()));
+        }
+        Turn { busy, again: self.lanes.iter().filter_map(Lane::held).min() }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.lanes.iter().all(|lane| lane.is_idle(&self.link.framed))
+    }
+
+    fn pause_max(&self) -> Duration {
+        self.lanes.iter().map(Lane::pause_max).min().unwrap_or(Duration::MAX)
+    }
+
+    fn close(&mut self, sink: &mut dyn Sink) -> bool {
+        let mut done = true;
+        for lane in &mut self.lanes {
+            done &= lane.close(&self.link.framed, sink, &mut |_| Ok(()));
+        }
+        done
+    }
+}

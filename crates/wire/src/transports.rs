@@ -1,0 +1,53 @@
+//! Which transport carries what between two ranks, by what was opened between them.
+
+use crate::bell::Bell;
+use crate::link::{Link, Port};
+use crate::memory::Arena;
+use crate::mesh::Connections;
+use crate::shape::Shaper;
+use crate::shm::link::{ShmLink, ShmPort};
+use crate::tcp::{Pace, TcpLink, TcpPort};
+use hocket_ids::Rank;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// This rank, for its links.
+pub struct Local<'a> {
+    /// Its registered memory.
+    pub arena: &'a Arena,
+    /// Wakes its I/O thread.
+    pub bell: &'a Arc<Bell>,
+    /// Its position among the ranks of its host.
+    pub position: usize,
+    /// Frames between hosts carry checksums.
+    pub checksums: bool,
+    /// How long a rank may be silent while it is waited for.
+    pub silence_max: Duration,
+    /// Of an emulated network.
+    pub shaper: Option<&'a Arc<Shaper>>,
+}
+
+/// The halves of a link.
+pub type Ends = (Arc<dyn Link>, Box<dyn Port>);
+
+/// The link to `rank`; `position` is that rank's among those of our host, if it is one of them.
+pub fn link(rank: Rank, connections: Connections, position: usize, local: &Local<'_>) -> Ends {
+    match connections {
+        Connections::Near { stream, neighbour } => {
+            let bell = Bell::new(&neighbour.arena, neighbour.waker);
+            let theirs = (neighbour.arena, bell);
+            let link = ShmLink::new(rank, local.arena, theirs, local.position, Arc::clone(local.bell));
+            let link = Arc::new(link);
+            let port = ShmPort::new(Arc::clone(&link), stream, position, local.silence_max);
+            (link, Box::new(port))
+        }
+        Connections::Far { streams } => {
+            let (checksums, bell) = (local.checksums, Arc::clone(local.bell));
+            let link = Arc::new(TcpLink::new(rank, streams.len(), checksums, bell));
+            let pace =
+                local.shaper.map(|shaper| Pace { shaper: Arc::clone(shaper), destination: rank.index() });
+            let port = TcpPort::new(Arc::clone(&link), streams, checksums, local.silence_max, pace.as_ref());
+            (link, Box::new(port))
+        }
+    }
+}
