@@ -1,0 +1,132 @@
+"""What ranks of the conformance suite do, with any framework: `case(framework's name, …)` returns what the tests compare."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+
+from hocket.errors import PeerError
+from hocket.policies import LocalSGD, PartialF16, Priority
+from hocket.settings import Settings
+from hocket.training.companion import Alone
+from hocket.training.process import joined
+from hocket.training.start import prepare, session_of
+from tests.training import network
+from tests.training.adapters import ADAPTERS
+
+RANK = int(os.environ.get("HOCKET_RANK", "0"))
+
+
+class Often(LocalSGD):
+    """An exchange every other step."""
+
+    every = 2
+
+
+POLICIES = {"partial_f16": PartialF16, "priority": Priority, "local_sgd": Often}
+
+
+def _start(kind, policy=None, adapter=None):
+    """Rank 0's values count, so the others begin elsewhere."""
+    adapter = adapter or ADAPTERS[kind](network.values(seed=RANK))
+    settings = Settings.from_environment()
+    process = joined(settings)
+    chosen = None if policy is None else POLICIES[policy]()
+    source = prepare(adapter.framework, plan=None, policy=chosen, process=process, settings=settings)
+    session = session_of(adapter.framework, source, process=process, companion=Alone(), spans=None)
+    process.also_close(session.close)
+    session.start()
+    return adapter, session
+
+
+def _result(adapter, session):
+    session.settle()
+    return {name: each.ravel().tolist() for name, each in adapter.values().items()}
+
+
+def _train(adapter, steps):
+    for step in steps:
+        adapter.backward(*network.batch(RANK, step), spare=False)
+        adapter.step()
+        adapter.zero_grad()
+
+
+def train(kind, policy=None):
+    """Plain steps."""
+    adapter, session = _start(kind, policy)
+    _train(adapter, range(network.STEPS))
+    return _result(adapter, session)
+
+
+def accumulate(kind):
+    """Two backward passes a step, the first without communication."""
+    adapter, session = _start(kind)
+    for step in range(0, network.STEPS, 2):
+        with session.no_sync():
+            adapter.backward(*network.batch(RANK, step), spare=False)
+        adapter.backward(*network.batch(RANK, step + 1), spare=False)
+        adapter.step()
+        adapter.zero_grad()
+    return _result(adapter, session)
+
+
+def unused(kind):
+    """Nobody uses the spare layer in step 0 and 3, rank 1 alone in the others: its gradients, and what was trained."""
+    adapter, session = _start(kind)
+    seen = []
+    for step in range(network.STEPS):
+        adapter.backward(*network.batch(RANK, step), spare=network.spare(RANK, step))
+        seen.append(
+            {
+                name: None if each is None else each.ravel().tolist()
+                for name, each in adapter.gradients().items()
+            }
+        )
+        adapter.step()
+        adapter.zero_grad()
+    return [seen, _result(adapter, session)]
+
+
+def elsewhere(kind):
+    """A script takes gradients away, so that backward makes new arrays."""
+    adapter, session = _start(kind)
+    for step in range(network.STEPS):
+        if step % 2:
+            adapter.forget_gradient("1.weight")
+        adapter.backward(*network.batch(RANK, step), spare=False)
+        adapter.step()
+        adapter.zero_grad()
+    return _result(adapter, session)
+
+
+def resumed(kind):
+    """Rank 0 has trained alone before, the others have not: its optimizer's state counts, too."""
+    adapter = ADAPTERS[kind](network.values(seed=RANK))
+    if RANK == 0:
+        _train(adapter, network.BEFORE)
+    adapter, session = _start(kind, adapter=adapter)
+    _train(adapter, range(network.STEPS))
+    return _result(adapter, session)
+
+
+def differ(kind):
+    """Rank 1 has another model."""
+    values = network.values(seed=0)
+    if RANK == 1:
+        values["1.bias"] = np.zeros(3, values["1.bias"].dtype)
+        values["1.weight"] = np.zeros((values["1.weight"].shape[0], 3), values["1.bias"].dtype)
+    _start(kind, adapter=ADAPTERS[kind](values))
+
+
+def lost(kind):
+    """Rank 1 ends in the middle: what the others' backward raises."""
+    adapter, _ = _start(kind)
+    _train(adapter, range(2))
+    if RANK == 1:
+        os._exit(3)
+    try:
+        _train(adapter, range(2, network.STEPS))
+    except PeerError as error:
+        return [error.rank, error.why]
+    return None

@@ -1,0 +1,198 @@
+"""The framework of `tape.py` as `hocket.training` needs it: what a second framework has to write, in NumPy."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+
+from hocket import _native
+from hocket.errors import UsageError
+from hocket.training.buckets import LoadedBucket
+from hocket.training.framework import Hints
+from hocket.training.gradients import Parameter as Described
+
+DTYPES = {"f64": np.float64, "f32": np.float32, "f16": np.float16}
+NAMES = {np.dtype(dtype): name for name, dtype in DTYPES.items()}
+
+
+class Gates:
+    """A layer waits for its own bucket, steps it and goes on; `optimizer.step` and `zero_grad` between are put off."""
+
+    def __init__(self, toy: Toy, buckets: Sequence[Sequence[str]], wait, zero) -> None:
+        self.closed: set[int] = set()
+        self._toy, self._buckets, self._wait, self._zero = toy, buckets, wait, zero
+        self._stepped = self._zeroed = False
+
+    def backward_began(self) -> None:
+        if self.closed:
+            raise UsageError("a backward began before the gradients of the last one were applied")
+
+    def backward_ended(self) -> None:
+        self.closed = set(range(len(self._buckets)))
+        self._stepped = self._zeroed = False
+
+    def open_all(self) -> None:
+        self._open(sorted(self.closed))
+
+    def before_use(self, names: Iterable[str]) -> None:
+        wanted = set(names)
+        self._open([at for at in sorted(self.closed) if wanted & set(self._buckets[at])])
+
+    def step(self) -> None:
+        if self.closed:
+            self._stepped = True
+        else:
+            self._toy.optimizer_step(None)
+
+    def zero_grad(self) -> None:
+        if self.closed:
+            self._zeroed = True
+        else:
+            self._toy.zero_now()
+
+    def _open(self, buckets: Sequence[int]) -> None:
+        for at in buckets:
+            self._wait(at)
+            self.closed.discard(at)
+            if self._stepped:
+                self._toy.optimizer_step(self._buckets[at])
+            if self._zeroed:
+                self._zero(at)
+
+
+class Toy:
+    """A `tape.Network` and its `tape.Momentum`: gradients are arrays over buckets, to which backward adds."""
+
+    hints = Hints()
+
+    def __init__(self, network, optimizer) -> None:
+        self.network, self.optimizer = network, optimizer
+        self.gates: Gates | None = None
+        self._zero: Callable[[], None] = optimizer.zero_grad
+        self._ends: list[Callable[[], None]] = []
+        self._stepped: list[Callable[[], None]] = []
+
+    # What a script calls.
+
+    def backward(self, tape, loss) -> None:
+        """Gradients, and what hangs on the end of a backward."""
+        tape.backward(loss)
+        ends, self._ends = self._ends, []
+        for call in ends:
+            call()
+
+    def step(self) -> None:
+        """The optimizer's, now or gate by gate."""
+        if self.gates is None:
+            self.optimizer_step(None)
+        else:
+            self.gates.step()
+
+    def zero_grad(self) -> None:
+        """All gradients, now or gate by gate."""
+        if self.gates is None:
+            self.zero_now()
+        else:
+            self.gates.zero_grad()
+
+    def optimizer_step(self, names: Iterable[str] | None) -> None:
+        self.optimizer.step(names)
+        for call in self._stepped:
+            call()
+
+    def zero_now(self) -> None:
+        self._zero()
+
+    # What training calls.
+
+    def parameters(self) -> list[Described]:
+        return [
+            Described(name=name, shape=each.value.shape, dtype=NAMES[each.value.dtype])
+            for name, each in self.network.parameters.items()
+        ]
+
+    def hook(self, buckets: Sequence[LoadedBucket], readiness: _native.Readiness) -> None:
+        for each in self.network.parameters.values():
+            each.hook = None
+        for at, bucket in enumerate(buckets):
+            for position, (name, view) in enumerate(zip(bucket.names, bucket.views, strict=True)):
+                if self._of(name).grad is not None:
+                    self.adopt(name, view)
+                self._of(name).hook = readiness.hook(at, position, view)
+
+    def when_backward_ends(self, call: Callable[[], None]) -> None:
+        self._ends.append(call)
+
+    def gate(self, buckets: Sequence[Sequence[str]], wait, zero) -> Gates:
+        if self.gates is not None:
+            self.gates.open_all()
+        self.gates = Gates(self, buckets, wait, zero)
+        self.network.before_use = self.gates.before_use
+        return self.gates
+
+    def on_zero_grad(self, zero: Callable[[], None]) -> None:
+        self._zero = zero
+
+    def on_step(self, call: Callable[[], None]) -> None:
+        self._stepped.append(call)
+
+    def optimizer_state(self) -> bytes:
+        return pickle.dumps(self.optimizer.moments) if self.optimizer.moments else b""
+
+    def load_optimizer_state(self, saved: bytes) -> None:
+        self.optimizer.moments = pickle.loads(saved)  # noqa: S301  # of this test's own rank 0
+
+    def array(self, memory: _native.Memory, start: int, dtype: str, shape: Sequence[int]) -> np.ndarray:
+        count = int(np.prod(shape))
+        if count == 0:
+            return np.empty(shape, DTYPES[dtype])
+        return np.frombuffer(memoryview(memory), DTYPES[dtype], count, start).reshape(shape)
+
+    def adopt(self, name: str, view: np.ndarray) -> None:
+        own = self._of(name)
+        if own.grad is view:
+            return
+        if own.grad is None:
+            view[...] = 0
+        elif (own.grad.shape, own.grad.dtype) != (view.shape, view.dtype):
+            raise UsageError(
+                f"the gradient of `{name}` is {own.grad.shape} of {own.grad.dtype}, not {view.shape} of {view.dtype}"
+            )
+        else:
+            view[...] = own.grad
+        own.grad = view
+
+    def zero(self, bucket: LoadedBucket) -> None:
+        bucket.elements[...] = 0
+        for name, view in zip(bucket.names, bucket.views, strict=True):
+            self._of(name).grad = view
+
+    def drop(self, name: str) -> None:
+        self._of(name).grad = None
+
+    def check_in_place(self, buckets: Sequence[LoadedBucket]) -> None:
+        """Nothing moves a NumPy array."""
+
+    def hold_parameters(self, buckets: Sequence[LoadedBucket]) -> None:
+        for bucket in buckets:
+            for name, view in zip(bucket.names, bucket.views, strict=True):
+                view[...] = self._of(name).value
+                self._of(name).value = view
+
+    def state_bytes(self) -> int:
+        return sum(each.value.nbytes for each in self.network.parameters.values())
+
+    def write_state(self, into: memoryview) -> None:
+        into[:] = b"".join(each.value.tobytes() for each in self.network.parameters.values())
+
+    def read_state(self, saved: memoryview) -> None:
+        start = 0
+        for each in self.network.parameters.values():
+            part = saved[start : start + each.value.nbytes]
+            start += each.value.nbytes
+            each.value[...] = np.frombuffer(bytes(part), each.value.dtype).reshape(each.value.shape)
+
+    def _of(self, name: str):
+        return self.network.parameters[name]
