@@ -75,7 +75,7 @@ fn pieces_land_once_wherever_they_belong() {
 #[test]
 fn a_huge_message_arrives_whole() {
     on_every_link(|mut bed| {
-        bed.message(0, 0, 10_000_000, DType::F32, Land::Store, 0);
+        bed.message(0, 0, 5_000_000, DType::F32, Land::Store, 0);
         bed.until("the message", |bed| bed.is_complete(0..1));
         bed.check(0);
     });
@@ -102,7 +102,7 @@ fn the_most_urgent_message_begins_first() {
 fn a_sender_waits_for_a_receiver_that_does_not_look() {
     on_every_link(|mut bed| {
         for op in 0..16 {
-            bed.message(0, op, 1 << 20, DType::F32, Land::Store, 0);
+            bed.message(0, op, MANY, DType::F32, Land::Store, 0);
         }
         // The receiver has posted, and now looks away.
         bed.until("all posts", |bed| bed.hands_over(16));
@@ -149,7 +149,7 @@ fn a_peer_that_dies_in_a_message_is_named() {
 fn an_abort_arrives_whole_and_instead_of_messages() {
     on_every_link(|mut bed| {
         for op in 0..8 {
-            bed.message(0, op, 4_000_000, DType::F32, Land::Store, 0);
+            bed.message(0, op, 1_000_000, DType::F32, Land::Store, 0);
         }
         bed.until("all posts", |bed| bed.hands_over(8));
         let pushed = bed.ends[0].link.memory().is_none();
