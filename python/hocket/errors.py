@@ -133,7 +133,7 @@ class PeerError(Error):
         host: The name of that rank's host, or None if it is not known.
         why: What the rank did, or None if that is not known:
 
-            - `"gave_up"`: it stopped by itself and told the others why, for example because its script raised an exception.
+            - `"gave_up"`: it stopped by itself and sent the others the reason, for example because its script raised an exception.
             - `"lost"`: its connection ended without a goodbye. Its process died, or the network failed.
             - `"left"`: it left the job in order while other ranks still needed it.
             - `"silent"`: it sent nothing for HOCKET_HEARTBEAT_TIMEOUT_S.
@@ -172,7 +172,7 @@ class PeerError(Error):
 
 
 class SimulationError(Error):
-    """A simulated job did not end: the message has who is stuck, the chain of waits and the first op that never ended.
+    """A simulated job did not end: the message has the stuck ranks, the chain of waits and the first op that never ended.
 
     Attributes:
         ranks: The ranks that are stuck, ascending; empty if the simulator itself failed.

@@ -1,6 +1,6 @@
 """Asks all questions of one or more traces: the files of a DLC trace, one per node, or one trace of Hocket's records.
 
-A DLC file is read once, a batch at a time. What a kind of trace does not hold is said in `not_applicable`, and its result is empty.
+A DLC file is read once, a batch at a time. `not_applicable` reports what a kind of trace does not hold; its result is empty.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Analysis(Struct, frozen=True, kw_only=True):
 def analyse(
     paths: Sequence[Path], *, strict: bool = False, progress: Callable[[int], None] | None = None
 ) -> Analysis:
-    """Analyse traces of one job. `progress` is told how many records were read.
+    """Analyse traces of one job. `progress` receives the number of records read.
 
     Raises ArtefactError when one cannot be read, UsageError for several that are no DLC files.
 

@@ -10,7 +10,7 @@ VALUES_MAX = 1 << 16
 """Different values that are kept exactly."""
 
 CDF_SHARES = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 1.0)
-"""Where a cumulative distribution is told."""
+"""Where a cumulative distribution is evaluated."""
 
 
 class Quantile(Struct, frozen=True, kw_only=True):

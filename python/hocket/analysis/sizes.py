@@ -10,7 +10,7 @@ from hocket.analysis.messages import Rows
 from hocket.formats import dlc
 
 LAYERS_MAX = 1 << 16
-"""Layers that are told apart; more keys than any model has are a damaged trace, and counted together."""
+"""Layers that are distinguished; more keys than any model has are a damaged trace, and counted together."""
 
 
 class LayerSizes(Struct, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ from msgspec import Struct
 from hocket.analysis.messages import Rows
 
 PAIRS_MAX = 1 << 20
-"""Pairs that are told apart: a matrix of a thousand nodes."""
+"""Pairs that are distinguished: a matrix of a thousand nodes."""
 
 
 class PairVolume(Struct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ Seconds = Annotated[float, Meta(gt=0)]
 Count = Annotated[int, Meta(ge=1)]
 
 Runner = Literal["engine", "thread", "thread_registered"]
-"""Who does it: the engine, as a program; or the thread that calls, for the ranks of one host alone (`crates/host`), in any
+"""What runs it: the engine, as a program; or the thread that calls, for the ranks of one host alone (`crates/host`), in any
 memory or in registered memory."""
 
 

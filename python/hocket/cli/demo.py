@@ -129,8 +129,8 @@ def _print(console: Console, compared: Compared, wanted: Wanted) -> None:
     console.print()
     gains = [(each, speedup(comparison, "hocket", each.name)) for each in comparison.strategies[:-1]]
     if gains:
-        said = ", ".join(f"{quantity.digits(gain)} times those of {each.label}" for each, gain in gains)
-        console.print(f"Hocket's steps per second are {said}.", highlight=False)
+        gained = ", ".join(f"{quantity.digits(gain)} times those of {each.label}" for each, gain in gains)
+        console.print(f"Hocket's steps per second are {gained}.", highlight=False)
     console.print(
         f"Waiting: what of a step is beyond the {quantity.seconds(compared.compute_s)} that it computes, as "
         f"profiled, the same for all. Times are medians, without the first {WARM_UP_STEPS} steps.",

@@ -342,8 +342,8 @@ def _shown(found: Ordering, given: list[str]) -> list[Table | str]:
     if found.proven:
         shown.append("No order is better.")
     else:
-        said = f"within {found.gap * 100:.1f} %" if found.bound_s > 0 else "not bounded"
-        shown.append(f"Gap to the bound: {said}.")
+        gap = f"within {found.gap * 100:.1f} %" if found.bound_s > 0 else "not bounded"
+        shown.append(f"Gap to the bound: {gap}.")
     if not found.complete:
         shown.append("The time limit ended the search.")
     return shown + [f"note: {note}" for note in found.notes]

@@ -169,7 +169,7 @@ def command(
 
 
 def _reached(ssh: str, names: Sequence[str]) -> list[str]:
-    """Those that are; who is not is said."""
+    """The reachable ones; prints the others."""
     there = reachable(ssh, names)
     gone = [name for name, is_there in zip(names, there, strict=True) if not is_there]
     if len(gone) == len(names):

@@ -163,8 +163,8 @@ def _say_threads(processes: list[ProcessSpec]) -> None:
     if "OMP_NUM_THREADS" in os.environ or len(processes) == 1:
         return
     if processes[0].remote:
-        said = "its host's cores / its host's ranks"
+        shown = "its host's cores / its host's ranks"
     else:
         cores = len(os.sched_getaffinity(0))
-        said = f"{max(1, cores // len(processes))} ({cores} cores, {len(processes)} ranks)"
-    click.echo(f"hocket: OMP_NUM_THREADS of each rank: {said}; set it to change that", err=True)
+        shown = f"{max(1, cores // len(processes))} ({cores} cores, {len(processes)} ranks)"
+    click.echo(f"hocket: OMP_NUM_THREADS of each rank: {shown}; set it to change that", err=True)

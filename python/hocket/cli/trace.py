@@ -262,11 +262,11 @@ def _milliseconds(time_s: float | None) -> str:
 
 
 def _not_whole(rank: RankTotal) -> str:
-    said = []
+    remarks = []
     if rank.missing:
-        said.append("no file")
+        remarks.append("no file")
     if rank.truncated:
-        said.append("truncated: whole records counted")
+        remarks.append("truncated: whole records counted")
     if rank.dropped:
-        said.append(f"{rank.dropped:,} records dropped")
-    return ", ".join(said)
+        remarks.append(f"{rank.dropped:,} records dropped")
+    return ", ".join(remarks)

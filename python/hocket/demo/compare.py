@@ -241,9 +241,9 @@ def describe(cluster: Cluster) -> str:
     """
     racks = {host.rack for host in cluster.hosts}
     slowest = _megabits(min(host.bandwidth_bit_per_s for host in cluster.hosts))
-    said = f"{len(cluster.hosts)} hosts in {len(racks)} rack{'s' * (len(racks) > 1)}, {slowest} a host"
+    words = f"{len(cluster.hosts)} hosts in {len(racks)} rack{'s' * (len(racks) > 1)}, {slowest} a host"
     trunks = [rack.uplink_bit_per_s for rack in cluster.racks if rack.uplink_bit_per_s is not None]
-    return f"{said}, {_megabits(min(trunks))} between racks" if trunks and len(racks) > 1 else said
+    return f"{words}, {_megabits(min(trunks))} between racks" if trunks and len(racks) > 1 else words
 
 
 def _progress(phase: Phase) -> Callable[[Event], None]:

@@ -102,7 +102,7 @@ class NamespaceEmulation:
     title = "network namespaces of this machine"
     remarks: Sequence[str] = ()
     carries_any_program = True
-    # The hosts' names lead nowhere inside a namespace, so Gloo is told the interface.
+    # The hosts' names lead nowhere inside a namespace, so Gloo gets the interface.
     environment: Mapping[str, str] = {"GLOO_SOCKET_IFNAME": "eth0"}
 
     def __init__(self, testbed: Testbed) -> None:

@@ -14,7 +14,7 @@ SHARED = "/dev/shm"  # noqa: S108  # its size is asked for, nothing is put there
 FILES_MIN = 1024
 """A rank holds a descriptor per connection and a few per neighbour; scripts hold data files beside them."""
 BUFFER_BYTES_MIN = 212_992
-"""What Linux allows a socket's buffer unless it is told otherwise."""
+"""What Linux allows a socket's buffer by default."""
 
 
 def findings() -> Iterable[Finding]:

@@ -112,11 +112,11 @@ def _other_memory() -> Finding:
     word = ctypes.create_string_buffer(os.urandom(8), 8)
     argv = [sys.executable, "-I", "-c", READ_PARENT, str(os.getpid()), str(ctypes.addressof(word))]
     ran = subprocess.run(argv, capture_output=True, text=True, check=False)
-    said = ran.stdout.strip()
-    good = said == word.raw.hex()
+    answer = ran.stdout.strip()
+    good = answer == word.raw.hex()
     if good:
         return _finding("process_vm_readv", True, "ranks of a host read each other's memory")
-    why = os.strerror(int(said.split()[1])) if said.startswith("errno") else ran.stderr.strip() or said
+    why = os.strerror(int(answer.split()[1])) if answer.startswith("errno") else ran.stderr.strip() or answer
     scope = Path("/proc/sys/kernel/yama/ptrace_scope")
     detail = f"{why}; unregistered tensors of one host are copied twice"
     detail += f"; ptrace_scope is {scope.read_text().strip()}" if scope.exists() else ""

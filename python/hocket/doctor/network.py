@@ -41,17 +41,17 @@ def findings() -> Iterable[Finding]:
 
 def _link(name: str) -> list[str]:
     """Rate and MTU, as far as the driver tells."""
-    said = []
+    facts = []
     speed = _read(CLASS / name / "speed")
     if speed.isdigit() and int(speed) > 0:  # virtual interfaces have none, or -1
-        said.append(f"{int(speed):,} Mbit/s")
+        facts.append(f"{int(speed):,} Mbit/s")
     mtu = _read(CLASS / name / "mtu")
     if mtu:
-        said.append(f"MTU {mtu}")
+        facts.append(f"MTU {mtu}")
     state = _read(CLASS / name / "operstate")
     if state == "down":
-        said.append("down")
-    return said
+        facts.append("down")
+    return facts
 
 
 def _read(path: Path) -> str:

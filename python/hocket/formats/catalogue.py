@@ -83,11 +83,11 @@ class Messages:
 
 @dataclass(frozen=True)
 class Opened:
-    """What a path holds: a DLC trace or Hocket's records, and what is to be said of it."""
+    """What a path holds: a DLC trace or Hocket's records, and notes for the user."""
 
     form: str
     content: Messages | Trace | Recording
-    said: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def recognise(path: Path) -> str:
@@ -137,10 +137,10 @@ def open_trace(path: Path, *, strict: bool = False) -> Opened:
             return Opened(form, file.recording())
         return Opened(form, Messages(file.dlc_header, file.batches()))
     module = importlib.import_module("hocket.formats." + {"chakra": "chakra_native"}.get(form, form))
-    recording, said = module.read(path)
-    if strict and said:
-        raise ArtefactError(f"{said[0]}\nhint: without `--strict` it is read as far as it is known")
-    return Opened(form, recording, tuple(said))
+    recording, notes = module.read(path)
+    if strict and notes:
+        raise ArtefactError(f"{notes[0]}\nhint: without `--strict` it is read as far as it is known")
+    return Opened(form, recording, tuple(notes))
 
 
 def form_of(output: Path) -> str:
@@ -182,7 +182,7 @@ def _messages_missing(source: Opened, to: str) -> str | None:
 def complaints(source: Opened, path: Path) -> list[str]:
     """What is not whole or not known of a trace, once it was read: a sentence each."""
     reader = source.content.reader if isinstance(source.content, Messages) else None
-    return [*source.said, *(reader.wholeness.sentences(path) if reader else [])]
+    return [*source.notes, *(reader.wholeness.sentences(path) if reader else [])]
 
 
 def convert(source: Opened, output: Path, to: str) -> int:

@@ -81,17 +81,17 @@ def read(path: Path) -> tuple[Recording, list[str]]:
     Messages and collectives without a size are counted, not guessed. Raises ArtefactError as `chakra.read`.
     """
     files = family(path)
-    said: list[str] = []
+    notes: list[str] = []
     programs: dict[str, int] = {}
     sizes: dict[int, int] = {}
     ranks = []
     for rank, each in enumerate(files):
         file = chakra.read(each)
         if file.truncated:
-            said.append(
+            notes.append(
                 f"{each}: ends within a message; the {len(file.nodes)} whole nodes before it are there"
             )
-        said += unknown(each, file)
+        notes += unknown(each, file)
         ranks.append(_records(each, file, programs, sizes))
         for node in file.nodes:
             for peer in (node.attributes.get("comm_src"), node.attributes.get("comm_dst")):
@@ -106,24 +106,24 @@ def read(path: Path) -> tuple[Recording, list[str]]:
     names = tuple(f"rank {rank}" for rank in range(len(files)))
     return Recording(
         RunInfo(world=len(files), hosts=names, script=path.name, programs=loaded), tuple(ranks)
-    ), said
+    ), notes
 
 
 def unknown(path: Path, file: EtFile) -> list[str]:
     """What a file does not say of its communication: a sentence each."""
     collectives = [node for node in file.nodes if node.type == NodeType.COLLECTIVE]
     bare = [node for node in collectives if not {"comm_type", "comm_size"} <= node.attributes.keys()]
-    said = []
+    notes = []
     if bare:
-        said.append(
+        notes.append(
             f"{path}: {len(bare)} of {len(collectives)} collectives carry no type and size (such as `{bare[0].name}`); the other "
             f"{len(collectives) - len(bare)} do"
         )
     known = {node.id for node in file.nodes}
     lost = sum(dependency not in known for node in file.nodes for dependency in node.data_deps)
     if lost:
-        said.append(f"{path}: {lost} dependencies are on nodes that are not in the file")
-    return said
+        notes.append(f"{path}: {lost} dependencies are on nodes that are not in the file")
+    return notes
 
 
 def _in_order(path: Path, nodes: tuple[Node, ...]) -> list[Node]:

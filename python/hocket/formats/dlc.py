@@ -128,13 +128,13 @@ class Wholeness:
 
     def sentences(self, path: Path) -> list[str]:
         """What to tell the user; empty when all is whole."""
-        said = [f"{path}: {self.malformed} malformed records are left out"] if self.malformed else []
-        said += [f"  {problem}" for problem in self.problems]
+        notes = [f"{path}: {self.malformed} malformed records are left out"] if self.malformed else []
+        notes += [f"  {problem}" for problem in self.problems]
         if self.malformed > len(self.problems):
-            said.append(f"  and {self.malformed - len(self.problems)} more")
+            notes.append(f"  and {self.malformed - len(self.problems)} more")
         if self.truncated:
-            said.append(f"{path}: ends within a line; the {self.records} whole records before it are there")
-        return said
+            notes.append(f"{path}: ends within a line; the {self.records} whole records before it are there")
+        return notes
 
 
 class Reader:
@@ -214,13 +214,13 @@ class Reader:
             self.wholeness.truncated = True
 
     def _refuse(self, problems: list[tuple[int, int, str]], count: int) -> None:
-        said = [f"{self.path}:{line}:{column}: {rule}" for line, column, rule in problems]
-        if self._strict and said:
+        notes = [f"{self.path}:{line}:{column}: {rule}" for line, column, rule in problems]
+        if self._strict and notes:
             raise ArtefactError(
-                f"{said[0]}\nhint: without `--strict` malformed records are counted and left out"
+                f"{notes[0]}\nhint: without `--strict` malformed records are counted and left out"
             )
         self.wholeness.malformed += count
-        self.wholeness.problems += said[: PROBLEMS_MAX - len(self.wholeness.problems)]
+        self.wholeness.problems += notes[: PROBLEMS_MAX - len(self.wholeness.problems)]
 
 
 def table_schema(header: Header) -> pa.Schema:

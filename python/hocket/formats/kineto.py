@@ -95,7 +95,7 @@ def read(path: Path) -> tuple[Recording, list[str]]:
 
     Raises ArtefactError: a file cannot be read or is no profiler trace, two are of the same rank.
     """
-    ranks, said = profiles(path)
+    ranks, notes = profiles(path)
     world = max([1, *(each.world or 0 for each in ranks), *(1 + (each.rank or 0) for each in ranks)])
     by_rank: dict[int, RankProfile] = {}
     for each in ranks:
@@ -115,7 +115,7 @@ def read(path: Path) -> tuple[Recording, list[str]]:
         loaded.append(LoadedProgram(program=number, label=_label(key), bytes=sizes.get(number, 0)))
     hosts = tuple(f"rank {rank}" for rank in range(world))
     run = RunInfo(world=world, hosts=hosts, script=path.name, programs=tuple(loaded))
-    return Recording(run, tuple(records)), said
+    return Recording(run, tuple(records)), notes
 
 
 def profiles(path: Path) -> tuple[list[RankProfile], list[str]]:
@@ -124,16 +124,16 @@ def profiles(path: Path) -> tuple[list[RankProfile], list[str]]:
     if not paths:
         raise ArtefactError(f"{path} has no *.json or *.json.gz")
     ranks = [_profile(each) for each in paths]
-    said = [sentence for each in ranks for sentence in _unknown(each)]
+    notes = [sentence for each in ranks for sentence in _unknown(each)]
     missing = max((each.world or 0 for each in ranks), default=0) - len(ranks)
     if missing > 0:
-        said.append(
+        notes.append(
             f"{path}: {missing} ranks' files are not there: a collective's duration is transfer and waiting in one, since only the "
             "shortest over all ranks is transfer"
         )
     else:
-        said += _split(ranks)
-    return ranks, said
+        notes += _split(ranks)
+    return ranks, notes
 
 
 def _profile(path: Path) -> RankProfile:
@@ -244,18 +244,18 @@ def _collective(
 
 def _unknown(profile: RankProfile) -> list[str]:
     """What the file does not say."""
-    path, said = profile.path, [profile.damage] if profile.damage else []
+    path, notes = profile.path, [profile.damage] if profile.damage else []
     if profile.negative:
-        said.append(
+        notes.append(
             f"{path}: {profile.negative} events last less than nothing: they are taken to end where they begin"
         )
     if profile.rank is None or profile.world is None:
-        said.append(
+        notes.append(
             f"{path}: no `distributedInfo`: its rank and the world's size are not known, rank 0 is shown"
         )
     count = len(profile.collectives)
     if not count:
-        said.append(f"{path}: no kernel's name begins with `nccl`: no communication on a GPU is in it")
+        notes.append(f"{path}: no kernel's name begins with `nccl`: no communication on a GPU is in it")
     for what, known in (
         ("size", [each.bytes is not None for each in profile.collectives]),
         ("process group", [None not in (each.group, each.ranks) for each in profile.collectives]),
@@ -263,8 +263,8 @@ def _unknown(profile: RankProfile) -> list[str]:
     ):
         bare = known.count(False)
         if bare:
-            said.append(f"{path}: {bare} of {count} collectives carry no {what}")
-    return said
+            notes.append(f"{path}: {bare} of {count} collectives carry no {what}")
+    return notes
 
 
 def _split(ranks: list[RankProfile]) -> list[str]:

@@ -1,6 +1,6 @@
 """Addresses as text and as sockets want them: `HOST:PORT`, `[V6]:PORT`, the route to a peer.
 
-No protocol here: who talks about what is in `store` and `rendezvous`.
+No protocol here: `store` and `rendezvous` have those.
 """
 
 from __future__ import annotations

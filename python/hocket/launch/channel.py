@@ -16,7 +16,7 @@ class Channel:
     """Plain bytes in and out of a connected socket, which it closes."""
 
     def __init__(self, connection: socket.socket) -> None:
-        """Nothing is said yet."""
+        """Sends nothing yet."""
         self._socket = connection
         self._tls = _native.Tls(connects=True)
         self._held = b""

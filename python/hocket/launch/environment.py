@@ -1,4 +1,4 @@
-"""Who this process is in its job, from the variables of whoever started it: Hocket, torchrun, Open MPI,
+"""This process's identity in its job, from the variables of its launcher: Hocket, torchrun, Open MPI,
 MPICH, SLURM.
 
 A pure function of a mapping. Two questions, answered apart because launchers nest (srun starts Open MPI
@@ -114,7 +114,7 @@ SOURCES = (
 
 
 def identify(environment: Mapping[str, str], *, parent: int | None = None) -> Identity:
-    """Who this process is.
+    """This process's identity.
 
     Args:
         environment: variables, such as `os.environ`.
@@ -122,7 +122,7 @@ def identify(environment: Mapping[str, str], *, parent: int | None = None) -> Id
 
     Raises:
         UsageError: a variable does not parse, or contradicts another one.
-        RendezvousError: variables are missing that say who this is or where to meet.
+        RendezvousError: variables are missing that identify this rank or the meeting place.
 
     >>> identify({"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "node0", "MASTER_PORT": "29500"}).world
     2
@@ -171,10 +171,10 @@ def _refuse_nested(environment: Mapping[str, str], source: _Source | None) -> No
         return
     rank, world, _, _ = _numbers(environment, source)
     workers = world - Settings.from_environment(environment).servers
-    said = (environment["RANK"], environment["WORLD_SIZE"])
-    if said != (str(rank), str(workers)):
+    variables = (environment["RANK"], environment["WORLD_SIZE"])
+    if variables != (str(rank), str(workers)):
         raise UsageError(
-            f"`hocket run` started rank {rank} of {workers}, but RANK is {said[0]} and WORLD_SIZE {said[1]}\n"
+            f"`hocket run` started rank {rank} of {workers}, but RANK is {variables[0]} and WORLD_SIZE {variables[1]}\n"
             "hint: start the job with one launcher: `hocket run` sets the variables of torchrun too"
         )
 

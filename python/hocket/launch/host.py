@@ -1,6 +1,6 @@
 """This machine as ranks compare it: what tells it from others, and the name that people know it by.
 
-Hosts are told apart by boot and network namespace, never by the machine's own name: containers and cloud images often share
+Hosts are distinguished by boot and network namespace, never by the machine's own name: containers and cloud images often share
 one. A name that the user gives (`HOCKET_HOST`, `hocket run --hosts`) does tell hosts apart, so that one machine can play several.
 """
 

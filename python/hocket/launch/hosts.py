@@ -39,12 +39,12 @@ def parse(text: str, *, where: str = "hosts") -> list[Slots]:
     """
     hosts: list[Slots] = []
     for number, line in enumerate(text.splitlines(), start=1):
-        said = line.partition("#")[0].strip()
-        if not said:
+        content = line.partition("#")[0].strip()
+        if not content:
             continue
-        parsed = LINE.fullmatch(said)
+        parsed = LINE.fullmatch(content)
         if parsed is None:
-            raise UsageError(f"{where}, line {number}: {said!r} is not of the form HOST [slots=N]")
+            raise UsageError(f"{where}, line {number}: {content!r} is not of the form HOST [slots=N]")
         if any(host.name == parsed["name"] for host in hosts):
             raise UsageError(f"{where}, line {number}: `{parsed['name']}` is there twice\nhint: use slots=N")
         hosts.append(Slots(name=parsed["name"], slots=int(parsed["slots"] or 1)))

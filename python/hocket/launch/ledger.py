@@ -1,4 +1,4 @@
-"""What the store knows, without I/O: values, counters, gathers, who is here, who waits for what until when.
+"""What the store knows, without I/O: values, counters, gathers, members, and waits with their deadlines.
 
 Requests and the time go in with `handle`, `expire` and `disconnect`; answers come out of `poll`. A client has
 one request at a time. Nobody waits in vain: once a rank is lost or gave up, all waits end with the reason,

@@ -1,6 +1,6 @@
 """Where the ranks of a job meet: rank 0 serves the store unless the launcher does, and every rank learns an address of it.
 
-A host's name for itself is never told to another host: it may mean loopback there, or another machine.
+A host's name for itself is never sent to another host: it may mean loopback there, or another machine.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class Ping(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_fi
 
 
 class Leave(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="leave"):
-    """Last request. With a reason: this rank gives up, and everyone who waits is told why."""
+    """Last request. With a reason: this rank gives up, and every waiting rank gets it."""
 
     reason: Annotated[str, Meta(max_length=1 << 16)] | None
 
@@ -73,7 +73,7 @@ class Done(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_fi
 
 
 class Failed(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="failed"):
-    """The request cannot be answered; `message` is for people. `rank`: whose fault it is; `missing`: who did not come in time."""
+    """The request cannot be answered; `message` is for people. `rank`: at fault; `missing`: did not come in time."""
 
     message: str
     rank: Rank | None = None

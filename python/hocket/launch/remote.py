@@ -67,7 +67,7 @@ def store_for(names: Sequence[str], given: str | None) -> str:
 
     Args:
         names: the hosts, as `user@host` or `host`.
-        given: what the user said; None: the address of this machine on the way to the first host that is another one.
+        given: the user's choice; None: the address of this machine on the way to the first host that is another one.
 
     Raises:
         UsageError: no way to any of them is known.

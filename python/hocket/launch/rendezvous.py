@@ -146,7 +146,7 @@ class Job:
         return [cluster.streams[own][place[host]] if host in place else 1 for host in self.hosts]
 
     def close(self, reason: str | None = None) -> None:
-        """Leave the job; with a reason, ranks that wait at the store are told it. Idempotent."""
+        """Leave the job; with a reason, which ranks that wait at the store receive. Idempotent."""
         self.store.leave(reason)
         if self.server is not None:
             self.server.close(LINGER_S, self.world)
@@ -177,7 +177,7 @@ def join(
         known_secret: instead of a derived secret, one that is this job's alone and that others may have read.
 
     Raises:
-        RendezvousError: within `settings.start_timeout_s`, on every rank: who is missing, who disagrees.
+        RendezvousError: within `settings.start_timeout_s`, on every rank: ranks are missing, or disagree.
         UsageError: variables contradict each other; TLS without a secret.
 
     >>> with join(environment={}) as job:

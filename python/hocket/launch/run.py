@@ -1,6 +1,6 @@
 """Start the ranks of a job, here or elsewhere, and stay until they have all ended; nothing is left behind.
 
-The launcher serves the store, makes the secret, shows what ranks print, and says in the end who failed first
+The launcher serves the store, makes the secret, shows what ranks print, and reports in the end which rank failed first
 and how.
 """
 
@@ -52,8 +52,10 @@ class Failure:
         if self.code > SIGNALLED:
             with contextlib.suppress(ValueError):
                 how = f"{signal.Signals(self.code - SIGNALLED).name} (exit code {self.code})"
-        said = "".join(f"\n    {line}" for line in self.last_lines[-LAST_LINES_SHOWN:])
-        return f"rank {self.rank} on {self.host} failed: {how}" + (f"; its last words:{said}" if said else "")
+        last_words = "".join(f"\n    {line}" for line in self.last_lines[-LAST_LINES_SHOWN:])
+        return f"rank {self.rank} on {self.host} failed: {how}" + (
+            f"; its last words:{last_words}" if last_words else ""
+        )
 
     def error(self, message: str) -> PeerError:
         """What failed because of it, ready to raise."""
@@ -139,7 +141,7 @@ def launch(
 
 @dataclass(frozen=True, kw_only=True)
 class _Orders:
-    """What leashes are told to start."""
+    """What leashes start."""
 
     environments: Sequence[dict[str, str]]
     store: str
@@ -195,7 +197,7 @@ def _put(values: Mapping[str, Any] | None, store: str, secret: bytes) -> None:
 
 
 class _Watch:
-    """From start to end of all ranks: who failed when, and what is done to the others."""
+    """From start to end of all ranks: which failed when, and how the others end."""
 
     def __init__(self, processes: Sequence[Process], signals: list[int]) -> None:
         self._processes = processes

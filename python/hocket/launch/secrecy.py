@@ -1,7 +1,7 @@
 """What keeps a job's bytes from others: a secret that only its ranks know, and channels that are encrypted when that is asked for.
 
 A secret that is derived from what launchers say of a job, or that went through a store that anybody may read, keeps strays of other
-jobs out and nobody who means harm. SECURITY.md says what is promised; docs/secrets.md how to give one.
+jobs out and nobody who means harm. SECURITY.md has the promises; docs/secrets.md how to give one.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The rendezvous store's server: one thread, one selector, the `Ledger` behind it.
 
-All is said within TLS. Strangers cannot disturb a job: nothing but TLS is parsed before the proof of the secret, which must come
+All traffic is within TLS. Strangers cannot disturb a job: nothing but TLS is parsed before the proof of the secret, which must come
 within HANDSHAKE_TIMEOUT_S, and the oldest unproven connection makes room for a new one. Whatever breaks the protocol
 is logged and dropped. Closing leaves nothing: neither thread nor socket.
 """

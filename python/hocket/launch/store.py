@@ -101,7 +101,7 @@ class Store:
         return int(self._ask(Ping()))
 
     def leave(self, reason: str | None = None) -> None:
-        """Leave and close; with a reason, everyone who waits is told it. Idempotent, never raises."""
+        """Leave and close; with a reason, which all waiting ranks receive. Idempotent, never raises."""
         try:
             if self._channel is not None:
                 self._ask(Leave(reason=reason))

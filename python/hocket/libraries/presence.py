@@ -1,6 +1,6 @@
-"""Who of a group came to a collective, by the job's store: what libraries cannot tell when a wait runs out.
+"""The members of a group that came to a collective, by the job's store: libraries cannot name them when a wait times out.
 
-Costs nothing while all is well: a rank says that it is there when it makes a communicator, and when it has waited for long.
+Costs nothing while all is well: a rank reports its presence when it makes a communicator, and after a long wait.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Presence:
                 f"{_ranks(absent)} did not come" if absent else "all of its group are there, and it is stuck"
             )
         except RendezvousError as error:
-            whom = f"who did not come cannot be told: {error}"
+            whom = f"the missing ranks are unknown: {error}"
         raise self._timed_out(call, f"not complete after {self._patience_s:g} s; {whom}", absent)
 
     def _timed_out(self, call: Call, what: str, absent: Sequence[int]) -> PeerError:

@@ -1,7 +1,7 @@
 """What `hocket tune` runs on every rank: all algorithms of a collective in turns, at one size after the other.
 
 `python -m hocket.measure.algorithm_times REQUEST`, as ranks of a job; the request is JSON. Rank 0 prints an event a line. Before
-each turn all ranks meet at the job's store, where they sleep while they wait; who begins changes from round to round. A time is
+each turn all ranks meet at the job's store, where they sleep while they wait; the first changes from round to round. A time is
 that of the slowest rank.
 """
 
@@ -33,10 +33,11 @@ ROUND_S = 0.015
 seconds at a time."""
 CALLS_MAX = 100
 LOOKS, LONG_S = 4, 0.1
-"""Single calls before the rounds: the shortest says how many make a round, and who is out. The first touches the memory; where
-calls are longer than LONG_S, one is enough."""
+"""Single calls before the rounds: the shortest decides how many make a round, and which algorithms are out. The first touches the
+memory; where calls are longer than LONG_S, one is enough."""
 BEHIND, BEHIND_LONG = 4.0, 1.5
-"""Who takes so many times as long as the fastest is not measured again: what is wanted is the fastest. Long calls vary less."""
+"""An algorithm that takes so many times as long as the fastest is not measured again: only the fastest matters.
+Long calls vary less."""
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):

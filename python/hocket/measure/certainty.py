@@ -1,4 +1,4 @@
-"""What a probe says of its numbers: latencies that are not known as well as promised, ways whose directions differ. Pure."""
+"""How certain a probe's numbers are: latencies that are less precise than promised, paths whose directions differ. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SHOWN_MAX = 5
 """Pairs of a sentence; the file has all."""
 
 RATES_APART = 0.1
-"""Part of the faster direction by which the other is slower, before it is said: trains differ by a few percent by themselves."""
+"""Part of the faster direction by which the other is slower, before it is reported: trains differ by a few percent anyway."""
 
 
 def imprecise(trips: Mapping[Flow, Trips], names: Sequence[str], pair_s: float) -> str:
@@ -50,7 +50,7 @@ def lopsided_trips(trips: Mapping[Flow, Trips], names: Sequence[str]) -> str:
             found.append((more / less, f"{names[a]} and {names[b]} {times}"))
     found.sort(key=lambda each: -each[0])
     return (
-        f"round trips differ by the end that asks, for {len(found)} pairs: {_listed([said for _, said in found])}"
+        f"round trips differ by the end that asks, for {len(found)} pairs: {_listed([note for _, note in found])}"
         if found
         else ""
     )
@@ -67,11 +67,11 @@ def lopsided_rates(rates: Sequence[Sequence[float]], names: Sequence[str]) -> st
         for b in range(a + 1, len(row)):
             there, back = row[b], rates[b][a]
             if min(there, back) < max(there, back) * (1 - RATES_APART):
-                said = f"{names[a]} to {names[b]} {there / 1e6:.0f} Mbit/s, back {back / 1e6:.0f}"
-                found.append((min(there, back) / max(there, back), said))
+                note = f"{names[a]} to {names[b]} {there / 1e6:.0f} Mbit/s, back {back / 1e6:.0f}"
+                found.append((min(there, back) / max(there, back), note))
     found.sort(key=lambda each: each[0])
     return (
-        f"rates differ by direction, for {len(found)} pairs: {_listed([said for _, said in found])}"
+        f"rates differ by direction, for {len(found)} pairs: {_listed([note for _, note in found])}"
         if found
         else ""
     )
@@ -86,6 +86,6 @@ def within(precision: float) -> str:
     return "unknown" if precision >= 1 else f"±{100 * precision:.2g} %"
 
 
-def _listed(said: Sequence[str]) -> str:
-    more = f" and {len(said) - SHOWN_MAX} more" if len(said) > SHOWN_MAX else ""
-    return "; ".join(said[:SHOWN_MAX]) + more
+def _listed(notes: Sequence[str]) -> str:
+    more = f" and {len(notes) - SHOWN_MAX} more" if len(notes) > SHOWN_MAX else ""
+    return "; ".join(notes[:SHOWN_MAX]) + more

@@ -113,8 +113,8 @@ def _answer(link: socket.socket, token: bytes, turn: int, number: int, deadline:
             continue  # an earlier datagram found nobody; the deadline still counts
         if len(data) != _FORM.size:
             continue
-        kind, said, its_turn, its_number = _FORM.unpack(data)
-        if (kind, said, its_turn) != (_ANSWER, token, turn):
+        kind, theirs, its_turn, its_number = _FORM.unpack(data)
+        if (kind, theirs, its_turn) != (_ANSWER, token, turn):
             continue
         if its_number == number:
             return True, late

@@ -147,11 +147,13 @@ def _once(ssh: str, source: str, destination: str) -> list[float | None]:
         raise PeerError(f"probe: fping on {source} did not end in {COMMAND_TIMEOUT_S:.0f} s") from None
     except OSError as error:
         raise PeerError(f"probe: `{ssh}` cannot be started: {error.strerror}") from None
-    said = (ran.stdout + b"\n" + ran.stderr).decode(errors="replace")
+    output = (ran.stdout + b"\n" + ran.stderr).decode(errors="replace")
     if ran.returncode == MISSING:
         raise PeerError(f"probe: there is no fping on {source}\nhint: install it there (apt install fping)")
-    trips = round_trips(said, destination)
+    trips = round_trips(output, destination)
     if all(each is None for each in trips):
-        why = "none of its pings came back" if trips else said.strip()[-400:] or f"exit code {ran.returncode}"
+        why = (
+            "none of its pings came back" if trips else output.strip()[-400:] or f"exit code {ran.returncode}"
+        )
         raise PeerError(f"probe: from {source} to {destination} by fping: {why}")
     return trips

@@ -1,4 +1,4 @@
-"""When a transfer has told its rate: from bytes as they arrive to bit/s. Pure: time is an argument.
+"""When the rate of a transfer is known: from bytes as they arrive to bit/s. Pure: time is an argument.
 
 The start of a TCP transfer says little: slow start, the burst that a token bucket lets pass, and, when slow
 start overran a queue, stalls after which all that came out of order is delivered at once.

@@ -102,14 +102,14 @@ def probe(
         kind = _Sampled if asked.sample else _Everybody
         cluster = kind(steps, hosts, asked, progress or _silent, note or _unsaid).run()
         names = [host.name for host in hosts]
-        for said in (
+        for found in (
             _losses(steps.trips, names),
             certainty.imprecise(steps.trips, names, asked.pair_s),
             certainty.lopsided_trips(steps.trips, names),
             certainty.lopsided_rates(cluster.bandwidth_bit_per_s, names),
         ):
-            if said and note is not None:
-                note(said)
+            if found and note is not None:
+                note(found)
         return cluster
     finally:
         station.close()
@@ -267,7 +267,7 @@ class _Sampled:
 
     def run(self) -> Cluster:
         found = self._sampled.run()
-        self._note(found.said)
+        self._note(found.note)
         count = len(self._hosts)
         racks = (tuple(range(count)),)
         return _cluster(

@@ -1,4 +1,4 @@
-"""Who measures with whom and when: pairings in which nobody is in two measurements at once. Pure."""
+"""The schedule of measurements: pairings in which nobody is in two measurements at once. Pure."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class Found:
 
     latency_s: list[list[float]]
     links_bit_per_s: list[float]
-    said: str
+    note: str
 
 
 class Sampled:
@@ -64,13 +64,13 @@ class Sampled:
         completed_s = complete(rows_s, self._landmarks)
         held_out_s, links = self._check()
         off = errors(completed_s, held_out_s)
-        said = (
+        note = (
             f"{len(self._landmarks)} landmarks were measured, other latencies completed from them: of {len(off)} pairs that were "
             f"measured to check, half are off by at most {np.median(off):.0%}, nine of ten by at most {np.quantile(off, 0.9):.0%}"
         )
         for pair, measured_s in held_out_s.items():
             completed_s[pair] = completed_s[pair[::-1]] = measured_s
-        return Found(completed_s.tolist(), links, said)
+        return Found(completed_s.tolist(), links, note)
 
     def _check(self) -> tuple[dict[Flow, float], list[float]]:
         """Pairs without a landmark, one way; and the fastest flow of each host."""

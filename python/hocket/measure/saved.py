@@ -66,7 +66,7 @@ class Saved:
         self._file.close()
 
     def add(self, step: Step) -> None:
-        """One more, on disk before this returns to who measures the next."""
+        """One more, on disk before this returns and the next is measured."""
         self._line(step)
 
     def finished(self) -> None:

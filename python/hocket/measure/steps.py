@@ -1,6 +1,6 @@
 """What every kind of probe is made of: steps that all hosts take together, whose results all get.
 
-A step begins when all hosts are there. Who saved the results of finished steps takes them from there instead of measuring again:
+A step begins when all hosts are there. A host that saved the results of finished steps uses them instead of measuring again:
 which steps follow depends on results alone, so all hosts come to the same.
 """
 
@@ -94,7 +94,7 @@ class Steps:
         self.streams: Mapping[Flow, int] = {}
 
     def latencies(self, pairs: Sequence[Flow]) -> dict[Flow, float]:
-        """Round trips of these pairs at once, seconds; who is named first asks."""
+        """Round trips of these pairs at once, seconds; the first of a pair sends the request."""
 
         def measure() -> Numbers:
             with self._open(pairs) as links:

@@ -132,8 +132,8 @@ def receive(
                 continue  # an answer to an earlier step came when nobody listened any more
             if len(data) < _HEAD.size:
                 continue
-            magic, said, its_turn, source, number = _HEAD.unpack_from(data)
-            if (magic, said, its_turn) == (_MAGIC, token, turn) and source in found and number < TRAINS:
+            magic, theirs, its_turn, source, number = _HEAD.unpack_from(data)
+            if (magic, theirs, its_turn) == (_MAGIC, token, turn) and source in found and number < TRAINS:
                 stamp_ns = _stamp_ns(ancillary)
                 if stamp_ns is not None:
                     found[source][number].arrivals.append((stamp_ns, len(data)))

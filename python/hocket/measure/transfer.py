@@ -74,7 +74,7 @@ class Station:
         return int(self._listener.getsockname()[1])
 
     def meet(self, peers: Sequence[Peer], me: int) -> None:
-        """Learn who the hosts are; measurements name them by index."""
+        """Learn the hosts; measurements name them by index."""
         self._peers = peers
         self._me = me
 
@@ -117,7 +117,7 @@ class Station:
 
     @contextmanager
     def answering(self, step: int) -> Iterator[None]:
-        """Whoever asks in this step gets an answer, until the block ends."""
+        """Answer every request of this step, until the block ends."""
         done = threading.Event()
         args = (self._datagrams, self._token, step, done)
         thread = threading.Thread(target=datagrams.answer, args=args, name="hocket-answer", daemon=True)
@@ -207,7 +207,7 @@ class Station:
         return came
 
     def _greeted(self, link: socket.socket, step: int) -> tuple[int, int] | None:
-        """Who is calling, and which of its connections it is; None for a stranger or a call of another step."""
+        """The calling host, and which of its connections it is; None for a stranger or a call of another step."""
         try:
             link.settimeout(1.0)
             _tune(link)

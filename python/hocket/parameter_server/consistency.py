@@ -133,7 +133,7 @@ class Consistency:
         return state
 
     def _complete(self, key: int) -> list[Effect]:
-        """The update, if all who are there have pushed."""
+        """The update, if all present workers have pushed."""
         state = self._keys[key]
         if not state.pending or state.pending != self.present:
             return []

@@ -1,7 +1,7 @@
 """Plain TCP between the nodes of a replay: a connection per pair, messages whole and at once, in the order in which they are given.
 
 So parameter servers and most who write traces talk: nobody asks before sending, as Hocket's own messages between two hosts do,
-whose question would wait behind the bytes that are in the queues already. Contents are arbitrary. Who connects shows a token
+whose question would wait behind the bytes that are in the queues already. Contents are arbitrary. A connecting node shows a token
 that only nodes of the job know from its store.
 """
 

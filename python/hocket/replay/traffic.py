@@ -1,6 +1,6 @@
 """Messages that wait for each other, with gaps between: what is left of a trace when its programs are unknown.
 
-Plain data between those who read traces (`of_dlc`, `of_records`) and those who send it again (`node`, `simulated`).
+Plain data between the readers of traces (`of_dlc`, `of_records`) and the senders (`node`, `simulated`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a trace directory says, read once for all sections: run, records on one clock, metrics, comparison.
 
-Knows what the files mean; knows no HTML, but how long a name may be. What is not whole is said in `notes`.
+Knows what the files mean; knows no HTML, but how long a name may be. `notes` reports what is incomplete.
 """
 
 from __future__ import annotations

@@ -72,9 +72,8 @@ def _words(plan: Plan) -> str:
         return "It has no buckets."
     total = sum(_size(bucket) for bucket in plan.buckets)
     algorithms = " and ".join(sorted({_algorithm(bucket) for bucket in plan.buckets}))
-    words = (
-        f"Gradients of {quantity.size(total)} in {len(plan.buckets)} buckets are all-reduced by {algorithms}."
-    )
+    buckets = "one bucket" if len(plan.buckets) == 1 else f"{len(plan.buckets)} buckets"
+    words = f"Gradients of {quantity.size(total)} in {buckets} are all-reduced by {algorithms}."
     codecs = sorted({bucket.synchroniser.codec for bucket in plan.buckets} - {"none"})
     if codecs:
         links = max(len(bucket.synchroniser.codec_links) for bucket in plan.buckets)

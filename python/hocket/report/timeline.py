@@ -45,12 +45,12 @@ def section(material: Material, spans_max: int = SPANS_MAX) -> Section:
 def _said(material: Material, choice: Choice) -> str:
     first, last = choice.steps[0][0], choice.steps[-1][0]
     steps = f"Step {first}" if first == last else f"Steps {first} to {last}"
-    said = f"{steps}, from the middle of the run, on one clock."
+    words = f"{steps}, from the middle of the run, on one clock."
     if len(choice.ranks) < len(material.ranks):
-        said += f" {len(choice.ranks)} of {len(material.ranks)} ranks are shown."
+        words += f" {len(choice.ranks)} of {len(material.ranks)} ranks are shown."
     if not choice.sends:
-        said += " Sends are left out: there are too many for a page."
-    return said
+        words += " Sends are left out: there are too many for a page."
+    return words
 
 
 def _bucket_keys(choice: Choice) -> list[Html]:

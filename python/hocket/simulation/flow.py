@@ -64,7 +64,7 @@ def predict(
     """Run `steps` training steps of the plan. `prepared`: of this plan, when it is simulated again and again.
 
     Raises UsageError when plan, profile and network do not fit, ProgramError for programs that cannot run, SimulationError when
-    nothing moves any more: it names who is stuck and why.
+    nothing moves any more: it names the ranks that are stuck, and why.
     """
     costs = costs or Costs()
     conditions = conditions or Conditions()

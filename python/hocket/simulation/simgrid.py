@@ -100,7 +100,7 @@ def _run(asked: dict[str, Any]) -> list[float]:
     if having is None:
         raise UsageError(MISSING)
     try:
-        said = subprocess.run(
+        ran = subprocess.run(
             # Without the folder of the script in its path, in which this file would be found as `simgrid`.
             [sys.executable, "-P", str(Path(__file__).with_name("simgrid_job.py"))],
             input=json.dumps(asked),
@@ -114,10 +114,10 @@ def _run(asked: dict[str, Any]) -> list[float]:
         raise SimulationError(
             f"SimGrid was not done after {TIMEOUT_S:g} s\nhint: --fidelity flow takes a thousandth of its time"
         ) from None
-    if said.returncode:
-        last_words = said.stderr.strip().splitlines()[-1:] or [f"exit code {said.returncode}"]
+    if ran.returncode:
+        last_words = ran.stderr.strip().splitlines()[-1:] or [f"exit code {ran.returncode}"]
         raise SimulationError(f"SimGrid failed: {last_words[0]}")
-    ends_s: list[float | None] = json.loads(said.stdout)
+    ends_s: list[float | None] = json.loads(ran.stdout)
     if None in ends_s:
         raise SimulationError(
             f"bucket {ends_s.index(None)} never ends in SimGrid\nhint: --fidelity flow names who waits for whom"

@@ -48,10 +48,10 @@ def find(asked: str | None = None, *, only: str | None = None) -> Mpirun:
             f"contender `mpi` needs mpirun, which is not here{which}\n"
             "hint: install Open MPI or MPICH, and pip install 'hocket[mpi]'"
         )
-    said = subprocess.run([path, "--version"], check=False, capture_output=True, text=True).stdout
-    mpi = OPEN_MPI if "Open MPI" in said else MPICH if "HYDRA" in said else None
+    shown = subprocess.run([path, "--version"], check=False, capture_output=True, text=True).stdout
+    mpi = OPEN_MPI if "Open MPI" in shown else MPICH if "HYDRA" in shown else None
     if mpi is None or (only is not None and mpi != only):
-        raise UsageError(f"{path} is not of {only or f'{OPEN_MPI} or {MPICH}'}\nhint: it says {said[:60]!r}")
+        raise UsageError(f"{path} is not of {only or f'{OPEN_MPI} or {MPICH}'}\nhint: it says {shown[:60]!r}")
     return Mpirun(path, mpi)
 
 
@@ -88,7 +88,7 @@ def _open_mpi(*, crowded: bool, tcp: bool, scratch: str) -> tuple[list[str], dic
     """Flags and variables."""
     environment = {
         "OMPI_MCA_btl_sm_backing_directory": scratch,
-        # It refuses root, who owns most containers, unless told twice.
+        # It refuses root, which owns most containers, without both variables.
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         # Open MPI sets it by itself when it knows that cores are fewer, which it may not in a container.

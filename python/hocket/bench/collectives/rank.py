@@ -4,7 +4,7 @@ Started on every rank by `hocket.bench.collectives.run`, with the file of the re
 
 A round at one size is, for each contender: all ranks meet at the job's store, where they sleep while they wait; one call that is
 not timed lines the ranks up and wakes the contender's threads; on an emulated cluster the ranks meet once more; then come `calls`
-calls in a row, timed as one. Who begins changes from round to round, since who comes second finds other caches. Time per call is
+calls in a row, timed as one. The first contender changes from round to round, since the second finds other caches. Time per call is
 that of the slowest rank, over `calls`.
 """
 
@@ -192,7 +192,7 @@ class _Measurement:
         return job.store.gather(f"bench/{name}", job.rank, job.world, value, job.settings.timeout_s)
 
     def _say(self, what: str, *, seldom: bool) -> None:
-        """Progress, from one rank; `seldom`: if nothing was said for a while."""
+        """Progress, from one rank; `seldom`: if nothing was printed for a while."""
         if self._job.rank != 0 or (seldom and time.monotonic() - self._said_s < PROGRESS_S):
             return
         self._said_s = time.monotonic()

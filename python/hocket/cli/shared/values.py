@@ -56,7 +56,7 @@ def word(text: str) -> str:
 
 
 class One(click.ParamType):  # type: ignore[type-arg]  # generic in new versions of click alone
-    """One value; `name` is what help calls it, `such_as` what a wrong one is told."""
+    """One value; `name` is its name in help, `such_as` the example in the error."""
 
     def __init__(self, name: str, such_as: str, parse: Callable[[str], Any]) -> None:
         """`parse` raises ValueError for what is no value."""

@@ -171,9 +171,9 @@ class Testbed:
         deadline_s = time.monotonic() + START_TIMEOUT_S
         while time.monotonic() < deadline_s:
             if holder.poll() is not None:
-                said = holder.stderr.read().decode().strip() if holder.stderr else ""
+                why = holder.stderr.read().decode().strip() if holder.stderr else ""
                 raise TestbedError(
-                    f"network namespaces are not allowed here: {said}\n"
+                    f"network namespaces are not allowed here: {why}\n"
                     "hint: run as root, or allow unprivileged user namespaces",
                     lacks="network namespaces",
                 )

@@ -61,9 +61,9 @@ class Switch:
         )
         try:
             self._tell(msgspec.json.encode(order) + b"\n")
-            said = self._answer(START_TIMEOUT_S)
-            if said != "ready":
-                raise TestbedError(f"the testbed's switch says `{said}`")
+            reply = self._answer(START_TIMEOUT_S)
+            if reply != "ready":
+                raise TestbedError(f"the testbed's switch says `{reply}`")
         except BaseException:
             self.close()
             raise

@@ -60,8 +60,8 @@ def start(cluster: str, timeout_s: float) -> None:
     deadline_s = time.monotonic() + timeout_s
     while time.monotonic() < deadline_s:
         if process.poll() is not None:
-            said = process.stderr.read().decode().strip() if process.stderr else ""
-            raise TestbedError(said or "the testbed's process ended at once")
+            why = process.stderr.read().decode().strip() if process.stderr else ""
+            raise TestbedError(why or "the testbed's process ended at once")
         if state() is not None:
             return
         time.sleep(POLL_S)

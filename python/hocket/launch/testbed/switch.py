@@ -72,7 +72,7 @@ def open_tap(pid: int, *, batches: bool) -> int:
 
 def become(path: Path, order: Order, taps: Sequence[int]) -> NoReturn:
     """Replace this process by the switch. Standard input becomes the socket in which its description, the input so far and the
-    devices wait: so it receives descriptors without being told numbers, and its code needs nothing unsafe."""
+    devices wait: so it receives descriptors, not numbers, and its code needs nothing unsafe."""
     text = os.memfd_create("switch")
     os.write(text, description(order).encode())
     ours, its = socket.socketpair()

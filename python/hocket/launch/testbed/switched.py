@@ -101,7 +101,7 @@ def host_lines(cluster: Cluster) -> tuple[tuple[tuple[str, ...], tuple[str, ...]
         (
             (
                 f"link set {INTERFACE} address {MAC_PREFIX}:{index >> 8:02x}:{index & 0xFF:02x}",
-                # No packets that nobody sent: who draws which lot of loss would depend on when they come.
+                # No packets that no program sent: which packets are lost would depend on when they come.
                 f"link set {INTERFACE} addrgenmode none",
                 f"addr add {wiring.address(index)}/16 dev {INTERFACE}",
                 f"link set {INTERFACE} up",

@@ -92,7 +92,7 @@ class Engine:
     def _compile(self, what: str, elements: int, dtype: str, size_bytes: int) -> _native.Program:
         group = list(range(self._world))
         if what == "all_reduce":
-            # Who is in a rack comes one after the other, whatever order the ranks were given in.
+            # Ranks of one rack come one after the other, whatever order the ranks were given in.
             group = single.by_place(self._topology.hosts, self._topology.racks)
         known = algorithms.fitting(what, group, self._topology)
         if self._algorithm == "auto":

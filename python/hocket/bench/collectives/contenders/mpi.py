@@ -44,7 +44,7 @@ class Mpi:
             )
         library = " ".join(MPI.Get_library_version().splitlines()[0].partition(",")[0].strip("\0").split())
         wire = "loopback TCP" if request.tcp else "shared memory"
-        # MPICH yields unless told otherwise.
+        # MPICH yields by default.
         waits = "spins" if os.environ.get(mpirun.YIELD) == "0" else "yields"
         self.about = f"{library}, {wire}, {waits} when idle, not bound to cores"
         # Symbols of the library are looked up through what was linked to it.
