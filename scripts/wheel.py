@@ -53,8 +53,8 @@ def wheel(architecture: str, source: Path, dist: Path) -> None:
     target = f"{architecture}-unknown-linux-gnu"
     if shutil.which("rustup") is not None:
         call("rustup", "target", "add", target, cwd=source)
-    # Compiled crates are kept from one call to the next.
-    built = {"CARGO_TARGET_DIR": str(ROOT / "target")}
+    # Compiled crates are kept from one call to the next, apart from those of the checkout.
+    built = {"CARGO_TARGET_DIR": str(ROOT / "target/package")}
     call(
         sys.executable,
         "scripts/build_switch.py",
@@ -81,6 +81,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="hocket-sdist-") as folder:
         with tarfile.open(made) as archive:
             archive.extractall(folder, filter="data")
+        # Files of an sdist have one fixed time, and cargo goes by time: it would take crates of an earlier sdist for these.
+        for path in Path(folder).rglob("*"):
+            path.touch()
         for architecture in chosen.architecture or ARCHITECTURES:
             wheel(architecture, Path(folder) / made.name.removesuffix(".tar.gz"), dist)
 
