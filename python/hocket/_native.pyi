@@ -113,6 +113,16 @@ class Engine:
         PeerError: its `rank` failed; with `why` "timeout", the instance waits for the ranks in its `missing`. `program`, `launch`
         and `op` say where that was noticed."""
 
+    def on_complete(
+        self, program: int, callback: Callable[[Exception | None], None], timeout_s: float
+    ) -> None:
+        """Call `callback` once: with None when the launched instance is complete, or none runs; else with the PeerError that `wait`
+        would raise, or a UsageError when the engine is closed meanwhile. A time-out may be half a second late.
+
+        A thread of the engine's calls it, with the GIL; callbacks follow one another in the order in which launches end, and
+        communication does not wait for them. A callback that raises ends the job with its reason. `close` returns after the
+        last one. UsageError: the engine is closed."""
+
     def send(self, to: int, tag: int, memory: Memory, size_bytes: int, *, notice: bool = ...) -> int:
         """Offer the first bytes of `memory` to rank `to`: its number. They must not be written until it is complete. It is waited
         for by `wait_message`, or with `notice` by `next_message`."""
@@ -230,16 +240,17 @@ class Readiness:
         """(bucket, index) of the gradients that have come in this backward, in the order in which they came."""
 
     def finish(self) -> None:
-        """Launch the buckets that still wait for gradients, as they are."""
+        """Backward has ended: launch the buckets that still wait for gradients, as they are. What comes next is the next
+        backward's; its first gradient raises UsageError when a bucket was not applied."""
 
-    def wait(self, timeout_s: float) -> None:
-        """Until all buckets of this backward are reduced; then ready for the next."""
+    def wait(self, bucket: int, timeout_s: float) -> None:
+        """Until the bucket is reduced, if it was launched and not applied."""
 
-    def wait_bucket(self, bucket: int, timeout_s: float) -> None:
-        """Until one bucket is reduced, if it was launched."""
+    def applied(self, bucket: int) -> None:
+        """What the bucket's launch reduced was used: its memory may fill again. UsageError when nothing was launched."""
 
-    def reset(self) -> None:
-        """Ready for the next backward: all buckets were waited for."""
+    def progress(self, bucket: int) -> tuple[int, int, int]:
+        """How often the bucket was ready, launched and applied."""
 
 Range = tuple[int, int, int]
 """(buffer, start, stop)"""
@@ -251,7 +262,7 @@ class Builder:
     """Makes a program op by op, each rank's in its own sequential order; dependencies follow from memory."""
 
     def __init__(self, name: str, world: int) -> None: ...
-    def buffer(self, rank: int, name: str, dtype: str, elements: int, kind: str) -> int: ...
+    def buffer(self, rank: int, name: str, dtype: str, elements: int, kind: str, space: str = ...) -> int: ...
     def kernel(
         self, name: str, *, elementwise: bool, updates: bool, joins: str | None, constants: Sequence[float]
     ) -> int: ...
@@ -512,8 +523,9 @@ class Program:
     def show(self, path: Any = None) -> Any:
         """Write an SVG of the dataflow graph to `path` (default: `NAME.svg` here); returns where it is."""
 
-    def buffers(self, rank: int) -> list[tuple[str, str, int, str]]:
-        """By buffer of a rank: name, element type, elements, kind (`bound`, `scratch`, `state`, `shared_state`)."""
+    def buffers(self, rank: int) -> list[tuple[str, str, int, str, str]]:
+        """By buffer of a rank: name, element type, elements, kind (`bound`, `scratch`, `state`, `shared_state`) and memory space
+        (`host`, `device`)."""
 
     def ops(self, rank: int) -> list[dict[str, Any]]:
         """By op of a rank: its fields by name; `op` says which it is, slices are (buffer, start, stop)."""

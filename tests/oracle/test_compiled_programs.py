@@ -1,20 +1,16 @@
 """Whatever is chosen, a compiled program sums: on the reference executor, on the native one, and the same bits on both."""
 
-import threading
-import uuid
-
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from hocket import _native, reference
+from hocket import reference
 from hocket._native import Program
 from hocket.artefacts.plan import Synchroniser
 from hocket.planning.compile import all_reduce_program, broadcast_program
 from hocket.reference.ops import STORED
-
-TIMEOUT_S = 20.0
+from tests.support.engines import Job
 
 
 @st.composite
@@ -79,57 +75,6 @@ def test_text_is_the_program(case):
     world, elements, synchroniser, order, _ = case
     text = str(compiled(world, elements, synchroniser, order))
     assert str(Program.parse(text)) == text
-
-
-class Job:
-    """Engines of all ranks in this process, on the given hosts; programs run on threads."""
-
-    def __init__(self, hosts):
-        name = uuid.uuid4().hex
-        self.engines = [
-            _native.Engine(
-                rank=rank, world=len(hosts), job=name, secret=b"secret", host=host, bind=["127.0.0.1"]
-            )
-            for rank, host in enumerate(hosts)
-        ]
-        peers = [(engine.addresses, host) for engine, host in zip(self.engines, hosts, strict=True)]
-        self._each(lambda engine, _: engine.connect(peers, TIMEOUT_S))
-
-    def run(self, program, buffers):
-        memories = []
-        for engine, (values,) in zip(self.engines, buffers, strict=True):
-            memory = engine.allocate(max(1, values.nbytes))
-            memoryview(memory)[: values.nbytes] = values.tobytes()
-            memories.append(memory)
-
-        def work(engine, rank):
-            number = engine.load(program, {0: (memories[rank], 0)}, priority=0, label=program.name)
-            engine.launch(number)
-            engine.wait(number, TIMEOUT_S)
-
-        self._each(work)
-        for memory, (values,) in zip(memories, buffers, strict=True):
-            if values.size:
-                values[:] = np.frombuffer(memory, values.dtype, count=values.size)
-
-    def close(self):
-        self._each(lambda engine, _: engine.close())
-
-    def _each(self, work):
-        errors = []
-
-        def guarded(engine, rank):
-            try:
-                work(engine, rank)
-            except Exception as error:
-                errors.append(error)
-
-        threads = [threading.Thread(target=guarded, args=(e, r)) for r, e in enumerate(self.engines)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(TIMEOUT_S)
-        assert not errors, errors
 
 
 @pytest.mark.parametrize("hosts", ["aaaa", "abcd", "aabb", "abab", "a", "aabcc"])

@@ -1,5 +1,6 @@
 //! The state that all threads of a rank share: its peers, its programs, and what each of its threads has to do next.
 
+use crate::completions::Completions;
 use crate::error::Error;
 use crate::external::Externals;
 use crate::failure::{Failure, Location, Who};
@@ -53,6 +54,8 @@ pub struct Core {
     failure: OnceLock<Failure>,
     /// Signals completed instances and failure.
     changed: (Mutex<()>, Condvar),
+    /// Callbacks on the end of launches.
+    pub completions: Completions,
     /// Collectives in place whose members meet.
     pub meetings: AtomicUsize,
     /// Set once, to stop the threads.
@@ -83,6 +86,7 @@ impl Core {
             bell,
             failure: OnceLock::new(),
             changed: Default::default(),
+            completions: Completions::default(),
             meetings: AtomicUsize::new(0),
             closing: AtomicBool::new(false),
             recorder,

@@ -205,6 +205,7 @@ impl Core {
         }
         loaded.complete(instance);
         self.note_change();
+        self.notify_completed(loaded.number, instance);
     }
 
     /// The library has done it.

@@ -37,11 +37,11 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 /// Longest sleep between looks at whether a wait was interrupted.
-const WAKE: Duration = Duration::from_millis(100);
+pub(crate) const WAKE: Duration = Duration::from_millis(100);
 
 /// One rank's executor and wire.
 pub struct Engine {
-    core: Arc<Core>,
+    pub(crate) core: Arc<Core>,
     arena: Arc<Arena>,
     identity: Identity,
     world: usize,
@@ -312,34 +312,6 @@ impl Engine {
         Ok(())
     }
 
-    /// Waits until the launched instance is complete. `interrupted` is asked several times a second and ends the wait
-    /// with `Ok(false)`.
-    pub fn wait(
-        &self,
-        program: u32,
-        timeout: Duration,
-        mut interrupted: impl FnMut() -> bool,
-    ) -> Result<bool, Error> {
-        let loaded = self.loaded(program)?;
-        let deadline = Instant::now() + timeout;
-        loop {
-            if loaded.is_complete() {
-                return Ok(true);
-            }
-            if let Some(failure) = self.core.failure() {
-                return Err(failure);
-            }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(self.core.timed_out(&loaded, timeout));
-            }
-            self.core.wait_for_change(left.min(WAKE), || !loaded.is_complete());
-            if interrupted() {
-                return Ok(false);
-            }
-        }
-    }
-
     /// Offers `region`, which must not be written until the message is complete, to `to`. Its number. It is waited for by
     /// [`Self::wait_message`], or with `notice` by [`Self::next_message`].
     pub fn send(&self, to: Rank, tag: u64, region: Region, notice: bool) -> Result<u32, Error> {
@@ -469,9 +441,13 @@ impl Engine {
         // A lost wake-up would only cost the sleep's bound; the threads look at the flag by themselves.
         drop(self.core.bell.waker().wake());
         for thread in lock(&self.threads).drain(..) {
-            // A panic of that thread has been printed; the job failed with it.
-            drop(thread.join());
+            // A completion callback may hold the last reference to us: its thread ends by itself.
+            if thread.thread().id() != thread::current().id() {
+                // A panic of that thread has been printed; the job failed with it.
+                drop(thread.join());
+            }
         }
+        self.core.notify_closed();
         drop(lock(&self.listener).take());
         if let Some(recorder) = &self.core.recorder
             && let Err(error) = recorder.finish()
@@ -485,7 +461,7 @@ impl Engine {
         self.core.failure()
     }
 
-    fn loaded(&self, program: u32) -> Result<Arc<Loaded>, Error> {
+    pub(crate) fn loaded(&self, program: u32) -> Result<Arc<Loaded>, Error> {
         self.core.programs.get(program).ok_or_else(|| Error::Usage(format!("there is no program {program}")))
     }
 }

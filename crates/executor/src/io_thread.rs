@@ -36,6 +36,7 @@ pub type Ports = Vec<(Rank, Box<dyn Port>)>;
 pub fn run(core: &Core, poller: &Poller, mut ports: Ports, listener: Listener) {
     if let Err(error) = turns(core, poller, &mut ports) {
         core.fail_here(None, format_args!("the I/O thread cannot go on: {error}"));
+        core.notify_ended();
     }
     drop(listener);
     leave(core, poller, &mut ports);
@@ -46,6 +47,7 @@ fn turns(core: &Core, poller: &Poller, ports: &mut Ports) -> io::Result<()> {
     let mut idle_since = now();
     while !core.closing.load(Ordering::Acquire) {
         let mut busy = launch(core);
+        core.notify_ended();
         let mut timeout = sleep_max;
         let now = now();
         for (rank, port) in ports.iter_mut() {

@@ -7,9 +7,11 @@
 mod announcement;
 mod arrival;
 mod compile;
+mod completions;
 mod compute;
 mod core;
 mod dataflow;
+mod ending;
 mod engine;
 mod error;
 mod external;
@@ -26,10 +28,12 @@ mod lock;
 mod loss;
 mod message_table;
 mod messages;
+
 mod options;
 mod peer;
 mod peer_table;
 mod programs;
+pub mod readiness;
 
 pub use engine::Engine;
 pub use error::Error;

@@ -1,6 +1,7 @@
 //! `Engine` and `Memory`: one rank's executor as Python sees it. Waits release the GIL.
 
 use crate::exceptions::{error, raise};
+use crate::notifier::Notifier;
 use crate::program::Program;
 use hocket_executor::{
     Address, Allocation, Engine as Executor, Error, Foreign, Function, Options, Region, Shape,
@@ -102,6 +103,7 @@ unsafe fn fill(
 #[pyclass(module = "hocket._native", frozen)]
 pub struct Engine {
     executor: Arc<Executor>,
+    notifier: Notifier,
 }
 
 impl Engine {
@@ -128,7 +130,7 @@ fn part(py: Python<'_>, memory: &Memory, size_bytes: usize) -> PyResult<Region> 
 
 /// Waits without the GIL; Ctrl-C ends the wait with its exception, and so does what `meanwhile` raises, which is called
 /// several times a second.
-fn interruptible<T: Send>(
+pub fn interruptible<T: Send>(
     py: Python<'_>,
     meanwhile: Option<&Py<PyAny>>,
     wait: impl FnOnce(&mut dyn FnMut() -> bool) -> Result<T, Error> + Send,
@@ -145,11 +147,6 @@ fn interruptible<T: Send>(
         Some(raised) => Err(raised),
         None => outcome.map_err(|cause| raise(py, &cause)),
     }
-}
-
-/// Waits for `program`, as `interruptible`.
-pub fn wait(py: Python<'_>, executor: &Executor, program: u32, timeout: Duration) -> PyResult<()> {
-    interruptible(py, None, |interrupted| executor.wait(program, timeout, interrupted)).map(drop)
 }
 
 #[pymethods]
@@ -199,7 +196,7 @@ impl Engine {
             silence_max: duration(py, heartbeat_timeout_s)?,
         };
         let executor = Executor::new(options).map_err(|cause| raise(py, &cause.of(rank)))?;
-        Ok(Self { executor: Arc::new(executor) })
+        Ok(Self { executor: Arc::new(executor), notifier: Notifier::default() })
     }
 
     #[getter]
@@ -290,6 +287,10 @@ impl Engine {
         let timeout = duration(py, timeout_s)?;
         let wait = |interrupted: &mut dyn FnMut() -> bool| self.executor.wait(program, timeout, interrupted);
         interruptible(py, meanwhile.as_ref(), wait).map(drop)
+    }
+
+    fn on_complete(&self, py: Python<'_>, program: u32, callback: Py<PyAny>, timeout_s: f64) -> PyResult<()> {
+        self.notifier.on_complete(py, &self.executor, program, callback, duration(py, timeout_s)?)
     }
 
     fn unload(&self, py: Python<'_>, program: u32) -> PyResult<()> {
@@ -396,7 +397,10 @@ impl Engine {
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let failed_before = self.executor.failure().is_some();
-        py.detach(|| self.executor.close());
+        py.detach(|| {
+            self.executor.close();
+            self.notifier.close();
+        });
         match self.executor.failure() {
             Some(cause) if !failed_before => Err(raise(py, &cause)),
             _ => Ok(()),

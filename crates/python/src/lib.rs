@@ -9,6 +9,7 @@ mod engine;
 mod exceptions;
 mod host;
 mod kernels;
+mod notifier;
 mod order;
 mod plan;
 mod program;

@@ -1,6 +1,6 @@
 //! Atomics: the standard library's, or loom's where it checks every order in which threads can meet.
 
 #[cfg(all(test, loom))]
-pub use loom::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
+pub use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 #[cfg(not(all(test, loom)))]
-pub use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
+pub use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};

@@ -22,7 +22,7 @@ from hocket.policy.policy import Policy
 from hocket.policy.topology import Topology
 from hocket.policy.trace import TraceContext, bucket_program
 from hocket.settings import Settings
-from hocket.torch.backend.works import Works
+from hocket.torch.backend.errors import as_torch
 from hocket.torch.dtypes import DTYPES
 from hocket.torch.framework import array
 from hocket.torch.rendezvous import publish
@@ -71,24 +71,26 @@ class _Buckets:
         topology = Topology.of(process.job.hosts, process.cluster)
         self._context = TraceContext.of(policy, topology, tuning=process.tuning)
         self._timeout_s = process.job.settings.timeout_s
-        self._works = Works("ddp-hook")
         self._made: dict[int, tuple[tuple[torch.Size, ...], LoadedBucket]] = {}
-        process.also_close(self._works.close)
 
     def reduce(self, _state: object, bucket: GradBucket) -> Future[torch.Tensor]:
         """Called by DDP when a bucket is ready, in the same order on all ranks."""
         own, buffer = self._bucket(bucket), bucket.buffer()
         own.elements.copy_(buffer)
-        engine, timeout_s = self._process.engine, self._timeout_s
+        future: Future[torch.Tensor] = Future()
+
+        def end(error: Exception | None) -> None:
+            if error is None:
+                buffer.copy_(own.elements)
+                future.set_result(buffer)
+            else:
+                future.set_exception(as_torch(error))  # type: ignore[arg-type]  # the stub has the result's type
+
+        engine = self._process.engine
         engine.launch(own.program)
         self._process.libraries.expect([own.program])
-
-        def finish() -> None:
-            engine.wait(own.program, timeout_s)
-            buffer.copy_(own.elements)
-
-        work = self._works.later(finish, [buffer])
-        return work.get_future().then(lambda future: future.value()[0])
+        engine.on_complete(own.program, end, self._timeout_s)
+        return future
 
     def _bucket(self, grads: GradBucket) -> LoadedBucket:
         """DDP makes its buckets anew after the first step, when it knows the order of the gradients."""

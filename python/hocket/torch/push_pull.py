@@ -207,8 +207,7 @@ class PushPullSession(InPlace):
             parameter.copy_(self._pulled[key])
         parameter.grad = None
         self._waited.add(key)
-        if len(self._waited) == len(self.buckets):
-            self.readiness.reset()
+        self.readiness.applied(key)
 
     def _zero_bucket(self, key: int) -> None:
         self.framework.zero(self.buckets[key])

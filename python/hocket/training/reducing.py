@@ -236,7 +236,7 @@ class ReducingSession(InPlace):
             return
         timeout_s = self.job.settings.timeout_s
         with self._naming_the_finished():
-            self.readiness.wait_bucket(bucket, timeout_s)
+            self.readiness.wait(bucket, timeout_s)
             if not self._counted:
                 self._begins = self.source.decide(self._votes.count(timeout_s))
                 self._counted = True
@@ -249,10 +249,9 @@ class ReducingSession(InPlace):
         for name in own.names:
             if name in self._unmade and not self._votes.made(name):
                 self.framework.drop(name)
-        if len(self._waited) == len(self.buckets):
-            self.readiness.reset()
-            if not self._warned:
-                self._warn_of_non_finite()
+        self.readiness.applied(bucket)
+        if len(self._waited) == len(self.buckets) and not self._warned:
+            self._warn_of_non_finite()
 
     def _zero_bucket(self, bucket: int) -> None:
         self.framework.zero(self.buckets[bucket])

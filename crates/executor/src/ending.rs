@@ -1,0 +1,114 @@
+//! How callers learn that a launch has ended: by waiting, or by a callback (`completions.rs` has its rules).
+
+use crate::completions::{Awaited, Notify, call, in_callback};
+use crate::core::Core;
+use crate::engine::{Engine, WAKE};
+use crate::error::Error;
+use crate::loaded::Loaded;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+impl Engine {
+    /// Waits until the launched instance is complete. `interrupted` is asked several times a second and ends the wait
+    /// with `Ok(false)`.
+    pub fn wait(
+        &self,
+        program: u32,
+        timeout: Duration,
+        mut interrupted: impl FnMut() -> bool,
+    ) -> Result<bool, Error> {
+        let loaded = self.loaded(program)?;
+        if in_callback() {
+            return Err(Error::Usage(format!("a completion callback waits for `{}`", loaded.label)));
+        }
+        let deadline = Instant::now() + timeout;
+        loop {
+            if loaded.is_complete() {
+                return Ok(true);
+            }
+            if let Some(failure) = self.core.failure() {
+                return Err(failure);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(self.core.timed_out(&loaded, timeout));
+            }
+            self.core.wait_for_change(left.min(WAKE), || !loaded.is_complete());
+            if interrupted() {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Calls `notify` once: when the launched instance is complete, when the job fails, or after `timeout`; at once if none runs.
+    /// The head of `completions.rs` has the rules for `notify`, above all that it must not block.
+    pub fn on_complete(
+        &self,
+        program: u32,
+        timeout: Duration,
+        notify: impl FnOnce(Result<(), Error>) + Send + 'static,
+    ) -> Result<(), Error> {
+        self.core.on_complete(self.loaded(program)?, timeout, Box::new(notify));
+        Ok(())
+    }
+}
+
+impl Core {
+    /// Calls `notify` when the launch of `loaded` that runs ends, or at once if none does.
+    pub fn on_complete(&self, loaded: Arc<Loaded>, timeout: Duration, notify: Notify) {
+        let has_ended = |loaded: &Loaded| {
+            loaded.is_complete() || self.failure().is_some() || self.closing.load(Ordering::Acquire)
+        };
+        let awaited = Awaited::new(loaded, timeout, notify);
+        if let Some(awaited) = self.completions.add(awaited, has_ended) {
+            self.end(awaited);
+        }
+    }
+
+    /// An instance is complete.
+    pub fn notify_completed(&self, program: u32, instance: u32) {
+        let which = |awaited: &Awaited| awaited.loaded.number == program && awaited.instance <= instance;
+        for awaited in self.completions.take(which) {
+            self.call(awaited.notify, Ok(()));
+        }
+    }
+
+    /// Called by the I/O thread in each turn: after a failure nothing completes any more, and time runs out.
+    pub fn notify_ended(&self) {
+        if self.completions.is_empty() {
+            return;
+        }
+        let failed = self.failure().is_some();
+        let now = Instant::now();
+        for awaited in self.completions.take(|awaited| failed || awaited.deadline <= now) {
+            self.end(awaited);
+        }
+    }
+
+    /// The threads have ended.
+    pub fn notify_closed(&self) {
+        for awaited in self.completions.take(|_| true) {
+            self.end(awaited);
+        }
+    }
+
+    fn end(&self, awaited: Awaited) {
+        let Awaited { loaded, timeout, notify, .. } = awaited;
+        let outcome = match self.failure() {
+            _ if loaded.is_complete() => Ok(()),
+            Some(failure) => Err(failure),
+            None if self.closing.load(Ordering::Acquire) => {
+                Err(Error::Usage(format!("closed while `{}` runs", loaded.label)))
+            }
+            None => Err(self.timed_out(&loaded, timeout)),
+        };
+        self.call(notify, outcome);
+    }
+
+    fn call(&self, notify: Notify, outcome: Result<(), Error>) {
+        if !call(notify, outcome) {
+            self.fail_here(None, "a completion callback panicked");
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! Which gradients have arrived, and what is launched therefore.
+//!
+//! Three things are told apart for each turn of a bucket ([`schedule`]): it is *ready* when all its gradients are there, or
+//! backward has ended; *launched* when its program runs or ran; *applied* when its result was used, and its memory may fill again.
+//! Whoever trains calls [`Readiness::open`] and [`Readiness::arrive`] for each gradient, [`Readiness::finish`] after backward, and for
+//! each bucket [`Readiness::wait`] and [`Readiness::applied`].
+//!
+//! Budget of an arrival: one bit and two counters. The last gradient of a bucket adds a look at the schedule and a launch.
+
+mod schedule;
+#[cfg(test)]
+mod tests;
+
+use crate::engine::Engine;
+use crate::error::Error;
+use hocket_sync::arrivals::{self, Arrivals};
+pub use schedule::{Phase, Point, Schedule, Turn};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// What runs programs.
+pub trait Launcher {
+    /// How many places a program has for what it reduces.
+    fn slots(&self) -> u32;
+
+    /// Starts an instance of `program` on `slot`; returns at once. Not while the instance before runs.
+    fn launch(&self, program: u32, slot: u32) -> Result<(), Error>;
+
+    /// Waits for the instance of `program` that was launched last, as [`Engine::wait`].
+    fn wait(
+        &self,
+        program: u32,
+        timeout: Duration,
+        interrupted: &mut dyn FnMut() -> bool,
+    ) -> Result<bool, Error>;
+
+    /// Why nothing can be launched any more.
+    fn failure(&self) -> Option<Error>;
+}
+
+impl Launcher for Engine {
+    fn slots(&self) -> u32 {
+        1
+    }
+
+    fn launch(&self, program: u32, slot: u32) -> Result<(), Error> {
+        match slot {
+            0 => Self::launch(self, program),
+            _ => Err(Error::Usage(format!("program {program} has one slot, not {}", slot + 1))),
+        }
+    }
+
+    fn wait(
+        &self,
+        program: u32,
+        timeout: Duration,
+        interrupted: &mut dyn FnMut() -> bool,
+    ) -> Result<bool, Error> {
+        Self::wait(self, program, timeout, interrupted)
+    }
+
+    fn failure(&self) -> Option<Error> {
+        Self::failure(self)
+    }
+}
+
+/// What an arrival was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrival {
+    /// The gradient's first in this backward.
+    Counted,
+    /// More of a gradient that had arrived; it was added before its turn left.
+    Again,
+    /// More of a gradient after its turn was launched: what was sent lacks it.
+    Late,
+}
+
+/// Turns of a bucket so far. Never more applied than launched, nor more launched than ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Whose gradients were all there, or whose backward has ended.
+    pub ready: u32,
+    /// That were launched.
+    pub launched: u32,
+    /// Whose result was used.
+    pub applied: u32,
+}
+
+struct Bucket {
+    program: u32,
+    arrivals: Arrivals,
+    /// The turn that gradients are added to.
+    turn: AtomicU32,
+    launched: AtomicU32,
+    applied: AtomicU32,
+}
+
+/// Counts the gradients of all buckets and launches their programs by a schedule.
+pub struct Readiness<L> {
+    launcher: Arc<L>,
+    schedule: Schedule,
+    buckets: Vec<Bucket>,
+    enabled: AtomicBool,
+    /// A backward has begun and not ended.
+    open: AtomicBool,
+    /// Iteration of the period.
+    phase: AtomicUsize,
+    /// Gradients that arrived in this backward.
+    arrived: AtomicU32,
+}
+
+impl<L: Launcher> Readiness<L> {
+    /// `buckets`: the program and the number of gradients of each. One without gradients is ready when backward ends.
+    pub fn new(launcher: Arc<L>, buckets: &[(u32, usize)], schedule: Schedule) -> Result<Self, Error> {
+        if schedule.buckets() != buckets.len() {
+            let what = format!("a schedule of {} buckets for {}", schedule.buckets(), buckets.len());
+            return Err(Error::Usage(what));
+        }
+        if schedule.slots() > launcher.slots() {
+            let what =
+                format!("a schedule of {} slots; programs have {}", schedule.slots(), launcher.slots());
+            return Err(Error::Usage(what));
+        }
+        let bucket = |&(program, gradients): &(u32, usize)| Bucket {
+            program,
+            arrivals: Arrivals::new(gradients),
+            turn: AtomicU32::new(0),
+            launched: AtomicU32::new(0),
+            applied: AtomicU32::new(0),
+        };
+        Ok(Self {
+            launcher,
+            schedule,
+            buckets: buckets.iter().map(bucket).collect(),
+            enabled: AtomicBool::new(true),
+            open: AtomicBool::new(false),
+            phase: AtomicUsize::new(0),
+            arrived: AtomicU32::new(0),
+        })
+    }
+
+    /// What runs the programs.
+    pub fn launcher(&self) -> &Arc<L> {
+        &self.launcher
+    }
+
+    /// Whether gradients count; they do not while they accumulate only.
+    pub fn is_enabled(&self) -> bool {
+        self.enabled.load(Ordering::Relaxed)
+    }
+
+    /// Says whether gradients count.
+    pub fn set_enabled(&self, enabled: bool) {
+        self.enabled.store(enabled, Ordering::Relaxed);
+    }
+
+    /// How many gradients `bucket` has, if there is such a bucket.
+    pub fn gradients(&self, bucket: usize) -> Option<usize> {
+        self.buckets.get(bucket).map(|own| own.arrivals.gradients())
+    }
+
+    /// A gradient is about to arrive; whether it is the first of a backward.
+    pub fn open(&self) -> bool {
+        // The load keeps the cache line shared for all but the first.
+        !self.open.load(Ordering::Acquire) && !self.open.swap(true, Ordering::AcqRel)
+    }
+
+    /// After the first [`Self::open`] of a backward: its gradients may be written.
+    ///
+    /// [`Error::Usage`]: a bucket's slot still holds what was not applied. The job's failure, if it has failed.
+    pub fn check(&self) -> Result<(), Error> {
+        let slots = self.schedule.slots();
+        let full = |own: &Bucket| {
+            own.turn.load(Ordering::Relaxed) >= own.applied.load(Ordering::Acquire).saturating_add(slots)
+        };
+        match self.buckets.iter().position(full) {
+            None => Ok(()),
+            Some(bucket) => Err(self.launcher.failure().unwrap_or_else(|| {
+                Error::Usage(format!("a backward began before what bucket {bucket} reduced was applied"))
+            })),
+        }
+    }
+
+    /// Gradient `index` of `bucket` is in its place; launches the bucket if it was the last and the schedule says so.
+    ///
+    /// # Panics
+    /// When there is no such gradient.
+    pub fn arrive(&self, bucket: usize, index: usize) -> Result<Arrival, Error> {
+        let own = &self.buckets[bucket];
+        match own.arrivals.note(index, || self.arrived.fetch_add(1, Ordering::Relaxed)) {
+            arrivals::Arrival::Counted => Ok(Arrival::Counted),
+            arrivals::Arrival::Last => {
+                if self.schedule.turn(self.phase.load(Ordering::Relaxed), bucket) == Turn::Leaves {
+                    self.launch(own, own.turn.load(Ordering::Relaxed))?;
+                }
+                Ok(Arrival::Counted)
+            }
+            arrivals::Arrival::Again => {
+                let left = own.launched.load(Ordering::Acquire) > own.turn.load(Ordering::Relaxed);
+                Ok(if left { Arrival::Late } else { Arrival::Again })
+            }
+        }
+    }
+
+    /// (bucket, index) of the gradients that have not arrived in this backward.
+    pub fn missing(&self) -> Vec<(usize, usize)> {
+        self.places().filter_map(|(at, place)| place.is_none().then_some(at)).collect()
+    }
+
+    /// (bucket, index) of those that have, in their order.
+    pub fn order(&self) -> Vec<(usize, usize)> {
+        let mut order: Vec<_> =
+            self.places().filter_map(|(at, place)| place.map(|place| (place, at))).collect();
+        order.sort_unstable();
+        order.into_iter().map(|(_, at)| at).collect()
+    }
+
+    fn places(&self) -> impl Iterator<Item = ((usize, usize), Option<u32>)> + '_ {
+        let of = |(bucket, own): (usize, &'_ Bucket)| {
+            let places: Vec<_> = own.arrivals.places().enumerate().collect();
+            places.into_iter().map(move |(index, place)| ((bucket, index), place))
+        };
+        self.buckets.iter().enumerate().flat_map(of)
+    }
+
+    /// Launches the buckets that the schedule lists at `point` of this iteration.
+    pub fn begin(&self, point: Point) -> Result<(), Error> {
+        self.begin_in(self.phase.load(Ordering::Relaxed), point)
+    }
+
+    fn begin_in(&self, phase: usize, point: Point) -> Result<(), Error> {
+        for &bucket in self.schedule.launches(phase, point) {
+            let own = &self.buckets[bucket];
+            let next = own.launched.load(Ordering::Acquire);
+            // In the first period there may be none yet.
+            if next < own.turn.load(Ordering::Relaxed) {
+                self.launch(own, next)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Backward has ended: what leaves in this iteration is launched as it is, and the next iteration begins. Of several errors, the
+    /// first.
+    pub fn finish(&self) -> Result<(), Error> {
+        let phase = self.phase.load(Ordering::Relaxed);
+        let mut outcome = Ok(());
+        for (bucket, own) in self.buckets.iter().enumerate() {
+            let turn = own.turn.load(Ordering::Relaxed);
+            let what = self.schedule.turn(phase, bucket);
+            if what == Turn::Leaves {
+                outcome = outcome.and(self.launch(own, turn));
+            }
+            if what != Turn::Continues {
+                own.turn.store(turn + 1, Ordering::Relaxed);
+            }
+            own.arrivals.reset();
+        }
+        self.arrived.store(0, Ordering::Relaxed);
+        self.phase.store((phase + 1) % self.schedule.period(), Ordering::Relaxed);
+        let outcome = outcome.and_then(|()| self.begin_in(phase, Point::End));
+        self.open.store(false, Ordering::Release);
+        outcome
+    }
+
+    /// Waits for the launch of `bucket` that was not applied, if there is one, as [`Engine::wait`].
+    pub fn wait(
+        &self,
+        bucket: usize,
+        timeout: Duration,
+        interrupted: &mut dyn FnMut() -> bool,
+    ) -> Result<bool, Error> {
+        let own = self.bucket(bucket)?;
+        if own.launched.load(Ordering::Acquire) == own.applied.load(Ordering::Acquire) {
+            return Ok(true);
+        }
+        self.launcher.wait(own.program, timeout, interrupted)
+    }
+
+    /// What the oldest launch of `bucket` reduced was used: its slot may fill again.
+    pub fn applied(&self, bucket: usize) -> Result<(), Error> {
+        let own = self.bucket(bucket)?;
+        let applied = own.applied.load(Ordering::Acquire);
+        if applied == own.launched.load(Ordering::Acquire) {
+            return Err(Error::Usage(format!("nothing of bucket {bucket} is left to apply")));
+        }
+        own.applied.store(applied + 1, Ordering::Release);
+        Ok(())
+    }
+
+    /// How far `bucket` is.
+    pub fn progress(&self, bucket: usize) -> Result<Progress, Error> {
+        let own = self.bucket(bucket)?;
+        let ends = self.schedule.turn(self.phase.load(Ordering::Relaxed), bucket) != Turn::Continues;
+        let complete = own.arrivals.gradients() > 0 && own.arrivals.is_complete();
+        Ok(Progress {
+            ready: own.turn.load(Ordering::Relaxed) + u32::from(ends && complete),
+            launched: own.launched.load(Ordering::Acquire),
+            applied: own.applied.load(Ordering::Acquire),
+        })
+    }
+
+    /// How many buckets there are.
+    pub fn buckets(&self) -> usize {
+        self.buckets.len()
+    }
+
+    fn bucket(&self, bucket: usize) -> Result<&Bucket, Error> {
+        self.buckets.get(bucket).ok_or_else(|| Error::Usage(format!("there is no bucket {bucket}")))
+    }
+
+    /// Launches turn `turn`, if it was not.
+    fn launch(&self, own: &Bucket, turn: u32) -> Result<(), Error> {
+        let claimed = own.launched.compare_exchange(turn, turn + 1, Ordering::AcqRel, Ordering::Acquire);
+        match claimed {
+            Ok(_) => self.launcher.launch(own.program, turn % self.schedule.slots()),
+            Err(_) => Ok(()),
+        }
+    }
+}

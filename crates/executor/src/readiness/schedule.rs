@@ -1,0 +1,151 @@
+//! When buckets leave: a table by iteration of a period and bucket, so that a hook looks one entry up.
+//!
+//! A *turn* of a bucket is what one launch of it reduces: the gradients of one iteration or of several. Turns of a bucket are launched
+//! in order. Each lies in the slot (its number modulo the slots), so that one may be under way while the next one fills.
+
+use crate::error::Error;
+
+/// What becomes of a bucket's turn in an iteration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// It goes on: the next iteration adds to it.
+    Continues,
+    /// It ends, and is launched when its last gradient arrives.
+    Leaves,
+    /// It ends, and is launched where a later point lists the bucket.
+    Waits,
+}
+
+/// Where in an iteration buckets are launched together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Point {
+    /// Before its first gradient.
+    Begin,
+    /// After its backward.
+    End,
+}
+
+/// One iteration of the period.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Phase {
+    /// By bucket.
+    pub turns: Vec<Turn>,
+    /// Buckets launched at [`Point::Begin`], in this order.
+    pub begin: Vec<usize>,
+    /// Buckets launched at [`Point::End`], in this order.
+    pub end: Vec<usize>,
+}
+
+/// The table of all iterations.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Schedule {
+    slots: u32,
+    phases: Vec<Phase>,
+}
+
+impl Schedule {
+    /// Every bucket leaves in every iteration when its last gradient arrives; one slot.
+    pub fn immediate(buckets: usize) -> Self {
+        let phase = Phase { turns: vec![Turn::Leaves; buckets], ..Phase::default() };
+        Self { slots: 1, phases: vec![phase] }
+    }
+
+    /// A period of `phases`, repeated; a bucket has `slots` places for turns.
+    ///
+    /// [`Error::Usage`]: phases with different buckets, a bucket that is launched with nothing to launch, or that ends a turn
+    /// with no slot left for the next.
+    pub fn new(slots: u32, phases: Vec<Phase>) -> Result<Self, Error> {
+        let buckets = phases.first().map_or(0, |phase| phase.turns.len());
+        if slots == 0 || phases.is_empty() {
+            return Err(Error::Usage("a schedule has at least one slot and one iteration".into()));
+        }
+        for (at, phase) in phases.iter().enumerate() {
+            let named = phase.begin.iter().chain(&phase.end).max();
+            if phase.turns.len() != buckets || named.is_some_and(|&bucket| bucket >= buckets) {
+                return Err(Error::Usage(format!(
+                    "iteration {at} of the schedule is not one of {buckets} buckets"
+                )));
+            }
+        }
+        let schedule = Self { slots, phases };
+        schedule.check(buckets)?;
+        Ok(schedule)
+    }
+
+    /// Goes through two periods: what begins in one may end in the next.
+    fn check(&self, buckets: usize) -> Result<(), Error> {
+        // By bucket: turns that have ended and were not launched.
+        let mut waiting = vec![0_u32; buckets];
+        let mut after_first = waiting.clone();
+        for period in 0..2 {
+            for (at, phase) in self.phases.iter().enumerate() {
+                let wrong = |bucket: usize, what: &str| {
+                    Error::Usage(format!("iteration {at} of the schedule, bucket {bucket}: {what}"))
+                };
+                let take = |waiting: &mut [u32], listed: &[usize]| {
+                    listed.iter().try_for_each(|&bucket| {
+                        match waiting[bucket].checked_sub(1) {
+                            Some(left) => waiting[bucket] = left,
+                            // The period before the first had no turns.
+                            None if period == 0 => {}
+                            None => return Err(wrong(bucket, "there is no turn to launch")),
+                        }
+                        Ok(())
+                    })
+                };
+                take(&mut waiting, &phase.begin)?;
+                for (bucket, turn) in phase.turns.iter().enumerate() {
+                    match turn {
+                        Turn::Continues => {}
+                        Turn::Leaves if waiting[bucket] > 0 => {
+                            return Err(wrong(bucket, "a turn would overtake the one before"));
+                        }
+                        Turn::Leaves => {}
+                        Turn::Waits => waiting[bucket] += 1,
+                    }
+                }
+                take(&mut waiting, &phase.end)?;
+                if let Some(bucket) = waiting.iter().position(|&waiting| waiting >= self.slots) {
+                    return Err(wrong(bucket, "no slot is left for the next turn"));
+                }
+            }
+            if period == 0 {
+                after_first.clone_from(&waiting);
+            }
+        }
+        match waiting.iter().zip(&after_first).position(|(now, before)| now != before) {
+            Some(bucket) => Err(Error::Usage(format!(
+                "bucket {bucket} of the schedule ends other numbers of turns than are launched"
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// Places for turns of a bucket.
+    pub fn slots(&self) -> u32 {
+        self.slots
+    }
+
+    /// Iterations of a period.
+    pub fn period(&self) -> usize {
+        self.phases.len()
+    }
+
+    /// How many buckets it is for.
+    pub fn buckets(&self) -> usize {
+        self.phases[0].turns.len()
+    }
+
+    /// What becomes of `bucket` in iteration `phase` of the period.
+    pub fn turn(&self, phase: usize, bucket: usize) -> Turn {
+        self.phases[phase].turns[bucket]
+    }
+
+    /// Buckets that are launched at `point`.
+    pub fn launches(&self, phase: usize, point: Point) -> &[usize] {
+        match point {
+            Point::Begin => &self.phases[phase].begin,
+            Point::End => &self.phases[phase].end,
+        }
+    }
+}

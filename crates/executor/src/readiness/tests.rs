@@ -1,0 +1,298 @@
+//! Schedules against a launcher that records, so that every order of arrivals can be tried.
+
+#![expect(clippy::unwrap_used, reason = "a test")]
+
+use super::*;
+use crate::lock::lock;
+use proptest::prelude::*;
+use std::sync::Mutex;
+use std::thread;
+
+/// Records launches as (program, slot). A launch runs until it is waited for.
+#[derive(Default)]
+struct Records {
+    launches: Mutex<Vec<(u32, u32)>>,
+    running: Mutex<Vec<u32>>,
+    broken: AtomicBool,
+}
+
+impl Launcher for Records {
+    fn slots(&self) -> u32 {
+        2
+    }
+
+    fn launch(&self, program: u32, slot: u32) -> Result<(), Error> {
+        if let Some(failure) = self.failure() {
+            return Err(failure);
+        }
+        let mut running = lock(&self.running);
+        assert!(!running.contains(&program), "program {program} is launched while it runs");
+        running.push(program);
+        lock(&self.launches).push((program, slot));
+        Ok(())
+    }
+
+    fn wait(&self, program: u32, _: Duration, _: &mut dyn FnMut() -> bool) -> Result<bool, Error> {
+        lock(&self.running).retain(|running| *running != program);
+        Ok(true)
+    }
+
+    fn failure(&self) -> Option<Error> {
+        self.broken.load(Ordering::Relaxed).then(|| Error::System("broken".into()))
+    }
+}
+
+impl Records {
+    fn take(&self) -> Vec<(u32, u32)> {
+        std::mem::take(&mut *lock(&self.launches))
+    }
+}
+
+fn readiness(gradients: &[usize], schedule: Schedule) -> Readiness<Records> {
+    let buckets: Vec<(u32, usize)> = (10..).zip(gradients.iter().copied()).collect();
+    Readiness::new(Arc::default(), &buckets, schedule).unwrap()
+}
+
+fn progress<L: Launcher>(readiness: &Readiness<L>, bucket: usize) -> (u32, u32, u32) {
+    let Progress { ready, launched, applied } = readiness.progress(bucket).unwrap();
+    (ready, launched, applied)
+}
+
+fn apply(readiness: &Readiness<Records>, bucket: usize) {
+    assert!(readiness.wait(bucket, Duration::ZERO, &mut || false).unwrap());
+    readiness.applied(bucket).unwrap();
+}
+
+fn apply_all(readiness: &Readiness<Records>) {
+    for bucket in 0..readiness.buckets() {
+        while progress(readiness, bucket).1 > progress(readiness, bucket).2 {
+            apply(readiness, bucket);
+        }
+    }
+}
+
+fn usage<T: std::fmt::Debug>(outcome: Result<T, Error>) -> String {
+    match outcome {
+        Err(Error::Usage(what)) => what,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A bucket would leave without its last gradient, or only at the end of backward.
+#[test]
+fn a_bucket_leaves_with_its_last_gradient() {
+    let readiness = readiness(&[2, 1], Schedule::immediate(2));
+    assert!(readiness.open());
+    readiness.check().unwrap();
+    assert_eq!(readiness.arrive(0, 1).unwrap(), Arrival::Counted);
+    assert_eq!((progress(&readiness, 0), readiness.launcher().take()), ((0, 0, 0), vec![]));
+    assert!(!readiness.open());
+    assert_eq!(readiness.arrive(0, 0).unwrap(), Arrival::Counted);
+    assert_eq!((progress(&readiness, 0), readiness.launcher().take()), ((1, 1, 0), vec![(10, 0)]));
+    assert_eq!(readiness.missing(), [(1, 0)]);
+    assert_eq!(readiness.order(), [(0, 1), (0, 0)]);
+    readiness.finish().unwrap();
+    assert_eq!((progress(&readiness, 1), readiness.launcher().take()), ((1, 1, 0), vec![(11, 0)]));
+    apply(&readiness, 0);
+    assert_eq!(progress(&readiness, 0), (1, 1, 1));
+    assert!(usage(readiness.applied(0)).contains("nothing of bucket 0"));
+}
+
+/// Gradients would be added to a bucket that is being reduced, or to a mean that the optimizer has not used.
+#[test]
+fn memory_fills_again_only_after_it_was_applied() {
+    let readiness = readiness(&[1], Schedule::immediate(1));
+    assert!(readiness.open());
+    readiness.arrive(0, 0).unwrap();
+    readiness.finish().unwrap();
+    assert!(readiness.open());
+    assert!(usage(readiness.check()).contains("before what bucket 0 reduced was applied"));
+    apply(&readiness, 0);
+    readiness.check().unwrap();
+}
+
+/// More of a gradient after its bucket left would be lost in silence.
+#[test]
+fn what_comes_after_the_launch_is_late() {
+    let readiness = readiness(&[2], Schedule::immediate(1));
+    assert!(readiness.open());
+    readiness.arrive(0, 0).unwrap();
+    assert_eq!(readiness.arrive(0, 0).unwrap(), Arrival::Again);
+    readiness.arrive(0, 1).unwrap();
+    assert_eq!(readiness.arrive(0, 0).unwrap(), Arrival::Late);
+    assert_eq!(readiness.launcher().take(), [(10, 0)]);
+}
+
+/// Values that travel beside the gradients (votes) would never leave.
+#[test]
+fn a_bucket_without_gradients_leaves_at_the_end() {
+    let readiness = readiness(&[0, 1], Schedule::immediate(2));
+    assert!(readiness.open());
+    readiness.arrive(1, 0).unwrap();
+    assert_eq!(readiness.launcher().take(), [(11, 0)]);
+    assert_eq!(progress(&readiness, 0), (0, 0, 0));
+    readiness.finish().unwrap();
+    assert_eq!((readiness.launcher().take(), progress(&readiness, 0)), (vec![(10, 0)], (1, 1, 0)));
+}
+
+/// Merged and delayed buckets would leave in the wrong iteration, or be summed into memory that is under way.
+#[test]
+fn turns_merge_and_wait_as_the_schedule_says() {
+    use Turn::{Continues, Leaves, Waits};
+    // Bucket 0 leaves every time, in turns of the two slots; bucket 1 sums two iterations and leaves when the next begins.
+    let phases = vec![
+        Phase { turns: vec![Leaves, Continues], begin: vec![1], end: vec![] },
+        Phase { turns: vec![Leaves, Waits], ..Phase::default() },
+    ];
+    let readiness = readiness(&[1, 1], Schedule::new(2, phases).unwrap());
+    let mut seen = Vec::new();
+    for iteration in 0..5 {
+        readiness.begin(Point::Begin).unwrap();
+        seen.extend(readiness.launcher().take().into_iter().map(|launch| (iteration, "begin", launch)));
+        assert!(readiness.open());
+        readiness.check().unwrap();
+        for bucket in [1, 0] {
+            readiness.arrive(bucket, 0).unwrap();
+        }
+        readiness.finish().unwrap();
+        seen.extend(readiness.launcher().take().into_iter().map(|launch| (iteration, "backward", launch)));
+        apply(&readiness, 0);
+        if iteration > 0 && iteration % 2 == 0 {
+            apply(&readiness, 1);
+        }
+    }
+    let expected = [
+        (0, "backward", (10, 0)),
+        (1, "backward", (10, 1)),
+        (2, "begin", (11, 0)),
+        (2, "backward", (10, 0)),
+        (3, "backward", (10, 1)),
+        (4, "begin", (11, 1)),
+        (4, "backward", (10, 0)),
+    ];
+    assert_eq!(seen, expected);
+    assert_eq!(progress(&readiness, 1), (2, 2, 2));
+}
+
+/// A schedule in which gradients never leave, leave twice or have no place would train wrongly instead of being refused.
+#[test]
+fn impossible_schedules_are_refused() {
+    use Turn::{Continues, Leaves, Waits};
+    let phase = |turns: &[Turn], begin: &[usize], end: &[usize]| Phase {
+        turns: turns.to_vec(),
+        begin: begin.to_vec(),
+        end: end.to_vec(),
+    };
+    for (slots, phases, why) in [
+        (0, vec![phase(&[Leaves], &[], &[])], "at least one slot"),
+        (1, vec![], "one iteration"),
+        (1, vec![phase(&[Leaves], &[], &[]), phase(&[], &[], &[])], "iteration 1 of the schedule is not one"),
+        (1, vec![phase(&[Leaves], &[1], &[])], "not one of 1 buckets"),
+        (1, vec![phase(&[Waits], &[0], &[])], "no slot is left"),
+        (2, vec![phase(&[Waits], &[], &[])], "no slot is left"),
+        (2, vec![phase(&[Waits], &[], &[]), phase(&[Leaves], &[], &[0])], "would overtake"),
+        (2, vec![phase(&[Continues], &[0], &[])], "no turn to launch"),
+        (3, vec![phase(&[Waits], &[], &[])], "other numbers of turns"),
+    ] {
+        let what = usage(Schedule::new(slots, phases));
+        assert!(what.contains(why), "{what} for {why}");
+    }
+    Schedule::new(1, vec![phase(&[Waits], &[], &[0])]).unwrap();
+    let three = Schedule::new(3, vec![phase(&[Leaves], &[], &[])]).unwrap();
+    let refused = Readiness::new(Arc::<Records>::default(), &[(0, 1)], three);
+    assert!(usage(refused.map(drop)).contains("3 slots; programs have 2"));
+    let refused = Readiness::new(Arc::<Records>::default(), &[], Schedule::immediate(1));
+    assert!(usage(refused.map(drop)).contains("1 buckets for 0"));
+}
+
+/// After a failure, the reason must come back from every call, not a complaint about the order of calls.
+#[test]
+fn the_failure_of_the_job_comes_back() {
+    let readiness = readiness(&[1, 1], Schedule::immediate(2));
+    assert!(readiness.open());
+    readiness.launcher().broken.store(true, Ordering::Relaxed);
+    assert!(matches!(readiness.arrive(0, 0), Err(Error::System(_))));
+    assert!(matches!(readiness.finish(), Err(Error::System(_))));
+    assert!(readiness.open());
+    assert!(matches!(readiness.check(), Err(Error::System(_))));
+}
+
+/// Autograd brings gradients from several threads: a bucket would leave early, twice or never.
+#[test]
+fn gradients_of_several_threads_launch_each_bucket_once() {
+    let readiness = readiness(&[3, 4, 1], Schedule::immediate(3));
+    let all: Vec<(usize, usize)> = readiness.missing();
+    for _ in 0..200 {
+        let began = AtomicU32::new(0);
+        thread::scope(|scope| {
+            for part in 0..3 {
+                let (readiness, all, began) = (&readiness, &all, &began);
+                scope.spawn(move || {
+                    for &(bucket, index) in all.iter().skip(part).step_by(3) {
+                        began.fetch_add(u32::from(readiness.open()), Ordering::Relaxed);
+                        assert_eq!(readiness.arrive(bucket, index).unwrap(), Arrival::Counted);
+                    }
+                });
+            }
+        });
+        assert_eq!(began.into_inner(), 1);
+        let mut launched = readiness.launcher().take();
+        launched.sort_unstable();
+        assert_eq!(launched, [(10, 0), (11, 0), (12, 0)]);
+        let mut order = readiness.order();
+        order.sort_unstable();
+        assert_eq!(order, all);
+        readiness.finish().unwrap();
+        (0..3).for_each(|bucket| apply(&readiness, bucket));
+    }
+}
+
+fn phases() -> impl Strategy<Value = Vec<Phase>> {
+    let turn = prop_oneof![Just(Turn::Continues), Just(Turn::Leaves), Just(Turn::Waits)];
+    let some = || proptest::sample::subsequence(vec![0_usize, 1], 0..=2);
+    let phase = (proptest::collection::vec(turn, 2), some(), some());
+    proptest::collection::vec(phase.prop_map(|(turns, begin, end)| Phase { turns, begin, end }), 1..4)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+
+    /// Every gradient leaves exactly once, in the launch of its turn and from its slot, whatever arrives and whatever does not.
+    #[test]
+    fn every_turn_leaves_once(
+        slots in 1_u32..3,
+        phases in phases(),
+        made in proptest::collection::vec(any::<[bool; 4]>(), 1..12),
+    ) {
+        let Ok(schedule) = Schedule::new(slots, phases.clone()) else { return Ok(()) };
+        let readiness = readiness(&[2, 2], schedule);
+        // By bucket: turns that ended, and what was launched of them.
+        let (mut ended, mut slots_seen) = ([0_u32; 2], [const { Vec::new() }; 2]);
+        for (iteration, made) in made.iter().enumerate() {
+            readiness.begin(Point::Begin).unwrap();
+            apply_all(&readiness);
+            prop_assert!(readiness.open());
+            readiness.check().unwrap();
+            for (at, _) in made.iter().enumerate().filter(|(_, made)| **made) {
+                readiness.arrive(at / 2, at % 2).unwrap();
+            }
+            readiness.finish().unwrap();
+            for (program, slot) in readiness.launcher().take() {
+                slots_seen[program as usize - 10].push(slot);
+            }
+            for bucket in 0..2 {
+                let ends = phases[iteration % phases.len()].turns[bucket] != Turn::Continues;
+                ended[bucket] += u32::from(ends);
+                let (ready, launched, applied) = progress(&readiness, bucket);
+                prop_assert_eq!(ready, ended[bucket]);
+                prop_assert!(applied <= launched && launched <= ready && ready - launched < slots);
+                prop_assert_eq!(launched as usize, slots_seen[bucket].len());
+            }
+            apply_all(&readiness);
+        }
+        for seen in slots_seen {
+            let expected: Vec<u32> = (0..seen.len() as u32).map(|turn| turn % slots).collect();
+            prop_assert_eq!(seen, expected);
+        }
+    }
+}

@@ -1,0 +1,118 @@
+"""The hook of a gradient as autograd calls it; the counting itself is tested in `crates/executor/src/readiness/tests.rs`."""
+
+import numpy as np
+import pytest
+
+from hocket import _native
+from hocket.errors import PeerError, UsageError
+from tests.engine.test_completion import load
+from tests.support.engines import TIMEOUT_S, Job
+
+
+class Parameter:
+    """What a hook looks at."""
+
+    def __init__(self, grad):
+        self.grad = grad
+
+
+class Buckets:
+    """One bucket of two gradients and one of one, in a world of one; notes what the hooks call."""
+
+    def __init__(self, engine):
+        self.calls = []
+        self.views = [object() for _ in range(3)]
+        self.readiness = _native.Readiness(
+            engine,
+            [(load(engine, world=1)[0], 2), (load(engine, world=1)[0], 1)],
+            lambda: self.calls.append("first"),
+            lambda bucket, index, _parameter: self.calls.append(("adopt", bucket, index)),
+            lambda bucket, index: self.calls.append(("twice", bucket, index)),
+            lambda error: self.calls.append(("refused", error)),
+        )
+        places = [(0, 0), (0, 1), (1, 0)]
+        self.hooks = [
+            self.readiness.hook(*place, view) for place, view in zip(places, self.views, strict=True)
+        ]
+
+    def come(self, *gradients):
+        for at in gradients:
+            self.hooks[at](Parameter(self.views[at]))
+
+    def apply(self):
+        for bucket in (0, 1):
+            self.readiness.wait(bucket, TIMEOUT_S)
+            self.readiness.applied(bucket)
+
+
+@pytest.fixture
+def job():
+    with Job(["a"]) as job:
+        yield job
+
+
+@pytest.fixture
+def buckets(job):
+    return Buckets(job.engines[0])
+
+
+def test_ready_launched_and_applied(buckets):
+    """A session would wait for what was not launched, or write into what is under way."""
+    assert buckets.readiness.progress(0) == (0, 0, 0)
+    buckets.come(1)
+    assert buckets.readiness.missing() == [(0, 0), (1, 0)]
+    buckets.come(0)
+    assert buckets.readiness.order() == [(0, 1), (0, 0)]
+    assert buckets.readiness.progress(0) == (1, 1, 0)
+    buckets.readiness.finish()
+    assert buckets.readiness.progress(1) == (1, 1, 0)
+    buckets.apply()
+    assert buckets.readiness.progress(0) == (1, 1, 1)
+    with pytest.raises(UsageError, match="nothing of bucket 0 is left to apply"):
+        buckets.readiness.applied(0)
+    assert buckets.calls == ["first"]
+
+
+def test_a_backward_before_the_last_was_applied(buckets):
+    """Gradients of the new backward would be added to those that are being reduced."""
+    buckets.come(0, 1, 2)
+    buckets.readiness.finish()
+    with pytest.raises(UsageError, match="before what bucket 0 reduced was applied"):
+        buckets.come(0)
+
+
+def test_gradients_elsewhere_again_and_uncounted(buckets):
+    """Gradients would be lost: made elsewhere, added after the launch, or counted while they only accumulate."""
+    buckets.readiness.enabled = False
+    buckets.hooks[0](Parameter(object()))
+    assert buckets.calls == [("adopt", 0, 0)]
+    buckets.readiness.enabled = True
+    buckets.come(2, 2)
+    assert buckets.calls == [("adopt", 0, 0), "first", ("twice", 1, 0)]
+    buckets.come(0, 0)
+    assert buckets.calls[3:] == []
+    with pytest.raises(UsageError, match="no gradient 2 in bucket 0"):
+        buckets.readiness.hook(0, 2, None)
+
+
+def test_a_launch_that_fails(buckets, job):
+    """A rank that died would show only at the next wait, without the session's explanation."""
+    job.engines[0].abort("out of memory")
+    with pytest.raises(PeerError, match="out of memory"):
+        buckets.come(2)
+    assert isinstance(buckets.calls[1][1], PeerError)
+
+
+def test_an_error_of_a_callback_is_the_error_of_backward(job):
+    """A check in a callback would not stop backward."""
+    engine = job.engines[0]
+
+    def refuse():
+        raise UsageError("a forked child")
+
+    readiness = _native.Readiness(
+        engine, [(load(engine, world=1)[0], 1)], refuse, np.copyto, np.copyto, np.copyto
+    )
+    view = object()
+    with pytest.raises(UsageError, match="a forked child"):
+        readiness.hook(0, 0, view)(Parameter(view))

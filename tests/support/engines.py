@@ -1,0 +1,71 @@
+"""Engines of all ranks of a job in this process: what needs no process of its own runs without one."""
+
+import threading
+import uuid
+
+import numpy as np
+
+from hocket import _native
+
+TIMEOUT_S = 20.0
+
+
+class Job:
+    """One engine per entry of `hosts`; engines with the same host share memory."""
+
+    def __init__(self, hosts):
+        name = uuid.uuid4().hex
+        self.engines = [
+            _native.Engine(
+                rank=rank, world=len(hosts), job=name, secret=b"secret", host=host, bind=["127.0.0.1"]
+            )
+            for rank, host in enumerate(hosts)
+        ]
+        peers = [(engine.addresses, host) for engine, host in zip(self.engines, hosts, strict=True)]
+        self.each(lambda engine, _: engine.connect(peers, TIMEOUT_S))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def run(self, program, buffers):
+        """Loads and launches a program of one bound buffer per rank; `buffers[rank][0]` becomes the result."""
+        memories = []
+        for engine, (values,) in zip(self.engines, buffers, strict=True):
+            memory = engine.allocate(max(1, values.nbytes))
+            memoryview(memory)[: values.nbytes] = values.tobytes()
+            memories.append(memory)
+
+        def work(engine, rank):
+            number = engine.load(program, {0: (memories[rank], 0)}, priority=0, label=program.name)
+            engine.launch(number)
+            engine.wait(number, TIMEOUT_S)
+
+        self.each(work)
+        for memory, (values,) in zip(memories, buffers, strict=True):
+            if values.size:
+                values[:] = np.frombuffer(memory, values.dtype, count=values.size)
+
+    def close(self):
+        """Of all ranks at once, as at the end of a job."""
+        self.each(lambda engine, _: engine.close())
+
+    def each(self, work):
+        """`work(engine, rank)` of all ranks at once; their results."""
+        errors, results = [], {}
+
+        def guarded(engine, rank):
+            try:
+                results[rank] = work(engine, rank)
+            except Exception as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=guarded, args=(e, r)) for r, e in enumerate(self.engines)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(TIMEOUT_S)
+        assert not errors, errors
+        return [results[rank] for rank in range(len(self.engines))]
