@@ -5,11 +5,26 @@ use crate::error::Error;
 use crate::instruction::{Action, InPlace, Instruction, Receive, Send};
 use hocket_ids::{Rank, Tag};
 use hocket_kernels as kernels;
-use hocket_program::{Algorithm, BufferKind, Collective, DType, Kernel, Op, Program, Record, Slice};
+use hocket_program::{Algorithm, BufferKind, Collective, DType, Kernel, Op, Program, Record, Slice, Space};
 use hocket_sync::meeting::MEMBERS_MAX;
 use hocket_wire::link::{Land, Landing};
 use hocket_wire::memory::Region;
 use std::collections::HashMap;
+
+/// Why the executor cannot run the program of any rank, if it cannot: it moves memory of the host alone. All ranks refuse alike, so
+/// that none waits for one that did.
+pub fn refuse_spaces(program: &Program) -> Result<(), String> {
+    for (rank, ops) in program.ranks.iter().enumerate() {
+        if let Some(buffer) = ops.buffers.iter().find(|buffer| buffer.space != Space::Host) {
+            return Err(format!(
+                "buffer `{}` of rank {rank} is in {} memory, and this executor serves host memory only",
+                buffer.name,
+                buffer.space.name()
+            ));
+        }
+    }
+    Ok(())
+}
 
 /// Bytes of each buffer of `rank` that the executor must allocate, by buffer; `None` for bound ones.
 pub fn own_bytes(program: &Program, rank: Rank) -> Vec<Option<usize>> {

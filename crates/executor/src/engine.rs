@@ -1,7 +1,7 @@
 //! One rank's executor, as its owner sees it: memory, programs, launches, waits.
 
 use crate::arrival::add;
-use crate::compile::{compile, own_bytes};
+use crate::compile::{compile, own_bytes, refuse_spaces};
 use crate::core::Core;
 use crate::error::Error;
 use crate::external::External;
@@ -216,6 +216,7 @@ impl Engine {
         if program.world() != world {
             return Err(wrong(format!("made for {} ranks, loaded by a world of {world}", program.world())));
         }
+        refuse_spaces(program).map_err(wrong)?;
         let rank = self.identity.rank;
         let mut scratch = Vec::new();
         let mut regions = Vec::new();

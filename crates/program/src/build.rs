@@ -5,6 +5,7 @@
 
 mod live;
 
+use crate::Space;
 use crate::ops::{Buffer, BufferKind, Node, Op, RankProgram};
 use hocket_ids::{BufferId, DType, OpId, SourceId};
 use live::{Access, Live};
@@ -34,7 +35,7 @@ impl RankBuilder {
         }
     }
 
-    /// Declares a buffer and returns its id.
+    /// Declares a buffer of the host and returns its id.
     pub fn buffer(
         &mut self,
         name: impl Into<String>,
@@ -42,8 +43,20 @@ impl RankBuilder {
         len: usize,
         kind: BufferKind,
     ) -> BufferId {
+        self.buffer_in(Space::Host, name, dtype, len, kind)
+    }
+
+    /// Declares a buffer in a space.
+    pub fn buffer_in(
+        &mut self,
+        space: Space,
+        name: impl Into<String>,
+        dtype: DType,
+        len: usize,
+        kind: BufferKind,
+    ) -> BufferId {
         let id = BufferId::from_index(self.program.buffers.len());
-        self.program.buffers.push(Buffer { name: name.into(), dtype, len, kind });
+        self.program.buffers.push(Buffer { name: name.into(), dtype, len, kind, space });
         self.live.push(Live::default());
         id
     }

@@ -9,6 +9,7 @@ mod contract;
 mod ops;
 pub mod passes;
 mod resize;
+mod space;
 pub mod text;
 pub mod verify;
 
@@ -20,3 +21,4 @@ pub use ops::{
     Buffer, BufferKind, Collective, Kernel, KernelSpec, Node, Op, Program, RankProgram, Record, Slice,
     Slices, Source,
 };
+pub use space::Space;

@@ -3,7 +3,7 @@
 //! Knows nothing of how ops are executed, lowered or printed. Before adding an op, show that a
 //! composition of these cannot do it.
 
-use crate::Contract;
+use crate::{Contract, Space};
 use hocket_algorithms::{Algorithm, Kind};
 use hocket_ids::{BufferId, DType, KernelId, OpId, Rank, ReduceOp, SourceId, Tag};
 use smallvec::{SmallVec, smallvec};
@@ -32,6 +32,8 @@ pub struct Buffer {
     pub len: usize,
     /// Where its memory comes from.
     pub kind: BufferKind,
+    /// Where its memory is.
+    pub space: Space,
 }
 
 /// Elements `start..stop` of one buffer.

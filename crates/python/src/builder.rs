@@ -3,7 +3,7 @@
 use crate::program::{Program, Range, algorithm, dtype, reduce_op, refuse};
 use hocket_ids::{BufferId, KernelId, OpId, Rank, SourceId, Tag};
 use hocket_program as ir;
-use hocket_program::{BufferKind, Collective, Contract, KernelSpec, Op, RankBuilder, Slice};
+use hocket_program::{BufferKind, Collective, Contract, KernelSpec, Op, RankBuilder, Slice, Space};
 use pyo3::prelude::*;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -83,6 +83,8 @@ impl Builder {
         Self(Mutex::new(Parts { program, builders, sources: HashMap::new(), fences }))
     }
 
+    #[pyo3(signature = (rank, name, dtype, elements, kind, space = "host"))]
+    #[expect(clippy::too_many_arguments, reason = "Python's")]
     fn buffer(
         &self,
         py: Python<'_>,
@@ -91,8 +93,11 @@ impl Builder {
         dtype: &str,
         elements: usize,
         kind: &str,
+        space: &str,
     ) -> PyResult<u32> {
         let dtype = self::dtype(py, dtype)?;
+        let space =
+            Space::parse(space).ok_or_else(|| refuse(py, &format!("there is no memory space `{space}`")))?;
         let kind = match kind {
             "bound" => BufferKind::Bound,
             "scratch" => BufferKind::Scratch,
@@ -103,7 +108,7 @@ impl Builder {
         let mut parts = self.parts();
         let builder = parts.builders.get_mut(rank);
         let builder = builder.ok_or_else(|| refuse(py, &format!("there is no rank {rank} to build")))?;
-        Ok(builder.buffer(name, dtype, elements, kind).0)
+        Ok(builder.buffer_in(space, name, dtype, elements, kind).0)
     }
 
     #[pyo3(signature = (name, *, elementwise, updates, joins, constants))]

@@ -125,6 +125,9 @@ impl Program {
     }
 }
 
+/// Name, element type, elements, kind, memory space.
+type BufferFacts = (String, &'static str, usize, &'static str, &'static str);
+
 fn kind_name(kind: BufferKind) -> &'static str {
     match kind {
         BufferKind::Bound => "bound",
@@ -271,14 +274,11 @@ impl Program {
         proven(py, &self.0.name, &py.detach(|| ir::verify::verify(&self.0)))
     }
 
-    /// By buffer: name, element type, elements, kind.
-    fn buffers(
-        &self,
-        py: Python<'_>,
-        rank: usize,
-    ) -> PyResult<Vec<(String, &'static str, usize, &'static str)>> {
+    /// By buffer: name, element type, elements, kind, memory space.
+    fn buffers(&self, py: Python<'_>, rank: usize) -> PyResult<Vec<BufferFacts>> {
         let buffers = &self.rank(py, rank)?.buffers;
-        let each = |b: &ir::Buffer| (b.name.clone(), b.dtype.name(), b.len, kind_name(b.kind));
+        let each =
+            |b: &ir::Buffer| (b.name.clone(), b.dtype.name(), b.len, kind_name(b.kind), b.space.name());
         Ok(buffers.iter().map(each).collect())
     }
 

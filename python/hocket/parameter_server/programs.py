@@ -67,7 +67,7 @@ def load(engine: Engine, rank: int, description: Description) -> Loaded:
         program.verify()
         own = {
             name: given.get(name) or engine.allocate(elements * (8 if dtype == "f64" else 1))
-            for name, dtype, elements, _ in program.buffers(rank)
+            for name, dtype, elements, _, _ in program.buffers(rank)
         }
         bound = {at: (memory, 0) for at, memory in enumerate(own.values())}
         return Part(engine.load(program, bound, priority=priority, label=label), own, program)

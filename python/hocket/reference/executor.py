@@ -72,7 +72,7 @@ def _rank(
     given = iter(inputs)
     declared = program.buffers(rank)
     buffers = []
-    for name, dtype, elements, kind in declared:
+    for name, dtype, elements, kind, _ in declared:
         stored = ops.STORED[dtype]
         if kind == "scratch":
             array = np.frombuffer(b"\xaa" * (elements * np.dtype(stored).itemsize), stored).copy()
@@ -86,7 +86,7 @@ def _rank(
             )
         buffers.append(array)
     listed = program.ops(rank)
-    return _Rank(listed, [dtype for _, dtype, _, _ in declared], buffers, kernels, [False] * len(listed))
+    return _Rank(listed, [dtype for _, dtype, *_ in declared], buffers, kernels, [False] * len(listed))
 
 
 def _try(ranks: list[_Rank], index: int, op: int, found: list[tuple[int, int]]) -> bool:

@@ -130,7 +130,7 @@ def _listed(program: Program, number: dict[tuple[int, int], int], costs: Costs) 
     listed: list[dict[str, Any]] = []
     open_ends: dict[tuple[int, int, int], int] = {}
     for rank in range(program.world):
-        dtypes = [dtype for _, dtype, _, _ in program.buffers(rank)]
+        dtypes = [dtype for _, dtype, *_ in program.buffers(rank)]
         first = len(listed)
         for fields in program.ops(rank):
             own: dict[str, Any] = {"rank": rank, "after": [first + each for each in fields["after"]]}

@@ -204,7 +204,7 @@ def _states(
     bucket: LoadedBucket, engine: _native.Engine, rank: int
 ) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
     """By name: a row of bytes for each element."""
-    for name, dtype, elements, kind in bucket.compiled.program.buffers(rank):
+    for name, dtype, elements, kind, _ in bucket.compiled.program.buffers(rank):
         window = (
             engine.state(bucket.program, name) if kind in ("state", "shared_state") and elements else None
         )

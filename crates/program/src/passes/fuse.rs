@@ -106,7 +106,7 @@ impl<'a> Ops<'a> {
     /// `cast a to t`, `send t` … → `send a as the type of t` …
     fn forward_send(&mut self, at: usize) {
         let Some(Op::Cast { src, dst } | Op::Copy { src, dst }) = self.left[at].clone() else { return };
-        if !self.is_scratch(dst.buffer) || self.controlled[at] {
+        if !self.is_scratch(dst.buffer) || self.controlled[at] || !self.same_space(&src, &dst) {
             return;
         }
         let Some(readers) = self.readers(at, &dst) else { return };
@@ -157,6 +157,9 @@ impl<'a> Ops<'a> {
                 }
                 _ => return,
             };
+            if !self.same_space(&between, &dst) {
+                return;
+            }
             self.left[reader] = Some(Op::Recv { dst, wire, reduce, peer, tag, count: None });
             self.left[at] = None;
             at = reader;
@@ -166,6 +169,12 @@ impl<'a> Ops<'a> {
     fn same_type(&self, left: &Slice, right: &Slice) -> bool {
         let dtype = |slice: &Slice| self.rank.buffers[slice.buffer.index()].dtype;
         dtype(left) == dtype(right)
+    }
+
+    /// A message in place of a copy between spaces would be one that no link moves.
+    fn same_space(&self, left: &Slice, right: &Slice) -> bool {
+        let space = |slice: &Slice| self.rank.buffers[slice.buffer.index()].space;
+        space(left) == space(right)
     }
 
     fn touch(&mut self, buffer: BufferId, op: usize) {

@@ -4,7 +4,7 @@
 use super::token::{Token, tokens};
 use crate::{
     Algorithm, Buffer, BufferKind, Collective, Contract, DType, Kernel, KernelSpec, Node, Op, Program,
-    RankProgram, Record, ReduceOp, Slice, Source,
+    RankProgram, Record, ReduceOp, Slice, Source, Space,
 };
 use hocket_ids::{BufferId, KernelId, OpId, Rank, SourceId, Tag};
 use std::fmt;
@@ -128,6 +128,13 @@ impl<'a> Parser<'a> {
         DType::parse(self.next("an element type")?).ok_or_else(|| place.expected("an element type"))
     }
 
+    /// The host's is not written, but may be.
+    fn space(&mut self) -> Space {
+        let named = self.peek().and_then(Space::parse);
+        self.at += usize::from(named.is_some());
+        named.unwrap_or_default()
+    }
+
     fn reduce_op(&mut self) -> Parsed<ReduceOp> {
         let place = self.place();
         ReduceOp::parse(self.next("a reduction")?).ok_or_else(|| place.expected("a reduction"))
@@ -220,9 +227,10 @@ impl<'a> Parser<'a> {
                 "shared_state" => BufferKind::SharedState,
                 _ => return Err(place.expected("bound, scratch, state or shared_state")),
             };
+            let space = self.space();
             let dtype = self.dtype()?;
             let len = self.number("a number of elements")?;
-            rank.buffers.push(Buffer { name: self.string()?, dtype, len, kind });
+            rank.buffers.push(Buffer { name: self.string()?, dtype, len, kind, space });
         }
         while !self.take("}") {
             let place = self.place();

@@ -1,6 +1,6 @@
 //! Program → text.
 
-use crate::{Algorithm, BufferKind, Collective, Contract, Kernel, Node, Op, Program, Record, Slice};
+use crate::{Algorithm, BufferKind, Collective, Contract, Kernel, Node, Op, Program, Record, Slice, Space};
 use hocket_ids::{Rank, Tag};
 use std::fmt::{self, Display, Formatter};
 
@@ -43,8 +43,12 @@ impl Display for Program {
                     BufferKind::State => "state",
                     BufferKind::SharedState => "shared_state",
                 };
+                let space = match buffer.space {
+                    Space::Host => String::new(),
+                    other => format!("{} ", other.name()),
+                };
                 let (dtype, len) = (buffer.dtype.name(), buffer.len);
-                writeln!(f, "  %{id} = {kind} {dtype} {len} {}", quoted(&buffer.name))?;
+                writeln!(f, "  %{id} = {kind} {space}{dtype} {len} {}", quoted(&buffer.name))?;
             }
             for (id, each) in program.nodes.iter().enumerate() {
                 writeln!(f, "  {id}: {}", node(each))?;

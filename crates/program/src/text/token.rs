@@ -1,4 +1,4 @@
-//! Text → words with their places.
+//! Text → words with their places. What stands behind a `;` is a comment.
 
 use super::parse::ParseError;
 
@@ -26,7 +26,10 @@ fn split_line<'a>(line: &'a str, number: u32, found: &mut Vec<Token<'a>>) -> Res
     let mut rest = line;
     loop {
         rest = rest.trim_start();
-        let Some(first) = rest.chars().next() else { return Ok(()) };
+        let first = match rest.chars().next() {
+            None | Some(';') => return Ok(()),
+            Some(first) => first,
+        };
         let column = (line.len() - rest.len()) as u32 + 1;
         let end = if first == '"' {
             let closing = string_end(rest);

@@ -1,7 +1,7 @@
 //! Each send meets exactly one receive with as many elements of the same type, and the other way round.
 
 use super::Findings;
-use crate::{DType, Op, Program};
+use crate::{DType, Op, Program, Slice, Space};
 use hocket_ids::{Rank, Tag};
 
 /// A message: its ranks, and the op numbers of its two ends.
@@ -13,13 +13,14 @@ pub struct Message {
     pub recv: usize,
 }
 
-/// One end: op, elements, wire type, whether a count says how many move.
+/// One end: op, elements, wire type, whether a count says how many move, the space of what is sent or written.
 #[derive(Clone, Copy)]
 struct End {
     op: usize,
     elements: usize,
     wire: DType,
     counted: bool,
+    space: Space,
 }
 
 /// All messages of a program, by source, destination and tag.
@@ -60,14 +61,18 @@ type BySource = Vec<Vec<(usize, Tag, End)>>;
 fn ends(program: &Program, found: &mut Findings<'_>) -> (BySource, BySource) {
     let (mut sends, mut recvs) = (vec![Vec::new(); program.world()], vec![Vec::new(); program.world()]);
     for (rank, ops) in program.ranks.iter().enumerate() {
+        // Where nobody checked the structure, there may be no such buffer.
+        let space = |slice: &Slice| ops.buffers.get(slice.buffer.index()).map_or(Space::Host, |b| b.space);
         for (op, node) in ops.nodes.iter().enumerate() {
             match &node.op {
                 Op::Send { src, wire, peer, tag, count } => {
-                    let end = End { op, elements: src.len(), wire: *wire, counted: count.is_some() };
+                    let (elements, counted, space) = (src.len(), count.is_some(), space(src));
+                    let end = End { op, elements, wire: *wire, counted, space };
                     sends[rank].push((peer.index(), *tag, end));
                 }
                 Op::Recv { dst, wire, peer, tag, count, .. } => {
-                    let end = End { op, elements: dst.len(), wire: *wire, counted: count.is_some() };
+                    let (elements, counted, space) = (dst.len(), count.is_some(), space(dst));
+                    let end = End { op, elements, wire: *wire, counted, space };
                     // Where nobody checked the structure, there may be no such rank.
                     if let Some(recvs) = recvs.get_mut(peer.index()) {
                         recvs.push((rank, *tag, end));
@@ -102,6 +107,12 @@ fn agree((from, to): (usize, usize), send: &End, recv: &End, found: &mut Finding
         found.between(to, recv.op, &[(from, send.op)], what);
     } else if send.counted != recv.counted {
         let what = format!("and the send of rank {from}: one has a count, the other has none");
+        found.between(to, recv.op, &[(from, send.op)], what);
+    } else if !send.space.reaches(recv.space) {
+        let (left, right) = (send.space.name(), recv.space.name());
+        let what = format!(
+            "lands in {right} memory what rank {from} sends from {left} memory: no link moves that; copy to host first"
+        );
         found.between(to, recv.op, &[(from, send.op)], what);
     }
 }

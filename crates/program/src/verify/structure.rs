@@ -1,7 +1,9 @@
 //! Bounds, types and dependencies of each op by itself.
 
 use super::Findings;
-use crate::{Collective, Contract, DType, Kernel, KernelSpec, Op, Program, RankProgram, ReduceOp, Slice};
+use crate::{
+    Collective, Contract, DType, Kernel, KernelSpec, Op, Program, RankProgram, ReduceOp, Slice, Space,
+};
 
 pub fn check(program: &Program, found: &mut Findings<'_>) {
     for (rank, ops) in program.ranks.iter().enumerate() {
@@ -43,6 +45,9 @@ fn wrong(program: &Program, ops: &RankProgram, rank: usize, op: &Op) -> Option<S
             let (start, stop, len) = (slice.start, slice.stop, buffer.len);
             return Some(format!("elements {start}..{stop} of a buffer of {len}"));
         }
+    }
+    if let Some(what) = between_spaces(ops, op) {
+        return Some(what);
     }
     let dtype = |slice: &Slice| ops.buffers[slice.buffer.index()].dtype;
     let peer_wrong = |peer: hocket_ids::Rank| {
@@ -99,6 +104,23 @@ fn wrong(program: &Program, ops: &RankProgram, rank: usize, op: &Op) -> Option<S
             }
         }
     }
+}
+
+/// Only a copy passes from one space to another, and only the host reads counts.
+fn between_spaces(ops: &RankProgram, op: &Op) -> Option<String> {
+    let space = |slice: &Slice| ops.buffers[slice.buffer.index()].space;
+    if let Op::Send { count: Some(count), .. } | Op::Recv { count: Some(count), .. } = op {
+        let own = space(count);
+        return (own != Space::Host)
+            .then(|| format!("its count is in {} memory; copy it to host", own.name()));
+    }
+    if matches!(op, Op::Copy { .. }) {
+        return None;
+    }
+    let mut spaces = op.reads().into_iter().chain(op.writes()).map(|slice| space(&slice));
+    let first = spaces.next()?;
+    let other = spaces.find(|other| *other != first)?;
+    Some(format!("works on {} and {} memory at once; copy between them first", first.name(), other.name()))
 }
 
 fn counted(count: Option<&Slice>, dtype: impl Fn(&Slice) -> DType) -> Option<String> {

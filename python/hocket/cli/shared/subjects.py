@@ -89,7 +89,7 @@ def of_foreign(path: Path, chunk_elements: int) -> Subject:
         program.verify()
         return program
 
-    elements = sum(count for _, _, count, kind in program.buffers(0) if kind == "bound")
+    elements = sum(count for _, _, count, kind, _ in program.buffers(0) if kind == "bound")
     return Subject(
         title=str(path),
         world=program.world,
