@@ -1,8 +1,6 @@
 """What is said of DLC traces, against the definitions on small traces that are computed here record by record."""
 
 import json
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,9 +14,7 @@ from hocket.analysis.distribution import VALUES_MAX, Distribution
 from hocket.analysis.stragglers import stragglers
 from hocket.cli.trace import command
 from hocket.formats import dlc
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "formats"))
-from dlc_files import FRAGMENT, header, line
+from tests.support.dlc_files import FRAGMENT, header, line
 
 BASE_US = 1_500_000_000_000_000
 

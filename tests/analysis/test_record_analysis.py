@@ -1,6 +1,5 @@
 """What is said of Hocket's own traces and of Kineto's, and which questions do not apply to them."""
 
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +12,7 @@ from hocket.artefacts.trace import Kind
 from hocket.errors import UsageError
 from hocket.formats import catalogue
 from hocket.formats.launches import Iteration, Launch
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "report"))
-from synthetic import Shape, write_trace
+from tests.support.synthetic import Shape, write_trace
 
 KINETO = Path(__file__).parents[1] / "formats/vectors/kineto-resnet50-ddp-2xa100.json.gz"
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import click
 import pytest
-from commands import ROOTS, commands, help_of, leaves, root_of
 
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster, Host
+from tests.cli.commands import ROOTS, commands, help_of, leaves, root_of
 
 ROOT = Path(__file__).parents[2]
 HOCKET = (sys.executable, "-c", "from hocket.cli.main import main; main()")

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from commands import commands, help_of, leaves
+from tests.cli.commands import commands, help_of, leaves
 
 GOLDEN = Path(__file__).parent / "help.txt"
 

@@ -7,10 +7,10 @@ import sys
 import click
 import pytest
 from click.testing import CliRunner
-from commands import leaves
 
 from hocket.cli.main import hocket
 from hocket.cli.shared import values
+from tests.cli.commands import leaves
 
 OTHERS = {
     ("hocket simulate", "--world"),

@@ -110,6 +110,9 @@ def test_a_time_out_names_the_rank(job):
     job.engines[1].on_complete(numbers[1], told.put, 0.1)
     error = told.get(timeout=TIMEOUT_S)
     assert (error.why, error.missing) == ("timeout", (0,))
+    # A job whose ranks leave one another waiting ends with an error.
+    job.engines[0].launch(numbers[0])
+    job.engines[1].wait(numbers[1], TIMEOUT_S)
 
 
 def test_a_callback_that_raises_ends_the_job(job, monkeypatch):

@@ -18,12 +18,12 @@ import time
 from pathlib import Path
 
 import numpy as np
-from dlc_files import FRAGMENT, VECTORS
 
 from hocket.artefacts.trace import FIELDS, LoadedProgram, Recording, RunInfo
 from hocket.errors import Error
 from hocket.formats import chakra, chakra_program, kineto, msccl, parquet
 from hocket.formats.foreign_program import program
+from tests.support.dlc_files import FRAGMENT, VECTORS
 
 HANG_S = 10
 """Of the processor's time."""

@@ -4,11 +4,11 @@ import re
 import tarfile
 
 import pytest
-from dlc_files import VECTORS
 
 from hocket.errors import ArtefactError
 from hocket.formats import chakra, chakra_native, msccl
 from hocket.formats.chakra import CollectiveType, EtFile
+from tests.support.dlc_files import VECTORS
 
 RING = VECTORS / "chakra-custom-ring-8"
 

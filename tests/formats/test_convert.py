@@ -3,7 +3,6 @@
 import itertools
 import json
 import re
-import sys
 from collections import Counter
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -11,16 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from dlc_files import FRAGMENT, VECTORS
 
 from hocket.artefacts import trace
 from hocket.artefacts.trace import Kind
 from hocket.cli.trace import command
 from hocket.errors import ArtefactError, UsageError
 from hocket.formats import catalogue, chakra, dlc
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "report"))
-from synthetic import Shape, write_trace
+from tests.support.dlc_files import FRAGMENT, VECTORS
+from tests.support.synthetic import Shape, write_trace
 
 STEPS = 6
 

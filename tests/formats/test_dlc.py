@@ -4,13 +4,13 @@ import random
 
 import pytest
 from click.testing import CliRunner
-from dlc_files import FRAGMENT, header, line, records
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hocket.cli.trace import command
 from hocket.errors import ArtefactError
 from hocket.formats import dlc
+from tests.support.dlc_files import FRAGMENT, header, line, records
 
 GOOD = line(3, 2, 0, 19, 21, "OP:= Push_Recv_Worker", "6-5-s0", 1, 4216, 1516622729, 817035, "6-4-s0")
 BAD = line(4, 2, 0, 19, 21, "OP:= Push_Recv_Worker", "6-5-s1", 1, 4216, 1516622729, 817035, "6-4-s0")

@@ -3,22 +3,18 @@
 import random
 import re
 import shutil
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from dlc_files import VECTORS
 
 from hocket import reference
 from hocket.cli.verify import command
 from hocket.errors import ProgramError
 from hocket.formats import chakra, chakra_program, msccl
 from hocket.formats.foreign_program import program
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "oracle"))
-from test_compiled_programs import Job
+from tests.support.dlc_files import VECTORS
+from tests.support.engines import Job
 
 GATHER = VECTORS / "msccl-all-gather-32.xml"
 RING = VECTORS / "chakra-custom-ring-8"

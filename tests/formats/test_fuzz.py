@@ -2,7 +2,7 @@
 
 import random
 
-from fuzz import fuzz
+from tests.formats.fuzz import fuzz
 
 
 def test_damaged_files_are_read_or_refused():

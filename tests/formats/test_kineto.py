@@ -5,11 +5,11 @@ import gzip
 import json
 
 import pytest
-from dlc_files import VECTORS
 
 from hocket.artefacts.trace import Kind
 from hocket.errors import ArtefactError
 from hocket.formats import kineto
+from tests.support.dlc_files import VECTORS
 
 RESNET = VECTORS / "kineto-resnet50-ddp-2xa100.json.gz"
 BUCKETS = [2_049_000, 7_875_584, 6_563_840, 6_637_568, 2_431_040]

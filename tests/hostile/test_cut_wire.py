@@ -1,9 +1,9 @@
 """Connections that break in the middle of a frame, or go silent without a word: the job ends, and says which link."""
 
 import pytest
-from cables import ELEMENTS, TIMEOUT_S, exchange
 
 from hocket import PeerError
+from tests.hostile.cables import ELEMENTS, TIMEOUT_S, exchange
 
 MIDDLE = 2 * ELEMENTS - 50_000
 """Bytes into the half that a ring sends, far from either end of a frame's payload."""

@@ -4,11 +4,11 @@ import threading
 import uuid
 
 import pytest
-from cables import TIMEOUT_S, exchange
 
 from hocket import PeerError, _native
 from hocket.artefacts.plan import Synchroniser
 from hocket.planning.compile import all_reduce_program
+from tests.hostile.cables import TIMEOUT_S, exchange
 
 
 def test_damage_is_found_and_located():

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cables import exchange
 
 from hocket import PeerError, RendezvousError, _native
 from hocket.artefacts.plan import Synchroniser
 from hocket.planning.compile import all_reduce_program
+from tests.hostile.cables import exchange
 
 TIMEOUT_S = 20.0
 GARBAGE = [b"", b"GET / HTTP/1.1\r\n\r\n", b"\x00" * 100, b"HOCKET\x00\x01" + b"\xff" * 40, os.urandom(5000)]

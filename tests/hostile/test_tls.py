@@ -1,9 +1,9 @@
 """Engines over TLS: right sums, nothing readable on the wire, and an end when somebody touches it."""
 
 import pytest
-from cables import ELEMENTS, exchange
 
 from hocket import PeerError
+from tests.hostile.cables import ELEMENTS, exchange
 
 
 def test_what_crosses_the_wire_cannot_be_read():

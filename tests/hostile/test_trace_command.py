@@ -13,11 +13,21 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from trace_files import INSTANCE, RECORD, SEND, STEP, header, record, write_rank, write_run, write_trace
 
 from hocket.artefacts.trace import Kind
 from hocket.cli.trace import command
 from hocket.errors import ArtefactError
+from tests.hostile.trace_files import (
+    INSTANCE,
+    RECORD,
+    SEND,
+    STEP,
+    header,
+    record,
+    write_rank,
+    write_run,
+    write_trace,
+)
 
 RECV, FORWARD, REDUCE = 6, 33, 3
 

@@ -10,12 +10,12 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from trace_files import SEND, STEP, header, record, write_rank, write_run, write_trace
 
 from hocket.artefacts import trace
 from hocket.artefacts.cluster import Cluster, Host
 from hocket.artefacts.trace import LoadedProgram, RunInfo
 from hocket.errors import ArtefactError
+from tests.hostile.trace_files import SEND, STEP, header, record, write_rank, write_run, write_trace
 
 ANY_FOLDER = settings(
     max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]

@@ -9,11 +9,11 @@ import threading
 import time
 
 import pytest
-from processes import finish, start, write
 
 from hocket.errors import RendezvousError
 from hocket.launch import rendezvous
 from hocket.launch.rendezvous import Member, join
+from tests.launch.processes import finish, start, write
 
 RANK = """
 import json, os, sys

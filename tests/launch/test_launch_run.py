@@ -10,13 +10,13 @@ import sys
 import uuid
 
 import pytest
-from processes import RUN, eventually, finish, start, with_token, write
 
 from hocket.errors import RendezvousError, UsageError
 from hocket.launch import run as runs
 from hocket.launch.output import Channel
 from hocket.launch.processes import LEASH, ProcessSpec
 from hocket.launch.run import launch
+from tests.launch.processes import RUN, eventually, finish, start, with_token, write
 
 FAKE_SSH = """#!/bin/sh
 shift

@@ -9,7 +9,6 @@ import sys
 import time
 
 import pytest
-from processes import RUN, clean_environment, finish, start, write
 
 from hocket.artefacts.cluster import Cluster, Host
 from hocket.errors import UsageError
@@ -19,6 +18,7 @@ from hocket.launch.processes import Process, ProcessSpec, end_all
 from hocket.launch.script import argv_of
 from hocket.launch.variables import variables
 from hocket.settings import Settings
+from tests.launch.processes import RUN, clean_environment, finish, start, write
 
 TORCH = """
 import os, sys

@@ -7,7 +7,6 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from room import Room, Seat
 
 from hocket.artefacts.cluster import Cluster
 from hocket.errors import PeerError, UsageError
@@ -18,6 +17,7 @@ from hocket.measure.network import probe
 from hocket.measure.steps import Durations
 from hocket.measure.transfer import Peer, Station
 from hocket.planning import search
+from tests.measure.room import Room, Seat
 
 BRIEF = Durations(window_s=0.01, transfer_s=0.05, crowded_s=0.05)
 """Loopback needs no long transfers; what is tested is who talks to whom."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from room import Room, Seat
 
 from benches.order_search.data_centre import data_centre
 from hocket.artefacts.cluster import Cluster
@@ -15,6 +14,7 @@ from hocket.measure.network import probe
 from hocket.measure.steps import Durations
 from hocket.planning.ordering.matrix import build
 from hocket.planning.ordering.solve import Request, cost_s, solve
+from tests.measure.room import Room, Seat
 
 BRIEF = Durations(window_s=0.01, transfer_s=0.05, crowded_s=0.05)
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from room import Room, Seat
 
 from hocket.artefacts.cluster import Cluster
 from hocket.cli.probe import command
@@ -17,6 +16,7 @@ from hocket.measure.hosts import AGENT, probe_hosts
 from hocket.measure.network import probe
 from hocket.measure.saved import Saved, Tool, beside
 from hocket.measure.steps import Durations, Step
+from tests.measure.room import Room, Seat
 
 BRIEF = Durations(window_s=0.01, transfer_s=0.05, crowded_s=0.05)
 ASKED = Asked(limit_bit_per_s=1e10, pair_s=0.01)

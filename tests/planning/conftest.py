@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from planner_inputs import alternating, model
 
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.profile import Profile
+from tests.planning.planner_inputs import alternating, model
 
 
 @pytest.fixture

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from readable_traffic import Stream, Traffic, traffic
-
 from hocket._native import BUCKET_S, CAST_S_PER_BYTE, MESSAGE_S, REDUCE_S_PER_BYTE, TCP_S_PER_BYTE
 from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.plan import Bucket
 from hocket.artefacts.profile import Profile
 from hocket.planning.links import LinkGraph
 from hocket.planning.traffic import wire_bytes
+from tests.planning.readable_traffic import Stream, Traffic, traffic
 
 
 def alone_s(bucket: Bucket, order: tuple[int, ...], graph: LinkGraph) -> float:

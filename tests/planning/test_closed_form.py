@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 
 import pytest
-import readable_cost
 
 from hocket.artefacts.cluster import Cluster, Host, Rack
 from hocket.artefacts.plan import Bucket, Synchroniser
@@ -13,6 +12,7 @@ from hocket.artefacts.profile import Gradient, Profile
 from hocket.planning.cost import alone_s, predict_on
 from hocket.planning.links import link_graph
 from hocket.planning.search import neutral_profile, with_codec
+from tests.planning import readable_cost
 
 
 def _cluster(draw: random.Random) -> Cluster:

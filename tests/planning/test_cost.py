@@ -6,7 +6,6 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from planner_inputs import alternating, model
 
 from hocket.artefacts.cluster import Cluster, Host
 from hocket.artefacts.plan import Bucket, Plan
@@ -14,6 +13,7 @@ from hocket.artefacts.profile import Profile
 from hocket.errors import ArtefactError, UsageError
 from hocket.planning import search
 from hocket.planning.cost import predict
+from tests.planning.planner_inputs import alternating, model
 
 RATES = st.floats(1e6, 1e11)
 

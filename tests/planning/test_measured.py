@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from planner_inputs import alternating, model
 
 from hocket.artefacts.network import GOODPUT, LATENCY_S
 from hocket.artefacts.tuning import Ladder, Point, Shape, Timing, Tuning
@@ -13,6 +12,7 @@ from hocket.planning.compile import programs
 from hocket.planning.cost import alone_s
 from hocket.planning.links import link_graph
 from hocket.planning.measured import correction_of
+from tests.planning.planner_inputs import alternating, model
 
 SHAPE = Shape(ranks=4, hosts=4, racks=2, bit_per_s=1e8 * GOODPUT, latency_s=LATENCY_S, rack_slowdown=10.0)
 SIZES = (100_000, 10_000_000)

@@ -7,7 +7,6 @@ from pathlib import Path
 import msgspec
 import pytest
 from click.testing import CliRunner, Result
-from planner_inputs import alternating, model
 
 from hocket.artefacts import files as artefacts
 from hocket.artefacts.cluster import Cluster, Rack
@@ -16,6 +15,7 @@ from hocket.artefacts.profile import Profile
 from hocket.cli.plan import command
 from hocket.errors import ArtefactError
 from hocket.planning import search
+from tests.planning.planner_inputs import alternating, model
 
 
 @pytest.fixture

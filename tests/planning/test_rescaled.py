@@ -2,7 +2,6 @@
 
 import msgspec
 import pytest
-from planner_inputs import alternating, model
 
 from hocket.artefacts.cluster import Cluster, Host
 from hocket.artefacts.plan import Synchroniser
@@ -10,6 +9,7 @@ from hocket.errors import UsageError
 from hocket.planning.compile import programs
 from hocket.planning.rescaled import rescaled
 from hocket.planning.search import candidates
+from tests.planning.planner_inputs import alternating, model
 
 PARTS = ("order", "buckets")
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from planner_inputs import alternating, model
 
 from hocket.artefacts.cluster import Cluster, Host
 from hocket.artefacts.profile import Gradient, Profile
 from hocket.errors import ArtefactError, UsageError
 from hocket.planning import search
+from tests.planning.planner_inputs import alternating, model
 
 
 def test_alternating_hosts_behind_a_slow_trunk(two_racks: Cluster, profile: Profile) -> None:

@@ -1,14 +1,8 @@
 """Random policies, worlds, chunkings and element types: native = reference, bit for bit, over several launches."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "oracle"))
-from test_compiled_programs import TIMEOUT_S, Job
 
 from hocket import reference
 from hocket.policies import READY_MADE
@@ -17,6 +11,7 @@ from hocket.policy.policy import Policy
 from hocket.policy.topology import Topology
 from hocket.policy.trace import TraceContext, bucket_program
 from hocket.reference.ops import STORED, cast
+from tests.support.engines import TIMEOUT_S, Job
 
 STEPS = (
     "scale",
@@ -115,7 +110,7 @@ def run_native(job, program, inputs, launches):
     def load(engine, rank):
         numbers.append((rank, engine.load(program, {0: (memories[rank], 0)}, priority=0, label=program.name)))
 
-    job._each(load)
+    job.each(load)
     number = dict(numbers)
     results = []
     for _ in range(launches):
@@ -126,11 +121,11 @@ def run_native(job, program, inputs, launches):
             engine.launch(number[rank])
             engine.wait(number[rank], TIMEOUT_S)
 
-        job._each(work)
+        job.each(work)
         results.append(
             [np.frombuffer(m, v.dtype, count=v.size).copy() for m, v in zip(memories, inputs, strict=True)]
         )
-    job._each(lambda engine, rank: engine.unload(number[rank]))
+    job.each(lambda engine, rank: engine.unload(number[rank]))
     return results
 
 

@@ -8,10 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "torch"))
-import ranks
-
 from hocket.settings import Settings
+from tests.support import ranks
 
 ROOT = Path(__file__).parents[2]
 CLI = [str(Path(sys.executable).parent / "hocket")]
@@ -19,7 +17,7 @@ CLI = [str(Path(sys.executable).parent / "hocket")]
 
 def run(function, tmp_path, *arguments, world=3, code=0):
     ended = ranks.run(
-        f"training_scripts:{function}",
+        f"tests.policies.training_scripts:{function}",
         world,
         tmp_path,
         *arguments,

@@ -19,7 +19,7 @@ def test_findings_and_their_place_reach_python():
     """A policy that loses a message would run, or be refused with no line to look at."""
     program = Program.parse(HALF)
     (finding,) = program.findings()
-    assert (finding.op, finding.what) == ((0, 0), "rank 1 never receives tag 0 from it")
+    assert (finding.rank, finding.op, finding.what) == (0, 0, "rank 1 never receives tag 0 from it")
     with pytest.raises(ProgramError, match="rank 1 never receives tag 0 from it"):
         program.verify()
 

@@ -3,12 +3,12 @@
 import msgspec
 import pytest
 from click.testing import CliRunner
-from replay_inputs import ITERATIONS, STEPS, ParameterServer
 
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster, Host
 from hocket.cli.plan import command as plan
 from hocket.cli.simulate import command as simulate
+from tests.replay.replay_inputs import ITERATIONS, STEPS, ParameterServer
 
 
 @pytest.fixture

@@ -7,12 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from replay_inputs import STEPS
 
 from hocket.artefacts.trace import RUN_FILE, read
 from hocket.errors import ArtefactError
 from hocket.replay.run import compared
 from hocket.replay.schedule import schedule
+from tests.replay.replay_inputs import STEPS
 
 HOCKET = str(Path(sys.executable).with_name("hocket"))
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from replay_inputs import COMPUTE_US, ITERATIONS, SIZES, SMALL, UPDATE_US, WORKERS
 
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster
@@ -20,6 +19,7 @@ from hocket.replay.run import traffic_of
 from hocket.replay.simulated import predict
 from hocket.simulation.conditions import Conditions
 from hocket.simulation.networks import from_cluster, star
+from tests.replay.replay_inputs import COMPUTE_US, ITERATIONS, SIZES, SMALL, UPDATE_US, WORKERS
 
 HOCKET = str(Path(sys.executable).with_name("hocket"))
 

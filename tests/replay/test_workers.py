@@ -5,7 +5,6 @@ import json
 import msgspec
 import pytest
 from click.testing import CliRunner
-from replay_inputs import COMPUTE_US, ITERATIONS, SIZES, SMALL, STEPS, WORKERS
 
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster, Host
@@ -24,6 +23,7 @@ from hocket.replay.workers import with_workers
 from hocket.simulation import flow
 from hocket.simulation.conditions import Conditions, Costs
 from hocket.simulation.networks import from_cluster, star
+from tests.replay.replay_inputs import COMPUTE_US, ITERATIONS, SIZES, SMALL, STEPS, WORKERS
 
 RATE_BIT_PER_S = 1e8
 BOTH_WAYS = 2 * sum(SIZES)

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from browser import CHROMIUM, Browser
-from synthetic import Shape, write_trace
 
 from hocket.report import build
+from tests.report.browser import CHROMIUM, Browser
+from tests.support.synthetic import Shape, write_trace
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
 

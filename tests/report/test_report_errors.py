@@ -10,12 +10,12 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from synthetic import HEADER, RECORD, Shape, write_trace
 
 from hocket.cli.report import command
 from hocket.errors import ArtefactError, UsageError
 from hocket.report import build, numbers
 from hocket.report.material import load
+from tests.support.synthetic import HEADER, RECORD, Shape, write_trace
 
 SMALL = Shape(steps=4)
 KINDS = (1, 2, 5, 6, 16, 32, 33, 34, 35, 36, 99)

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic import HEADER, RECORD, Shape, run_info, write_trace
 
 from hocket.report import build, numbers, timeline
 from hocket.report.learning import LINE_POINTS_MAX, decimated
@@ -22,6 +21,7 @@ from hocket.report.material import load
 from hocket.report.page import PAGE_BYTES_MAX
 from hocket.report.quantity import TIMES
 from hocket.report.spans import SPANS_MAX
+from tests.support.synthetic import HEADER, RECORD, Shape, run_info, write_trace
 
 SMALL = Shape(steps=6)
 HOSTILE = '</script><img src=x onerror=a()>"'

@@ -3,11 +3,11 @@
 import subprocess
 
 import pytest
-from job import ranks
 
 from hocket.artefacts.cluster import Cluster, Host
 from hocket.errors import TestbedError, UsageError
 from hocket.launch.testbed import Testbed
+from tests.testbed.job import ranks
 
 
 def two(cards=(100e6, 50e6)):

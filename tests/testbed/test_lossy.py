@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from job import ranks
 
 from hocket.artefacts.cluster import Cluster, Host
+from tests.testbed.job import ranks
 
 pytestmark = pytest.mark.timing
 

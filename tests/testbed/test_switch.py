@@ -12,12 +12,12 @@ import time
 from pathlib import Path
 
 import pytest
-from streams import RECEIVE, SEND, assert_rates
 
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster, Host, Rack
 from hocket.errors import ArtefactError, TestbedError
 from hocket.launch.testbed import Testbed, switch_program
+from tests.testbed.streams import RECEIVE, SEND, assert_rates
 
 pytestmark = pytest.mark.timing
 

@@ -9,11 +9,11 @@ import time
 from pathlib import Path
 
 import pytest
-from streams import RECEIVE, SEND, assert_rates
 
 from hocket.artefacts.cluster import Cluster, Host, Rack
 from hocket.errors import TestbedError, UsageError
 from hocket.launch.testbed import Testbed, example_cluster
+from tests.testbed.streams import RECEIVE, SEND, assert_rates
 
 pytestmark = pytest.mark.timing
 

@@ -7,19 +7,17 @@ written for one of them must not find out in its last validation that ours lacks
 import io
 import json
 import os
-import sys
 from pathlib import Path
 
 import pytest
-import warm
 
 from hocket.launch.processes import ProcessSpec
 from hocket.launch.run import launch
 from hocket.settings import Settings
+from tests.support import warm
+from tests.torch.accepted_rank import DTYPES, MOVING, OTHERS, REDUCING, REDUCTIONS
 
 RANK = Path(__file__).parent / "accepted_rank.py"
-sys.path.insert(0, str(RANK.parent))
-from accepted_rank import DTYPES, MOVING, OTHERS, REDUCING, REDUCTIONS  # noqa: E402
 
 PAGE = Path(__file__).parents[2] / "docs" / "torch-distributed.md"
 BEGIN, END = "<!-- accepted: begin -->\n", "<!-- accepted: end -->\n"

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import ranks
 
 from hocket.settings import Settings
+from tests.support import ranks
 
 
 def both(tmp_path, script, *arguments, world=3):
@@ -14,7 +14,7 @@ def both(tmp_path, script, *arguments, world=3):
     for kind in ("ddp", "hocket"):
         directory = tmp_path / kind
         directory.mkdir()
-        ended[kind] = ranks.run(f"scripts:{script}", world, directory, kind, *arguments)
+        ended[kind] = ranks.run(f"tests.torch.scripts:{script}", world, directory, kind, *arguments)
         assert ended[kind].outcome.code == 0, ended[kind].output
     return ended["ddp"].returned, ended["hocket"].returned
 
@@ -48,7 +48,7 @@ def test_grad_scaler(tmp_path):
 
 def test_unused_parameters(tmp_path):
     """A parameter that only some ranks use would keep stale gradients, or weight decay would move one that none uses."""
-    ended = ranks.run("scripts:unused", 2, tmp_path)
+    ended = ranks.run("tests.torch.scripts:unused", 2, tmp_path)
     assert ended.outcome.code == 0, ended.output
     first, second = ended.returned
     assert first == second
@@ -61,7 +61,7 @@ def test_unused_parameters(tmp_path):
 
 def test_resume_goes_on_as_if_nothing_happened(tmp_path):
     """A job that is restarted from rank 0's checkpoint would diverge, or its files would not load elsewhere."""
-    ended = ranks.run("scripts:resume", 2, tmp_path, str(tmp_path / "saved.pt"))
+    ended = ranks.run("tests.torch.scripts:resume", 2, tmp_path, str(tmp_path / "saved.pt"))
     assert ended.outcome.code == 0, ended.output
     assert ended.returned == [[True, True]] * 2
 
@@ -69,7 +69,9 @@ def test_resume_goes_on_as_if_nothing_happened(tmp_path):
 def test_models_that_differ_are_named(tmp_path):
     """Ranks would hang or average unrelated numbers."""
     # No time-out ends this: a hang is ended by the deadline of tests.
-    ended = ranks.run("scripts:differ", 2, tmp_path, settings=Settings(timeout_s=900, start_timeout_s=900))
+    ended = ranks.run(
+        "tests.torch.scripts:differ", 2, tmp_path, settings=Settings(timeout_s=900, start_timeout_s=900)
+    )
     assert ended.outcome.code != 0
     assert ended.output.count("`0.weight` is [9, 4] of f32 on rank 0 and [8, 4] of f32 on rank 1") >= 2
 
@@ -79,7 +81,7 @@ def test_models_that_differ_are_named(tmp_path):
 )
 def test_a_rank_that_dies_is_named_by_the_others(tmp_path, how, named):
     """The others would wait for a dead rank without saying for whom."""
-    ended = ranks.run("scripts:die", 3, tmp_path, how)
+    ended = ranks.run("tests.torch.scripts:die", 3, tmp_path, how)
     assert {failure.rank for failure in ended.outcome.failures} == {0, 1, 2}
     for rank in (0, 2):
         lines = [line for line in ended.output.splitlines() if line.startswith(f"[{rank}]")]
@@ -90,7 +92,7 @@ def test_a_rank_that_dies_is_named_by_the_others(tmp_path, how, named):
 
 def test_nan_is_reported_once_with_its_parameter(tmp_path):
     """A diverging run would go on silently, or flood the log."""
-    ended = ranks.run("scripts:poison", 2, tmp_path)
+    ended = ranks.run("tests.torch.scripts:poison", 2, tmp_path)
     assert ended.outcome.code == 0, ended.output
     healthy, poisoned = ended.returned
     assert len(poisoned) == 1
@@ -105,7 +107,7 @@ def test_collectives_complete_while_the_gil_is_held(tmp_path, monkeypatch):
     from hocket.artefacts.trace import Kind, RunInfo, read, write_run
 
     monkeypatch.setenv("TRACE", str(tmp_path))
-    ended = ranks.run("scripts:hold_the_gil", 2, tmp_path)
+    ended = ranks.run("tests.torch.scripts:hold_the_gil", 2, tmp_path)
     assert ended.outcome.code == 0, ended.output
     write_run(Path(tmp_path), RunInfo(world=2, hosts=("here", "here")))
     trace = read(Path(tmp_path))
@@ -118,6 +120,8 @@ def test_collectives_complete_while_the_gil_is_held(tmp_path, monkeypatch):
 
 def test_a_wait_ends_and_names_the_late_rank(tmp_path):
     """A stuck rank would stop the job without a word."""
-    ended = ranks.run("scripts:sleepy", 2, tmp_path, settings=Settings(timeout_s=1, start_timeout_s=30))
+    ended = ranks.run(
+        "tests.torch.scripts:sleepy", 2, tmp_path, settings=Settings(timeout_s=1, start_timeout_s=30)
+    )
     lines = [line for line in ended.output.splitlines() if line.startswith("[1]")]
     assert any("PeerError" in line and "waits for rank 0" in line for line in lines), ended.output

@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import warm
 
 from hocket.artefacts.cluster import Cluster, Host, Rack
 from hocket.launch import address as addresses
@@ -16,6 +15,7 @@ from hocket.launch.processes import ProcessSpec
 from hocket.launch.run import launch
 from hocket.launch.testbed import Testbed
 from hocket.settings import Settings
+from tests.support import warm
 
 RANK = Path(__file__).parent / "backend_rank.py"
 

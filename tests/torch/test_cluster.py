@@ -4,7 +4,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import ranks
 
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster, Host, Rack
@@ -15,6 +14,7 @@ from hocket.launch.processes import ProcessSpec
 from hocket.launch.run import launch
 from hocket.planning.default import by_cluster
 from hocket.settings import Settings
+from tests.support import ranks
 
 GRADIENTS = [Gradient("w", (1_000_000,), "f32")]
 
@@ -36,7 +36,7 @@ def test_ranks_that_alternate_racks_get_a_plan_that_does_not(tmp_path):
     """The user would pay for the trunk once per rank, with the file that says so at hand."""
     trace = tmp_path / "trace"
     given = settings(tmp_path, racks(), trace=str(trace))
-    ended = ranks.run("cluster_scripts:plain", 4, tmp_path, settings=given)
+    ended = ranks.run("tests.torch.cluster_scripts:plain", 4, tmp_path, settings=given)
     assert ended.outcome.code == 0, ended.output
     assert ended.returned == [[1.5, 1.5]] * 4
     plan = read(trace).run.plan
@@ -73,12 +73,12 @@ def test_the_hook_of_ddp_sees_the_cluster(tmp_path):
     slow = Cluster(
         hosts=tuple(Host(name=f"h{at}", bandwidth_bit_per_s=1e9 if at else 1e8) for at in range(3))
     )
-    ended = ranks.run("cluster_scripts:hook", 3, tmp_path, settings=settings(tmp_path, slow))
+    ended = ranks.run("tests.torch.cluster_scripts:hook", 3, tmp_path, settings=settings(tmp_path, slow))
     assert ended.outcome.code == 0, ended.output
     assert ended.returned == [1.0] * 3
     alike = tmp_path / "alike"
     alike.mkdir()
-    ended = ranks.run("cluster_scripts:hook", 3, alike)
+    ended = ranks.run("tests.torch.cluster_scripts:hook", 3, alike)
     assert ended.outcome.code == 0, ended.output
     assert max(ended.returned) < 0.5
 

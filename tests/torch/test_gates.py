@@ -7,7 +7,12 @@ import pickle
 from functools import partial
 
 import pytest
-from gated import (
+
+import torch
+from hocket.errors import PeerError, UsageError
+from hocket.torch import optimizers
+from hocket.torch.gates import clip_grad_norm_
+from tests.torch.gated import (
     Odd,
     Run,
     Wire,
@@ -22,11 +27,6 @@ from gated import (
     values,
     weights_only,
 )
-
-import torch
-from hocket.errors import PeerError, UsageError
-from hocket.torch import optimizers
-from hocket.torch.gates import clip_grad_norm_
 from torch import nn
 
 

@@ -4,7 +4,10 @@ import copy
 import pickle
 
 import pytest
-from gated import (
+
+import torch
+from hocket.torch import optimizers
+from tests.torch.gated import (
     STEPS,
     Odd,
     Wire,
@@ -20,9 +23,6 @@ from gated import (
     values,
     weights_only,
 )
-
-import torch
-from hocket.torch import optimizers
 from torch import nn
 
 OPTIMIZERS = [

@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
-import ranks
+
+from tests.support import ranks
 
 
 def run(script, tmp_path, *arguments, world=2):
-    ended = ranks.run(f"join_scripts:{script}", world, tmp_path, *arguments)
+    ended = ranks.run(f"tests.torch.join_scripts:{script}", world, tmp_path, *arguments)
     assert ended.outcome.code == 0, ended.output
     return ended.returned
 
@@ -55,7 +56,7 @@ def test_two_models_are_joined(tmp_path):
 
 def test_without_join_the_error_says_who_finished_and_what_to_do(tmp_path):
     """The user would read of `votes`, and have to know that batches are unequal."""
-    ended = ranks.run("join_scripts:forgotten", 2, tmp_path)
+    ended = ranks.run("tests.torch.join_scripts:forgotten", 2, tmp_path)
     lines = [line for line in ended.output.splitlines() if line.startswith("[0]")]
     assert any("PeerError: rank 1 on" in line and "finished after 3 iterations" in line for line in lines), (
         ended.output

@@ -1,11 +1,12 @@
 """A model's buffers on all ranks: equal whenever one looks, rank 0's, and cheap."""
 
 import pytest
-import ranks
+
+from tests.support import ranks
 
 
 def run(script, tmp_path, *arguments, world=2):
-    ended = ranks.run(f"buffer_scripts:{script}", world, tmp_path, *arguments)
+    ended = ranks.run(f"tests.torch.buffer_scripts:{script}", world, tmp_path, *arguments)
     assert ended.outcome.code == 0, ended.output
     return ended.returned
 
@@ -40,7 +41,7 @@ def test_what_never_changes_does_not_travel(tmp_path):
 
 def test_buffers_that_differ_are_named(tmp_path):
     """Broadcasts would not fit, deep inside."""
-    ended = ranks.run("buffer_scripts:differ", 2, tmp_path)
+    ended = ranks.run("tests.torch.buffer_scripts:differ", 2, tmp_path)
     assert ended.outcome.code != 0
     assert "only rank 1 has the buffer `extra`" in ended.output
 

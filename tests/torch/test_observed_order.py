@@ -1,18 +1,17 @@
 """The order in which backward makes gradients is seen in the first step, and decides on buckets from then on."""
 
-import ranks
-
 from hocket.artefacts import files
 from hocket.artefacts.plan import Bucket, Plan, Synchroniser
 from hocket.artefacts.trace import Kind, read
 from hocket.settings import Settings
+from tests.support import ranks
 
 LAST, FIRST = "layers.0", "first"
 
 
 def run(script, tmp_path, *arguments, settings=None):
     settings = settings or Settings(timeout_s=30, start_timeout_s=30)
-    ended = ranks.run(f"order_scripts:{script}", 2, tmp_path, *arguments, settings=settings)
+    ended = ranks.run(f"tests.torch.order_scripts:{script}", 2, tmp_path, *arguments, settings=settings)
     assert ended.outcome.code == 0, ended.output
     return ended.returned
 

@@ -5,8 +5,6 @@ import re
 from itertools import pairwise
 
 import pytest
-import ranks
-from server_scripts import STEPS
 
 from hocket.analysis.analyse import analyse
 from hocket.artefacts import trace as artefact
@@ -17,6 +15,8 @@ from hocket.replay.simulated import predict
 from hocket.replay.workers import with_workers
 from hocket.settings import Settings
 from hocket.simulation.networks import star
+from tests.support import ranks
+from tests.torch.server_scripts import STEPS
 
 WORKERS, SERVERS = 2, 2
 KEYS = 6
@@ -35,7 +35,9 @@ def run(request, tmp_path_factory):
         timeout_s=60,
         start_timeout_s=60,
     )
-    ended = ranks.run("server_scripts:train", WORKERS + SERVERS, directory, "sgd", "1024", settings=settings)
+    ended = ranks.run(
+        "tests.torch.server_scripts:train", WORKERS + SERVERS, directory, "sgd", "1024", settings=settings
+    )
     assert ended.outcome.code == 0, ended.output
     catalogue.convert(catalogue.open_trace(directory / "trace"), directory / "dlc", "dlc")
     return request.param, directory

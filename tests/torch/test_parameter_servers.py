@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import ranks
-import server_scripts
 
 from hocket.artefacts import trace as artefact
 from hocket.formats import catalogue, dlc
 from hocket.settings import Settings
+from tests.support import ranks
+from tests.torch import server_scripts
 
 LIMITS = {"timeout_s": 30, "start_timeout_s": 30}
 
@@ -21,7 +21,7 @@ LIMITS = {"timeout_s": 30, "start_timeout_s": 30}
 def run(tmp_path, script, *arguments, workers=2, servers=1, staleness="0", ok=True, **options):
     settings = Settings(servers=servers, staleness=staleness, **{**LIMITS, **options})
     world = workers + servers
-    ended = ranks.run(f"server_scripts:{script}", world, tmp_path, *arguments, settings=settings)
+    ended = ranks.run(f"tests.torch.server_scripts:{script}", world, tmp_path, *arguments, settings=settings)
     assert (ended.outcome.code == 0) == ok, ended.output
     return ended
 

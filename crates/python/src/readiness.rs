@@ -44,6 +44,7 @@ pub struct Readiness(Arc<Shared>);
 #[pymethods]
 impl Readiness {
     #[new]
+    #[expect(clippy::needless_pass_by_value, reason = "conversions from Python give values")]
     fn new(
         py: Python<'_>,
         engine: &Engine,

@@ -96,11 +96,10 @@ impl Schedule {
                 take(&mut waiting, &phase.begin)?;
                 for (bucket, turn) in phase.turns.iter().enumerate() {
                     match turn {
-                        Turn::Continues => {}
                         Turn::Leaves if waiting[bucket] > 0 => {
                             return Err(wrong(bucket, "a turn would overtake the one before"));
                         }
-                        Turn::Leaves => {}
+                        Turn::Continues | Turn::Leaves => {}
                         Turn::Waits => waiting[bucket] += 1,
                     }
                 }

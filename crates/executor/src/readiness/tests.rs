@@ -1,7 +1,5 @@
 //! Schedules against a launcher that records, so that every order of arrivals can be tried.
 
-#![expect(clippy::unwrap_used, reason = "a test")]
-
 use super::*;
 use crate::lock::lock;
 use proptest::prelude::*;

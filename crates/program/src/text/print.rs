@@ -45,7 +45,7 @@ impl Display for Program {
                 };
                 let space = match buffer.space {
                     Space::Host => String::new(),
-                    other => format!("{} ", other.name()),
+                    device @ Space::Device => format!("{} ", device.name()),
                 };
                 let (dtype, len) = (buffer.dtype.name(), buffer.len);
                 writeln!(f, "  %{id} = {kind} {space}{dtype} {len} {}", quoted(&buffer.name))?;

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-VECTORS = Path(__file__).parent / "vectors"
+VECTORS = Path(__file__).parents[1] / "formats/vectors"
 FRAGMENT = VECTORS / "lenet5-worker0.txt"
 
 COLUMNS = "id src dst length num_pp operation op_id dep_type d_time time_sec time_usec id_dep".replace(

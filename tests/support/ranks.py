@@ -9,13 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import warm
-
 from hocket.launch.processes import ProcessSpec
 from hocket.launch.run import Outcome, launch
 from hocket.settings import Settings
-
-HERE = Path(__file__).parent
+from tests.support import warm
 
 
 @dataclass
@@ -31,12 +28,12 @@ def run(
     function: str, world: int, directory: Path, *arguments: str, settings: Settings | None = None
 ) -> Ended:
     """`function` is `module:name`, called with `arguments` on each of `world` ranks; what it returns must be JSON."""
-    argv = warm.command(HERE / "ranks.py", str(directory), function, *arguments)
+    argv = warm.command(Path(__file__), str(directory), function, *arguments)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         environment = {
             "GLOO_PORT": str(free.getsockname()[1]),
-            "PYTHONPATH": os.pathsep.join(map(str, [HERE, HERE.parent / "policies", *sys.path])),
+            "PYTHONPATH": os.pathsep.join(sys.path),
             "OMP_NUM_THREADS": "1",
         }
     out = io.BytesIO()
