@@ -12,7 +12,9 @@ export CARGO_TERM_COLOR ?= auto
 
 WORKERS ?= 2
 RUST_LIMIT_S ?= 1800
-CARGO_TEST := timeout $(RUST_LIMIT_S) cargo test --profile bench
+RUNNER := CARGO_TARGET_$(shell rustc -vV 2> /dev/null | sed -n 's/^host: //p' | tr a-z- A-Z_)_RUNNER=$(abspath scripts/each-rust-test)
+CARGO_TEST := $(RUNNER) timeout $(RUST_LIMIT_S) cargo test --profile bench --lib --bins --tests
+DOC_TEST := timeout $(RUST_LIMIT_S) cargo test --profile bench --doc -p hocket-kernels
 LOOM := RUSTFLAGS="--cfg loom" timeout $(RUST_LIMIT_S) cargo test --release --target-dir target/loom -p hocket-sync --lib loom
 PYTEST := $(BIN)/python -m pytest
 PARALLEL := $(PYTEST) -n $(WORKERS) --dist worksteal
@@ -37,6 +39,7 @@ demo: setup ## train on an emulated cluster with DDP and with Hocket, and compar
 
 test: setup check docs test-clients ## every test: Rust, then Python
 	$(CARGO_TEST) --workspace
+	$(DOC_TEST)
 	$(LOOM)
 	$(PYTEST) --doctest-modules python/hocket benches
 	$(PARALLEL) -m "not timing" $(ALL_TESTS)

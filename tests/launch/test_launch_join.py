@@ -14,6 +14,7 @@ from hocket.errors import RendezvousError
 from hocket.launch import rendezvous
 from hocket.launch.rendezvous import Member, join
 from tests.launch.processes import finish, start, write
+from tests.support import warm
 
 RANK = """
 import json, os, sys
@@ -115,8 +116,7 @@ def test_ranks_of_torchrun_form_a_job(tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = f"--master-port={free.getsockname()[1]}"
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", port]
-    code, out, err = finish(start([*torchrun, script]), 60)
+    code, out, err = finish(start(warm.torchrun(["--nproc-per-node=2", port], script)), 60)
     assert code == 0, err
     assert sorted(each[0] for each in documents(out)) == [0, 1]
 

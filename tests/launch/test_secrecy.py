@@ -17,6 +17,7 @@ from hocket.launch.secrecy import check_secret
 from hocket.libraries.catalogue import open_library
 from hocket.replay.mesh import Mesh
 from hocket.settings import Settings
+from tests.support import warm
 
 LAUNCHERS = {
     "torchrun": {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"},
@@ -157,7 +158,7 @@ def test_ddp_over_gloo_is_refused(backend, tmp_path):
     script = tmp_path / "hook.py"
     script.write_text(HOOK.replace("BACKEND", repr(backend)))
     outcome = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)],
+        warm.torchrun(["--standalone", "--nproc-per-node=2"], script),
         env={**os.environ, "HOCKET_TLS": "1", "HOCKET_SECRET": "cd" * 32, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,

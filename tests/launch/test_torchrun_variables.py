@@ -19,6 +19,7 @@ from hocket.launch.script import argv_of
 from hocket.launch.variables import variables
 from hocket.settings import Settings
 from tests.launch.processes import RUN, clean_environment, finish, start, write
+from tests.support import warm
 
 TORCH = """
 import os, sys
@@ -48,7 +49,9 @@ int main(int argc, char **argv) {
 @pytest.mark.parametrize("backend", ["gloo", "hocket"])
 def test_torch_trains_by_its_environment(backend, tmp_path):
     """A script written for torchrun would end with `RANK expected, but not set`."""
-    code, out, err = finish(start([*RUN, "-n", "2", sys.executable, write(tmp_path, TORCH), backend]), 100)
+    code, out, err = finish(
+        start([*RUN, "-n", "2", "--", *warm.command(write(tmp_path, TORCH), backend)]), 100
+    )
     assert code == 0, (out, err)
     assert sorted(out.splitlines()) == [f"[{rank}] rank {rank} of 2: 3.0 1.0" for rank in range(2)]
 
@@ -56,7 +59,7 @@ def test_torch_trains_by_its_environment(backend, tmp_path):
 @pytest.mark.parametrize("backend", ["gloo", "hocket"])
 def test_torch_trains_on_several_hosts(backend, emulated, tmp_path):
     """Ranks of other hosts would look for torch's store, and for Gloo's peers, on their own loopback."""
-    script = write(tmp_path, TORCH)
+    command = warm.command(write(tmp_path, TORCH), backend)
     hosts = tmp_path / "hosts"
     hosts.write_text("a slots=1\nb slots=2\n")
     with emulated(Cluster(hosts=tuple(Host(name=name, bandwidth_bit_per_s=1e9) for name in "ab"))) as bed:
@@ -64,7 +67,7 @@ def test_torch_trains_on_several_hosts(backend, emulated, tmp_path):
         ssh = tmp_path / "ssh"
         ssh.write_text(f"#!/bin/sh\nhost=$1; shift\ncase $host in\n{ways}esac\n")
         ssh.chmod(0o755)
-        run = [*RUN, "--hosts", str(hosts), "--ssh", str(ssh), "--store", bed.address("a"), script, backend]
+        run = [*RUN, "--hosts", str(hosts), "--ssh", str(ssh), "--store", bed.address("a"), "--", *command]
         code, out, err = finish(start(bed.command("a", run)), 100)
     assert code == 0, (out, err)
     assert sorted(out.splitlines()) == [f"[{rank}] rank {rank} of 3: 6.0 2.0" for rank in range(3)]

@@ -20,13 +20,14 @@ from hocket.launch.run import launch
 from hocket.libraries.catalogue import open_library
 from hocket.libraries.torch_distributed import serve_store
 from hocket.settings import Settings
+from tests.support import warm
 
 RANK = Path(__file__).parent / "mpi_rank.py"
 
 
 def run_by_launcher(library, what, timeout_s, world=3):
     out = io.BytesIO()
-    spec = ProcessSpec(argv=[sys.executable, str(RANK), library, what, str(timeout_s)])
+    spec = ProcessSpec(argv=warm.command(RANK, library, what, str(timeout_s)))
     outcome = launch([spec] * world, settings=Settings(timeout_s=30, start_timeout_s=30), out=out, err=out)
     assert outcome.code == 0, out.getvalue().decode()
     assert out.getvalue().count(b"is right") == world

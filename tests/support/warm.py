@@ -1,13 +1,14 @@
 """Runs a script in a process that has imported PyTorch already: importing it anew costs each rank 4 s of a core.
 
-`command` gives what takes the place of `python SCRIPT ARGUMENT…`: a small client whose environment, directory and output the
-forked process takes over, and which passes signals on and ends as that process does. A client that is killed takes its process
-with it. The process is in the namespaces of this test run, not of the client: nothing for a testbed's hosts.
+`command` gives what takes the place of `python SCRIPT ARGUMENT…`: a small client whose environment, directory, output and
+network (a testbed's host) the forked process takes over, and which passes signals on and ends as that process does. A client that
+is killed takes its process with it. `torchrun` gives the same for `torchrun SCRIPT ARGUMENT…`, whose workers are such clients.
 
 Two servers fork in turn by `HOCKET_RANK`, so that sets of strings have another order on neighbouring ranks, as they have in a job.
 """
 
 import atexit
+import ctypes
 import functools
 import importlib
 import json
@@ -19,6 +20,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -29,20 +31,32 @@ IMPORTED = ("torch._dynamo", "torch.distributed", "torch.nn.parallel")
 PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
-def command(script: Path, *arguments: str) -> list[str]:
-    """Runs `script` as a program of its own."""
-    return [sys.executable, "-I", "-S", __file__, "ask", _servers(), str(script), *arguments]
+NAMESPACES = ("user", "net")
+"""Those in which a testbed's hosts differ, in the order in which a process may enter them."""
+
+
+def command(script: Path, *arguments: str, imports: tuple[str, ...] = IMPORTED) -> list[str]:
+    """Runs `script` as a program of its own, in a process that has imported `imports`."""
+    return [sys.executable, "-I", "-S", __file__, "ask", _servers(imports), str(script), *arguments]
+
+
+def torchrun(
+    options: Sequence[str], script: Path, *arguments: str, imports: tuple[str, ...] = IMPORTED
+) -> list[str]:
+    """Runs `script` under torchrun; `options` are torchrun's."""
+    worker = command(script, *arguments, imports=imports)
+    return command(Path(__file__).with_name("agent.py"), *options, "--no-python", *worker, imports=imports)
 
 
 @functools.cache
-def _servers() -> str:
+def _servers(imports: tuple[str, ...]) -> str:
     """Folder of the servers' sockets; they end with this process."""
     # Short: the path of a socket has at most 107 bytes.
     folder = tempfile.TemporaryDirectory(prefix="warm-")
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
     servers = [
         subprocess.Popen(
-            [sys.executable, __file__, "serve", f"{folder.name}/{at}"],
+            [sys.executable, __file__, "serve", f"{folder.name}/{at}", *imports],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=environment,
@@ -69,7 +83,8 @@ def ask(folder: str, argv: list[str]) -> None:
     server.connect(f"{folder}/{int(os.environ.get('HOCKET_RANK', '0')) % SERVERS}")
     request = {"argv": argv, "environment": dict(os.environ), "directory": os.getcwd()}  # noqa: PTH109
     text = json.dumps(request).encode()
-    socket.send_fds(server, [len(text).to_bytes(8, "big")], [1, 2])
+    namespaces = [os.open(f"/proc/self/ns/{name}", os.O_RDONLY) for name in NAMESPACES]
+    socket.send_fds(server, [len(text).to_bytes(8, "big")], [1, 2, *namespaces])
     server.sendall(text)
     answers = server.makefile()
     process = int(answers.readline())
@@ -117,15 +132,15 @@ class Server:
 
     def accept(self) -> None:
         client, _ = self.listener.accept()
-        request, outputs = received(client)
+        request, descriptors = received(client)
         process = os.fork()
         if process == 0:
             client.close()
-            self.request = request | {"outputs": outputs}
+            self.request = request | {"outputs": descriptors[:2], "namespaces": descriptors[2:]}
             return
         with suppress(OSError):  # the child does it, too; whoever comes first
             os.setpgid(process, process)
-        for each in outputs:
+        for each in descriptors:
             os.close(each)
         held = os.pidfd_open(process)
         self.clients[held] = client
@@ -165,12 +180,22 @@ class Server:
 
 
 def received(client: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """A request, and the descriptors that output goes to."""
-    length, outputs, _, _ = socket.recv_fds(client, 8, 2)
+    """A request, and the descriptors that came with it: where output goes, and the client's namespaces."""
+    length, descriptors, _, _ = socket.recv_fds(client, 8, 2 + len(NAMESPACES))
     text, whole = b"", int.from_bytes(length, "big")
     while len(text) < whole and (part := client.recv(whole - len(text))):
         text += part
-    return json.loads(text), outputs
+    return json.loads(text), descriptors
+
+
+def enter(name: str, namespace: int) -> None:
+    """Goes where the client is, if that is elsewhere; `os.setns` came with Python 3.12."""
+    if not os.path.sameopenfile(namespace, (own := os.open(f"/proc/self/ns/{name}", os.O_RDONLY))):
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.setns(namespace, 0) != 0:
+            raise OSError(ctypes.get_errno(), f"cannot enter the client's {name} namespace")
+    os.close(own)
+    os.close(namespace)
 
 
 def become(request: dict[str, Any]) -> None:
@@ -180,6 +205,8 @@ def become(request: dict[str, Any]) -> None:
     for target, each in enumerate([os.open(os.devnull, os.O_RDONLY), *request["outputs"]]):
         os.dup2(each, target)
         os.close(each)
+    for name, each in zip(NAMESPACES, request["namespaces"], strict=True):
+        enter(name, each)
     os.environ.clear()
     os.environ.update(request["environment"])
     os.chdir(request["directory"])
@@ -191,7 +218,7 @@ def become(request: dict[str, Any]) -> None:
 if __name__ == "__main__":
     if sys.argv[1] == "ask":
         ask(sys.argv[2], sys.argv[3:])
-    for name in IMPORTED:
+    for name in sys.argv[3:]:
         importlib.import_module(name)
     assert len(list(Path("/proc/self/task").iterdir())) == 1, "a thread would not be in forked processes"
     wanted = Server(sys.argv[2]).serve()

@@ -4,7 +4,6 @@ PyTorch's own tests run by `make test-torch`; here is what they do not ask.
 """
 
 import io
-import sys
 from pathlib import Path
 
 import pytest
@@ -116,7 +115,7 @@ def assert_right_between_hosts(case, tmp_path):
     with Testbed(Cluster(hosts=hosts, racks=(Rack(name="r"),))) as testbed:
         specs = [
             ProcessSpec(
-                argv=[sys.executable, str(RANK), case, str(tmp_path / "store")],
+                argv=warm.command(RANK, case, str(tmp_path / "store")),
                 host=host.name,
                 prefix=testbed.command(host.name),
                 environment={"GLOO_SOCKET_IFNAME": "eth0", "TEST_MEETING": testbed.address("h0")},

@@ -2,7 +2,6 @@
 
 import io
 import json
-import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from itertools import pairwise
@@ -20,6 +19,7 @@ from hocket.planning.ordering.current import Sample
 from hocket.planning.ordering.monitor import Monitor
 from hocket.settings import Settings
 from hocket.training.reorder import decode, encode, of_ranks
+from tests.support import warm
 
 Emulated = Callable[[Cluster], AbstractContextManager[Testbed]]
 HOSTS = 4
@@ -33,7 +33,7 @@ def train(emulated: Emulated, directory: Path, *, steps: int, slow_at: int, slow
         racks=(Rack(name="rack0"),),
     )
     with emulated(cluster) as bed:
-        argv = [sys.executable, str(SCRIPT), str(directory), str(steps), str(slow_at), slow]
+        argv = warm.command(SCRIPT, str(directory), str(steps), str(slow_at), slow)
         specs = [
             ProcessSpec(
                 argv=argv,

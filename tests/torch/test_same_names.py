@@ -1,11 +1,11 @@
 """Two hosts with one name, as containers and cloud images have it, under torchrun itself: namespaces of one machine."""
 
 import subprocess
-import sys
 
 import pytest
 
 from hocket.artefacts.cluster import Cluster, Host
+from tests.support import warm
 
 TRAIN = """
 import os, socket, sys
@@ -52,11 +52,15 @@ def test_hosts_with_one_name_train(how, emulated, tmp_path):
             subprocess.Popen(
                 bed.command(
                     host.name,
-                    [
-                        *(sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=2"),
-                        *(f"--node-rank={node}", f"--master-addr={bed.address('a')}", "--master-port=29511"),
-                        *(str(script), how, name),
-                    ],
+                    warm.torchrun(
+                        [
+                            *("--nnodes=2", "--nproc-per-node=2", f"--node-rank={node}"),
+                            *(f"--master-addr={bed.address('a')}", "--master-port=29511"),
+                        ],
+                        script,
+                        how,
+                        name,
+                    ),
                 ),
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,

@@ -1,0 +1,5 @@
+"""torchrun, as a script that `warm` can run."""
+
+from torch.distributed.run import main
+
+main()
