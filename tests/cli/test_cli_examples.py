@@ -5,7 +5,6 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 
 import click
@@ -14,9 +13,9 @@ import pytest
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster, Host
 from tests.cli.commands import ROOTS, commands, help_of, leaves, root_of
+from tests.support import warm
 
 ROOT = Path(__file__).parents[2]
-HOCKET = (sys.executable, "-c", "from hocket.cli.main import main; main()")
 
 RUN = (
     "hocket profile", "hocket plan", "hocket order", "hocket verify", "hocket run", "hocket report", "hocket simulate",
@@ -95,7 +94,7 @@ def test_a_first_hour_by_the_examples(tmp_path):
     for line in lines:
         words, _, target = line.removeprefix("hocket ").partition(" > ")
         ran = subprocess.run(
-            [*HOCKET, *shlex.split(words)],
+            warm.hocket(*shlex.split(words)),
             cwd=tmp_path,
             capture_output=True,
             text=True,

@@ -18,8 +18,8 @@ from hocket.artefacts.plan import Plan
 from hocket.artefacts.profile import Profile
 from hocket.artefacts.trace import RUN_FILE
 from hocket.launch.testbed import Testbed
+from tests.support import warm
 
-DEMO = (sys.executable, "-c", "from hocket.cli.main import main; main()", "demo")
 DEADLINE_S = 120
 
 
@@ -43,7 +43,12 @@ def small(
 
 def _demo(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*DEMO, *arguments], cwd=directory, capture_output=True, text=True, timeout=DEADLINE_S, check=False
+        warm.hocket("demo", *arguments),
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
     )
 
 
@@ -77,7 +82,7 @@ def test_the_main_job_from_end_to_end(small: Path, tmp_path: Path) -> None:
 def test_ctrl_c_leaves_nothing_behind(small: Path, tmp_path: Path) -> None:
     """Broken: ranks and namespaces of a demo that was stopped would go on."""
     demo = subprocess.Popen(
-        [*DEMO, "--model", "digits", "--cluster", str(small)],
+        warm.hocket("demo", "--model", "digits", "--cluster", str(small)),
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -15,14 +15,14 @@ ROOT = Path(__file__).parents[2]
 CLI = [str(Path(sys.executable).parent / "hocket")]
 
 
+SCRIPTS = "tests.policies.training_scripts"
+SETTINGS = Settings(timeout_s=30, start_timeout_s=30)
+LOSSLESS = ("partial_f16", "priority", "two_level", "adaptive_fusion")
+LOSSY = ("top_k", "int8", "power_sgd")
+
+
 def run(function, tmp_path, *arguments, world=3, code=0):
-    ended = ranks.run(
-        f"tests.policies.training_scripts:{function}",
-        world,
-        tmp_path,
-        *arguments,
-        settings=Settings(timeout_s=30, start_timeout_s=30),
-    )
+    ended = ranks.run(f"{SCRIPTS}:{function}", world, tmp_path, *arguments, settings=SETTINGS)
     assert ended.outcome.code == code, ended.output
     return ended
 
@@ -35,24 +35,32 @@ def close(ours, theirs, relative=1e-5):
 
 
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory):
+def trained(tmp_path_factory):
+    """By policy: what each rank has trained, one model after the other in one job."""
+    names = ("plain", *LOSSLESS, *LOSSY)
+    calls = [(f"{SCRIPTS}:plain",), *((f"{SCRIPTS}:ready_made", name) for name in names[1:])]
+    ended = ranks.in_turn(calls, 3, tmp_path_factory.mktemp("trained"), settings=SETTINGS)
+    assert ended.outcome.code == 0, ended.output
+    return dict(zip(names, (list(each) for each in zip(*ended.returned, strict=True)), strict=True))
+
+
+@pytest.fixture(scope="module")
+def plain(trained):
     """What the empty policy trains; `tests/torch/test_adapter.py` compares that with DDP."""
-    return run("plain", tmp_path_factory.mktemp("plain")).returned
+    return trained["plain"]
 
 
-@pytest.mark.parametrize("name", ["partial_f16", "priority", "two_level", "adaptive_fusion"])
-def test_lossless_policies_train_the_same(tmp_path, plain, name):
+@pytest.mark.parametrize("name", LOSSLESS)
+def test_lossless_policies_train_the_same(trained, plain, name):
     """A policy that only moves gradients otherwise would train another model."""
-    trained = run("ready_made", tmp_path, name).returned
-    assert all(each == trained[0] for each in trained), "replicas differ"
-    assert close(trained[0], plain[0])
+    assert all(each == trained[name][0] for each in trained[name]), "replicas differ"
+    assert close(trained[name][0], plain[0])
 
 
-@pytest.mark.parametrize("name", ["top_k", "int8", "power_sgd"])
-def test_lossy_policies_keep_replicas_equal(tmp_path, name):
+@pytest.mark.parametrize("name", LOSSY)
+def test_lossy_policies_keep_replicas_equal(trained, name):
     """Ranks would drift apart."""
-    trained = run("ready_made", tmp_path, name).returned
-    assert all(each == trained[0] for each in trained)
+    assert all(each == trained[name][0] for each in trained[name])
 
 
 @pytest.mark.parametrize("kind", ["barrier", "gates"])

@@ -5,6 +5,7 @@ import json
 import os
 import socket
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,16 @@ def run(
     function: str, world: int, directory: Path, *arguments: str, settings: Settings | None = None
 ) -> Ended:
     """`function` is `module:name`, called with `arguments` on each of `world` ranks; what it returns must be JSON."""
-    argv = warm.command(Path(__file__), str(directory), function, *arguments)
+    ended = in_turn([(function, *arguments)], world, directory, settings=settings)
+    ended.returned = [None if each is None else each[0] for each in ended.returned]
+    return ended
+
+
+def in_turn(
+    calls: Sequence[tuple[str, ...]], world: int, directory: Path, *, settings: Settings | None = None
+) -> Ended:
+    """Several of them, one after the other in one job: each rank returns a list."""
+    argv = warm.command(Path(__file__), str(directory), json.dumps(calls))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         environment = {
@@ -51,16 +61,18 @@ def main() -> None:
     import torch
 
     torch.set_num_threads(1)
-    directory, function, *arguments = sys.argv[1:]
-    module, _, name = function.partition(":")
+    directory, calls = sys.argv[1], json.loads(sys.argv[2])
     # For tests whose ranks end each other.
     (Path(directory) / f"{os.environ['HOCKET_RANK']}.process").write_text(str(os.getpid()))
-    result = getattr(importlib.import_module(module), name)(*arguments)
+    results = []
+    for function, *arguments in calls:
+        module, _, name = function.partition(":")
+        results.append(getattr(importlib.import_module(module), name)(*arguments))
     if torch.distributed.is_initialized():
         # A rank of Gloo that ends while another still talks takes that one down.
         torch.distributed.barrier()
         torch.distributed.destroy_process_group()
-    (Path(directory) / f"{os.environ['HOCKET_RANK']}.json").write_text(json.dumps(result))
+    (Path(directory) / f"{os.environ['HOCKET_RANK']}.json").write_text(json.dumps(results))
 
 
 if __name__ == "__main__":

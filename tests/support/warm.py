@@ -15,6 +15,7 @@ import json
 import os
 import runpy
 import selectors
+import shlex
 import signal
 import socket
 import subprocess
@@ -46,6 +47,24 @@ def torchrun(
     """Runs `script` under torchrun; `options` are torchrun's."""
     worker = command(script, *arguments, imports=imports)
     return command(Path(__file__).with_name("agent.py"), *options, "--no-python", *worker, imports=imports)
+
+
+def hocket(*arguments: str) -> list[str]:
+    """Runs the command `hocket`; processes that it starts as Python with a script or a module have imported PyTorch."""
+    run = "import sys; sys.executable = sys.argv.pop(1); from hocket.cli.main import main; main()"
+    return [sys.executable, "-c", run, _interpreter(), *arguments]
+
+
+@functools.cache
+def _interpreter() -> str:
+    """A program that takes Python's place: a client for scripts and modules, else Python itself."""
+    path = Path(_servers(IMPORTED)) / "python"
+    client = shlex.join(command(Path())[:-1])
+    path.write_text(
+        f'#!/bin/sh\ncase "$1" in\n-m) ;;\n-*) exec {shlex.quote(sys.executable)} "$@" ;;\nesac\nexec {client} "$@"\n'
+    )
+    path.chmod(0o755)
+    return str(path)
 
 
 @functools.cache
@@ -199,7 +218,7 @@ def enter(name: str, namespace: int) -> None:
 
 
 def become(request: dict[str, Any]) -> None:
-    """In the forked process: take the client's place."""
+    """In the forked process: take the client's place, and run what it is to run."""
     with suppress(OSError):
         os.setpgid(0, 0)
     for target, each in enumerate([os.open(os.devnull, os.O_RDONLY), *request["outputs"]]):
@@ -210,9 +229,12 @@ def become(request: dict[str, Any]) -> None:
     os.environ.clear()
     os.environ.update(request["environment"])
     os.chdir(request["directory"])
-    sys.argv = list(request["argv"])
     given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    sys.path[:0] = [str(Path(sys.argv[0]).parent), *filter(None, given)]
+    module = request["argv"][0] == "-m"
+    sys.argv = request["argv"][1:] if module else request["argv"]
+    sys.path[:0] = [request["directory"] if module else str(Path(sys.argv[0]).parent), *filter(None, given)]
+    run = functools.partial(runpy.run_module, alter_sys=True) if module else runpy.run_path
+    run(sys.argv[0], run_name="__main__")
 
 
 if __name__ == "__main__":
@@ -224,4 +246,3 @@ if __name__ == "__main__":
     wanted = Server(sys.argv[2]).serve()
     if wanted is not None:
         become(wanted)
-        runpy.run_path(wanted["argv"][0], run_name="__main__")

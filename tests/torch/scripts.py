@@ -43,7 +43,8 @@ def _start(kind, optimizer="sgd", **ddp_options):
     }[optimizer]
     if kind == "ddp":
         address = f"tcp://127.0.0.1:{os.environ['GLOO_PORT']}"
-        dist.init_process_group("gloo", init_method=address, rank=RANK, world_size=WORLD)
+        if not dist.is_initialized():
+            dist.init_process_group("gloo", init_method=address, rank=RANK, world_size=WORLD)
         model = nn.parallel.DistributedDataParallel(model, **ddp_options)
         return model, make(model.parameters())
     return hk.distribute(model, make(model.parameters()))

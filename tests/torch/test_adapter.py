@@ -8,15 +8,32 @@ import pytest
 from hocket.settings import Settings
 from tests.support import ranks
 
+FIFTY = ("sgd", "none"), ("sgd", "clip"), ("adam", "none")
+TRAININGS = (*(("train", *each) for each in FIFTY), ("accumulate",), ("scaled",))
+ON_TWO = ("unused", "resume", "poison")
 
-def both(tmp_path, script, *arguments, world=3):
-    ended = {}
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """By training: what three ranks of DDP end with, and what three of Hocket do."""
+    by_kind = []
     for kind in ("ddp", "hocket"):
-        directory = tmp_path / kind
-        directory.mkdir()
-        ended[kind] = ranks.run(f"tests.torch.scripts:{script}", world, directory, kind, *arguments)
-        assert ended[kind].outcome.code == 0, ended[kind].output
-    return ended["ddp"].returned, ended["hocket"].returned
+        calls = [(f"tests.torch.scripts:{script}", kind, *arguments) for script, *arguments in TRAININGS]
+        ended = ranks.in_turn(calls, 3, tmp_path_factory.mktemp(kind))
+        assert ended.outcome.code == 0, ended.output
+        by_kind.append(zip(*ended.returned, strict=True))
+    return {training: both for training, *both in zip(TRAININGS, *by_kind, strict=True)}
+
+
+@pytest.fixture(scope="module")
+def on_two(tmp_path_factory):
+    """By script: what two ranks return."""
+    directory = tmp_path_factory.mktemp("two")
+    arguments = {"resume": (str(directory / "saved.pt"),)}
+    calls = [(f"tests.torch.scripts:{script}", *arguments.get(script, ())) for script in ON_TWO]
+    ended = ranks.in_turn(calls, 2, directory)
+    assert ended.outcome.code == 0, ended.output
+    return dict(zip(ON_TWO, (list(each) for each in zip(*ended.returned, strict=True)), strict=True))
 
 
 def assert_equal_within(expected, found, relative):
@@ -26,31 +43,29 @@ def assert_equal_within(expected, found, relative):
         assert difference < relative
 
 
-@pytest.mark.parametrize(("optimizer", "clip"), [("sgd", "none"), ("sgd", "clip"), ("adam", "none")])
-def test_fifty_steps_end_where_ddp_ends(tmp_path, optimizer, clip):
+@pytest.mark.parametrize("how", FIFTY, ids="-".join)
+def test_fifty_steps_end_where_ddp_ends(trained, how):
     """A user who replaces DDP would train another model."""
-    ddp, hocket = both(tmp_path, "train", optimizer, clip)
+    ddp, hocket = trained["train", *how]
     assert all(each == hocket[0] for each in hocket), "replicas differ"
     assert_equal_within(ddp[0], hocket[0], 1e-5)
 
 
-def test_accumulation_without_communication(tmp_path):
+def test_accumulation_without_communication(trained):
     """`no_sync` would lose or double gradients."""
-    ddp, hocket = both(tmp_path, "accumulate")
+    ddp, hocket = trained["accumulate",]
     assert_equal_within(ddp[0], hocket[0], 1e-5)
 
 
-def test_grad_scaler(tmp_path):
+def test_grad_scaler(trained):
     """Mixed precision would see unreduced or wrongly scaled gradients."""
-    ddp, hocket = both(tmp_path, "scaled")
+    ddp, hocket = trained["scaled",]
     assert_equal_within(ddp[0], hocket[0], 1e-5)
 
 
-def test_unused_parameters(tmp_path):
+def test_unused_parameters(on_two):
     """A parameter that only some ranks use would keep stale gradients, or weight decay would move one that none uses."""
-    ended = ranks.run("tests.torch.scripts:unused", 2, tmp_path)
-    assert ended.outcome.code == 0, ended.output
-    first, second = ended.returned
+    first, second = on_two["unused"]
     assert first == second
     (some, _), (nobody, _), (dropped, out) = first
     assert some > 0
@@ -59,11 +74,9 @@ def test_unused_parameters(tmp_path):
     assert out > 0
 
 
-def test_resume_goes_on_as_if_nothing_happened(tmp_path):
+def test_resume_goes_on_as_if_nothing_happened(on_two):
     """A job that is restarted from rank 0's checkpoint would diverge, or its files would not load elsewhere."""
-    ended = ranks.run("tests.torch.scripts:resume", 2, tmp_path, str(tmp_path / "saved.pt"))
-    assert ended.outcome.code == 0, ended.output
-    assert ended.returned == [[True, True]] * 2
+    assert on_two["resume"] == [[True, True]] * 2
 
 
 def test_models_that_differ_are_named(tmp_path):
@@ -90,11 +103,9 @@ def test_a_rank_that_dies_is_named_by_the_others(tmp_path, how, named):
         )
 
 
-def test_nan_is_reported_once_with_its_parameter(tmp_path):
+def test_nan_is_reported_once_with_its_parameter(on_two):
     """A diverging run would go on silently, or flood the log."""
-    ended = ranks.run("tests.torch.scripts:poison", 2, tmp_path)
-    assert ended.outcome.code == 0, ended.output
-    healthy, poisoned = ended.returned
+    healthy, poisoned = on_two["poison"]
     assert len(poisoned) == 1
     assert "rank 1" in poisoned[0]
     assert "NaN" in poisoned[0]

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ import pytest
 from hocket.artefacts import trace as artefact
 from hocket.formats import catalogue, dlc
 from hocket.settings import Settings
-from tests.support import ranks
+from tests.support import ranks, warm
 from tests.torch import server_scripts
 
 LIMITS = {"timeout_s": 30, "start_timeout_s": 30}
@@ -158,7 +157,7 @@ print(f"worker {hk.rank(model)} of {hk.world(model)} ended")
 
 def hocket_run(tmp_path, *options):
     (tmp_path / "train.py").write_text(SCRIPT)
-    command = [str(Path(sys.executable).with_name("hocket")), "run", *options, str(tmp_path / "train.py")]
+    command = warm.hocket("run", *options, str(tmp_path / "train.py"))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     return subprocess.run(command, check=False, capture_output=True, text=True, env=environment, timeout=120)
 
