@@ -25,40 +25,48 @@ PURE_TESTS := analysis formats planning programs report simulation tidy
 
 SWITCH := python/hocket/launch/testbed/hocket-switch
 
-.PHONY: help setup switch demo wheel test quick test-clients test-torch check docs fmt bench bless fuzz clean
+.PHONY: help setup base switch demo wheel test quick test-clients test-torch check check-rust check-python docs fmt bench bless fuzz clean
 
 help: ## list the verbs
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
-setup: $(STAMPS)/system $(STAMPS)/extension $(SWITCH) ## make .venv with hocket in it, and all that it needs
+setup: base $(STAMPS)/docs $(STAMPS)/clients ## make .venv with hocket in it, and all that checks and tests need
 
 switch: $(SWITCH) ## the program that gives links of a testbed latency, jitter and loss
 
-demo: setup ## train on an emulated cluster with DDP and with Hocket, and compare
+base: $(STAMPS)/system $(STAMPS)/extension $(SWITCH)
+
+demo: base ## train on an emulated cluster with DDP and with Hocket, and compare
 	$(BIN)/hocket demo
 
-test: setup check docs test-clients ## every test: Rust, then Python
+test: setup ## every check and test: Rust, then Python
+	$(MAKE) --no-print-directory -j2 --output-sync=target check docs
 	$(CARGO_TEST) --workspace
 	$(DOC_TEST)
 	$(LOOM)
 	$(PYTEST) --doctest-modules python/hocket benches
 	$(PARALLEL) -m "not timing" $(ALL_TESTS)
+	$(MAKE) --no-print-directory test-clients
 	$(PYTEST) -m timing $(ALL_TESTS)
 
-quick: setup ## what needs no job and no network: programs, protocol, plans, formats; less than a minute
+quick: base ## what needs no job and no network: programs, protocol, plans, formats; less than a minute
 	$(CARGO_TEST) $(PURE_CRATES:%=-p hocket-%)
 	$(PARALLEL) -m "not timing" $(PURE_TESTS:%=tests/%)
 
 test-clients: $(STAMPS)/clients ## Lightning, transformers' Trainer and Accelerate on our backend and on Gloo
-	$(CLIENTS)/bin/python -m pytest -n $(WORKERS) tests/clients
+	$(CLIENTS)/bin/python -m pytest tests/clients
 
 test-torch: setup ## PyTorch's own distributed tests for our backend, an hour; writes docs/torch-tests.md
 	$(PIP) install -q $(CONSTRAINTS) expecttest
 	$(BIN)/python tests/torch_suite/report.py
 
-check: setup ## formatting, lints, types, layers
+check: check-rust check-python ## formatting, lints, types, layers
+
+check-rust:
 	cargo fmt --all --check
 	cargo clippy --profile bench --workspace --all-targets -- -D warnings
+
+check-python: base
 	$(BIN)/ruff format --check $(PYTHON_CODE)
 	$(BIN)/ruff check $(PYTHON_CODE)
 	$(BIN)/mypy
@@ -87,7 +95,7 @@ fuzz: ## libFuzzer on every parser of bytes that come from outside, FUZZ_S secon
 	  RUSTC_BOOTSTRAP=1 cargo fuzz run --sanitizer none $$target -- -max_total_time=$(FUZZ_S) -timeout=10 -rss_limit_mb=2048 || exit 1; \
 	done
 
-bench: setup ## benchmarks, in alternation with other libraries; `python -m benches` has more
+bench: base ## benchmarks, in alternation with other libraries; `python -m benches` has more
 	$(BIN)/hocket bench all_reduce --against gloo$$(test -x $(BIN)/mpirun && echo ,mpi)
 	$(BIN)/hocket bench hook
 	$(BIN)/hocket bench trace

@@ -5,19 +5,14 @@ A new framework adds a line to `ADAPTERS`.
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "torch"))
-import ranks
 
 from hocket.launch.rendezvous import join
 from hocket.settings import Settings
 from hocket.training.buckets import CompiledBucket, LoadedBucket
 from hocket.training.gradients import gradients_of
+from tests.support import ranks
 from tests.training import network
 from tests.training.adapters import ADAPTERS
 

@@ -277,6 +277,7 @@ impl Engine {
     }
 
     #[pyo3(signature = (program, timeout_s, meanwhile = None))]
+    #[expect(clippy::needless_pass_by_value, reason = "conversions from Python give values")]
     fn wait(
         &self,
         py: Python<'_>,

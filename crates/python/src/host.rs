@@ -9,7 +9,7 @@ use crate::kernels::{slice, slice_mut};
 use hocket_executor::{Engine as Executor, Who};
 use hocket_host::{AREA_BYTES, Communicator, Error, Flat, Member};
 use hocket_ids::Rank;
-use hocket_kernels::{DType, ReduceOp, reduce};
+use hocket_kernels::{DType, ReduceOp};
 use hocket_wire::memory::Region;
 use pyo3::prelude::*;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -100,7 +100,8 @@ fn same_rank(left: &RankProgram, right: &RankProgram, edges: &mut Edges) -> bool
     left.buffers.len() == right.buffers.len()
         && left.nodes.len() == right.nodes.len()
         && left.buffers.iter().zip(&right.buffers).all(|(left, right)| {
-            (left.dtype, left.kind, &left.name) == (right.dtype, right.kind, &right.name)
+            (left.dtype, left.kind, left.space, &left.name)
+                == (right.dtype, right.kind, right.space, &right.name)
                 && edges.take(0, 0)
                 && edges.take(left.len, right.len)
         })

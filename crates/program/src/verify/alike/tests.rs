@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::verify::verify;
-use crate::{Algorithm, BufferKind, Collective, DType, Kernel, RankBuilder, Record, ReduceOp, passes};
+use crate::{Algorithm, BufferKind, Collective, DType, Kernel, RankBuilder, Record, ReduceOp, Space, passes};
 use hocket_ids::{BufferId, Rank, Tag};
 use proptest::prelude::*;
 
@@ -41,7 +41,7 @@ fn broken(program: &Program, rank: usize, op: usize, how: usize) -> Program {
         let ops = &mut broken.ranks[rank];
         (&mut ops.nodes[op], &mut ops.buffers)
     };
-    match (how % 9, &mut node.op) {
+    match (how % 10, &mut node.op) {
         (0, _) => {
             node.after.pop();
         }
@@ -58,6 +58,7 @@ fn broken(program: &Program, rank: usize, op: usize, how: usize) -> Program {
         (6, Op::Send { wire, .. } | Op::Recv { wire, .. }) => *wire = DType::F16,
         (7, op) => *op = Op::Record { what: Record::NonFinite, src: Slice::new(BufferId(0), 0, 0) },
         (8, _) => buffers[0].kind = BufferKind::Scratch,
+        (9, _) => buffers[0].space = Space::Device,
         _ => broken.ensures = vec![],
     }
     broken
@@ -73,7 +74,7 @@ proptest! {
         lens in (1usize..120, 1usize..120),
         algorithms in (algorithms(), algorithms()),
         chunks in (prop::sample::select(vec![16usize, 64, 1024]), prop::sample::select(vec![16usize, 64, 1024])),
-        fault in prop::option::of((0usize..8, 0usize..64, 0usize..9)),
+        fault in prop::option::of((0usize..8, 0usize..64, 0usize..10)),
         near in any::<bool>(),
     ) {
         let proven = all_reduce(world, lens.0, &algorithms.0, chunks.0);
