@@ -402,6 +402,89 @@ class PlanCost:
         its time alone is multiplied with.
         """
 
+PLAN_BUCKET_BYTES: list[int | None]
+"""Sizes of buckets that `solve_plan` begins with; None: the whole model."""
+
+class PlanProposal:
+    """A route that was considered. `exchange`: `all_reduce` by an algorithm with its numbers; `owned` with the shares of the
+    members of `order` and the sizes of stations; `gathered` by an algorithm. `codec`: index of the codec.
+    """
+
+    @property
+    def exchange(self) -> tuple[str, str, list[int], list[int]]: ...
+    @property
+    def order(self) -> list[int]: ...
+    @property
+    def rule(self) -> str: ...
+    @property
+    def measured_as(self) -> str: ...
+    @property
+    def codec(self) -> int | None: ...
+    @property
+    def codec_links(self) -> list[tuple[int, int]]: ...
+    @property
+    def chunk_bytes(self) -> int: ...
+
+class PlanSolution:
+    """The fastest plan that was found. `buckets`, urgent ones first: parts (variable, first element, one after the last) and the
+    index of the proposal. `uniform`: plans with one route for all buckets: proposal, index of the bucket size, seconds a step,
+    simplest first; `chosen`: the index of the plan among these, None when it mixes routes. `bundlings`: index of a bucket size,
+    and the variables of each bucket.
+    """
+
+    @property
+    def buckets(self) -> list[tuple[list[tuple[int, int, int]], int]]: ...
+    @property
+    def proposals(self) -> list[PlanProposal]: ...
+    @property
+    def step_s(self) -> float: ...
+    @property
+    def bound_s(self) -> float:
+        """No plan of these routes takes less."""
+
+    @property
+    def evaluations(self) -> int: ...
+    @property
+    def uniform(self) -> list[tuple[int, int, float]]: ...
+    @property
+    def chosen(self) -> int | None: ...
+    @property
+    def bundlings(self) -> list[tuple[int, list[list[int]]]]: ...
+
+def solve_plan(
+    network: PlanNetwork,
+    *,
+    racks: Sequence[int],
+    workers: int,
+    orders: Sequence[tuple[str, tuple[str, Sequence[int]] | None, Sequence[int]]],
+    plain: bool,
+    codecs: Sequence[tuple[float, Sequence[tuple[int, int]]]],
+    chunk_bytes: float,
+    shared_chunk_bytes: float,
+    admitted: Sequence[str] | None,
+    all_reduces_only: bool,
+    only: int | None,
+    classes: Sequence[tuple[float, tuple[float, float] | None]],
+    variables: Sequence[tuple[int, int, float, float]],
+    backward_end_s: float,
+    step_s: float,
+    gates: bool,
+    factors: Sequence[tuple[str, Sequence[tuple[float, float]]]],
+    seed: int,
+    evaluations: int,
+    splits: bool,
+) -> PlanSolution:
+    """The plan with the shortest step; the same one for the same arguments, on every machine.
+
+    `racks`, by rank. The first `workers` ranks have gradients. `orders` of the workers, simplest first: the rule, the only
+    algorithm that it is for, ranks. `plain`: also without a codec. `codecs`: bytes of an element, and ordered pairs of ranks.
+    `admitted`: algorithms, as they are measured, and `parameter_server`; None: all. `all_reduces_only`: no owners of unequal
+    parts, no rows. `only`: index of the only order that buckets may take. `classes`: bytes of an element; of sparse gradients
+    the share of rows and bytes of one. `variables`, in the order of the model: elements, class, ready, needed. `factors`, by
+    the name under which an algorithm is measured: measured times over the model's, by elements, ascending. `splits`: whether a
+    variable may be in several buckets. UsageError when these do not fit each other.
+    """
+
 class OrderProblem:
     """One collective between hosts, of which the order is looked for. Matrices are symmetric, C-contiguous f64, row by row, and
     their diagonals are not looked at. `links`, which pairs share: bytes/s of each and of what a flow has beside it; then,

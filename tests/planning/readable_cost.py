@@ -1,12 +1,13 @@
 """The closed form of `crates/plan`, as it reads best: the oracle of the native one.
 
-A bucket is done when each of its links has served it after those before it, and not before the time it would need
-alone: `head + max(busiest link, stall + slowest round) + tail` (alpha-beta with pipelining, Thakur et al. 2005,
-section 2; the round is the cycle time of the ring's event graph).
+A bucket is done when each of its links, which never idles beside work, has served it and those before it, and not before
+the time it would need alone: `head + max(busiest link, stall + slowest round) + tail` (alpha-beta with pipelining, Thakur et
+al. 2005, section 2; the round is the cycle time of the ring's event graph).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hocket._native import BUCKET_S, CAST_S_PER_BYTE, MESSAGE_S, REDUCE_S_PER_BYTE, TCP_S_PER_BYTE
@@ -28,18 +29,27 @@ def communication_s(
 ) -> float:
     """When the last bucket of a step is done."""
     ready_s = {gradient.name: gradient.ready_s for gradient in profile.gradients}
-    free_s = [0.0] * (len(graph.links) + len(order))
     done_s = 0.0
+    launched: list[tuple[float, float, list[float]]] = []
     for bucket in sorted(buckets, key=lambda bucket: bucket.priority):
         start_s = BUCKET_S + max(ready_s[name] for name in bucket.gradients)
         alone = _alone(bucket, order, graph)
         work, delays = alone.work, alone.delays
+        launched.append((start_s, delays.head_s, work.busy_s(graph)))
         done_s = max(done_s, start_s + alone.total_s)
         for resource, busy_s in enumerate(work.busy_s(graph)):
             if busy_s > 0:
-                free_s[resource] = max(free_s[resource], start_s + delays.head_s) + busy_s
-                done_s = max(done_s, free_s[resource] + delays.tail_s)
+                done_s = max(done_s, _served_s(launched, resource) + delays.tail_s)
     return done_s
+
+
+def _served_s(launched: Sequence[tuple[float, float, list[float]]], resource: int) -> float:
+    """When a resource has done all work so far: after some bucket has come, and all that start with it or later."""
+    using = [each for each in launched if each[2][resource] > 0]
+    return max(
+        start_s + head_s + sum(busy_s[resource] for later_s, _, busy_s in using if later_s >= start_s)
+        for start_s, head_s, _ in using
+    )
 
 
 @dataclass

@@ -1,7 +1,7 @@
 //! The alpha-beta model of one step's communication.
 //!
-//! Every link, and every rank's engine, serves the buckets in order of priority. A bucket is done when each of its links has
-//! served it after those before it, and not before the time that it needs alone,
+//! Every link, and every rank's engine, serves the buckets that are ready in order of priority (`timeline.rs`). A bucket is done
+//! when each of its links has served it and those before it, and not before the time that it needs alone,
 //! `head + max(busiest link, stall + slowest round) + tail` (alpha-beta with pipelining, Thakur et al. 2005, section 2; the round
 //! is the cycle time of the ring's event graph). Every term falls when a link gets faster, so a better network is never predicted slower.
 //!
@@ -10,6 +10,7 @@
 
 use crate::network::{Network, PlanError};
 use crate::route::{Load, Prepared, Route};
+use crate::timeline::{Piece, Timeline};
 
 /// One bucket of a plan.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +21,8 @@ pub struct Launch {
     pub elements: f64,
     /// When its first byte may leave.
     pub start_s: f64,
+    /// When it has to be done, so that nothing waits for it.
+    pub due_s: f64,
     /// A factor for its time alone, where measurements show that the model is off.
     pub factor: f64,
 }
@@ -44,6 +47,8 @@ struct Columns {
 pub struct Step {
     /// When the last bucket is done.
     pub done_s: f64,
+    /// The most that a bucket is done after it was due; below 0 when none is.
+    pub late_s: f64,
     /// By link.
     pub bytes: Vec<f64>,
 }
@@ -51,56 +56,69 @@ pub struct Step {
 impl Cost {
     /// Prepares the routes.
     pub fn new(network: &Network, routes: &[Route]) -> Result<Self, PlanError> {
-        let prepared: Result<Vec<Prepared>, PlanError> = routes
-            .iter()
-            .map(|route| Prepared::new(route, network.counts(&route.algorithm)?.as_ref(), network))
-            .collect();
+        let prepared: Result<Vec<Prepared>, PlanError> =
+            routes.iter().map(|route| Prepared::new(route, network)).collect();
         let prepared = prepared?;
         let kept = not_covered(&prepared);
         let loads = prepared.iter().map(|route| Columns::new(&kept, &route.loads));
         Ok(Self { loads: loads.collect(), links: network.links(), routes: prepared })
     }
 
+    /// The links and engines that are looked at.
+    pub fn resources(&self) -> usize {
+        self.loads.first().map_or(0, |route| route.element_s.len())
+    }
+
     /// Seconds of one bucket with the network to itself.
     pub fn alone_s(&self, route: usize, elements: f64) -> Result<f64, PlanError> {
         let prepared = self.route(route)?;
-        let mut chunks = Vec::new();
-        prepared.chunks(elements, &mut chunks);
-        Ok(prepared.alone(elements, &chunks).total_s)
+        Ok(prepared.alone(elements, &prepared.chunks(elements)).total_s)
     }
 
-    /// When the last of a step's buckets is done, in seconds; buckets come in order of priority.
-    pub fn done_s(&self, launches: &[Launch]) -> Result<f64, PlanError> {
-        let mut free_s = vec![0.0_f64; self.loads.first().map_or(0, |route| route.element_s.len())];
-        let mut busy_s = free_s.clone();
-        let (mut done_s, mut chunks) = (0.0_f64, Vec::new());
-        for launch in launches {
-            let route = self.route(launch.route)?;
-            route.chunks(launch.elements, &mut chunks);
-            let alone = route.alone(launch.elements, &chunks);
-            done_s = done_s.max(launch.start_s + alone.total_s * launch.factor);
-            self.loads[launch.route].busy_s(launch.elements, &chunks, &mut busy_s);
-            let (begins_s, mut last_s) = (launch.start_s + alone.head_s, 0.0_f64);
-            for (free_s, busy_s) in free_s.iter_mut().zip(&busy_s) {
-                // What is not used stays as free as it was.
-                let served_s = if *free_s > begins_s { *free_s } else { begins_s } + busy_s;
-                *free_s = if *busy_s > 0.0 { served_s } else { *free_s };
-                let used_s = if *busy_s > 0.0 { served_s } else { 0.0 };
-                last_s = if used_s > last_s { used_s } else { last_s };
-            }
-            done_s = done_s.max(if last_s > 0.0 { last_s + alone.tail_s } else { 0.0 });
+    /// What a bucket asks of links and engines.
+    pub fn piece(&self, launch: &Launch) -> Result<Piece, PlanError> {
+        let route = self.route(launch.route)?;
+        let chunks = route.chunks(launch.elements);
+        let alone = route.alone(launch.elements, &chunks);
+        Ok(Piece {
+            start_s: launch.start_s,
+            due_s: launch.due_s,
+            head_s: alone.head_s,
+            tail_s: alone.tail_s,
+            alone_s: alone.total_s * launch.factor,
+            busy_s: self.loads[launch.route].busy_s(launch.elements, &chunks),
+        })
+    }
+
+    /// Seconds of each link and engine that an element takes at least, however buckets are cut.
+    pub fn least_s(&self, route: usize) -> Result<Vec<f64>, PlanError> {
+        let per_element = self.route(route)?.chunks_per_element();
+        let columns = &self.loads[route];
+        let mut least_s = columns.element_s.clone();
+        for (column, chunks) in columns.message_s.iter().zip(per_element) {
+            least_s.iter_mut().zip(column).for_each(|(sum_s, each_s)| *sum_s += chunks * each_s);
         }
-        Ok(done_s)
+        Ok(least_s)
     }
 
-    /// The same, with what every link carries.
+    /// Sizes at which the cost of a route bends: messages are a chunk long.
+    pub fn bends(&self, route: usize) -> Result<Vec<f64>, PlanError> {
+        Ok(self.route(route)?.chunks_per_element().iter().map(|per_element| 1.0 / per_element).collect())
+    }
+
+    /// A step whose buckets come in order of priority, and what every link carries.
     pub fn step(&self, launches: &[Launch]) -> Result<Step, PlanError> {
         let mut bytes = vec![0.0; self.links];
+        let mut pieces = Vec::with_capacity(launches.len());
         for launch in launches {
+            pieces.push(self.piece(launch)?);
             let each = &self.route(launch.route)?.bytes_per_element;
             bytes.iter_mut().zip(each).for_each(|(sum, each)| *sum += each * launch.elements);
         }
-        Ok(Step { done_s: self.done_s(launches)?, bytes })
+        let outcome = Timeline::new(self.resources()).run(&pieces, f64::INFINITY);
+        let (done_s, late_s) =
+            outcome.map_or((0.0, f64::NEG_INFINITY), |outcome| (outcome.done_s, outcome.late_s));
+        Ok(Step { done_s, late_s, bytes })
     }
 
     fn route(&self, route: usize) -> Result<&Prepared, PlanError> {
@@ -118,11 +136,12 @@ impl Columns {
         }
     }
 
-    fn busy_s(&self, elements: f64, chunks: &[f64], into: &mut [f64]) {
-        into.iter_mut().zip(&self.element_s).for_each(|(busy_s, each_s)| *busy_s = elements * each_s);
+    fn busy_s(&self, elements: f64, chunks: &[f64]) -> Vec<f64> {
+        let mut busy_s: Vec<f64> = self.element_s.iter().map(|each_s| elements * each_s).collect();
         for (column, count) in self.message_s.iter().zip(chunks) {
-            into.iter_mut().zip(column).for_each(|(busy_s, each_s)| *busy_s += count * each_s);
+            busy_s.iter_mut().zip(column).for_each(|(busy_s, each_s)| *busy_s += count * each_s);
         }
+        busy_s
     }
 }
 

@@ -1,18 +1,34 @@
-//! What a plan costs: a closed form that takes microseconds, so that a search can ask it for every candidate.
+//! What a plan costs, a closed form that takes microseconds; the search for the fastest plan, and a bound that none can beat.
 //!
-//! Pure: numbers in, numbers out. It takes what is sent from [`hocket_algorithms::Counts`], and knows no algorithm.
+//! Pure: numbers in, numbers out; no clock, and a seed and a budget give the same plan on every machine. It takes what is sent from [`hocket_algorithms::Counts`], and knows no algorithm.
 #![forbid(unsafe_code)]
 
+mod bound;
 mod constants;
 mod cost;
 mod delays;
+mod exchange;
+mod moves;
 mod network;
+mod problem;
+mod proposals;
 mod route;
+mod search;
+mod seeds;
+mod timeline;
 
 pub use constants::{BUCKET_S, CAST_S_PER_BYTE, MESSAGE_S, REDUCE_S_PER_BYTE, TCP_S_PER_BYTE};
 pub use cost::{Cost, Launch, Step};
+pub use exchange::{Exchange, Gathered, Owned};
 pub use network::{Network, PlanError};
+pub use problem::{Factors, Model, Overlap, Problem, Variable};
+pub use proposals::{Class, Order, Proposal, Setting};
 pub use route::{Codec, Route};
+pub use search::{Budget, Chosen, Solution, score, solve};
+pub use seeds::BUCKET_BYTES;
+pub use timeline::{Outcome, Piece, Timeline};
 
+#[cfg(test)]
+mod search_tests;
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,6 @@
 //! The links between ranks, as far as the closed form needs them.
 
-use hocket_algorithms::{Algorithm, Counts, Misfit};
+use hocket_algorithms::{Algorithm, Counts, Kind, Misfit};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,8 +10,8 @@ pub enum PlanError {
     /// The tables of the network do not fit each other.
     #[error("the network's {0}")]
     Network(&'static str),
-    /// The order is no permutation of the ranks.
-    #[error("order {order:?} is not a permutation of {world} ranks")]
+    /// The order names a rank twice, or one that there is not.
+    #[error("order {order:?} is not of {world} ranks, each once")]
     Order {
         /// As given.
         order: Vec<u32>,
@@ -26,6 +26,12 @@ pub enum PlanError {
         /// How many there are.
         routes: usize,
     },
+    /// Owners, rows or stations that cannot be.
+    #[error("the route's {0}")]
+    Exchange(&'static str),
+    /// What is to be planned makes no sense.
+    #[error("the model's {0}")]
+    Model(&'static str),
     /// The algorithm does not fit the ranks.
     #[error(transparent)]
     Misfit(#[from] Misfit),
@@ -39,8 +45,8 @@ pub struct Network {
     starts: Vec<u32>,
     crossed: Vec<u32>,
     latency_s: Vec<f64>,
-    /// What algorithms send among all ranks, counted once.
-    counted: Mutex<HashMap<Algorithm, Arc<Counts>>>,
+    /// What algorithms send among so many ranks, counted once.
+    counted: Mutex<HashMap<(Algorithm, Kind, usize), Arc<Counts>>>,
 }
 
 impl Network {
@@ -73,15 +79,17 @@ impl Network {
         Ok(Self { hosts, bit_per_s, starts, crossed, latency_s, counted: Mutex::default() })
     }
 
-    /// What an all-reduce of all ranks sends.
-    pub fn counts(&self, algorithm: &Algorithm) -> Result<Arc<Counts>, Misfit> {
+    /// What a collective of `n` ranks sends, in parts that are all equally long.
+    pub fn counts(&self, algorithm: &Algorithm, kind: Kind, n: usize) -> Result<Arc<Counts>, Misfit> {
         // What is in the map is whole, whoever panicked.
         let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(counts) = counted.get(algorithm) {
+        let key = (algorithm.clone(), kind, n);
+        if let Some(counts) = counted.get(&key) {
             return Ok(Arc::clone(counts));
         }
-        let counts = Arc::new(Counts::of_all_reduce(algorithm, self.world())?);
-        counted.insert(algorithm.clone(), Arc::clone(&counts));
+        algorithm.check(kind, n)?;
+        let counts = Arc::new(Counts::of(algorithm, kind, 0, n, algorithm.even_elements(n))?);
+        counted.insert(key, Arc::clone(&counts));
         Ok(counts)
     }
 
@@ -98,6 +106,11 @@ impl Network {
     /// Rate of a link.
     pub fn bit_per_s(&self, link: u32) -> f64 {
         self.bit_per_s[link as usize]
+    }
+
+    /// Number of a rank's host.
+    pub fn host(&self, rank: u32) -> u32 {
+        self.hosts[rank as usize]
     }
 
     /// Links from rank to rank.

@@ -1,20 +1,21 @@
-//! How a bucket is all-reduced, and the load on links and ranks for any number of elements.
+//! How a bucket travels, and the load on links and ranks for any number of elements.
 //!
 //! Everything is linear in the elements, but for messages: a message shorter than a chunk costs as much as a chunk. Flows whose
 //! messages have the same share of the elements are a *class*, and each class has that bend at its own place.
 
 use crate::constants::{CAST_S_PER_BYTE, MESSAGE_S, REDUCE_S_PER_BYTE, TCP_S_PER_BYTE};
 use crate::delays::Delays;
+use crate::exchange::{Exchange, Sent};
 use crate::network::{Network, PlanError};
-use hocket_algorithms::{Algorithm, Counts, Flow, Stage};
+use hocket_algorithms::{Flow, Stage};
 use std::collections::HashSet;
 
-/// How a bucket is all-reduced.
+/// How a bucket travels.
 #[derive(Clone, Debug)]
 pub struct Route {
-    /// With its numbers.
-    pub algorithm: Algorithm,
-    /// `order[member]`: the rank.
+    /// What its members do.
+    pub exchange: Exchange,
+    /// `order[member]`: the rank. Ranks that are not in it have no part in the route.
     pub order: Vec<u32>,
     /// Of an element in memory.
     pub item_bytes: f64,
@@ -47,7 +48,7 @@ impl Route {
         let fresh = |&rank: &u32| {
             seen.get_mut(rank as usize).is_some_and(|seen: &mut bool| !std::mem::replace(seen, true))
         };
-        if self.order.len() == world && self.order.iter().all(fresh) {
+        if !self.order.is_empty() && self.order.iter().all(fresh) {
             return Ok(());
         }
         Err(PlanError::Order { order: self.order.clone(), world })
@@ -119,9 +120,10 @@ pub struct Alone {
 }
 
 impl Prepared {
-    pub fn new(route: &Route, counts: &Counts, network: &Network) -> Result<Self, PlanError> {
+    pub fn new(route: &Route, network: &Network) -> Result<Self, PlanError> {
         route.check(network.world())?;
-        let (streams, classes) = streams(route, counts);
+        let sent = route.exchange.sent(route.order.len(), network)?;
+        let (streams, classes) = streams(route, &sent);
         let (links, world) = (network.links(), network.world());
         let mut loads = vec![Load::none(classes.len()); links + world];
         let mut in_cycle = loads.clone();
@@ -141,14 +143,18 @@ impl Prepared {
             total: highest(&loads),
             loads,
             bytes_per_element,
-            delays: Delays::new(&streams, &classes, counts.depth, route, network),
+            delays: Delays::new(&streams, &classes, sent.counts.depth, route, network),
         })
     }
 
     /// By class: chunks of a message.
-    pub fn chunks(&self, elements: f64, into: &mut Vec<f64>) {
-        into.clear();
-        into.extend(self.chunks_per_element.iter().map(|per_element| (per_element * elements).max(1.0)));
+    pub fn chunks(&self, elements: f64) -> Vec<f64> {
+        self.chunks_per_element.iter().map(|per_element| (per_element * elements).max(1.0)).collect()
+    }
+
+    /// By class: of a message for each element of the bucket.
+    pub fn chunks_per_element(&self) -> &[f64] {
+        &self.chunks_per_element
     }
 
     pub fn alone(&self, elements: f64, chunks: &[f64]) -> Alone {
@@ -163,9 +169,9 @@ impl Prepared {
 }
 
 /// The flows between ranks, and the shares of the classes.
-fn streams(route: &Route, counts: &Counts) -> (Vec<Stream>, Vec<f64>) {
+fn streams(route: &Route, sent: &Sent) -> (Vec<Stream>, Vec<f64>) {
     let mut classes: Vec<f64> = Vec::new();
-    let whole = counts.elements as f64;
+    let whole = sent.counts.elements as f64 / sent.scale;
     let stream = |flow: &Flow| {
         let per_message = flow.elements as f64 / flow.messages as f64 / whole;
         let known = classes.iter().position(|share| share.to_bits() == per_message.to_bits());
@@ -173,17 +179,18 @@ fn streams(route: &Route, counts: &Counts) -> (Vec<Stream>, Vec<f64>) {
             classes.push(per_message);
             classes.len() - 1
         });
+        let reduced = if sent.adds { flow.elements } else { flow.reduced };
         Stream {
             from: route.order[flow.from],
             to: route.order[flow.to],
             stage: flow.stage,
             share: flow.elements as f64 / whole,
-            reduced: flow.reduced as f64 / whole,
+            reduced: reduced as f64 / whole,
             messages: flow.messages as f64,
             class,
         }
     };
-    let streams = counts.flows.iter().map(stream).collect();
+    let streams = sent.counts.flows.iter().map(stream).collect();
     (streams, classes)
 }
 

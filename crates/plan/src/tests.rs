@@ -1,7 +1,7 @@
 //! The closed form by hand, and how long it takes. That it is what the readable model in Python gives is shown in
 //! `tests/planning/test_closed_form.py`.
 
-use crate::{Cost, Launch, Network, PlanError, Route};
+use crate::{Cost, Exchange, Launch, Network, PlanError, Route, Timeline};
 use hocket_algorithms::Algorithm;
 use std::time::Instant;
 
@@ -26,7 +26,8 @@ fn racks(world: u32, rack: u32, card_bit_per_s: f64, trunk_bit_per_s: f64) -> Ne
 
 fn route(algorithm: Algorithm, order: impl IntoIterator<Item = u32>) -> Route {
     let order = order.into_iter().collect();
-    Route { algorithm, order, item_bytes: 4.0, chunk_elements: 65_536.0, codec: None }
+    let exchange = Exchange::AllReduce(algorithm);
+    Route { exchange, order, item_bytes: 4.0, chunk_elements: 65_536.0, codec: None }
 }
 
 /// Broken: the most usual all-reduce would be predicted by other bytes than it sends.
@@ -37,7 +38,7 @@ fn a_ring_of_two_sends_everything_once() {
     // A million elements of four bytes at 1 Gbit/s, and the last message's latency.
     let alone_s = cost.alone_s(0, 1e6).expect("a route");
     assert!((alone_s - 32.1e-3).abs() < 1e-9, "{alone_s}");
-    let launch = |start_s| Launch { route: 0, elements: 1e6, start_s, factor: 1.0 };
+    let launch = |start_s| Launch { route: 0, elements: 1e6, start_s, due_s: 0.0, factor: 1.0 };
     let step = cost.step(&[launch(0.0), launch(0.01)]).expect("a step");
     assert!((step.done_s - 64.1e-3).abs() < 1e-9, "{}", step.done_s);
     assert_eq!(step.bytes, [8e6, 8e6, 8e6, 8e6, 0.0, 0.0]);
@@ -78,19 +79,24 @@ fn twenty_thousand_plans_a_second() {
     let began = Instant::now();
     let cost = Cost::new(&network, &routes).expect("they fit");
     println!("{} routes prepared in {:?}", routes.len(), began.elapsed());
-    let mut plan: Vec<Launch> = (0..200)
+    let plan: Vec<Launch> = (0..200)
         .map(|at| Launch {
             route: at % 8,
             elements: 1e4 * (1.0 + 99.0 * random.f64()),
             start_s: at as f64 * 1e-4,
+            due_s: 0.0,
             factor: 1.0,
         })
         .collect();
+    let mut pieces: Vec<_> = plan.iter().map(|launch| cost.piece(launch).expect("a route")).collect();
+    let mut timeline = Timeline::new(cost.resources());
     let (began, plans, mut sum_s) = (Instant::now(), 20_000, 0.0);
     for _ in 0..plans {
         // A move of a search: another route for a bucket; the plan is scored as a whole.
-        plan[random.usize(..200)].route = random.usize(..routes.len());
-        sum_s += cost.done_s(&plan).expect("routes");
+        let at = random.usize(..200);
+        let launch = Launch { route: random.usize(..routes.len()), ..plan[at] };
+        pieces[at] = cost.piece(&launch).expect("a route");
+        sum_s += timeline.run(&pieces, f64::INFINITY).expect("no limit").done_s;
     }
     let rate = f64::from(plans) / began.elapsed().as_secs_f64();
     println!(

@@ -1,9 +1,12 @@
-//! The closed form of what a plan costs.
+//! The closed form of what a plan costs, and the search for the fastest plan.
 
 use crate::exceptions::error;
 use hocket_algorithms::Algorithm;
 use hocket_plan as plan;
-use hocket_plan::{Codec, Cost, Launch, Network, Route};
+use hocket_plan::{
+    Budget, Class, Codec, Cost, Exchange, Factors, Launch, Model, Network, Order, Overlap, Problem, Proposal,
+    Route, Setting, Solution, Variable,
+};
 use pyo3::prelude::*;
 
 /// The links between ranks; see `_native.pyi`.
@@ -49,7 +52,8 @@ fn route(described: Described) -> Result<Route, plan::PlanError> {
     });
     let chunk_elements = (chunk_bytes / u64::from(item_bytes.max(1))).max(1) as f64;
     let algorithm = Algorithm::new(&name, numbers)?;
-    Ok(Route { algorithm, order, item_bytes: f64::from(item_bytes), chunk_elements, codec })
+    let exchange = Exchange::AllReduce(algorithm);
+    Ok(Route { exchange, order, item_bytes: f64::from(item_bytes), chunk_elements, codec })
 }
 
 #[pymethods]
@@ -68,10 +72,191 @@ impl PlanCost {
     }
 
     fn step(&self, py: Python<'_>, buckets: Vec<Bucket>) -> PyResult<(f64, Vec<f64>)> {
-        let launch = |(route, elements, start_s, factor)| Launch { route, elements, start_s, factor };
+        let launch = |(route, elements, start_s, factor)| {
+            // Who asks for a step alone compares its end with forward and backward.
+            Launch { route, elements, start_s, due_s: 0.0, factor }
+        };
         let step = py.detach(|| self.0.step(&buckets.into_iter().map(launch).collect::<Vec<_>>()));
         step.map(|step| (step.done_s, step.bytes)).map_err(|cause| refuse(py, &cause))
     }
+}
+
+/// The rule's name, the algorithm and numbers that it is for alone, and ranks.
+type DescribedOrder = (String, Option<(String, Vec<u32>)>, Vec<u32>);
+
+/// Bytes of an element; of sparse gradients the share of rows and the bytes of one.
+type DescribedClass = (f64, Option<(f64, f64)>);
+
+/// Bytes of an element, and pairs of ranks.
+type DescribedCodec = (f64, Vec<(u32, u32)>);
+
+/// What a proposal does, by which algorithm, and its numbers; of owners the shares and the stations.
+type DescribedExchange = (&'static str, String, Vec<u32>, Vec<u32>);
+
+/// Parts (variable, first element, one after the last), and the index of a proposal.
+type DescribedBucket = (Vec<(usize, u64, u64)>, usize);
+
+/// A route that was considered; see `_native.pyi`.
+#[pyclass(frozen, module = "hocket._native")]
+struct PlanProposal(Proposal);
+
+#[pymethods]
+impl PlanProposal {
+    #[getter]
+    fn exchange(&self) -> DescribedExchange {
+        match &self.0.exchange {
+            Exchange::AllReduce(how) => ("all_reduce", how.name().into(), how.numbers().to_vec(), Vec::new()),
+            Exchange::Owned(owned) => ("owned", String::new(), owned.shares.clone(), owned.stations.clone()),
+            Exchange::Gathered(rows) => ("gathered", rows.algorithm.name().into(), Vec::new(), Vec::new()),
+        }
+    }
+
+    #[getter]
+    fn order(&self) -> Vec<u32> {
+        self.0.order.clone()
+    }
+
+    #[getter]
+    fn rule(&self) -> &str {
+        &self.0.rule
+    }
+
+    #[getter]
+    fn measured_as(&self) -> &'static str {
+        self.0.measured_as
+    }
+
+    #[getter]
+    fn codec(&self) -> Option<usize> {
+        self.0.codec
+    }
+
+    #[getter]
+    fn codec_links(&self) -> Vec<(u32, u32)> {
+        self.0.codec_links.clone()
+    }
+
+    #[getter]
+    fn chunk_bytes(&self) -> u64 {
+        self.0.chunk_bytes as u64
+    }
+}
+
+/// The fastest plan that was found; see `_native.pyi`.
+#[pyclass(frozen, module = "hocket._native")]
+struct PlanSolution {
+    solution: Solution,
+    proposals: Vec<Py<PlanProposal>>,
+}
+
+#[pymethods]
+impl PlanSolution {
+    #[getter]
+    fn buckets(&self) -> Vec<DescribedBucket> {
+        self.solution.buckets.iter().map(|bucket| (bucket.parts.clone(), bucket.proposal)).collect()
+    }
+
+    #[getter]
+    fn proposals(&self, py: Python<'_>) -> Vec<Py<PlanProposal>> {
+        self.proposals.iter().map(|proposal| proposal.clone_ref(py)).collect()
+    }
+
+    #[getter]
+    fn step_s(&self) -> f64 {
+        self.solution.step_s
+    }
+
+    #[getter]
+    fn bound_s(&self) -> f64 {
+        self.solution.bound_s
+    }
+
+    #[getter]
+    fn evaluations(&self) -> usize {
+        self.solution.evaluations
+    }
+
+    #[getter]
+    fn uniform(&self) -> Vec<(usize, usize, f64)> {
+        self.solution.uniform.clone()
+    }
+
+    #[getter]
+    fn bundlings(&self) -> Vec<(usize, Vec<Vec<usize>>)> {
+        self.solution.bundlings.clone()
+    }
+
+    #[getter]
+    fn chosen(&self) -> Option<usize> {
+        self.solution.chosen
+    }
+}
+
+#[pyfunction]
+#[pyo3(signature = (network, *, racks, workers, orders, plain, codecs, chunk_bytes, shared_chunk_bytes, admitted, all_reduces_only, only,
+    classes, variables, backward_end_s, step_s, gates, factors, seed, evaluations, splits))]
+#[expect(clippy::too_many_arguments, reason = "all are named")]
+#[expect(clippy::needless_pass_by_value, reason = "made from Python's")]
+#[expect(clippy::fn_params_excessive_bools, reason = "all are named")]
+fn solve_plan(
+    py: Python<'_>,
+    network: &PlanNetwork,
+    racks: Vec<u32>,
+    workers: usize,
+    orders: Vec<DescribedOrder>,
+    plain: bool,
+    codecs: Vec<DescribedCodec>,
+    chunk_bytes: f64,
+    shared_chunk_bytes: f64,
+    admitted: Option<Vec<String>>,
+    all_reduces_only: bool,
+    only: Option<usize>,
+    classes: Vec<DescribedClass>,
+    variables: Vec<(u64, usize, f64, f64)>,
+    backward_end_s: f64,
+    step_s: f64,
+    gates: bool,
+    factors: Vec<(String, Factors)>,
+    seed: u64,
+    evaluations: usize,
+    splits: bool,
+) -> PyResult<PlanSolution> {
+    let order = |(rule, algorithm, ranks): DescribedOrder| {
+        let algorithm = algorithm.map(|(name, numbers)| Algorithm::new(&name, numbers)).transpose()?;
+        Ok(Order { rule, algorithm, ranks })
+    };
+    let codec =
+        |(item_bytes, links): DescribedCodec| Codec { item_bytes, links: links.into_iter().collect() };
+    let variable = |(elements, class, ready_s, needed_s)| Variable { elements, class, ready_s, needed_s };
+    let solved = py.detach(|| {
+        let orders: Result<Vec<Order>, plan::PlanError> = orders.into_iter().map(order).collect();
+        let setting = Setting {
+            racks,
+            workers,
+            orders: orders?,
+            plain,
+            codecs: codecs.into_iter().map(codec).collect(),
+            chunk_bytes,
+            shared_chunk_bytes,
+            admitted: admitted.map(|names| names.into_iter().collect()),
+            all_reduces_only,
+            only,
+        };
+        let model = Model {
+            variables: variables.into_iter().map(variable).collect(),
+            classes: classes.into_iter().map(|(item_bytes, rows)| Class { item_bytes, rows }).collect(),
+            backward_end_s,
+            step_s,
+            overlap: if gates { Overlap::Gates } else { Overlap::Barrier },
+        };
+        let problem = Problem::new(&network.0, &setting, model, &factors)?;
+        let solution = plan::solve(&problem, &Budget { seed, evaluations, splits })?;
+        Ok((solution, problem.proposals))
+    });
+    let (solution, proposals) = solved.map_err(|cause: plan::PlanError| refuse(py, &cause))?;
+    let proposals: PyResult<Vec<_>> =
+        proposals.into_iter().map(|each| Py::new(py, PlanProposal(each))).collect();
+    Ok(PlanSolution { solution, proposals: proposals? })
 }
 
 /// Adds this file's names to the module.
@@ -82,5 +267,9 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("MESSAGE_S", plan::MESSAGE_S)?;
     module.add("BUCKET_S", plan::BUCKET_S)?;
     module.add_class::<PlanNetwork>()?;
-    module.add_class::<PlanCost>()
+    module.add("PLAN_BUCKET_BYTES", plan::BUCKET_BYTES.to_vec())?;
+    module.add_class::<PlanCost>()?;
+    module.add_class::<PlanProposal>()?;
+    module.add_class::<PlanSolution>()?;
+    module.add_function(wrap_pyfunction!(solve_plan, module)?)
 }

@@ -1,0 +1,172 @@
+//! One change of a plan, at random.
+
+use crate::problem::{Part, Placed, Problem};
+use crate::seeds::State;
+use std::rc::Rc;
+
+/// Parts that a variable is split at: so many eighths to the first bucket.
+const EIGHTHS: u64 = 8;
+/// A part of a variable has so many elements at least.
+const PART_ELEMENTS_MIN: u64 = 16_384;
+
+/// A plan that differs by one move; none where that move is not possible.
+pub fn moved(problem: &Problem, state: &State, splits: bool, random: &mut fastrand::Rng) -> Option<State> {
+    let at = random.usize(..state.len());
+    match random.u32(..if splits { 9 } else { 8 }) {
+        0 | 1 => rerouted(problem, state, at, random),
+        2 => all_rerouted(problem, state, at, random),
+        3 => split(problem, state, at, random),
+        4 => merged(problem, state, at, random),
+        5 => shifted(problem, state, at, random),
+        6 => handed_over(problem, state, at, random),
+        7 => reprioritised(state, at, random),
+        _ => variable_split(problem, state, at, random),
+    }
+}
+
+fn any_route(problem: &Problem, class: usize, random: &mut fastrand::Rng) -> usize {
+    let live = &problem.live[class];
+    live[random.usize(..live.len())]
+}
+
+/// Another route for one bucket.
+fn rerouted(problem: &Problem, state: &State, at: usize, random: &mut fastrand::Rng) -> Option<State> {
+    let bucket = &state[at];
+    let route = any_route(problem, bucket.class, random);
+    if route == bucket.proposal {
+        return None;
+    }
+    let mut found = state.clone();
+    found[at] = problem.placed(bucket.parts.clone(), route)?;
+    Some(found)
+}
+
+/// Another route for all buckets of a route and a class.
+fn all_rerouted(problem: &Problem, state: &State, at: usize, random: &mut fastrand::Rng) -> Option<State> {
+    let (class, old) = (state[at].class, state[at].proposal);
+    let route = any_route(problem, class, random);
+    if route == old {
+        return None;
+    }
+    let meant = |bucket: &Rc<Placed>| bucket.class == class && bucket.proposal == old;
+    let new = |bucket: &Rc<Placed>| {
+        if meant(bucket) { problem.placed(bucket.parts.clone(), route) } else { Some(Rc::clone(bucket)) }
+    };
+    state.iter().map(new).collect()
+}
+
+/// Two buckets of one, on the same route or not.
+fn split(problem: &Problem, state: &State, at: usize, random: &mut fastrand::Rng) -> Option<State> {
+    let bucket = &state[at];
+    if bucket.parts.len() < 2 {
+        return None;
+    }
+    let (first, second) = bucket.parts.split_at(random.usize(1..bucket.parts.len()));
+    in_two(problem, state, at, [first.to_vec(), second.to_vec()], random)
+}
+
+/// A variable that is large enough into parts of two buckets.
+fn variable_split(problem: &Problem, state: &State, at: usize, random: &mut fastrand::Rng) -> Option<State> {
+    let bucket = &state[at];
+    let which = random.usize(..bucket.parts.len());
+    let part = bucket.parts[which];
+    let cut = part.start + (part.stop - part.start) * random.u64(1..EIGHTHS) / EIGHTHS;
+    if cut - part.start < PART_ELEMENTS_MIN || part.stop - cut < PART_ELEMENTS_MIN {
+        return None;
+    }
+    let mut first = bucket.parts[..which].to_vec();
+    first.push(Part { stop: cut, ..part });
+    let mut second = vec![Part { start: cut, ..part }];
+    second.extend_from_slice(&bucket.parts[which + 1..]);
+    in_two(problem, state, at, [first, second], random)
+}
+
+fn in_two(
+    problem: &Problem,
+    state: &State,
+    at: usize,
+    [first, second]: [Vec<Part>; 2],
+    random: &mut fastrand::Rng,
+) -> Option<State> {
+    let bucket = &state[at];
+    let other = if random.bool() { bucket.proposal } else { any_route(problem, bucket.class, random) };
+    let (one, two) = if random.bool() { (bucket.proposal, other) } else { (other, bucket.proposal) };
+    let mut found = state.clone();
+    found[at] = problem.placed(first, one)?;
+    found.insert(at + 1, problem.placed(second, two)?);
+    Some(found)
+}
+
+/// The next bucket of the same class.
+fn next(state: &State, at: usize) -> Option<usize> {
+    (at + 1..state.len()).find(|&other| state[other].class == state[at].class)
+}
+
+/// One bucket of two, in the place of either.
+fn merged(problem: &Problem, state: &State, at: usize, random: &mut fastrand::Rng) -> Option<State> {
+    let other = next(state, at)?;
+    let proposal = if random.bool() { state[at].proposal } else { state[other].proposal };
+    let parts = joined(&state[at].parts, &state[other].parts);
+    let mut found = state.clone();
+    found[if random.bool() { at } else { other }] = problem.placed(parts, proposal)?;
+    // What is left of the two is the one whose parts are all in the other.
+    let gone = if Rc::ptr_eq(&found[at], &state[at]) { at } else { other };
+    found.remove(gone);
+    Some(found)
+}
+
+/// Parts of two buckets, those of a variable that meet as one.
+fn joined(one: &[Part], other: &[Part]) -> Vec<Part> {
+    let mut parts = [one, other].concat();
+    parts.sort_unstable();
+    let mut found: Vec<Part> = Vec::with_capacity(parts.len());
+    for part in parts {
+        match found.last_mut() {
+            Some(last) if last.place == part.place && last.stop == part.start => last.stop = part.stop,
+            _ => found.push(part),
+        }
+    }
+    found
+}
+
+/// The border between two buckets by one part.
+fn shifted(problem: &Problem, state: &State, at: usize, random: &mut fastrand::Rng) -> Option<State> {
+    let other = next(state, at)?;
+    let (from, to) = if random.bool() { (at, other) } else { (other, at) };
+    let which = if from == at { state[from].parts.len() - 1 } else { 0 };
+    handed(problem, state, from, which, to)
+}
+
+/// A part to any bucket of its class.
+fn handed_over(problem: &Problem, state: &State, at: usize, random: &mut fastrand::Rng) -> Option<State> {
+    let to = random.usize(..state.len());
+    let which = random.usize(..state[at].parts.len());
+    if to == at || state[to].class != state[at].class {
+        return None;
+    }
+    handed(problem, state, at, which, to)
+}
+
+fn handed(problem: &Problem, state: &State, from: usize, which: usize, to: usize) -> Option<State> {
+    let mut left = state[from].parts.clone();
+    if left.len() < 2 {
+        return None;
+    }
+    let part = left.remove(which);
+    let mut found = state.clone();
+    found[from] = problem.placed(left, state[from].proposal)?;
+    found[to] = problem.placed(joined(&state[to].parts, &[part]), state[to].proposal)?;
+    Some(found)
+}
+
+/// One bucket before or after others.
+fn reprioritised(state: &State, at: usize, random: &mut fastrand::Rng) -> Option<State> {
+    let to = random.usize(..state.len());
+    if to == at {
+        return None;
+    }
+    let mut found = state.clone();
+    let bucket = found.remove(at);
+    found.insert(to, bucket);
+    Some(found)
+}

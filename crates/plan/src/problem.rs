@@ -1,0 +1,279 @@
+//! What is planned: a model's gradients, and what each would cost on each route.
+
+use crate::constants::BUCKET_S;
+use crate::cost::{Cost, Launch};
+use crate::network::{Network, PlanError};
+use crate::proposals::{Class, Proposal, Setting, proposals};
+use crate::route::Route;
+use crate::timeline::{Outcome, Piece};
+use std::rc::Rc;
+
+/// A gradient.
+#[derive(Clone, Copy, Debug)]
+pub struct Variable {
+    /// How many.
+    pub elements: u64,
+    /// Index of its class: tensors of different classes share no bucket.
+    pub class: usize,
+    /// When it is made, in seconds after forward began.
+    pub ready_s: f64,
+    /// When the next forward needs it, in seconds after that began.
+    pub needed_s: f64,
+}
+
+/// What the next forward waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Overlap {
+    /// All buckets.
+    Barrier,
+    /// At each layer, the buckets that have its gradients.
+    Gates,
+}
+
+/// What a step does beside communication.
+#[derive(Clone, Debug)]
+pub struct Model {
+    /// In the order of the model.
+    pub variables: Vec<Variable>,
+    /// Types of tensors.
+    pub classes: Vec<Class>,
+    /// When backward ends, in seconds after forward began.
+    pub backward_end_s: f64,
+    /// Of a step without communication.
+    pub step_s: f64,
+    /// What forward waits for.
+    pub overlap: Overlap,
+}
+
+/// Measured times over the model's, of one route: by elements, ascending.
+pub type Factors = Vec<(f64, f64)>;
+
+/// Some elements of a variable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Part {
+    /// Place of the variable in the order in which backward makes them.
+    pub place: usize,
+    /// First element.
+    pub start: u64,
+    /// One after the last element.
+    pub stop: u64,
+}
+
+/// A bucket on a route.
+pub struct Placed {
+    /// In the order in which they are made.
+    pub parts: Vec<Part>,
+    /// Of its parts.
+    pub class: usize,
+    /// Index of the proposal.
+    pub proposal: usize,
+    pub piece: Piece,
+}
+
+impl std::borrow::Borrow<Piece> for Rc<Placed> {
+    fn borrow(&self) -> &Piece {
+        &self.piece
+    }
+}
+
+/// Variables, routes, and their cost.
+pub struct Problem {
+    /// What a step does beside communication.
+    pub model: Model,
+    /// Routes, simplest first.
+    pub proposals: Vec<Proposal>,
+    /// Variables in the order in which backward makes them.
+    pub backward: Vec<usize>,
+    /// Of all routes.
+    pub cost: Cost,
+    /// By class: proposals that fit it.
+    pub fitting: Vec<Vec<usize>>,
+    /// By class: those of them that are not slower than another in everything.
+    pub live: Vec<Vec<usize>>,
+    /// By class and proposal: the route.
+    routes: Vec<Vec<Option<usize>>>,
+    factors: Vec<Factors>,
+}
+
+impl Problem {
+    /// `factors`: by the name under which an algorithm is measured.
+    pub fn new(
+        network: &Network,
+        setting: &Setting,
+        model: Model,
+        factors: &[(String, Factors)],
+    ) -> Result<Self, PlanError> {
+        check(&model)?;
+        let sparse = model.classes.iter().any(|class| class.rows.is_some());
+        let proposals = proposals(network, setting, sparse)?;
+        let (mut all, mut routes): (Vec<Route>, _) = (Vec::new(), Vec::new());
+        for class in &model.classes {
+            let mut place = |proposal: &Proposal| {
+                proposal.route(class, &setting.codecs).map(|route| {
+                    all.push(route);
+                    all.len() - 1
+                })
+            };
+            routes.push(proposals.iter().map(&mut place).collect::<Vec<_>>());
+        }
+        let cost = Cost::new(network, &all)?;
+        let known = |proposal: &Proposal| {
+            factors.iter().find(|(name, _)| name == proposal.measured_as).map(|(_, each)| each.clone())
+        };
+        let factors = proposals.iter().map(|proposal| known(proposal).unwrap_or_default()).collect();
+        let fitting: Vec<Vec<usize>> = routes
+            .iter()
+            .map(|of: &Vec<Option<usize>>| (0..of.len()).filter(|&at| of[at].is_some()).collect())
+            .collect();
+        let backward = backward(&model.variables);
+        let live = fitting.clone();
+        let mut made = Self { model, proposals, backward, cost, fitting, live, routes, factors };
+        for class in 0..made.live.len() {
+            made.live[class] = made.not_dominated(class)?;
+        }
+        Ok(made)
+    }
+
+    /// The variable of a place in backward's order.
+    pub fn variable(&self, place: usize) -> &Variable {
+        &self.model.variables[self.backward[place]]
+    }
+
+    /// Route of a proposal for a class.
+    pub fn route(&self, class: usize, proposal: usize) -> Option<usize> {
+        self.routes[class][proposal]
+    }
+
+    /// A bucket of parts of one class; none where the proposal does not fit that.
+    pub fn placed(&self, mut parts: Vec<Part>, proposal: usize) -> Option<Rc<Placed>> {
+        parts.sort_unstable();
+        let class = self.variable(parts.first()?.place).class;
+        let route = self.route(class, proposal)?;
+        let elements = parts.iter().map(|part| part.stop - part.start).sum::<u64>() as f64;
+        let of = |part: &Part| self.variable(part.place);
+        let ready_s = parts.iter().map(|part| of(part).ready_s).fold(0.0, f64::max);
+        let needed_s = parts.iter().map(|part| of(part).needed_s).fold(f64::INFINITY, f64::min);
+        let launch = Launch {
+            route,
+            elements,
+            start_s: BUCKET_S + ready_s,
+            due_s: self.due_s(needed_s),
+            factor: self.factor(proposal, elements),
+        };
+        let piece = self.cost.piece(&launch).ok()?;
+        Some(Rc::new(Placed { parts, class, proposal, piece }))
+    }
+
+    /// When a gradient that the next forward needs then has to be there.
+    pub fn due_s(&self, needed_s: f64) -> f64 {
+        match self.model.overlap {
+            Overlap::Barrier => self.model.backward_end_s,
+            Overlap::Gates => self.model.backward_end_s + needed_s,
+        }
+    }
+
+    /// Of a step.
+    pub fn step_s(&self, outcome: &Outcome) -> f64 {
+        self.model.step_s + outcome.late_s.max(0.0)
+    }
+
+    /// What a route's time alone is multiplied with.
+    pub fn factor(&self, proposal: usize, elements: f64) -> f64 {
+        let factors = &self.factors[proposal];
+        let above = factors.partition_point(|(known, _)| *known < elements);
+        match (above.checked_sub(1).and_then(|at| factors.get(at)), factors.get(above)) {
+            (Some((low, one)), Some((high, other))) => one + (other - one) * (elements - low) / (high - low),
+            (Some((_, only)), None) | (None, Some((_, only))) => *only,
+            (None, None) => 1.0,
+        }
+    }
+
+    /// The least of these factors.
+    pub fn least_factor(&self, proposal: usize) -> f64 {
+        self.factors[proposal]
+            .iter()
+            .map(|(_, factor)| *factor)
+            .fold(f64::INFINITY, f64::min)
+            .min(if self.factors[proposal].is_empty() { 1.0 } else { f64::INFINITY })
+    }
+
+    /// Proposals of a class that at no size are slower than another in everything; of equal ones the first.
+    fn not_dominated(&self, class: usize) -> Result<Vec<usize>, PlanError> {
+        let all = &self.fitting[class];
+        let sizes = self.sizes(class)?;
+        let mut asked: Vec<(usize, Vec<f64>)> = Vec::new();
+        for &proposal in all {
+            let mut numbers = Vec::new();
+            for &elements in &sizes {
+                let route = self.route(class, proposal).unwrap_or_default();
+                let factor = self.factor(proposal, elements);
+                let launch = Launch { route, elements, start_s: 0.0, due_s: 0.0, factor };
+                let piece = self.cost.piece(&launch)?;
+                numbers.extend([piece.head_s, piece.tail_s, piece.alone_s]);
+                numbers.extend(piece.busy_s);
+            }
+            let covers = |one: &[f64], other: &[f64]| one.iter().zip(other).all(|(one, other)| one <= other);
+            if !asked.iter().any(|(_, known)| covers(known, &numbers)) {
+                asked.retain(|(_, known)| !covers(&numbers, known));
+                asked.push((proposal, numbers));
+            }
+        }
+        Ok(asked.into_iter().map(|(proposal, _)| proposal).collect())
+    }
+
+    /// Sizes of buckets at which costs bend, and between: from the smallest variable to all of a class.
+    fn sizes(&self, class: usize) -> Result<Vec<f64>, PlanError> {
+        let own = self.model.variables.iter().filter(|variable| variable.class == class);
+        let sizes: Vec<f64> = own.map(|variable| variable.elements as f64).collect();
+        let smallest = sizes.iter().copied().fold(f64::INFINITY, f64::min).max(1.0);
+        let most = sizes.iter().sum::<f64>().max(1.0);
+        let mut found = vec![smallest, most];
+        for &proposal in &self.fitting[class] {
+            let bends = self.cost.bends(self.route(class, proposal).unwrap_or_default())?;
+            found.extend(bends.into_iter().filter(|&bend| smallest < bend && bend < most));
+        }
+        found.sort_by(f64::total_cmp);
+        found.dedup();
+        // Of many bends, some: every one would cost as much as a bucket.
+        let every = found.len().div_ceil(12);
+        let last = found.len() - 1;
+        Ok(found
+            .iter()
+            .enumerate()
+            .filter(|(at, _)| at % every == 0 || *at == last)
+            .map(|(_, size)| *size)
+            .collect())
+    }
+}
+
+fn check(model: &Model) -> Result<(), PlanError> {
+    let wrong = |what| Err(PlanError::Model(what));
+    if model.variables.is_empty() {
+        return wrong("gradients are none");
+    }
+    let time = |time_s: f64| time_s.is_finite() && time_s >= 0.0;
+    if !time(model.backward_end_s) || !time(model.step_s) {
+        return wrong("times are not 0 or more");
+    }
+    for variable in &model.variables {
+        if variable.class >= model.classes.len() {
+            return wrong("gradients are of a type that there is not");
+        }
+        if !time(variable.ready_s) || !time(variable.needed_s) {
+            return wrong("gradients have times that are not 0 or more");
+        }
+    }
+    if model.classes.iter().any(|class| class.item_bytes.is_nan() || class.item_bytes < 1.0) {
+        return wrong("elements have less than a byte");
+    }
+    Ok(())
+}
+
+/// Variables by readiness; of equal ones the last of the model first.
+fn backward(variables: &[Variable]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..variables.len()).collect();
+    order.sort_by(|&one, &other| {
+        variables[one].ready_s.total_cmp(&variables[other].ready_s).then(other.cmp(&one))
+    });
+    order
+}

@@ -1,0 +1,188 @@
+//! Plans that a search begins with: every route for all buckets at several sizes, hand-written builders, the bound's shares.
+
+use crate::bound::Bound;
+use crate::exchange::Exchange;
+use crate::problem::{Part, Placed, Problem};
+use crate::timeline::Timeline;
+use hocket_algorithms::Algorithm;
+use std::rc::Rc;
+
+/// Sizes of buckets that are tried, in bytes; none: the whole model.
+pub const BUCKET_BYTES: [Option<u64>; 4] = [Some(1 << 20), Some(4 << 20), Some(16 << 20), None];
+/// A size that would make more buckets is not tried.
+const BUCKETS_MAX: usize = 1024;
+/// Variables in a group of `AutoDist`'s `AllReduce` builder.
+const GROUP: usize = 128;
+/// Buckets of a plan whose routes are chosen one after the other.
+const GREEDY_BUCKETS_MAX: usize = 64;
+
+/// Buckets in order of priority.
+pub type State = Vec<Rc<Placed>>;
+
+/// A seed in which all buckets take one route.
+pub struct Uniform {
+    /// Index of the proposal.
+    pub proposal: usize,
+    /// Index in [`BUCKET_BYTES`].
+    pub size: usize,
+    pub state: State,
+}
+
+/// Parts of one class that travel together.
+type Bundle = Vec<Part>;
+
+/// Whole variables in backward's order; a bundle closes when it has reached a size.
+pub fn bundles(problem: &Problem, size_bytes: Option<u64>) -> Vec<Bundle> {
+    let (mut closed, mut opened): (Vec<Bundle>, Vec<(usize, Bundle, f64)>) = (Vec::new(), Vec::new());
+    for place in 0..problem.backward.len() {
+        let variable = problem.variable(place);
+        let part = Part { place, start: 0, stop: variable.elements };
+        let at = opened.iter().position(|(class, ..)| *class == variable.class).unwrap_or_else(|| {
+            opened.push((variable.class, Vec::new(), 0.0));
+            opened.len() - 1
+        });
+        let (_, bundle, bytes) = &mut opened[at];
+        bundle.push(part);
+        *bytes += variable.elements as f64 * problem.model.classes[variable.class].item_bytes;
+        if size_bytes.is_some_and(|size| *bytes >= size as f64) {
+            closed.push(opened.remove(at).1);
+        }
+    }
+    closed.extend(opened.into_iter().map(|(_, bundle, _)| bundle));
+    closed
+}
+
+/// Different bundlings of the sizes, by index.
+pub fn bundlings(problem: &Problem) -> Vec<(usize, Vec<Bundle>)> {
+    let mut found: Vec<(usize, Vec<Bundle>)> = Vec::new();
+    for (size, &bytes) in BUCKET_BYTES.iter().enumerate() {
+        let made = bundles(problem, bytes);
+        if made.len() <= BUCKETS_MAX && !found.iter().any(|(_, known)| *known == made) {
+            found.push((size, made));
+        }
+    }
+    found
+}
+
+/// One route for everything: each that fits all classes, at each size; simplest first.
+pub fn uniform(problem: &Problem) -> Vec<Uniform> {
+    let bundlings = bundlings(problem);
+    let mut found = Vec::new();
+    for proposal in 0..problem.proposals.len() {
+        for (size, bundles) in &bundlings {
+            if let Some(state) = placed(problem, bundles, |_, _| Some(proposal)) {
+                found.push(Uniform { proposal, size: *size, state });
+            }
+        }
+    }
+    found
+}
+
+/// Builders by rule, a route chosen bucket by bucket, and the bound's shares in whole buckets.
+pub fn mixed(problem: &Problem, bound: &Bound, timeline: &mut Timeline) -> Vec<State> {
+    let mut found = Vec::new();
+    for (_, bundles) in bundlings(problem) {
+        found.extend(rounded(problem, &bundles, bound));
+        if bundles.len() <= GREEDY_BUCKETS_MAX {
+            found.extend(greedy(problem, &bundles, timeline));
+        }
+    }
+    found.extend(load_balanced(problem));
+    found.extend(parallax(problem));
+    found
+}
+
+fn placed(
+    problem: &Problem,
+    bundles: &[Bundle],
+    mut of: impl FnMut(usize, &Bundle) -> Option<usize>,
+) -> Option<State> {
+    bundles.iter().enumerate().map(|(at, bundle)| problem.placed(bundle.clone(), of(at, bundle)?)).collect()
+}
+
+fn elements(bundle: &Bundle) -> f64 {
+    bundle.iter().map(|part| part.stop - part.start).sum::<u64>() as f64
+}
+
+/// Largest buckets first, each to the route of which most is left.
+fn rounded(problem: &Problem, bundles: &[Bundle], bound: &Bound) -> Option<State> {
+    let class_of = |bundle: &Bundle| problem.variable(bundle[0].place).class;
+    let mut left = bound.shares.clone();
+    for (class, shares) in left.iter_mut().enumerate() {
+        let all: f64 = bundles.iter().filter(|bundle| class_of(bundle) == class).map(elements).sum();
+        for (_, share) in shares {
+            *share *= all;
+        }
+    }
+    let mut largest: Vec<usize> = (0..bundles.len()).collect();
+    largest.sort_by(|&one, &other| elements(&bundles[other]).total_cmp(&elements(&bundles[one])));
+    let mut chosen = vec![None; bundles.len()];
+    for at in largest {
+        let shares = &mut left[class_of(&bundles[at])];
+        let most = shares.iter_mut().max_by(|one, other| one.1.total_cmp(&other.1))?;
+        most.1 -= elements(&bundles[at]);
+        chosen[at] = Some(most.0);
+    }
+    placed(problem, bundles, |at, _| chosen[at])
+}
+
+/// One bucket after the other takes the route with which those so far are done first.
+fn greedy(problem: &Problem, bundles: &[Bundle], timeline: &mut Timeline) -> Option<State> {
+    let mut state = State::new();
+    for bundle in bundles {
+        let class = problem.variable(bundle[0].place).class;
+        let mut best: Option<(f64, Rc<Placed>)> = None;
+        for &proposal in &problem.live[class] {
+            let bucket = problem.placed(bundle.clone(), proposal)?;
+            state.push(Rc::clone(&bucket));
+            let outcome = timeline.run(&state, f64::INFINITY)?;
+            state.pop();
+            let energy_s = outcome.late_s + outcome.mean_s;
+            if best.as_ref().is_none_or(|(known_s, _)| energy_s < *known_s) {
+                best = Some((energy_s, bucket));
+            }
+        }
+        state.push(best?.1);
+    }
+    Some(state)
+}
+
+/// `AutoDist`'s `PSLoadBalancing`: every variable to the owner that has the fewest bytes.
+fn load_balanced(problem: &Problem) -> Option<State> {
+    let single = |at: &usize| {
+        problem.proposals[*at].codec.is_none()
+            && problem.proposals[*at].exchange
+                == Exchange::AllReduce(Algorithm::ParameterServer { servers: 1 })
+    };
+    let mut owners: Vec<(f64, usize)> =
+        (0..problem.proposals.len()).filter(single).map(|at| (0.0, at)).collect();
+    let each: Vec<Bundle> = bundles(problem, Some(1));
+    (each.len() <= BUCKETS_MAX).then_some(())?;
+    placed(problem, &each, |_, bundle| {
+        let least = owners.iter_mut().min_by(|one, other| one.0.total_cmp(&other.0))?;
+        least.0 += elements(bundle);
+        Some(least.1)
+    })
+}
+
+/// Parallax: dense gradients by all-reduce in groups, sparse ones by rows. Without sparse ones it is `AutoDist`'s `AllReduce`.
+fn parallax(problem: &Problem) -> Option<State> {
+    let first =
+        |wanted: fn(&Exchange) -> bool| problem.proposals.iter().position(|each| wanted(&each.exchange));
+    let dense = first(|exchange| *exchange == Exchange::AllReduce(Algorithm::Ring))?;
+    let sparse = first(|exchange| matches!(exchange, Exchange::Gathered(_)));
+    let mut groups: Vec<(usize, Bundle)> = Vec::new();
+    for place in 0..problem.backward.len() {
+        let variable = problem.variable(place);
+        let part = Part { place, start: 0, stop: variable.elements };
+        match groups.iter_mut().rev().find(|(class, _)| *class == variable.class) {
+            Some((_, group)) if group.len() < GROUP => group.push(part),
+            _ => groups.push((variable.class, vec![part])),
+        }
+    }
+    let bundles: Vec<Bundle> = groups.into_iter().map(|(_, group)| group).collect();
+    placed(problem, &bundles, |_, bundle| {
+        let class = problem.variable(bundle[0].place).class;
+        sparse.filter(|_| problem.model.classes[class].rows.is_some()).or(Some(dense))
+    })
+}
