@@ -12,6 +12,8 @@ from hocket.artefacts import files as artefacts
 from hocket.artefacts.cluster import Cluster, Rack
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.profile import Profile
+from hocket.artefacts.strategy import Rule, Strategy
+from hocket.artefacts.strategy_check import check
 from hocket.cli.plan import command
 from hocket.errors import ArtefactError
 from hocket.planning import search
@@ -34,19 +36,35 @@ def test_writes_the_plan_and_shows_what_it_was_chosen_from(files: Path) -> None:
     """Broken: the file would not be the plan that was shown, or the choice would go unexplained."""
     result = call(files, "-o", str(files / "plan.json"))
     assert result.exit_code == 0, result.output
-    plan = msgspec.json.decode((files / "plan.json").read_bytes(), type=Plan)
+    plan = msgspec.json.decode((files / "plan.json").read_bytes(), type=Strategy)
+    check(plan, model().gradients)
     assert plan.world == 4
     assert plan.reason in result.output
-    for candidate in plan.candidates:
+    assert {each.label for each in plan.evidence.candidates} >= {plan.label}
+    for candidate in plan.evidence.candidates:
         assert candidate.label in result.output
+
+
+def test_the_plan_says_how_it_came_about(files: Path) -> None:
+    """Broken: nobody could tell how good a plan is, what it was made from, or what it would be on another cluster."""
+    call(files, "-o", str(files / "plan.json"))
+    plan = artefacts.read(files / "plan.json", Strategy)
+    assert plan.promise == "rounded"
+    assert set(plan.evidence.digests) == {"cluster", "profile"}
+    assert plan.evidence.gap is not None
+    assert 0 <= plan.evidence.gap < 0.05
+    for bucket in plan.buckets:
+        assert bucket.rule == Rule(order="rack by rack", groups="racks", links="slow links")
+    assert artefacts.read(files / "plan.json", Plan) == search.plan(alternating(), model(), 4)
 
 
 def test_json_is_the_plan_alone(files: Path) -> None:
     """Broken: scripts could not read the output."""
     result = call(files, "--json", "--codec", "none", "-n", "2")
-    plan = msgspec.json.decode(result.stdout, type=Plan)
+    plan = msgspec.json.decode(result.stdout, type=Strategy)
     assert plan.world == 2
-    assert plan.buckets[0].synchroniser.codec == "none"
+    assert plan.promise == "exact"
+    assert plan.buckets[0].codec == "none"
 
 
 @pytest.mark.parametrize(

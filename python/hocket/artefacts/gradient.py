@@ -23,9 +23,14 @@ class Gradient(Struct, frozen=True):
         return prod(self.shape)
 
     @property
-    def bytes(self) -> int:
-        """Size in bytes. Raises UsageError for an element type that has none here."""
+    def item_bytes(self) -> int:
+        """Size of an element in bytes. Raises UsageError for an element type that has none here."""
         if self.dtype not in ITEM_BYTES:
             known = ", ".join(ITEM_BYTES)
             raise UsageError(f"profile: gradient {self.name} has dtype {self.dtype}: known are {known}")
-        return self.elements * ITEM_BYTES[self.dtype]
+        return ITEM_BYTES[self.dtype]
+
+    @property
+    def bytes(self) -> int:
+        """Size in bytes. Raises UsageError as `item_bytes`."""
+        return self.elements * self.item_bytes

@@ -9,8 +9,8 @@ from rich.table import Table
 
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster
-from hocket.artefacts.plan import Plan
 from hocket.artefacts.profile import Profile
+from hocket.artefacts.strategy import Strategy
 from hocket.artefacts.tuning import Tuning
 from hocket.cli.shared.options import (
     cluster_option,
@@ -55,7 +55,7 @@ def command(
     cluster = files.read(cluster_path, Cluster)
     profile = files.read(profile_path, Profile) if profile_path else None
     slots = sum(host.slots for host in cluster.hosts)
-    chosen = search.plan(
+    chosen = search.strategy(
         cluster,
         profile,
         world or (profile.world if profile else slots),
@@ -68,9 +68,9 @@ def command(
     publish((_table(chosen), chosen.reason, *written), chosen, as_json=as_json)
 
 
-def _table(chosen: Plan) -> Table:
+def _table(chosen: Strategy) -> Table:
     table = Table("candidate", "predicted step", "", title=f"{chosen.world} ranks, fastest first")
-    for each in sorted(chosen.candidates, key=lambda each: each.predicted_step_s):
+    for each in sorted(chosen.evidence.candidates, key=lambda each: each.predicted_step_s):
         mark = "chosen" if each.label == chosen.label else ""
         table.add_row(each.label, f"{each.predicted_step_s * 1e3:.1f} ms", mark)
     return table

@@ -1,7 +1,7 @@
 """How long one training step takes with a plan, on a cluster with a model: the closed form of `crates/plan`.
 
-Every link (and every rank's engine thread) serves the buckets in order of priority. The adapter waits for all buckets when backward
-ends, so
+Every link (and every rank's engine thread) serves the buckets that are ready in order of priority. The adapter waits for all
+buckets when backward ends, so
 
     step = step without communication + max(0, last bucket done - end of backward).
 
@@ -26,6 +26,11 @@ from hocket.planning.links import LinkGraph, link_graph
 
 Factor = Callable[[Bucket], float]
 """Measured time over the model's, of a bucket alone."""
+
+
+def as_modelled(_: Bucket) -> float:
+    """The factor where nothing was measured."""
+    return 1.0
 
 
 @dataclass(frozen=True)
@@ -74,9 +79,9 @@ def predict_on(
     order: tuple[int, ...],
     graph: LinkGraph,
     profile: Profile,
-    factor: Factor = lambda _: 1.0,
+    factor: Factor = as_modelled,
 ) -> Prediction:
-    """The same on a link graph that the caller keeps: what a search calls thousands of times.
+    """The same on a link graph that the caller keeps.
 
     `factor`: what a bucket's time alone is multiplied with, where measurements say that the model is off.
     """

@@ -22,8 +22,7 @@ from hocket.artefacts.plan import (
 )
 from hocket.errors import UsageError
 from hocket.planning.buckets import buckets
-from hocket.planning.search import neutral_profile
-from hocket.planning.search import plan as searched
+from hocket.planning.search import candidates, neutral_profile
 from hocket.policy.bucketing import bucketed
 
 
@@ -95,12 +94,13 @@ def by_cluster(gradients: Sequence[Gradient], hosts: Sequence[str], cluster: Clu
         profile.Gradient(name=each.name, shape=each.shape, dtype=each.dtype, ready_s=0.0, needed_s=0.0)
         for each in reversed(gradients)
     )
-    best = searched(job, neutral, len(hosts), codec="none")
+    considered = candidates(job, neutral, len(hosts), codec="none")
+    best = min(considered, key=lambda each: round(each.predicted_step_s, 6))
     return Choice(
         order=tuple(ranks[place] for place in best.order),
         synchroniser=best.buckets[0].synchroniser,
         reason=f"No model was measured; for this cluster, {best.label} is predicted to be the fastest of "
-        f"{len(best.candidates)} plans without a codec.",
+        f"{len(considered)} plans without a codec.",
     )
 
 

@@ -6,10 +6,14 @@ without a codec, on a network of some shape. Their ratio there corrects the mode
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from hocket.artefacts.algorithms import Fitting, fitting
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.dtypes import ITEM_BYTES
+from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import Bucket, Synchroniser
 from hocket.artefacts.tuning import Tuning
 from hocket.planning.cost import Factor, alone_s
@@ -24,39 +28,75 @@ CLOSE = 0.5
 
 @dataclass(frozen=True)
 class Correction:
-    """What a tuning says of a network: a factor for each bucket, and the names of what was measured."""
+    """What a tuning says of a network: a factor for each bucket, and what was measured.
+
+    `ratio`: of a bucket, by the name under which its algorithm is measured. `algorithms`: those that fit the network.
+    """
 
     factor: Factor
     measured: frozenset[str]
+    algorithms: Fitting
+    ratio: Callable[[str, Bucket], float]
+
+    def factors(
+        self, gradients: Sequence[Gradient], chunk_bytes: int
+    ) -> list[tuple[str, list[tuple[float, float]]]]:
+        """By the name under which an algorithm is measured: the factor for buckets of any of these gradients, by elements."""
+        largest = max(gradients, key=lambda each: each.bytes)
+        least = max(1, min(each.elements for each in gradients))
+        most = max(least, sum(each.elements for each in gradients))
+        sizes = [min(most, least * 2**step) for step in range(math.ceil(math.log2(most / least)) + 1)]
+        found = []
+        for name in sorted(self.measured & set(self.algorithms)):
+            algorithm, numbers = self.algorithms[name]
+            synchroniser = Synchroniser(algorithm=algorithm, sizes=numbers, chunk_bytes=chunk_bytes)
+            factors = [(float(size), self.ratio(name, _of(size, largest, synchroniser))) for size in sizes]
+            found.append((name, factors))
+        return found
 
 
 def correction_of(tuning: Tuning, cluster: Cluster, world: int, graph: LinkGraph) -> Correction | None:
     """None when the tuning has no network like the cluster's."""
-    hosts = [cluster.hosts[at].name for at in placement(cluster, world)]
+    order = contiguous_order(cluster, world)
+    places = placement(cluster, world)
+    hosts = [cluster.hosts[at].name for at in places]
     shape = shape_of(range(world), Topology.of(hosts, cluster))
     ladder = nearest(tuning, "all_reduce", shape)
     if ladder is None or distance(ladder.shape, shape) > CLOSE:
         return None
-    order, level = contiguous_order(cluster, world), "rack" if shape.racks > 1 else "host"
+    level = "rack" if shape.racks > 1 else "host"
     known: dict[tuple[str, int, int], float] = {}
 
-    def ratio(bucket: Bucket) -> float:
+    def ratio(name: str, bucket: Bucket) -> float:
         """1 for an algorithm that was not measured."""
-        name = bucket.synchroniser.algorithm
         measured = seconds(ladder, bucket.elements * ITEM_BYTES[bucket.dtype])
-        measured_s = measured.get(f"two_level.{level}" if name == "two_level" else name)
-        return 1.0 if measured_s is None else measured_s / alone_s(_plain(bucket), order, graph)
+        return measured[name] / alone_s(_plain(bucket), order, graph) if name in measured else 1.0
 
     def remembered(bucket: Bucket) -> float:
         """The same for all buckets of a size."""
         how = bucket.synchroniser
         key = (how.algorithm, how.chunk_bytes, bucket.elements * ITEM_BYTES[bucket.dtype])
         if key not in known:
-            known[key] = ratio(bucket)
+            name = f"two_level.{level}" if how.algorithm == "two_level" else how.algorithm
+            known[key] = ratio(name, bucket)
         return known[key]
 
-    names = {timing.algorithm for point in ladder.points for timing in point.timings}
-    return Correction(factor=remembered, measured=frozenset(names))
+    return Correction(
+        factor=remembered,
+        measured=frozenset(timing.algorithm for point in ladder.points for timing in point.timings),
+        algorithms=fitting(
+            "all_reduce",
+            [cluster.hosts[places[rank]].name for rank in order],
+            [cluster.hosts[places[rank]].rack for rank in order],
+        ),
+        ratio=ratio,
+    )
+
+
+def _of(elements: int, gradient: Gradient, synchroniser: Synchroniser) -> Bucket:
+    return Bucket(
+        gradients=(), elements=elements, dtype=gradient.dtype, priority=0, synchroniser=synchroniser
+    )
 
 
 def _plain(bucket: Bucket) -> Bucket:

@@ -52,6 +52,22 @@ def contiguous_order(cluster: Cluster, world: int) -> tuple[int, ...]:
     return tuple(rank for block in rack_blocks(cluster, world) for rank in block)
 
 
+def fast_first_order(cluster: Cluster, world: int) -> tuple[int, ...]:
+    """Ranks of the fastest hosts first, so that they are the owners; of equally fast ones in the contiguous order.
+
+    >>> from hocket.artefacts.cluster import Cluster, Host
+    >>> hosts = tuple(Host(name=f"h{i}", bandwidth_bit_per_s=rate) for i, rate in enumerate([1e8, 1e9, 1e9]))
+    >>> fast_first_order(Cluster(hosts=hosts), 3)
+    (1, 2, 0)
+    """
+    places = placement(cluster, world)
+
+    def slowness(rank: int) -> float:
+        return -cluster.hosts[places[rank]].bandwidth_bit_per_s
+
+    return tuple(sorted(contiguous_order(cluster, world), key=slowness))
+
+
 def rack_blocks(cluster: Cluster, world: int) -> tuple[tuple[int, ...], ...]:
     """Ranks of each rack, racks as they first appear in the given order.
 

@@ -1,54 +1,70 @@
-"""The first planner: scores every combination of a few choices with the cost model and picks the fastest.
+"""The planner: a search over whole plans, by the cost model of `crates/plan`.
 
-Given or rack-contiguous order, or one that is searched where latencies were measured; ring or two-level, on one host also
-in place, and every other algorithm that a tuning of such a network has; no codec or f16 on slow links; several bucket
-sizes. The rule for slow links is `LinkGraph.slow_pairs`: a path between two hosts is slow when its rate is below half that
-of the fastest path between hosts. Deterministic: predictions that are equal to a microsecond go to the candidate that comes
-first, and candidates come simplest first.
+Routes are every algorithm whose predictions were compared with runs (`proposed` in the list of algorithms), every other
+one that a tuning of such a network has, and owners of parts where hosts are unequal; each with no codec or with f16 on slow
+links. The rule for slow links is `LinkGraph.slow_pairs`: a path between two hosts is slow when its rate is below half that of
+the fastest path between hosts. Buckets of one plan may take different routes. All take one order: the given one, rack by
+rack, fast hosts first, or one that is searched where latencies were measured; each is planned by itself.
+
+Deterministic: the search is seeded, and its budget counts evaluations. Predictions that are equal to a microsecond go to the
+candidate that comes first, and candidates come simplest first.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator
-from functools import partial
+from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
 
-from hocket.artefacts.algorithms import BY_NAME, fitting
+from hocket import _native
+from hocket.artefacts import files
+from hocket.artefacts.algorithms import LIST
 from hocket.artefacts.cluster import Cluster
-from hocket.artefacts.plan import (
-    SHARED_CHUNK_BYTES,
-    Candidate,
-    Codec,
-    Plan,
-    Synchroniser,
-    chunk_bytes,
-)
+from hocket.artefacts.dtypes import ITEM_BYTES
+from hocket.artefacts.plan import SHARED_CHUNK_BYTES, Candidate, Codec, Plan, Synchroniser, chunk_bytes
 from hocket.artefacts.profile import Gradient, Profile
+from hocket.artefacts.strategy import (
+    AllReduce,
+    Bucket,
+    Evidence,
+    GroupRule,
+    LinksRule,
+    OrderRule,
+    Owned,
+    Owner,
+    Part,
+    Rule,
+    Strategy,
+)
 from hocket.artefacts.tuning import Tuning
+from hocket.artefacts.upgrade import executable
 from hocket.errors import UsageError
-from hocket.planning.buckets import buckets
-from hocket.planning.cost import Load, Prediction, predict_on
+from hocket.planning.cost import Load, Prediction, as_modelled, predict_on
 from hocket.planning.links import LinkGraph, link_graph
 from hocket.planning.measured import Correction, correction_of
-from hocket.planning.order import contiguous_order, given_order, placement
-from hocket.planning.solved import solved_order
+from hocket.planning.order import contiguous_order, fast_first_order, given_order, placement
+from hocket.planning.solved import solved_orders
 from hocket.planning.traffic import pairs
-from hocket.policy.bucketing import bucketed
 
 CodecPolicy = Literal["auto", "none", "f16"]
 """`auto`: also try f16 where a link is slow. `none`: never. `f16`: always: on slow links if there
 are any, else between all hosts."""
 
-BUCKET_BYTES = (1 << 20, 4 << 20, 16 << 20, None)
-"""Sizes that are tried; None: the whole model."""
+EVALUATIONS = 20_000
+"""Of all orders together, beside those that a search begins with: half a second for 64 ranks and 200 gradients."""
 
-TITLES = {"in_place": "in place"}
+SEED = 1
+
+TITLES = {"in_place": "in place", "parameter_server": "owners"}
 """In labels, where that is not the name with hyphens."""
 
-BUCKETS_MAX = 1024
-"""A size that would make more buckets than this is not tried."""
+OWNERS = "parameter_server"
+
+GROUPS: dict[str, GroupRule] = {"two_level.rack": "racks", "two_level.host": "hosts"}
+"""By the name under which an algorithm is measured."""
 
 
 def plan(
@@ -59,7 +75,7 @@ def plan(
     codec: CodecPolicy = "auto",
     tuning: Tuning | None = None,
 ) -> Plan:
-    """The plan with the smallest predicted step time; its `candidates` name all that were scored.
+    """The plan with the smallest predicted step time; its `candidates` are it and all plans with one route for all buckets.
 
     Args:
         cluster: the network.
@@ -77,17 +93,41 @@ def plan(
     >>> plan(Cluster(hosts=hosts), None, 2).order
     (0, 1)
     """
-    profile = profile or neutral_profile()
-    graph = link_graph(cluster, world)
-    correction = None if tuning is None else correction_of(tuning, cluster, world, graph)
-    scored = _candidates(cluster, profile, graph, codec, correction)
-    best, prediction = min(scored, key=lambda entry: round(entry[1].step_s, 6))
-    worst, refused = max(scored, key=lambda entry: entry[1].step_s)
+    return executable(strategy(cluster, profile, world, codec=codec, tuning=tuning))
+
+
+def strategy(
+    cluster: Cluster,
+    profile: Profile | None,
+    world: int,
+    *,
+    codec: CodecPolicy = "auto",
+    tuning: Tuning | None = None,
+) -> Strategy:
+    """The same as a plan of version 2: with its rules, its bound, and digests of what it was made from."""
+    question = _question(cluster, profile, world, codec, tuning)
+    found = question.solved(EVALUATIONS)
+    uniform = [each for solved in found for each in solved.uniform()]
+    best = min(found, key=lambda solved: round(solved.solution.step_s, 6))
+    chosen = best.strategy()
+    if all(each.label != chosen.label for each in uniform):
+        uniform.append(chosen)
+    refused = max(uniform, key=predicted_s)
+    bound_s = min(solved.solution.bound_s for solved in found)
+    made_from = {"cluster": cluster, "profile": profile, "tuning": tuning}
     return msgspec.structs.replace(
-        best,
-        reason=_reason(best, prediction, worst, refused) + _by(tuning, correction),
-        candidates=tuple(
-            Candidate(label=each.label, predicted_step_s=each.predicted_step_s) for each, _ in scored
+        chosen,
+        reason=_reason(chosen, question.predicted(chosen), refused, question.predicted(refused))
+        + _gap(predicted_s(chosen), bound_s)
+        + _by(tuning, question.correction),
+        evidence=Evidence(
+            predicted_step_s=predicted_s(chosen),
+            bound_step_s=bound_s,
+            evaluations=sum(solved.solution.evaluations for solved in found),
+            digests={kind: digest(each) for kind, each in made_from.items() if each is not None},
+            candidates=tuple(
+                Candidate(label=each.label, predicted_step_s=predicted_s(each)) for each in uniform
+            ),
         ),
     )
 
@@ -95,9 +135,9 @@ def plan(
 def candidates(
     cluster: Cluster, profile: Profile | None, world: int, *, codec: CodecPolicy = "auto"
 ) -> list[Plan]:
-    """Every plan that is considered, with its prediction, simplest first."""
-    scored = _candidates(cluster, profile or neutral_profile(), link_graph(cluster, world), codec, None)
-    return [each for each, _ in scored]
+    """Every plan with one route for all buckets, with its prediction, simplest first."""
+    found = _question(cluster, profile, world, codec, None).solved(0)
+    return [executable(each) for solved in found for each in solved.uniform()]
 
 
 def neutral_profile(gradients: Iterable[Gradient] = ()) -> Profile:
@@ -130,103 +170,235 @@ def with_codec(
     return msgspec.structs.replace(synchroniser, codec=codec, codec_links=links)
 
 
-def _candidates(
-    cluster: Cluster, profile: Profile, graph: LinkGraph, codec: CodecPolicy, correction: Correction | None
-) -> list[tuple[Plan, Prediction]]:
+@dataclass(frozen=True)
+class _Order:
+    """Logical ranks' physical ones. `algorithm`, with its numbers: the only one that the order was solved for."""
+
+    title: str
+    rule: OrderRule
+    ranks: tuple[int, ...]
+    algorithm: tuple[str, tuple[int, ...]] | None = None
+
+
+@dataclass(frozen=True)
+class _Question:
+    """What is to be planned, and with what."""
+
+    graph: LinkGraph
+    profile: Profile
+    racks: tuple[int, ...]
+    orders: tuple[_Order, ...]
+    codecs: tuple[tuple[Codec, tuple[tuple[int, int], ...]], ...]
+    links: LinksRule
+    admitted: frozenset[str]
+    correction: Correction | None
+
+    def predicted(self, strategy: Strategy) -> Prediction:
+        """What it is predicted to take, with the links."""
+        plan = executable(strategy)
+        factor = as_modelled if self.correction is None else self.correction.factor
+        return predict_on(plan.buckets, plan.order, self.graph, self.profile, factor)
+
+    def solved(self, evaluations: int) -> list[_Solved]:
+        """The best plan of each order, with its bound; `evaluations` of all together."""
+        return [self._solved(at, evaluations // len(self.orders)) for at in range(len(self.orders))]
+
+    def _solved(self, only: int, evaluations: int) -> _Solved:
+        gradients = self.profile.gradients
+        sizes = {each.dtype: each.item_bytes for each in gradients}
+        classes = list(sizes)
+        chunk = chunk_bytes(self.graph.slowest_bit_per_s)
+        solution = _native.solve_plan(
+            self.graph.native,
+            racks=self.racks,
+            workers=len(self.graph.hosts),
+            orders=[(each.title, each.algorithm, each.ranks) for each in self.orders],
+            plain=any(name == "none" for name, _ in self.codecs),
+            codecs=[(ITEM_BYTES[name], links) for name, links in self.codecs if name != "none"],
+            chunk_bytes=chunk,
+            shared_chunk_bytes=SHARED_CHUNK_BYTES,
+            admitted=sorted(self.admitted),
+            all_reduces_only=True,
+            only=only,
+            classes=[(size, None) for size in sizes.values()],
+            variables=[
+                (each.elements, classes.index(each.dtype), each.ready_s, each.needed_s) for each in gradients
+            ],
+            backward_end_s=self.profile.forward_s + self.profile.backward_s,
+            step_s=self.profile.step_s,
+            gates=False,
+            factors=[] if self.correction is None else self.correction.factors(gradients, chunk),
+            seed=SEED,
+            evaluations=evaluations,
+            splits=False,
+        )
+        return _Solved(self, self.orders[only], solution)
+
+
+@dataclass(frozen=True)
+class _Solved:
+    """What the search found with one order."""
+
+    question: _Question
+    order: _Order
+    solution: _native.PlanSolution
+
+    def strategy(self) -> Strategy:
+        """The fastest one."""
+        if self.solution.chosen is not None:
+            return self.uniform()[self.solution.chosen]
+        gradients = self.question.profile.gradients
+        grouped = [
+            ([gradients[variable] for variable, _, _ in parts], proposal)
+            for parts, proposal in self.solution.buckets
+        ]
+        routes = dict.fromkeys(self._route_title(proposal) for _, proposal in grouped)
+        title = " + ".join(routes) if len(routes) > 1 else f"{next(iter(routes))} uneven buckets"
+        return self._strategy(f"{self.order.title} {title}", grouped, self.solution.step_s)
+
+    def uniform(self) -> list[Strategy]:
+        """Those with one route for all buckets, simplest first."""
+        gradients = self.question.profile.gradients
+        bundlings = dict(self.solution.bundlings)
+        found = []
+        for proposal, size, step_s in self.solution.uniform:
+            size_bytes = _native.PLAN_BUCKET_BYTES[size]
+            size_title = f"{size_bytes >> 20} MiB" if size_bytes else "one bucket"
+            label = f"{self.order.title} {self._route_title(proposal)} {size_title}"
+            grouped = [([gradients[each] for each in bundle], proposal) for bundle in bundlings[size]]
+            found.append(self._strategy(label, grouped, step_s))
+        return found
+
+    def _strategy(self, label: str, grouped: list[tuple[list[Gradient], int]], step_s: float) -> Strategy:
+        buckets = tuple(
+            self._bucket(own, priority, proposal) for priority, (own, proposal) in enumerate(grouped)
+        )
+        return Strategy(
+            world=len(self.order.ranks),
+            workers=tuple(range(len(self.order.ranks))),
+            buckets=buckets,
+            promise="rounded" if any(each.codec != "none" for each in buckets) else "exact",
+            evidence=Evidence(predicted_step_s=step_s),
+            label=label,
+            reason="",
+        )
+
+    def _bucket(self, gradients: list[Gradient], priority: int, proposal: int) -> Bucket:
+        route = self.solution.proposals[proposal]
+        _, algorithm, numbers, _ = route.exchange
+        owners = algorithm == OWNERS
+        codec = self._codec(route)
+        return Bucket(
+            parts=tuple(Part(variable=each.name, stop=each.elements) for each in gradients),
+            elements=sum(each.elements for each in gradients),
+            dtype=gradients[0].dtype,
+            route=Owned(owners=tuple(Owner(rank=rank) for rank in self.order.ranks[: numbers[0]]))
+            if owners
+            else AllReduce(algorithm=algorithm, sizes=tuple(numbers)),
+            order=self.order.ranks,
+            priority=priority,
+            codec=codec,
+            codec_links=tuple(route.codec_links),
+            chunk_bytes=route.chunk_bytes,
+            rule=Rule(
+                order=self.order.rule,
+                groups=GROUPS.get(route.measured_as),
+                owners="fastest hosts" if owners else None,
+                links=None if codec == "none" else self.question.links,
+            ),
+        )
+
+    def _codec(self, route: _native.PlanProposal) -> Codec:
+        shorter = [name for name, _ in self.question.codecs if name != "none"]
+        return "none" if route.codec is None else shorter[route.codec]
+
+    def _route_title(self, proposal: int) -> str:
+        route = self.solution.proposals[proposal]
+        _, algorithm, numbers, _ = route.exchange
+        title = TITLES.get(algorithm, algorithm.replace("_", "-"))
+        if algorithm == OWNERS:
+            title = f"{numbers[0]} {title}"
+        known = {each.measured_as for each in self.solution.proposals}
+        # Two levels of racks are the usual ones: trunks carry less than with two levels of hosts.
+        if route.measured_as == "two_level.host" and "two_level.rack" in known:
+            title += " of hosts"
+        codec = self._codec(route)
+        return title if codec == "none" else f"{title} {codec}"
+
+
+def _question(
+    cluster: Cluster, profile: Profile | None, world: int, codec: CodecPolicy, tuning: Tuning | None
+) -> _Question:
+    profile = profile or neutral_profile()
     if not profile.gradients:
         raise UsageError("profile: it has no gradients\nhint: has the model parameters that need them?")
-    plans = []
-    score = predict_on if correction is None else partial(predict_on, factor=correction.factor)
-    algorithms = list(_algorithms(cluster, graph, frozenset() if correction is None else correction.measured))
-    orders = {name: list(_orders(cluster, graph, name, sizes)) for _, name, sizes in algorithms}
-    slowest_bit_per_s = graph.slowest_bit_per_s
-    for codec_title, codec_name, slow in _codecs(graph, codec):
-        for algorithm_title, algorithm, sizes in algorithms:
-            for order_title, order in orders[algorithm]:
-                chunk = SHARED_CHUNK_BYTES if algorithm == "in_place" else chunk_bytes(slowest_bit_per_s)
-                synchroniser = Synchroniser(algorithm=algorithm, sizes=sizes, chunk_bytes=chunk)
-                if codec_name != "none":
-                    synchroniser = with_codec(synchroniser, codec_name, slow, order)
-                    if not synchroniser.codec_links:
-                        continue
-                for size_title, grouped in _bucketings(profile):
-                    titles = (order_title, algorithm_title, codec_title, size_title)
-                    label = " ".join(title for title in titles if title)
-                    each = _unscored(label, order, grouped, synchroniser)
-                    plans.append((each, score(each.buckets, order, graph, profile)))
-    return [
-        (msgspec.structs.replace(each, predicted_step_s=prediction.step_s), prediction)
-        for each, prediction in plans
-    ]
+    graph = link_graph(cluster, world)
+    correction = None if tuning is None else correction_of(tuning, cluster, world, graph)
+    measured = frozenset() if correction is None else correction.measured
+    admitted = frozenset(
+        name for entry in LIST for name in entry.measured_as if entry.proposed or name in measured
+    )
+    places = placement(cluster, world)
+    names = [cluster.hosts[at].rack for at in places]
+    if len({cluster.hosts[at].bandwidth_bit_per_s for at in places}) > 1:
+        admitted |= {OWNERS}
+    return _Question(
+        graph=graph,
+        profile=profile,
+        racks=tuple(names.index(name) for name in names),
+        orders=tuple(_orders(cluster, graph, admitted)),
+        codecs=tuple(_codecs(graph, codec)),
+        links="slow links" if graph.slow_pairs() else "links between hosts",
+        admitted=admitted,
+        correction=correction,
+    )
 
 
-def _orders(
-    cluster: Cluster, graph: LinkGraph, algorithm: str, sizes: tuple[int, ...]
-) -> Iterator[tuple[str, tuple[int, ...]]]:
+def _orders(cluster: Cluster, graph: LinkGraph, admitted: frozenset[str]) -> Iterator[_Order]:
     world = len(graph.hosts)
     given, contiguous = given_order(world), contiguous_order(cluster, world)
-    yield "given", given
-    if contiguous != given:
-        yield "contiguous", contiguous
+    simple = [
+        _Order("given", "given", given),
+        _Order("contiguous", "rack by rack", contiguous),
+        _Order("fast first", "fast first", fast_first_order(cluster, world)),
+    ]
+    seen: list[tuple[int, ...]] = []
+    for order in simple:
+        if order.ranks not in seen:
+            seen.append(order.ranks)
+            yield order
     if cluster.latency_s:
-        solved = solved_order(graph, algorithm, sizes, (given, contiguous))
-        if solved is not None:
-            yield "solved", solved
+        for algorithm, numbers, ranks in solved_orders(cluster, graph, admitted, (given, contiguous)):
+            yield _Order("solved", "solved", ranks, (algorithm, numbers))
 
 
-def _algorithms(
-    cluster: Cluster, graph: LinkGraph, measured: frozenset[str]
-) -> Iterator[tuple[str, str, tuple[int, ...]]]:
-    """Titles, algorithms and their numbers; in the contiguous order, in which ranks of a rack are next to one another."""
-    places = placement(cluster, len(graph.hosts))
-    hosts = [cluster.hosts[places[rank]] for rank in contiguous_order(cluster, len(graph.hosts))]
-    fits = fitting("all_reduce", [host.name for host in hosts], [host.rack for host in hosts])
-    # Two levels of racks: trunks carry less than with two levels of hosts.
-    if "two_level.rack" in fits:
-        fits.pop("two_level.host", None)
-    for name, (algorithm, numbers) in fits.items():
-        if BY_NAME[algorithm].proposed or name in measured:
-            yield TITLES.get(algorithm, algorithm.replace("_", "-")), algorithm, numbers
-
-
-def _codecs(
-    graph: LinkGraph, policy: CodecPolicy
-) -> Iterator[tuple[str, Codec, tuple[tuple[int, int], ...]]]:
+def _codecs(graph: LinkGraph, policy: CodecPolicy) -> Iterator[tuple[Codec, tuple[tuple[int, int], ...]]]:
     slow = graph.slow_pairs()
     if policy == "f16":
         slow = slow or graph.remote_pairs()
     if policy != "f16" or not slow:
-        yield "", "none", ()
+        yield "none", ()
     if policy != "none" and slow:
-        yield "f16", "f16", slow
+        yield "f16", slow
 
 
-def _bucketings(profile: Profile) -> Iterator[tuple[str, list[list[Gradient]]]]:
-    """Gradients in the order backward makes them, split at each size; equal splits only once."""
-    positions = {gradient.name: at for at, gradient in enumerate(profile.gradients)}
-    backward = sorted(profile.gradients, key=lambda each: (each.ready_s, -positions[each.name]))
-    seen: list[list[list[Gradient]]] = []
-    for size in BUCKET_BYTES:
-        grouped = bucketed(backward, size)
-        if grouped not in seen and len(grouped) <= BUCKETS_MAX:
-            seen.append(grouped)
-            yield f"{size >> 20} MiB" if size else "one bucket", grouped
+def _gap(step_s: float, bound_s: float) -> str:
+    if step_s <= bound_s * 1.0005:
+        return " No plan of these routes is faster."
+    return f" No plan of these routes takes less than {_seconds(bound_s)}: at most {1 - bound_s / step_s:.1%} can be gained."
 
 
-def _unscored(
-    label: str, order: tuple[int, ...], grouped: list[list[Gradient]], synchroniser: Synchroniser
-) -> Plan:
-    return Plan(
-        world=len(order),
-        order=order,
-        buckets=buckets(grouped, synchroniser),
-        label=label,
-        reason="",
-        predicted_step_s=0.0,
-    )
+def predicted_s(strategy: Strategy) -> float:
+    """Of a step, as the planner has written it down."""
+    return strategy.evidence.predicted_step_s or 0.0
 
 
-def _reason(best: Plan, chosen: Prediction, worst: Plan, refused: Prediction) -> str:
+def digest(artefact: Cluster | Profile | Tuning) -> str:
+    """Of the artefact's file."""
+    return hashlib.sha256(files.encode(artefact)).hexdigest()[:16]
+
+
+def _reason(best: Strategy, chosen: Prediction, worst: Strategy, refused: Prediction) -> str:
     load = chosen.bottleneck
     if load is None:
         return "One rank: nothing travels."

@@ -6,13 +6,15 @@ pairs that are slow for no visible reason, only a matrix shows. Trunks and cards
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from hocket.artefacts.algorithms import BY_NAME
+from hocket.artefacts.algorithms import BY_NAME, fitting
+from hocket.artefacts.cluster import Cluster
 from hocket.planning.links import LinkGraph
+from hocket.planning.order import contiguous_order, placement
 from hocket.planning.ordering.matrix import build
 from hocket.planning.ordering.shared import shared_links
 from hocket.planning.ordering.solve import cost_s, own, solve
@@ -30,7 +32,21 @@ WORTH = 0.99
 """An order must cost less than this part of every simpler one's, else measuring noise would decide."""
 
 
-def solved_order(
+def solved_orders(
+    cluster: Cluster, graph: LinkGraph, admitted: frozenset[str], simpler: Sequence[tuple[int, ...]]
+) -> Iterator[tuple[str, tuple[int, ...], tuple[int, ...]]]:
+    """Algorithms of those names that fit the hosts rack by rack, their numbers, and an order in which each is cheaper than in the
+    simpler ones."""
+    places = placement(cluster, len(graph.hosts))
+    hosts = [cluster.hosts[places[rank]] for rank in contiguous_order(cluster, len(graph.hosts))]
+    fits = fitting("all_reduce", [host.name for host in hosts], [host.rack for host in hosts])
+    for name, (algorithm, numbers) in fits.items():
+        order = _solved_order(graph, algorithm, numbers, simpler) if name in admitted else None
+        if order is not None:
+            yield algorithm, numbers, order
+
+
+def _solved_order(
     graph: LinkGraph, algorithm: str, sizes: tuple[int, ...], simpler: Iterable[tuple[int, ...]]
 ) -> tuple[int, ...] | None:
     """The cheapest order found for an algorithm with its numbers; None when a simpler one is as good, or all are."""

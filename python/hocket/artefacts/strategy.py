@@ -1,0 +1,199 @@
+"""A plan, version 2: how each part of each gradient travels, on a route of its bucket's own.
+
+Plans of version 1 (`hocket.artefacts.plan`) are what jobs run today; `hocket.artefacts.upgrade` converts between the two, and
+`hocket.artefacts.strategy_check` says whether a strategy is sound.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from hocket.artefacts.plan import CHUNK_BYTES, Candidate, Codec
+
+Promise = Literal["exact", "rounded", "merged", "delayed", "lossy"]
+"""What the results of training are, each level containing those before it: those of synchronous training up to the order of
+summation; up to f16 or bf16 on links; those of larger batches; of delayed gradients; of codecs with error feedback."""
+
+PROMISES: tuple[Promise, ...] = ("exact", "rounded", "merged", "delayed", "lossy")
+
+OrderRule = Literal["given", "rack by rack", "fast first", "solved"]
+GroupRule = Literal["racks", "hosts"]
+OwnersRule = Literal["all", "hosts by bandwidth", "fastest hosts", "rack leaders", "idle hosts", "one"]
+LinksRule = Literal["slow links", "links between hosts"]
+
+
+class Rule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a bucket's order, groups, owners and links with a codec came about, so that another cluster or world can be asked again.
+
+    None: nobody knows, or there are none.
+    """
+
+    order: OrderRule | None = None
+    groups: GroupRule | None = None
+    owners: OwnersRule | None = None
+    links: LinksRule | None = None
+
+
+class AllReduce(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="all_reduce"):
+    """Everyone ends with the mean. `sizes`: the numbers that the algorithm takes."""
+
+    algorithm: str
+    sizes: tuple[int, ...] = ()
+
+
+class Direct(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="direct"):
+    """Everyone pushes to the owners and is sent values by them."""
+
+
+class TwoLevel(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="two_level"):
+    """Members of a group push and pull through its first one. `stations`: sizes of the groups, of workers in the bucket's order."""
+
+    stations: tuple[int, ...]
+
+
+class Owner(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A rank, and how many shares of the bucket it owns; shares are as large as all owners' sum says."""
+
+    rank: int
+    share: int = 1
+
+
+class Owned(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="owned"):
+    """Owners reduce their shares. They send back means (`replicas` update), or update and send back values (`owners`)."""
+
+    owners: tuple[Owner, ...]
+    update: Literal["replicas", "owners"] = "replicas"
+    via: Direct | TwoLevel = Direct()
+
+
+class Served(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="served"):
+    """Server processes hold the values. `staleness`: how many iterations the fastest worker may be ahead; None: any."""
+
+    servers: tuple[int, ...]
+    staleness: int | None = 0
+
+
+class Gathered(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="gathered"):
+    """Everyone gets the rows that others have touched. `rows`: the most of one rank; an iteration with more goes dense."""
+
+    rows: int
+    algorithm: str = "ring"
+
+
+class Traced(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="traced"):
+    """A policy for this bucket alone."""
+
+    policy: str
+    parameters: dict[str, bool | int | float | str] = {}
+
+
+Route = AllReduce | Owned | Served | Gathered | Traced
+
+
+class Part(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Elements `start` to `stop` of a flattened variable; None: to its end."""
+
+    variable: str
+    start: int = 0
+    stop: int | None = None
+
+
+class Bucket(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Parts of one element type that travel together, in the order in which they lie in the bucket.
+
+    `order[logical]` is the rank that plays logical rank `logical`. Lower `priority` goes first. `ways`: indices of the cards that
+    it may use; None: all. `codec` is used on `codec_links`, ordered pairs of ranks. `chunk_bytes`: the pipelining unit.
+    """
+
+    parts: tuple[Part, ...]
+    elements: int
+    dtype: str
+    route: Route
+    order: tuple[int, ...]
+    priority: int
+    ways: tuple[int, ...] | None = None
+    codec: Codec = "none"
+    codec_links: tuple[tuple[int, int], ...] = ()
+    chunk_bytes: int = CHUNK_BYTES
+    rule: Rule = Rule()
+
+
+class Ready(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="ready"):
+    """As soon as the last gradient of the turn is there."""
+
+
+class Begun(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="begun"):
+    """At a point of an iteration of the period; of launches there, those of lower `place` go first."""
+
+    iteration: int
+    point: Literal["begin", "backward_end"]
+    place: int = 0
+
+
+class Due(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Applied at the end of an iteration of the period, or at the gates of the forward after it."""
+
+    iteration: int
+    at: Literal["end", "gate"] = "end"
+
+
+class Turn(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Gradients of iterations `first` to `last` of the period, summed, sent once and applied once."""
+
+    first: int
+    last: int
+    sent: Ready | Begun = Ready()
+    due: Due
+
+
+class Schedule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """When buckets travel and are applied, over a period of iterations.
+
+    `turns`, by bucket; none: every gradient in its own iteration. `together`: all buckets have the same turns. `rate`: what the
+    learning rate is multiplied with for k merged iterations: k, its root, or 1. `delay_max`: in iterations.
+    """
+
+    period: int = 1
+    overlap: Literal["barrier", "gates"] = "barrier"
+    together: bool = True
+    turns: tuple[tuple[Turn, ...], ...] = ()
+    rate: Literal["linear", "sqrt", "one"] = "one"
+    delay_max: int = 0
+
+
+class Evidence(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Why this plan: seconds of a step as predicted, and what no plan of the considered routes can beat; digests of what it was
+    made from, by kind (`cluster`, `profile`, `tuning`); what else was scored.
+    """
+
+    predicted_step_s: float | None = None
+    bound_step_s: float | None = None
+    evaluations: int = 0
+    digests: dict[str, str] = {}
+    candidates: tuple[Candidate, ...] = ()
+
+    @property
+    def gap(self) -> float | None:
+        """By how much of the bound the prediction is above it."""
+        if self.predicted_step_s is None or not self.bound_step_s:
+            return None
+        return self.predicted_step_s / self.bound_step_s - 1
+
+
+class Strategy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A plan of version 2. `workers` are the ranks that compute; the others of the `world` only own or serve.
+
+    `label` names the choice, `reason` says in a sentence why.
+    """
+
+    version: int = 2
+    world: int
+    workers: tuple[int, ...]
+    buckets: tuple[Bucket, ...]
+    schedule: Schedule = Schedule()
+    promise: Promise
+    evidence: Evidence = Evidence()
+    label: str
+    reason: str

@@ -1,0 +1,317 @@
+"""Whether a strategy is sound: each element in one part, routes of ranks that there are, a schedule that keeps its promise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Literal, NamedTuple
+
+from hocket.artefacts.algorithms import ALL_REDUCES, BY_NAME
+from hocket.artefacts.dtypes import ITEM_BYTES
+from hocket.artefacts.gradient import Gradient
+from hocket.artefacts.strategy import (
+    PROMISES,
+    AllReduce,
+    Begun,
+    Bucket,
+    Gathered,
+    Owned,
+    Part,
+    Served,
+    Strategy,
+    Traced,
+    Turn,
+    TwoLevel,
+)
+from hocket.errors import ArtefactError
+
+SLOTS_MAX = 2
+"""Turns of one bucket that may be open at the same time: so many copies of its memory there are."""
+
+Fault = Literal[
+    "world", "order", "dtype", "elements", "route", "codec", "ways", "schedule", "promise", "model"
+]
+
+
+class Finding(NamedTuple):
+    """What is wrong, and where in words."""
+
+    fault: Fault
+    message: str
+
+
+def check(strategy: Strategy, model: Sequence[Gradient] | None = None) -> None:
+    """Raises ArtefactError with the first finding, if there is one."""
+    for found in findings(strategy, model):
+        raise ArtefactError(f"plan: {found.message}")
+
+
+def findings(strategy: Strategy, model: Sequence[Gradient] | None = None) -> Iterator[Finding]:
+    """Everything that is wrong; of parts beyond a variable's end only with the `model`, whose gradients are compared then."""
+    yield from _world(strategy)
+    for index, bucket in enumerate(strategy.buckets):
+        yield from _bucket(f"bucket {index}", bucket, strategy)
+    yield from _overlaps(strategy)
+    yield from _schedule(strategy)
+    yield from _promise(strategy)
+    if model is not None:
+        yield from _model(strategy, model)
+
+
+def _world(strategy: Strategy) -> Iterator[Finding]:
+    if strategy.world < 1:
+        yield Finding("world", f"world of {strategy.world} ranks: a job has at least one")
+    workers = strategy.workers
+    if not workers or tuple(sorted(set(workers))) != workers or not _within(workers, strategy.world):
+        yield Finding(
+            "world", f"workers {list(workers)} are not ranks of a world of {strategy.world}, ascending"
+        )
+
+
+def _within(ranks: Sequence[int], world: int) -> bool:
+    return all(0 <= rank < world for rank in ranks)
+
+
+def _bucket(where: str, bucket: Bucket, strategy: Strategy) -> Iterator[Finding]:
+    if bucket.dtype not in ITEM_BYTES:
+        yield Finding("dtype", f"{where}: dtype {bucket.dtype}: known are {', '.join(ITEM_BYTES)}")
+    if not bucket.parts:
+        yield Finding("elements", f"{where} has no parts")
+    for part in bucket.parts:
+        if part.start < 0 or (part.stop is not None and part.stop < part.start):
+            yield Finding("elements", f"{where}: elements {part.start} to {part.stop} of {part.variable}")
+    if bucket.chunk_bytes < 1:
+        yield Finding("route", f"{where}: chunks of {bucket.chunk_bytes} bytes")
+    if bucket.ways is not None and (
+        not bucket.ways or len(set(bucket.ways)) != len(bucket.ways) or min(bucket.ways) < 0
+    ):
+        yield Finding("ways", f"{where}: ways {list(bucket.ways)}: they are cards, each once")
+    yield from _ranks(where, bucket, strategy)
+    yield from _route(where, bucket, strategy)
+
+
+def _ranks(where: str, bucket: Bucket, strategy: Strategy) -> Iterator[Finding]:
+    world = strategy.world
+    if len(set(bucket.order)) != len(bucket.order) or not _within(bucket.order, world):
+        yield Finding(
+            "order", f"{where}: order {list(bucket.order)} is not of ranks of a world of {world}, each once"
+        )
+    missing = set(strategy.workers) - set(bucket.order)
+    if missing and not isinstance(bucket.route, Served):
+        yield Finding("order", f"{where}: its order lacks worker {min(missing)}")
+    idle = set(bucket.order) - set(strategy.workers)
+    if idle and not isinstance(bucket.route, Owned | Served):
+        yield Finding("order", f"{where}: rank {min(idle)} of its order is no worker")
+    if bucket.codec == "none" and bucket.codec_links:
+        yield Finding("codec", f"{where}: links for a codec, and no codec")
+    for pair in bucket.codec_links:
+        if pair[0] == pair[1] or not _within(pair, world):
+            yield Finding("codec", f"{where}: {bucket.codec} on {list(pair)}, no pair of a world of {world}")
+
+
+def _route(where: str, bucket: Bucket, strategy: Strategy) -> Iterator[Finding]:
+    route = bucket.route
+    if isinstance(route, AllReduce):
+        yield from _all_reduce(where, route, bucket)
+    elif isinstance(route, Owned):
+        yield from _owned(where, route, bucket, strategy)
+    elif isinstance(route, Served):
+        yield from _served(where, route, strategy)
+    elif isinstance(route, Gathered):
+        entry = BY_NAME.get(route.algorithm)
+        if route.rows < 1 or entry is None or "all_gather" not in entry.does:
+            yield Finding("route", f"{where}: {route.rows} rows by `{route.algorithm}`")
+
+
+def _owned(where: str, route: Owned, bucket: Bucket, strategy: Strategy) -> Iterator[Finding]:
+    world, ranks = strategy.world, [owner.rank for owner in route.owners]
+    if not ranks or len(set(ranks)) != len(ranks):
+        yield Finding("route", f"{where}: owners {ranks}: at least one, and each once")
+    outside = [rank for rank in ranks if not 0 <= rank < world]
+    if outside:
+        yield Finding("route", f"{where}: owner {outside[0]} is not of a world of {world}")
+    if not set(ranks) <= set(bucket.order):
+        yield Finding("route", f"{where}: its order lacks owner {min(set(ranks) - set(bucket.order))}")
+    if any(owner.share < 0 for owner in route.owners) or not any(owner.share for owner in route.owners):
+        yield Finding("route", f"{where}: shares of owners: 0 or more, and one at least more than 0")
+    if isinstance(route.via, TwoLevel):
+        stations, workers = route.via.stations, len(strategy.workers)
+        if sum(stations) != workers or min(stations, default=0) < 1:
+            yield Finding("route", f"{where}: stations of {list(stations)} for {workers} workers")
+
+
+def _served(where: str, route: Served, strategy: Strategy) -> Iterator[Finding]:
+    servers = route.servers
+    if not servers or len(set(servers)) != len(servers) or not _within(servers, strategy.world):
+        yield Finding(
+            "route", f"{where}: servers {list(servers)} are not of a world of {strategy.world}, each once"
+        )
+    if set(servers) & set(strategy.workers):
+        yield Finding("route", f"{where}: server {min(set(servers) & set(strategy.workers))} is a worker")
+    if route.staleness is not None and route.staleness < 0:
+        yield Finding("route", f"{where}: staleness {route.staleness}: it must be 0 or more")
+
+
+def _all_reduce(where: str, route: AllReduce, bucket: Bucket) -> Iterator[Finding]:
+    if route.algorithm not in ALL_REDUCES:
+        yield Finding("route", f"{where}: `{route.algorithm}` is not one of {', '.join(ALL_REDUCES)}")
+        return
+    takes, count = BY_NAME[route.algorithm].takes, len(route.sizes)
+    if (takes == "nothing" and count) or (takes in ("base", "servers") and count != 1):
+        yield Finding("route", f"{where}: `{route.algorithm}` takes {takes}, not {list(route.sizes)}")
+        return
+    if takes == "sizes" and (sum(route.sizes) != len(bucket.order) or min(route.sizes, default=0) < 1):
+        yield Finding("route", f"{where}: groups of {list(route.sizes)} for {len(bucket.order)} ranks")
+    if takes == "servers" and not 1 <= route.sizes[0] <= len(bucket.order):
+        yield Finding("route", f"{where}: {route.sizes[0]} owners among {len(bucket.order)} ranks")
+
+
+def _overlaps(strategy: Strategy) -> Iterator[Finding]:
+    """Elements in two parts, as far as that is seen without the model."""
+    for name, all_parts in _by_variable(strategy).items():
+        parts = [(at, part) for at, part in all_parts if part.stop != part.start]
+        for (_, before), (at, part) in pairwise(parts):
+            if before.stop is None or part.start < before.stop:
+                yield Finding("elements", f"{name}: element {part.start} is in two parts, one of bucket {at}")
+
+
+def _by_variable(strategy: Strategy) -> dict[str, list[tuple[int, Part]]]:
+    parts: dict[str, list[tuple[int, Part]]] = {}
+    for index, bucket in enumerate(strategy.buckets):
+        for part in bucket.parts:
+            parts.setdefault(part.variable, []).append((index, part))
+    return {name: sorted(each, key=lambda entry: entry[1].start) for name, each in parts.items()}
+
+
+def _schedule(strategy: Strategy) -> Iterator[Finding]:
+    schedule = strategy.schedule
+    if schedule.period < 1 or schedule.delay_max < 0:
+        yield Finding("schedule", f"period {schedule.period}, delay {schedule.delay_max}: at least 1 and 0")
+        return
+    if not schedule.turns:
+        if schedule.period != 1:
+            yield Finding("schedule", f"a period of {schedule.period} iterations, and no turns")
+        return
+    if len(schedule.turns) != len(strategy.buckets):
+        yield Finding(
+            "schedule", f"turns of {len(schedule.turns)} buckets: there are {len(strategy.buckets)}"
+        )
+    if schedule.together and len(set(schedule.turns)) > 1:
+        yield Finding("schedule", "buckets are said to go together, and have different turns")
+    for index, turns in enumerate(schedule.turns):
+        yield from _turns(f"bucket {index}", turns, schedule.period, schedule.delay_max)
+
+
+def _turns(where: str, turns: Sequence[Turn], period: int, delay_max: int) -> Iterator[Finding]:
+    summed = [iteration for turn in turns for iteration in range(turn.first, turn.last + 1)]
+    for iteration in range(period):
+        count = summed.count(iteration)
+        if count != 1:
+            yield Finding("schedule", f"{where}: gradients of iteration {iteration} are in {count} turns")
+    for turn in turns:
+        if not 0 <= turn.first <= turn.last < period:
+            yield Finding(
+                "schedule", f"{where}: a turn of iterations {turn.first} to {turn.last} of {period}"
+            )
+        delay = turn.due.iteration - turn.last
+        if not 0 <= delay <= delay_max:
+            yield Finding(
+                "schedule", f"{where}: applied {delay} iterations late: at most {delay_max} are promised"
+            )
+        if isinstance(turn.sent, Begun) and not _ready_then_sent_then_due(turn, turn.sent):
+            yield Finding(
+                "schedule",
+                f"{where}: sent in iteration {turn.sent.iteration}, before it is ready or after it is due",
+            )
+    for iteration in range(period):
+        alive = sum(_alive(turn, iteration, period) for turn in turns)
+        if alive > SLOTS_MAX:
+            yield Finding(
+                "schedule", f"{where}: {alive} turns are open in iteration {iteration}: at most {SLOTS_MAX}"
+            )
+
+
+def _ready_then_sent_then_due(turn: Turn, sent: Begun) -> bool:
+    if sent.iteration == turn.last:
+        return sent.point == "backward_end" and turn.due.iteration >= sent.iteration
+    return turn.last < sent.iteration <= turn.due.iteration
+
+
+def _alive(turn: Turn, iteration: int, period: int) -> int:
+    """How often a turn is open in an iteration of the period, since one of an earlier period may not be due yet."""
+    return sum(
+        turn.first <= iteration + earlier * period <= turn.due.iteration
+        for earlier in range(turn.due.iteration // period + 1)
+    )
+
+
+def _promise(strategy: Strategy) -> Iterator[Finding]:
+    level = PROMISES.index(strategy.promise)
+    turns = [turn for each in strategy.schedule.turns for turn in each]
+    for index, bucket in enumerate(strategy.buckets):
+        where = f"bucket {index}"
+        if bucket.codec != "none" and level < PROMISES.index("rounded"):
+            yield Finding(
+                "promise", f"{where} has {bucket.codec} on links: `{strategy.promise}` rounds nothing"
+            )
+        if isinstance(bucket.route, Traced) and level < PROMISES.index("lossy"):
+            yield Finding(
+                "promise",
+                f"{where} goes by policy {bucket.route.policy}: `{strategy.promise}` does not allow that",
+            )
+        if (
+            isinstance(bucket.route, Served)
+            and bucket.route.staleness != 0
+            and level < PROMISES.index("delayed")
+        ):
+            yield Finding("promise", f"{where} is served with staleness: `{strategy.promise}` delays nothing")
+    if any(turn.last > turn.first for turn in turns) and level < PROMISES.index("merged"):
+        yield Finding("promise", f"iterations are merged: `{strategy.promise}` does not allow that")
+    late = strategy.schedule.delay_max or any(turn.due.iteration > turn.last for turn in turns)
+    if late and level < PROMISES.index("delayed"):
+        yield Finding("promise", f"gradients are applied late: `{strategy.promise}` does not allow that")
+
+
+def _model(strategy: Strategy, model: Sequence[Gradient]) -> Iterator[Finding]:
+    known = {each.name: each for each in model}
+    parts = _by_variable(strategy)
+    for name in parts:
+        if name not in known:
+            yield Finding("model", f"it is for another model: {name} is not a parameter of this one")
+    for gradient in model:
+        covered = 0
+        for _, part in parts.get(gradient.name, []):
+            stop = gradient.elements if part.stop is None else part.stop
+            if part.start > covered:
+                yield Finding(
+                    "elements", f"{gradient.name}: elements {covered} to {part.start} are in no part"
+                )
+            if stop > gradient.elements:
+                yield Finding(
+                    "model",
+                    f"it is for another model: {gradient.name} has {gradient.elements} elements, not {stop}",
+                )
+            covered = max(covered, stop)
+        if gradient.name not in parts:
+            yield Finding("elements", f"{gradient.name} is in no part")
+        elif covered < gradient.elements:
+            yield Finding(
+                "elements", f"{gradient.name}: elements {covered} to {gradient.elements} are in no part"
+            )
+    for index, bucket in enumerate(strategy.buckets):
+        yield from _content(f"bucket {index}", bucket, known)
+
+
+def _content(where: str, bucket: Bucket, known: dict[str, Gradient]) -> Iterator[Finding]:
+    elements = 0
+    for part in bucket.parts:
+        gradient = known.get(part.variable)
+        if gradient is None:
+            return
+        elements += (gradient.elements if part.stop is None else part.stop) - part.start
+        if gradient.dtype != bucket.dtype:
+            yield Finding(
+                "dtype", f"{where} of {bucket.dtype} has {part.variable}, which is {gradient.dtype}"
+            )
+    if elements != bucket.elements:
+        yield Finding("model", f"{where} has {bucket.elements} elements, and its parts {elements}")
