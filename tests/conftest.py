@@ -1,5 +1,6 @@
 """What tests of several folders need."""
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 
@@ -8,6 +9,12 @@ import pytest
 from hocket.artefacts.cluster import Cluster
 from hocket.errors import TestbedError
 from hocket.launch.testbed import Testbed
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Programs that jobs of tests compile are not kept with the user's."""
+    os.environ.setdefault("HOCKET_CACHE", str(tmp_path_factory.mktemp("cache")))
 
 
 @pytest.fixture(scope="session")

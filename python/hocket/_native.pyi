@@ -588,6 +588,13 @@ class Program:
     def compiled(self, options: PassOptions) -> Program:
         """After all passes; not verified."""
 
+    def to_bytes(self, rank: int | None = None) -> bytes:
+        """For `from_bytes` of the same build; with `rank`, only what that rank needs to run."""
+
+    @staticmethod
+    def from_bytes(data: bytes) -> Program:
+        """What `to_bytes` gave, not verified; ProgramError for bytes that are no program."""
+
     def resized(self, name: str, buffer: int, elements: int) -> Program | None:
         """The same for ranks whose buffer of that number has `elements` elements; None where ops touch parts of it."""
 

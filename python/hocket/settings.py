@@ -109,6 +109,12 @@ class Settings:
     tuning: str | None = _variable(
         "HOCKET_TUNING", None, str, "Tuning file that algorithms are chosen by; rank 0's counts."
     )
+    cache: str | None = _variable(
+        "HOCKET_CACHE", None, str, "Directory of compiled programs; else `hocket` in the user's caches."
+    )
+    cache_bytes: int = _variable(
+        "HOCKET_CACHE_BYTES", 1 << 28, int, "Size up to which compiled programs are kept there; 0: none are."
+    )
     profile_out: str | None = _variable(
         "HOCKET_PROFILE_OUT", None, str, "Profile the script, write here, and stop."
     )

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod build;
+mod bytes;
 mod contract;
 mod ops;
 pub mod passes;
@@ -14,6 +15,7 @@ pub mod text;
 pub mod verify;
 
 pub use build::RankBuilder;
+pub use bytes::Damaged;
 pub use contract::Contract;
 pub use hocket_algorithms::Algorithm;
 pub use hocket_ids::{DType, ReduceOp};

@@ -9,7 +9,7 @@ use hocket_program::{
     Algorithm, BufferKind, Collective, Contract, DType, Op, RankBuilder, ReduceOp, Slice, passes,
 };
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyBytes, PyDict};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// What all ranks do; see `_native.pyi`.
@@ -377,6 +377,19 @@ impl Program {
     fn compiled(&self, py: Python<'_>, options: &PassOptions) -> PyResult<Self> {
         let compiled = py.detach(|| passes::compile(&self.0, &options.0));
         compiled.map(Self::from).map_err(|cause| refused(py, &cause))
+    }
+
+    /// For ranks that take what another one compiled.
+    #[pyo3(signature = (rank = None))]
+    fn to_bytes<'py>(&self, py: Python<'py>, rank: Option<u32>) -> Bound<'py, PyBytes> {
+        let bytes =
+            py.detach(|| rank.map_or_else(|| self.0.to_bytes(), |rank| self.0.part_to_bytes(Rank(rank))));
+        PyBytes::new(py, &bytes)
+    }
+
+    #[staticmethod]
+    fn from_bytes(py: Python<'_>, data: &[u8]) -> PyResult<Self> {
+        ir::Program::from_bytes(data).map(Self::from).map_err(|cause| refuse(py, &cause))
     }
 
     /// For buckets of another length.

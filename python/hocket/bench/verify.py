@@ -8,13 +8,19 @@ from msgspec import Struct
 
 from hocket.artefacts.plan import Synchroniser
 from hocket.planning.compile import all_reduce_program
+from hocket.policies.two_level import TwoLevelRing
+from hocket.policy.bucketing import Bucket, Gradient
+from hocket.policy.topology import Topology
+from hocket.policy.trace import Programs, TraceContext
 
 RACKS = 4
+PER_HOST = 8
 
 
 class VerifyCost(Struct, frozen=True, kw_only=True):
-    """Seconds for all buckets: lowered, ordered, chunked and verified, as ranks do before the first step."""
+    """Seconds for all buckets, as ranks need them before the first step; `source` is what makes them: a plan or a policy."""
 
+    source: str
     world: int
     buckets: int
     elements: int
@@ -22,7 +28,7 @@ class VerifyCost(Struct, frozen=True, kw_only=True):
 
 
 def measure(*, world: int = 64, buckets: int = 200, elements: int = 1_000_000) -> VerifyCost:
-    """Two-level over RACKS racks; every bucket is compiled anew."""
+    """A plan's, two-level over RACKS racks; every bucket is compiled and verified anew."""
     synchroniser = Synchroniser(algorithm="two_level", sizes=(world // RACKS,) * RACKS)
     began_s = time.perf_counter()
     for _ in range(buckets):
@@ -34,4 +40,17 @@ def measure(*, world: int = 64, buckets: int = 200, elements: int = 1_000_000) -
             scale=1.0 / world,
             synchroniser=synchroniser,
         )
-    return VerifyCost(world=world, buckets=buckets, elements=elements, total_s=time.perf_counter() - began_s)
+    total_s = time.perf_counter() - began_s
+    return VerifyCost(source="plan", world=world, buckets=buckets, elements=elements, total_s=total_s)
+
+
+def measure_policy(*, world: int, buckets: int = 200, elements: int = 250_000) -> VerifyCost:
+    """`two_level` over hosts of PER_HOST ranks: traced, compiled and verified; each bucket has another length."""
+    policy = TwoLevelRing()
+    topology = Topology.even(world=world, racks=world // PER_HOST, hosts_per_rack=1)
+    began_s = time.perf_counter()
+    programs = Programs(policy, TraceContext.of(policy, topology))
+    for at in range(buckets):
+        programs.program(Bucket((Gradient("gradient", (elements + at,), "f32", at, at),), at))
+    total_s = time.perf_counter() - began_s
+    return VerifyCost(source="policy", world=world, buckets=buckets, elements=elements, total_s=total_s)

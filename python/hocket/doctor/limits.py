@@ -1,4 +1,4 @@
-"""Limits of this process and of the kernel's sockets."""
+"""Limits of this process and of the kernel's sockets, and the cache of compiled programs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from hocket.doctor.finding import Finding
+from hocket.launch.cache import Cache
+from hocket.settings import Settings
 
 SECTION = "limits"
 SHARED = "/dev/shm"  # noqa: S108  # its size is asked for, nothing is put there
@@ -18,7 +20,7 @@ BUFFER_BYTES_MIN = 212_992
 
 
 def findings() -> Iterable[Finding]:
-    """Open files, locked memory, processes, `/dev/shm`, socket buffers."""
+    """Open files, locked memory, processes, `/dev/shm`, the cache, socket buffers."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     enough = soft == resource.RLIM_INFINITY or soft >= FILES_MIN
     yield Finding(
@@ -35,6 +37,7 @@ def findings() -> Iterable[Finding]:
     yield _works("locked memory", f"{text}; Hocket locks none")
     yield _works("processes and threads", _shown(processes))
     yield _works(SHARED, _shared())
+    yield _cache()
     for name in ("wmem_max", "rmem_max"):
         path = Path("/proc/sys/net/core") / name
         if not path.exists():  # a container's network namespace does not show them
@@ -48,6 +51,22 @@ def findings() -> Iterable[Finding]:
             detail=f"{size_bytes:,} bytes" + ("" if enough else ": long paths do not fill"),
             hint="" if enough else f"sysctl net.core.{name}={BUFFER_BYTES_MIN}",
         )
+
+
+def _cache() -> Finding:
+    kept = Cache.of(Settings(cache=os.environ.get("HOCKET_CACHE") or None))
+    entries = kept.entries()
+    held = sum(stat.st_size for _, stat in entries)
+    place = next(each for each in (kept.directory, *kept.directory.parents) if each.exists())
+    writable = place.is_dir() and os.access(place, os.W_OK)
+    return Finding(
+        section=SECTION,
+        name="cache of programs",
+        state="works" if writable else "missing",
+        detail=f"{kept.directory}: {len(entries)} entries, {held / (1 << 20):.1f} MiB"
+        + ("" if writable else ", cannot be written: every rank compiles its programs itself"),
+        hint="" if writable else "HOCKET_CACHE=DIRECTORY",
+    )
 
 
 def _works(name: str, detail: str) -> Finding:

@@ -204,6 +204,7 @@ class CollectiveOps(DataOps, MessageOps):
         numbers: tuple[int, ...]
         if library is not None:
             libraries.check(library, algorithm)
+            weave.libraries.add(library)
             name, numbers = f"library:{library}", ()
         elif algorithm == "auto":
             name, numbers = weave.choose(what, members, buffer)

@@ -49,6 +49,8 @@ class Weave:
         """By rank: value, way and place of the first negotiation without a result."""
         self.kernels: dict[str, Kernel] = {}
         """The user's, by name."""
+        self.libraries: set[str] = set()
+        """That execute collectives."""
         self.starts: dict[str, tuple[int, int]] = {}
         """State that starts as a slice of the bucket, by name: start, stop."""
         self._sends: dict[tuple[int, int], int] = {}

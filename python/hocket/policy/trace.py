@@ -69,6 +69,19 @@ class TraceContext:
 
 
 @dataclass(frozen=True)
+class Trace:
+    """What the handlers of all ranks did with one bucket."""
+
+    weave: Weave
+    program: Program
+
+    @property
+    def guards(self) -> tuple[Guard, ...]:
+        """What it took for granted."""
+        return tuple(self.weave.assumptions.guards)
+
+
+@dataclass(frozen=True)
 class Traced:
     """A program, what its trace took for granted, and the user's kernels in it."""
 
@@ -133,9 +146,10 @@ class Programs:
         """None yet."""
         self._policy, self._context = policy, context
         self._proofs = Proofs()
-        self._known: dict[tuple[str, int], Traced] = {}
-        self._traces: dict[str, tuple[int, Weave, Program]] = {}
-        """By element type: elements, weave and trace of a bucket whose length no handler knows."""
+        self._known: dict[tuple[str, int], Trace] = {}
+        """By element type and elements."""
+        self._general: dict[str, tuple[int, Trace]] = {}
+        """By element type: elements and trace of a bucket whose length no handler knows."""
 
     def program(self, bucket: Bucket, *, name: str = "bucket") -> Traced:
         """Trace, compile and verify the program of one bucket.
@@ -143,39 +157,47 @@ class Programs:
         Raises PolicyError with file and line for what cannot be traced, for what a handler raises (with its traceback), and for
         programs that would lose, double, race or deadlock.
         """
+        return self.compiled(self.trace(bucket, name=name))
+
+    def trace(self, bucket: Bucket, *, name: str = "bucket") -> Trace:
+        """What the handlers of all ranks do with one bucket; the same object for buckets that do not differ."""
         # A handler of gradients may look at names and orders; one of buckets knows type and length alone.
-        signature = (bucket.dtype, bucket.elements)
         if not is_plain(self._policy):
-            return self._compiled(*_trace(self._policy, bucket, self._context, name))
+            return _trace(self._policy, bucket, self._context, name)
+        signature = (bucket.dtype, bucket.elements)
         if signature not in self._known:
-            self._known[signature] = self._compiled(*self._traced(bucket, name))
-        return self._known[signature]
+            self._known[signature] = self._resized(bucket, name) or _trace(
+                self._policy, bucket, self._context, name
+            )
+        trace = self._known[signature]
+        if not trace.weave.knows_lengths:
+            self._general.setdefault(bucket.dtype, (bucket.elements, trace))
+        return trace
 
-    def _traced(self, bucket: Bucket, name: str) -> tuple[Weave, Program]:
-        elements, weave, trace = self._traces.get(bucket.dtype, (0, None, None))
-        if weave is not None and trace is not None:
-            item_bytes = ITEM_BYTES[bucket.dtype]
-            if weave.would_choose(elements * item_bytes, bucket.elements * item_bytes):
-                resized = trace.resized(name, BUCKET, bucket.elements)
-                if resized is not None:
-                    return weave, resized
-        weave, trace = _trace(self._policy, bucket, self._context, name)
-        if not weave.knows_lengths:
-            self._traces[bucket.dtype] = bucket.elements, weave, trace
-        return weave, trace
+    def _resized(self, bucket: Bucket, name: str) -> Trace | None:
+        if bucket.dtype not in self._general:
+            return None
+        elements, trace = self._general[bucket.dtype]
+        item_bytes = ITEM_BYTES[bucket.dtype]
+        if not trace.weave.would_choose(elements * item_bytes, bucket.elements * item_bytes):
+            return None
+        program = trace.program.resized(name, BUCKET, bucket.elements)
+        return None if program is None else Trace(trace.weave, program)
 
-    def _compiled(self, weave: Weave, trace: Program) -> Traced:
+    def compiled(self, trace: Trace) -> Traced:
+        """The verified program of a trace."""
+        weave = trace.weave
         try:
-            program = trace.compiled(_options(self._context))
+            program = trace.program.compiled(pass_options(self._context))
             self._proofs.verify(program)
         except ProgramError as error:
             # What a pass refuses, the verifier explains with the lines, where it sees it too.
-            findings = error.findings or tuple(trace.findings())
+            findings = error.findings or tuple(trace.program.findings())
             why = str(error) if error.findings else "\n".join(map(str, findings)) or str(error)
             raise PolicyError(
                 f"{_handler(self._policy, 'on_buffer_ready')} is refused: {why}", findings=findings
             ) from None
-        return Traced(program, tuple(weave.assumptions.guards), dict(weave.kernels), dict(weave.starts))
+        return Traced(program, trace.guards, dict(weave.kernels), dict(weave.starts))
 
 
 def bucket_program(policy: Policy, bucket: Bucket, context: TraceContext, *, name: str = "bucket") -> Traced:
@@ -187,11 +209,11 @@ def stages(
     policy: Policy, bucket: Bucket, context: TraceContext, *, name: str = "bucket"
 ) -> dict[str, Program]:
     """The program after each pass, by its name, in order; not verified."""
-    _, traced = _trace(policy, bucket, context, name)
-    return {"trace": traced, **traced.stages(_options(context))}
+    traced = _trace(policy, bucket, context, name).program
+    return {"trace": traced, **traced.stages(pass_options(context))}
 
 
-def _options(context: TraceContext) -> PassOptions:
+def pass_options(context: TraceContext) -> PassOptions:
     """Handlers name ranks as they are, and convert what they send: there is no order and no codec."""
     return PassOptions(chunk_bytes=max(CHUNK_BYTES_MIN, context.number("chunk_bytes")))
 
@@ -219,7 +241,7 @@ def _enqueued(
     return [found[rank] for rank in sorted(found)], weave.assumptions.guards
 
 
-def _trace(policy: Policy, bucket: Bucket, context: TraceContext, name: str) -> tuple[Weave, Program]:
+def _trace(policy: Policy, bucket: Bucket, context: TraceContext, name: str) -> Trace:
     def run_rank(handlers: Policy, weave: Weave, rank: int) -> None:
         recorder = Recorder(weave, rank)
         buffer = recorder.bound("bucket", bucket.elements, bucket.dtype)
@@ -245,7 +267,7 @@ def _trace(policy: Policy, bucket: Bucket, context: TraceContext, name: str) -> 
             pass
         case other:
             raise PolicyError(f"{type(policy).__name__}.contract is {other!r}\nhint: mean, same or none")
-    return weave, weave.builder.finish()
+    return Trace(weave, weave.builder.finish())
 
 
 def _negotiated(

@@ -16,9 +16,7 @@ from hocket.artefacts.plan import Plan
 from hocket.errors import UsageError
 from hocket.planning.compile import bucket_program
 from hocket.policy import bucketing
-from hocket.policy.observed import Guard
-from hocket.policy.policy import Policy
-from hocket.policy.trace import Programs, TraceContext, Traced, layout
+from hocket.policy.trace import Traced
 
 MakeArray = Callable[[_native.Memory, int, str, Sequence[int]], Any]
 """`Framework.array`."""
@@ -108,26 +106,6 @@ def ordered(gradients: Mapping[str, Gradient], backward: Sequence[str] = ()) -> 
         bucketing.Gradient(each.name, each.shape, each.dtype, order[each.name], count - 1 - order[each.name])
         for each in gradients.values()
     ]
-
-
-def of_policy(
-    policy: Policy,
-    gradients: Mapping[str, Gradient],
-    context: TraceContext,
-    backward: Sequence[str] = (),
-) -> tuple[list[CompiledBucket], list[Guard]]:
-    """Buckets as a policy's handlers make them, and what they took for granted."""
-    found = layout(policy, ordered(gradients, backward), context)
-    programs = Programs(policy, context)
-    traced = [programs.program(bucket, name=f"bucket.{at}") for at, bucket in enumerate(found.buckets)]
-    buckets = [
-        CompiledBucket.traced(bucket, each) for bucket, each in zip(found.buckets, traced, strict=True)
-    ]
-    # Buckets may share what was traced, and its guards.
-    guards = {
-        id(guard): guard for guard in (*found.guards, *(guard for each in traced for guard in each.guards))
-    }
-    return buckets, list(guards.values())
 
 
 def load(

@@ -6,7 +6,6 @@ come; where that makes other buckets, an epoch with these begins. The order is r
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -14,7 +13,6 @@ import msgspec
 
 from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import Plan
-from hocket.errors import PolicyError
 from hocket.launch.rendezvous import Job
 from hocket.policy.epoch import Epoch, Epochs
 from hocket.policy.observed import Guard
@@ -22,6 +20,7 @@ from hocket.policy.policy import Policy, Value
 from hocket.policy.trace import TraceContext
 from hocket.policy.trace import layout as traced_layout
 from hocket.training import buckets as bucket_memory
+from hocket.training import shared
 from hocket.training.buckets import CompiledBucket
 from hocket.training.reorder import ORDER, Reorder, decode
 from hocket.training.timer import Timer
@@ -135,8 +134,7 @@ def of_policy(
 
     def make(epoch: Epoch) -> list[CompiledBucket]:
         now = TraceContext.of(policy, context.topology, epoch.agreed, epoch.snapshot, context.tuning)
-        made, source.guards = bucket_memory.of_policy(policy, gradients, now, epoch.backward)
-        _agree(policy, made, job)
+        made, source.guards = shared.of_policy(policy, gradients, now, epoch.backward, job)
         return made
 
     def layout(backward: tuple[str, ...]) -> object:
@@ -152,18 +150,3 @@ def of_policy(
         policy, job, topology=context.topology, epochs=source.epochs, guards=lambda: source.guards, fail=fail
     )
     return source
-
-
-def _agree(policy: Policy, buckets: list[CompiledBucket], job: Job) -> None:
-    digest = hashlib.sha256()
-    for bucket in buckets:
-        digest.update(f"{bucket.names} {bucket.priority} {bucket.program}".encode())
-    digests = job.store.gather(
-        "policy/digest", job.rank, job.world, digest.hexdigest(), job.settings.timeout_s
-    )
-    other = next((rank for rank, each in enumerate(digests) if each != digests[0]), None)
-    if other is not None:
-        raise PolicyError(
-            f"{type(policy).__name__} makes other programs on rank {other} than on rank 0\n"
-            "hint: handlers are run for all ranks on every rank: they may depend on `cx` alone, not on files, time or chance"
-        )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
+from msgspec import to_builtins
 from rich.table import Table
 
 from hocket.cli.benches.options import numbers_options
@@ -58,18 +59,32 @@ def trace(*, world: int, rounds: int, output: Path | None, as_json: bool) -> Non
 @click.command("verify")
 @numbers_options
 def verify(*, output: Path | None, as_json: bool) -> None:
-    """How long 64 ranks and 200 buckets take to compile and verify.
+    """How long 200 buckets of 64 and of 1,024 ranks take to compile and verify, from a plan and from a policy.
+
+    A policy's include the tracing. Last comes the start of a job of 8 ranks on one host: the CPU time of all ranks
+    together, and that of a rank that shares nothing.
 
     Example: hocket bench verify
     """
-    from hocket.bench.verify import measure  # noqa: PLC0415  # loads what only this verb needs
+    from hocket.bench.start import measure as measure_start  # noqa: PLC0415  # loads what only this verb needs
+    from hocket.bench.verify import measure, measure_policy  # noqa: PLC0415
 
-    cost = measure()
+    costs = [measure(), *(measure_policy(world=world) for world in (64, 1024))]
+    table = Table("ranks", "from", "buckets", "elements", "time")
+    for cost in costs:
+        table.add_row(
+            str(cost.world), cost.source, str(cost.buckets), f"{cost.elements:,}", f"{cost.total_s:.2f} s"
+        )
+    start = measure_start()
     sentence = (
-        f"{cost.world} ranks, {cost.buckets} buckets of {cost.elements:,} elements: {cost.total_s:.2f} s"
+        f"start of {start.world} ranks on one host, {start.buckets} buckets: {start.all_s:.2f} s of CPU, "
+        f"{start.ratio:.2f} times that of one rank alone ({start.alone_s:.2f} s)"
     )
-    result = {name: getattr(cost, name) for name in cost.__struct_fields__}
-    publish((sentence,), result, as_json=as_json, output=output)
+    result = {
+        "rows": [to_builtins(cost) for cost in costs],
+        "start": {**to_builtins(start), "ratio": start.ratio},
+    }
+    publish((table, sentence), result, as_json=as_json, output=output)
 
 
 COMMANDS = [hook, trace, verify]

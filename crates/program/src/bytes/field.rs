@@ -1,0 +1,155 @@
+//! How single values are written: numbers in groups of seven bits, the lowest first; sequences behind their length.
+
+use super::Damaged;
+
+/// A value in bytes.
+pub trait Field: Sized {
+    /// Appends it.
+    fn write(&self, out: &mut Vec<u8>);
+    /// Takes it.
+    fn read(from: &mut Reader<'_>) -> Result<Self, Damaged>;
+}
+
+/// What is still to be read.
+pub struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    pub const fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, at: 0 }
+    }
+
+    /// What is here makes no sense.
+    pub const fn damaged(&self) -> Damaged {
+        Damaged { at: self.at }
+    }
+
+    /// Nothing comes behind a program.
+    pub const fn end(&self) -> Result<(), Damaged> {
+        if self.at == self.bytes.len() { Ok(()) } else { Err(self.damaged()) }
+    }
+
+    fn take(&mut self, count: usize) -> Result<&'a [u8], Damaged> {
+        let taken = self.bytes.get(self.at..).and_then(|rest| rest.get(..count)).ok_or(self.damaged())?;
+        self.at += count;
+        Ok(taken)
+    }
+
+    /// A byte.
+    pub fn byte(&mut self) -> Result<u8, Damaged> {
+        let byte = *self.bytes.get(self.at).ok_or(self.damaged())?;
+        self.at += 1;
+        Ok(byte)
+    }
+}
+
+impl Field for u64 {
+    fn write(&self, out: &mut Vec<u8>) {
+        let mut left = *self;
+        while left >= 0x80 {
+            out.push(left as u8 | 0x80);
+            left >>= 7;
+        }
+        out.push(left as u8);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, Damaged> {
+        let mut value = 0;
+        for shift in (0..Self::BITS).step_by(7) {
+            let byte = from.byte()?;
+            value |= Self::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return Ok(value);
+            }
+        }
+        Err(from.damaged())
+    }
+}
+
+macro_rules! number {
+    ($($type:ty),*) => {$(
+        impl Field for $type {
+            fn write(&self, out: &mut Vec<u8>) {
+                (*self as u64).write(out);
+            }
+
+            fn read(from: &mut Reader<'_>) -> Result<Self, Damaged> {
+                <$type>::try_from(u64::read(from)?).map_err(|_| from.damaged())
+            }
+        }
+    )*};
+}
+
+number!(u32, usize);
+
+impl Field for bool {
+    fn write(&self, out: &mut Vec<u8>) {
+        out.push(u8::from(*self));
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, Damaged> {
+        Ok(from.byte()? != 0)
+    }
+}
+
+impl Field for f64 {
+    fn write(&self, out: &mut Vec<u8>) {
+        out.extend(self.to_le_bytes());
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, Damaged> {
+        let damaged = from.damaged();
+        from.take(8)?.try_into().map(Self::from_le_bytes).map_err(|_| damaged)
+    }
+}
+
+impl Field for String {
+    fn write(&self, out: &mut Vec<u8>) {
+        self.len().write(out);
+        out.extend(self.as_bytes());
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, Damaged> {
+        let len = usize::read(from)?;
+        let damaged = from.damaged();
+        Self::from_utf8(from.take(len)?.to_vec()).map_err(|_| damaged)
+    }
+}
+
+impl<T: Field> Field for Vec<T> {
+    fn write(&self, out: &mut Vec<u8>) {
+        self.len().write(out);
+        for each in self {
+            each.write(out);
+        }
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, Damaged> {
+        let len = usize::read(from)?;
+        // Each takes a byte at least: what cannot be there is not allocated.
+        let mut read = Self::with_capacity(len.min(from.bytes.len() - from.at));
+        for _ in 0..len {
+            // Nor may a length alone grow memory.
+            if from.at == from.bytes.len() {
+                return Err(from.damaged());
+            }
+            read.push(T::read(from)?);
+        }
+        Ok(read)
+    }
+}
+
+impl<T: Field> Field for Option<T> {
+    fn write(&self, out: &mut Vec<u8>) {
+        self.is_some().write(out);
+        if let Some(value) = self {
+            value.write(out);
+        }
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, Damaged> {
+        bool::read(from)?.then(|| T::read(from)).transpose()
+    }
+}

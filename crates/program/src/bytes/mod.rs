@@ -1,0 +1,180 @@
+//! Programs as bytes, for ranks that take what another one compiled: short, and read in a fraction of the time of compiling.
+//!
+//! For the same build alone: there is no version, and a reader of other bytes finds them damaged or gets another program. Whoever
+//! keeps or sends them adds a digest.
+
+mod field;
+mod types;
+
+use crate::{Op, Program, RankProgram};
+use field::{Field, Reader};
+use hocket_ids::Rank;
+
+/// The bytes are no program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("these bytes are no program: they break off, or are damaged, at {at}")]
+pub struct Damaged {
+    /// Offset in bytes.
+    pub at: usize,
+}
+
+impl Program {
+    /// The program as bytes.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        self.write(&mut bytes);
+        bytes
+    }
+
+    /// The program of bytes that `to_bytes` gave.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, Damaged> {
+        let mut reader = Reader::new(bytes);
+        let program = Self::read(&mut reader)?;
+        reader.end()?;
+        Ok(program)
+    }
+
+    /// As bytes: what one rank needs to run, which is its own ops and those of the ranks that it meets. The others have none.
+    pub fn part_to_bytes(&self, rank: Rank) -> Vec<u8> {
+        let (met, none) = (self.met(rank), RankProgram::default());
+        let mut bytes = Vec::new();
+        self.name.write(&mut bytes);
+        self.ranks.len().write(&mut bytes);
+        for (ops, met) in self.ranks.iter().zip(met) {
+            if met { ops } else { &none }.write(&mut bytes);
+        }
+        self.ensures.write(&mut bytes);
+        self.sources.write(&mut bytes);
+        self.kernels.write(&mut bytes);
+        bytes
+    }
+
+    /// By rank: whether it is the given one, or that one exchanges something with it.
+    fn met(&self, rank: Rank) -> Vec<bool> {
+        let mut met = vec![false; self.world()];
+        let mut takes_part = |rank: Rank| {
+            if let Some(met) = met.get_mut(rank.index()) {
+                *met = true;
+            }
+        };
+        takes_part(rank);
+        for node in self.ranks.get(rank.index()).iter().flat_map(|ops| &ops.nodes) {
+            match &node.op {
+                Op::Send { peer, .. } | Op::Recv { peer, .. } => takes_part(*peer),
+                Op::Collective { group, .. } => group.iter().for_each(|member| takes_part(*member)),
+                _ => {}
+            }
+        }
+        met
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{
+        Algorithm, BufferKind, Collective, Contract, DType, Kernel, KernelSpec, Op, Program, RankBuilder,
+    };
+    use crate::{ReduceOp, Slice, Source};
+    use hocket_ids::{BufferId, KernelId, Rank, SourceId, Tag};
+    use proptest::prelude::*;
+
+    /// An op of each kind, over which `n` is spread.
+    fn program(n: usize) -> Program {
+        let mut builder = RankBuilder::new();
+        let a = builder.buffer("bucket", DType::F32, 4 * n, BufferKind::Bound);
+        let b = builder.buffer("t", DType::F16, 4 * n, BufferKind::Scratch);
+        let count = builder.buffer("count", DType::I64, 1, BufferKind::SharedState);
+        let (src, dst) = (Slice::new(a, n, 2 * n), Slice::new(b, 0, n));
+        let counted = Some(Slice::new(count, 0, 1));
+        let group = vec![Rank(0), Rank(1)];
+        let collective = |what, algorithm| Op::Collective {
+            what,
+            slice: src,
+            group: group.clone(),
+            op: ReduceOp::Max,
+            scale: 0.5,
+            algorithm,
+        };
+        let ops = [
+            Op::Cast { src, dst },
+            Op::Copy { src: dst, dst },
+            Op::Reduce { op: ReduceOp::Min, src, dst: src },
+            Op::Apply { kernel: Kernel::Scale(0.1), dst: src },
+            Op::Apply { kernel: Kernel::Round(DType::BF16), dst: src },
+            Op::Send { src, wire: DType::F16, peer: Rank(1), tag: Tag(300), count: counted },
+            Op::Recv {
+                dst: src,
+                wire: DType::F32,
+                reduce: Some(ReduceOp::Sum),
+                peer: Rank(1),
+                tag: Tag(0),
+                count: None,
+            },
+            Op::Record { what: crate::Record::NonFinite, src },
+            Op::Call { kernel: KernelId(0), inputs: vec![src], outputs: vec![dst] },
+            collective(Collective::AllToAll { dst: src }, Some(Algorithm::Library { name: "mpi".into() })),
+            collective(
+                Collective::Broadcast { root: Rank(1) },
+                Some(Algorithm::TwoLevel { sizes: vec![1, 1] }),
+            ),
+            collective(Collective::AllGather, None),
+        ];
+        for op in ops {
+            builder.push(op, Some(SourceId(0)));
+        }
+        let all = vec![Rank(0), Rank(1), Rank(2)];
+        Program {
+            name: "every op".into(),
+            ranks: vec![builder.finish(), RankBuilder::new().finish(), RankBuilder::new().finish()],
+            ensures: vec![
+                Contract::AllReduce {
+                    buffer: BufferId(0),
+                    group: all.clone(),
+                    op: ReduceOp::Sum,
+                    scale: 1.0 / 3.0,
+                },
+                Contract::AllGather { buffer: BufferId(0), group: all.clone() },
+                Contract::Same { buffer: BufferId(1), group: all },
+            ],
+            sources: vec![Source { file: "a.py".into(), line: 7 }],
+            kernels: vec![KernelSpec {
+                name: "mine".into(),
+                elementwise: true,
+                updates: false,
+                joins: Some(ReduceOp::Sum),
+                parameters: vec![0.25],
+            }],
+        }
+    }
+
+    proptest! {
+        /// A rank would run another program than the one that was proven.
+        #[test]
+        fn what_is_read_is_what_was_written(n in 1usize..5000) {
+            let program = program(n);
+            prop_assert_eq!(Program::from_bytes(&program.to_bytes()), Ok(program));
+        }
+
+        /// A damaged file would end the process.
+        #[test]
+        fn damage_is_refused_or_gives_a_program(at in any::<prop::sample::Index>(), to in any::<u8>()) {
+            let mut bytes = program(9).to_bytes();
+            let at = at.index(bytes.len());
+            prop_assert!(Program::from_bytes(&bytes[..at]).is_err());
+            bytes[at] = to;
+            let _ = Program::from_bytes(&bytes);
+        }
+    }
+
+    /// A rank would not find the other end of its messages, or would read the programs of a thousand others.
+    #[test]
+    fn a_part_has_the_ranks_that_are_met() {
+        let mut whole = program(4);
+        whole.ranks[1] = whole.ranks[0].clone();
+        whole.ranks[2] = whole.ranks[0].clone();
+        let part = Program::from_bytes(&whole.part_to_bytes(Rank(0))).unwrap();
+        assert_eq!(part.ranks[..2], whole.ranks[..2]);
+        assert!(part.ranks[2].nodes.is_empty());
+        assert_eq!(part, Program { ranks: part.ranks.clone(), ..whole });
+    }
+}

@@ -1,0 +1,102 @@
+"""What ranks of one host spend on tracing, compiling and verifying when a job starts, against a rank that shares nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import multiprocessing
+import secrets
+import statistics
+import tempfile
+import time
+from multiprocessing.connection import Connection
+from types import SimpleNamespace
+from typing import Any, cast
+
+from msgspec import Struct
+
+from hocket.artefacts.gradient import Gradient
+from hocket.errors import Error
+from hocket.launch.rendezvous import Job
+from hocket.launch.server import Server
+from hocket.launch.store import Store
+from hocket.policies.two_level import TwoLevelRing
+from hocket.policy.topology import Topology
+from hocket.policy.trace import TraceContext
+from hocket.settings import Settings
+from hocket.training import shared
+
+HOST = "127.0.0.1"
+TIMEOUT_S = 300.0
+
+
+class StartCost(Struct, frozen=True, kw_only=True):
+    """CPU seconds: of all ranks together, and of one that compiles everything itself."""
+
+    world: int
+    buckets: int
+    all_s: float
+    alone_s: float
+
+    @property
+    def ratio(self) -> float:
+        """How many times the work of one rank all do."""
+        return self.all_s / self.alone_s
+
+
+def measure(*, world: int = 8, buckets: int = 200, elements: int = 250_000) -> StartCost:
+    """A job with an empty cache, and one without a cache; each bucket has another length."""
+    with tempfile.TemporaryDirectory() as directory:
+        settings = dataclasses.replace(Settings(), cache=directory)
+        together = _start(world, buckets, elements, settings)
+    without = _start(world, buckets, elements, dataclasses.replace(Settings(), cache_bytes=0))
+    return StartCost(world=world, buckets=buckets, all_s=sum(together), alone_s=statistics.median(without))
+
+
+def _start(world: int, buckets: int, elements: int, settings: Settings) -> list[float]:
+    """CPU seconds of each rank. Ranks are forked from this process, which has imported what they need."""
+    context = multiprocessing.get_context("fork")
+    secret = secrets.token_bytes(32)
+    ends = [context.Pipe() for _ in range(world)]
+    ranks = [
+        context.Process(target=_rank, args=(rank, (world, buckets, elements), settings, secret, theirs))
+        for rank, (_, theirs) in enumerate(ends)
+    ]
+    for rank in ranks:
+        rank.start()
+    # Its threads begin after the fork.
+    server = Server([HOST], 0, secret)
+    try:
+        for ours, theirs in ends:
+            theirs.close()
+            ours.send(server.port)
+        return [_received(rank, ours) for rank, (ours, _) in enumerate(ends)]
+    finally:
+        for rank in ranks:
+            rank.join(TIMEOUT_S)
+        server.close()
+
+
+def _received(rank: int, ours: Connection) -> float:
+    try:
+        if ours.poll(TIMEOUT_S):
+            return cast("float", ours.recv())
+    except EOFError:
+        pass
+    raise Error(f"rank {rank} of the benchmark did not start: its output says why")
+
+
+def _rank(rank: int, sizes: tuple[int, int, int], settings: Settings, secret: bytes, end: Connection) -> None:
+    policy = TwoLevelRing()
+    world, buckets, elements = sizes
+    names = [f"gradient {at}" for at in range(buckets)]
+    gradients = {name: Gradient(name, (elements + at,), "f32") for at, name in enumerate(names)}
+    hosts = ("host",) * world
+    # A bucket for each gradient.
+    context = TraceContext.of(policy, Topology.of(hosts), {"fusion_bytes": 0})
+    address = f"{HOST}:{end.recv()}"
+    store = Store(address, secret, rank=rank, who=f"rank {rank}", timeout_s=TIMEOUT_S)
+    job: Any = SimpleNamespace(rank=rank, world=world, hosts=hosts, store=store, settings=settings)
+    began_s = time.process_time()
+    shared.of_policy(policy, gradients, context, (), cast("Job", job))
+    end.send(time.process_time() - began_s)
+    store.leave()

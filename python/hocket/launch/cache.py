@@ -1,0 +1,114 @@
+"""Results that take long to compute and are the same again, as files in a directory of the user's.
+
+An entry is found by a digest of everything that determines it. It begins with a digest of its own content: what is damaged, or was
+cut short, is found, removed and computed again. Entries appear whole or not at all, whoever else writes them at the same time. When
+all together are too large, those that were not used for longest go.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from hocket import __version__, _native
+from hocket.settings import Settings
+
+SUFFIX, UNFINISHED = ".hkcache", ".part"
+UNFINISHED_S = 3600.0
+"""After which a file that is not finished is of a process that died."""
+DIGEST_BYTES = hashlib.sha256().digest_size
+
+
+def build() -> bytes:
+    """What tells this build of Hocket from others."""
+    extension = Path(_native.__file__).stat()
+    return f"{__version__} {extension.st_size} {extension.st_mtime_ns}".encode()
+
+
+def key(*parts: bytes) -> str:
+    """The name of what these parts, and this build, determine.
+
+    >>> key(b"ab", b"c") == key(b"a", b"bc")
+    False
+    """
+    digest = hashlib.sha256()
+    for part in (build(), *parts):
+        digest.update(len(part).to_bytes(8, "little"))
+        digest.update(part)
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Cache:
+    """Entries of up to `bytes_max` together in `directory`; nothing is kept where that is 0, or where nothing can be written."""
+
+    directory: Path
+    bytes_max: int
+
+    @classmethod
+    def of(cls, settings: Settings) -> Cache:
+        """As the environment says; default: `hocket` in the user's directory of caches."""
+        home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+        directory = Path(home, "hocket") if settings.cache is None else Path(settings.cache)
+        return cls(directory.expanduser(), settings.cache_bytes)
+
+    def get(self, name: str) -> bytes | None:
+        """The content of an entry; None where there is none, or it is damaged."""
+        path = self._path(name)
+        try:
+            entry = path.read_bytes()
+        except OSError:
+            return None
+        digest, content = entry[:DIGEST_BYTES], entry[DIGEST_BYTES:]
+        if hashlib.sha256(content).digest() != digest:
+            path.unlink(missing_ok=True)
+            return None
+        with contextlib.suppress(OSError):
+            os.utime(path)
+        return content
+
+    def put(self, name: str, content: bytes) -> bool:
+        """Keep `content`; whether it is there now."""
+        if len(content) + DIGEST_BYTES > self.bytes_max:
+            return False
+        try:
+            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(dir=self.directory, suffix=UNFINISHED, delete=False) as file:
+                file.write(hashlib.sha256(content).digest() + content)
+            Path(file.name).replace(self._path(name))
+        except OSError:
+            return False
+        self._trim(name)
+        return True
+
+    def entries(self) -> list[tuple[Path, os.stat_result]]:
+        """All, with their sizes; those that were not used for longest first."""
+        found = []
+        with contextlib.suppress(OSError):
+            for path in self.directory.glob(f"*{SUFFIX}"):
+                with contextlib.suppress(FileNotFoundError):
+                    found.append((path, path.stat()))
+        return sorted(found, key=lambda entry: entry[1].st_mtime_ns)
+
+    def _trim(self, newest: str) -> None:
+        for path in self.directory.glob(f"*{UNFINISHED}"):
+            with contextlib.suppress(OSError):
+                if time.time() - path.stat().st_mtime > UNFINISHED_S:
+                    path.unlink()
+        entries = self.entries()
+        held = sum(stat.st_size for _, stat in entries)
+        for path, stat in entries:
+            if held <= self.bytes_max:
+                return
+            if path != self._path(newest):
+                with contextlib.suppress(OSError):
+                    path.unlink(missing_ok=True)
+                held -= stat.st_size
+
+    def _path(self, name: str) -> Path:
+        return self.directory / (name + SUFFIX)

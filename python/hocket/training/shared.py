@@ -1,0 +1,219 @@
+"""What the ranks of a host would all compute: the first of them computes it, and the others take it from the cache.
+
+Every rank traces one bucket, which shows a policy that depends on something but its context. The first rank of each
+host then traces all buckets, compiles and verifies them, and puts into the cache what each rank of its host needs. The
+others get digests of these entries through the store. With them goes a digest of all traces, which must be the same on
+all hosts. A rank that cannot have its entry computes it, too, and checks the digest. Where a host's entries are there
+from another run, nothing is compiled at all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from hocket._native import Program
+from hocket.artefacts.gradient import Gradient
+from hocket.errors import PolicyError, ProgramError
+from hocket.launch import cache
+from hocket.launch.cache import Cache
+from hocket.launch.rendezvous import Job
+from hocket.policy.observed import Guard
+from hocket.policy.policy import Policy
+from hocket.policy.trace import Layout, Programs, Trace, TraceContext, layout
+from hocket.training import buckets
+from hocket.training.buckets import CompiledBucket
+
+
+class Offer(msgspec.Struct, frozen=True, kw_only=True):
+    """What a rank tells the others: digests of its first trace and of all traces, and by rank the entry that it may take."""
+
+    first: str
+    traces: str | None = None
+    entries: dict[int, tuple[str, str]] = {}
+    """Name in the cache, and digest of the content."""
+
+
+class Entry(msgspec.Struct, frozen=True, array_like=True):
+    """What one rank needs: the programs that it runs, and for each bucket which one it has, and its `starts`."""
+
+    programs: list[bytes]
+    buckets: list[tuple[int, dict[str, tuple[int, int]]]]
+
+
+def of_policy(
+    policy: Policy,
+    gradients: Mapping[str, Gradient],
+    context: TraceContext,
+    backward: Sequence[str],
+    job: Job,
+) -> tuple[list[CompiledBucket], list[Guard]]:
+    """Buckets as a policy's handlers make them, the same on all ranks, and what they took for granted.
+
+    PolicyError when ranks would make different ones.
+    """
+    found = layout(policy, buckets.ordered(gradients, backward), context)
+    programs = Programs(policy, context)
+    work = _Work(policy, context, found, programs, job)
+    first = work.trace(0) if found.buckets else None
+    kept = Cache.of(job.settings)
+    alone = bool(found.guards) or (first is not None and not _portable(first))
+    host = [rank for rank in range(job.world) if job.hosts[rank] == job.hosts[job.rank]]
+    made: list[CompiledBucket] | None = None
+    refused: PolicyError | None = None
+    offer = Offer(first=work.digest([] if first is None else [first]))
+    if alone or job.rank == host[0]:
+        try:
+            made, offer = work.offered(kept, [] if alone else host, offer.first)
+        except PolicyError as error:
+            # The others find it themselves, instead of hearing that this rank is gone.
+            refused = error
+    offers = [
+        msgspec.convert(each, Offer, strict=False)
+        for each in job.store.gather(
+            "policy/offer", job.rank, job.world, msgspec.to_builtins(offer), job.settings.timeout_s
+        )
+    ]
+    _agree(policy, offers)
+    if refused is not None:
+        raise refused
+    if made is None:
+        made = work.taken(kept, offers[host[0]])
+    if made is None:
+        traces = work.traces()
+        offers[job.rank] = Offer(first=offer.first, traces=work.digest(traces))
+        _agree(policy, offers)
+        made = work.compiled(traces)
+    return made, work.guards()
+
+
+class _Work:
+    """Traces and programs of one epoch's buckets."""
+
+    def __init__(
+        self, policy: Policy, context: TraceContext, found: Layout, programs: Programs, job: Job
+    ) -> None:
+        self._policy, self._context, self._layout = policy, context, found
+        self._programs, self._job = programs, job
+        self._traced: dict[int, Trace] = {}
+
+    def trace(self, at: int) -> Trace:
+        if at not in self._traced:
+            self._traced[at] = self._programs.trace(self._layout.buckets[at], name=f"bucket.{at}")
+        return self._traced[at]
+
+    def traces(self) -> list[Trace]:
+        return [self.trace(at) for at in range(len(self._layout.buckets))]
+
+    def compiled(self, traces: list[Trace]) -> list[CompiledBucket]:
+        compiled = {
+            id(trace): self._programs.compiled(trace)
+            for trace in {id(each): each for each in traces}.values()
+        }
+        buckets_and_traces = zip(self._layout.buckets, traces, strict=True)
+        return [CompiledBucket.traced(bucket, compiled[id(trace)]) for bucket, trace in buckets_and_traces]
+
+    def digest(self, traces: list[Trace]) -> str:
+        digest = hashlib.sha256(_digest(traces).encode())
+        digest.update(
+            msgspec.msgpack.encode([(each.gradients, each.priority) for each in self._layout.buckets])
+        )
+        digest.update(str(self._context.number("chunk_bytes")).encode())
+        return digest.hexdigest()
+
+    def guards(self) -> list[Guard]:
+        taken = [*self._layout.guards, *(guard for each in self._traced.values() for guard in each.guards)]
+        # Buckets may share a trace, and its guards.
+        return list({id(guard): guard for guard in taken}.values())
+
+    def offered(self, kept: Cache, host: list[int], first: str) -> tuple[list[CompiledBucket], Offer]:
+        """Own buckets, and what the ranks of `host` may take."""
+        traces = self.traces()
+        entries: dict[int, tuple[str, str]] = {}
+        made = None
+        if kept.bytes_max and host and all(map(_portable, traces)):
+            made, entries = self._shared(kept, host, traces)
+        offer = Offer(first=first, traces=self.digest(traces), entries=entries)
+        return self.compiled(traces) if made is None else made, offer
+
+    def _shared(
+        self, kept: Cache, host: list[int], traces: list[Trace]
+    ) -> tuple[list[CompiledBucket] | None, dict[int, tuple[str, str]]]:
+        digest = self.digest(traces).encode()
+        names = {rank: cache.key(b"policy", digest, str(rank).encode()) for rank in host}
+        contents = {rank: kept.get(name) for rank, name in names.items()}
+        made = self._read(contents[self._job.rank])
+        if made is None or None in contents.values():
+            contents = self._written(host, traces)
+            made = self._read(contents[self._job.rank])
+        held = [kept.put(names[rank], content) for rank, content in contents.items() if content is not None]
+        entries = {rank: (names[rank], _hash(content or b"")) for rank, content in contents.items()}
+        return made, entries if all(held) else {}
+
+    def _written(self, host: list[int], traces: list[Trace]) -> dict[int, bytes | None]:
+        """By rank of a host: its entry. Of a program of all ranks, no more than its ranks' parts is kept."""
+        places: dict[int, int] = {}
+        parts: dict[int, list[bytes]] = {rank: [] for rank in host}
+        rows = []
+        for trace in traces:
+            if id(trace) not in places:
+                places[id(trace)] = len(places)
+                program = self._programs.compiled(trace).program
+                for rank, own in parts.items():
+                    own.append(program.to_bytes(rank))
+            rows.append((places[id(trace)], dict(trace.weave.starts)))
+        return {rank: msgspec.msgpack.encode(Entry(own, rows)) for rank, own in parts.items()}
+
+    def taken(self, kept: Cache, offer: Offer) -> list[CompiledBucket] | None:
+        """The buckets of this rank's entry, where it is what was offered."""
+        if self._job.rank not in offer.entries:
+            return None
+        name, digest = offer.entries[self._job.rank]
+        content = kept.get(name)
+        return self._read(content) if content is not None and _hash(content) == digest else None
+
+    def _read(self, content: bytes | None) -> list[CompiledBucket] | None:
+        if content is None:
+            return None
+        try:
+            entry = msgspec.msgpack.decode(content, type=Entry)
+            programs = [Program.from_bytes(each) for each in entry.programs]
+            return [
+                CompiledBucket(bucket.gradients, bucket.priority, programs[at], {}, starts)
+                for bucket, (at, starts) in zip(self._layout.buckets, entry.buckets, strict=True)
+            ]
+        except (msgspec.DecodeError, ProgramError, IndexError, ValueError):
+            return None
+
+
+def _agree(policy: Policy, offers: list[Offer]) -> None:
+    """Whether all traced the same; PolicyError names a rank that did not."""
+    traced = next((each.traces for each in offers if each.traces is not None), None)
+    for rank, each in enumerate(offers):
+        if each.first != offers[0].first or each.traces not in (None, traced):
+            raise PolicyError(
+                f"{type(policy).__name__} makes other programs on rank {rank} than on rank 0\n"
+                "hint: handlers are run for all ranks: they may depend on `cx` alone, not on files, time or chance"
+            )
+
+
+def _portable(trace: Trace) -> bool:
+    """Guards are functions of this process, kernels are at its addresses, and libraries are opened by all ranks."""
+    return not (trace.guards or trace.weave.kernels or trace.weave.libraries)
+
+
+def _digest(traces: Sequence[Trace]) -> str:
+    """Of what handlers did; the same trace again is hashed once."""
+    known: dict[int, bytes] = {}
+    digest = hashlib.sha256()
+    for trace in traces:
+        if id(trace) not in known:
+            known[id(trace)] = hashlib.sha256(trace.program.to_bytes()).digest()
+        digest.update(known[id(trace)] + repr(sorted(trace.weave.starts.items())).encode())
+    return digest.hexdigest()
+
+
+def _hash(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
