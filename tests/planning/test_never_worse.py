@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 
 import pytest
-from planner_inputs import model
 
 from benches.predict.measure import CLUSTERS, profile
 from hocket.artefacts.cluster import Cluster, Host, Rack
 from hocket.artefacts.profile import Profile
 from hocket.planning import search
 from hocket.planning.cost import predict
+from tests.planning.planner_inputs import model
 
 
 def shuffled(seed: int) -> tuple[Cluster, Profile]:

@@ -10,7 +10,6 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from planner_inputs import alternating, model
 
 from hocket.artefacts import files
 from hocket.artefacts.gradient import Gradient
@@ -37,6 +36,7 @@ from hocket.artefacts.strategy_check import check, findings
 from hocket.artefacts.upgrade import executable, upgraded
 from hocket.errors import ArtefactError, UsageError
 from hocket.planning import search
+from tests.planning.planner_inputs import alternating, model
 
 MODEL = (Gradient("w", (10, 10), "f32"), Gradient("b", (10,), "f32"), Gradient("h", (4,), "f16"))
 
