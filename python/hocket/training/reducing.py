@@ -194,6 +194,8 @@ class ReducingSession(InPlace):
             self.source.record("wait_time", (ended_ns - began_ns) * 1e-9)
             if self._begins:
                 self._load()
+                # What was reduced is in the new buckets: nothing of them is waited for.
+                self._waited = set(range(len(self.buckets)))
                 if self.gates is not None:
                     self.gates = self._gate()
         if seen is not None:
