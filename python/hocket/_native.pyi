@@ -620,6 +620,23 @@ class Program:
     def ops(self, rank: int) -> list[dict[str, Any]]:
         """By op of a rank: its fields by name; `op` says which it is, slices are (buffer, start, stop)."""
 
+TRACE_MAGIC: bytes
+"""What a trace's record files begin with."""
+
+TRACE_VERSION: int
+TRACE_HEADER: str
+"""As `struct` describes it: magic, version, bytes of a record, rank, world, records dropped."""
+
+TRACE_FIELDS: list[tuple[str, str]]
+"""A record's fields in order: name, and type as NumPy describes it."""
+
+TRACE_RECORD_BYTES: int
+TRACE_NO_PEER: int
+"""`peer` of a record that involves no other rank."""
+
+TRACE_KINDS: list[tuple[str, int]]
+"""Names and numbers of what a record is about, ascending."""
+
 DLC_OPERATIONS: list[str]
 """Spellings of `operation` in DLC traces. Below DLC_SETUP_FIRST, position modulo 8 is push or pull (4), send or receive (2), of a
 worker or a server (1)."""

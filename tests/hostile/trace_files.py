@@ -1,4 +1,4 @@
-"""Small traces, written byte by byte from the format's description and not with Hocket's own code."""
+"""Small traces, written byte by byte and not with Hocket's own code; `tests/formats/test_golden_trace.py` compares the format."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def test_planner_policies_and_simulator_see_one_network(cluster: Cluster) -> Non
     for pair in graph.paths:
         links, latency_s = simulated.path(*pair)
         seen = topology.link(*pair)
-        assert seen.bandwidth == graph.path_bit_per_s(*pair)
+        assert seen.bandwidth == graph.bit_per_s(*pair)
         assert seen.bandwidth == min(simulated.links[link].bit_per_s for link in links)
         assert seen.latency == graph.latencies_s[pair] == latency_s
 

@@ -15,7 +15,7 @@ from hocket.cli.report import command
 from hocket.errors import ArtefactError, UsageError
 from hocket.report import build, numbers
 from hocket.report.material import load
-from tests.support.synthetic import HEADER, RECORD, Shape, write_trace
+from tests.support.synthetic import RECORD, Shape, header, write_trace
 
 SMALL = Shape(steps=4)
 KINDS = (1, 2, 5, 6, 16, 32, 33, 34, 35, 36, 99)
@@ -57,8 +57,7 @@ def test_senseless_records_do_no_harm(tmp_path: Path, fields: list[tuple[int, ..
     """A damaged record, with times that run backwards or unknown programs, would hide the whole run."""
     write_trace(tmp_path, Shape(steps=1, bucket_bytes=(64,)))
     senseless = b"".join(RECORD.pack(*own, 0, 0, 0) for own in fields)
-    header = HEADER.pack(b"HKTRACE1", 2, 64, 0, SMALL.world, 0)
-    (tmp_path / "rank-0.hktrace").write_bytes(header + senseless)
+    (tmp_path / "rank-0.hktrace").write_bytes(header(world=SMALL.world) + senseless)
     reading = {"at_ns": offset_ns, "offset_ns": -offset_ns, "error_ns": abs(offset_ns)}
     (tmp_path / "clock-0.jsonl").write_bytes(msgspec.json.encode(reading))
     assert build(tmp_path).stat().st_size > 10_000
@@ -68,8 +67,7 @@ def test_senseless_records_do_no_harm(tmp_path: Path, fields: list[tuple[int, ..
 def test_dropped_records_are_said(tmp_path: Path) -> None:
     """A reader would take a trace with holes for a whole one."""
     path = write_trace(tmp_path, SMALL) / "rank-0.hktrace"
-    header = HEADER.pack(b"HKTRACE1", 2, 64, 0, SMALL.world, 17)
-    path.write_bytes(header + path.read_bytes()[64:])
+    path.write_bytes(header(world=SMALL.world, dropped=17) + path.read_bytes()[64:])
     assert "17 records" in build(tmp_path).read_text()
 
 

@@ -21,7 +21,7 @@ from hocket.report.material import load
 from hocket.report.page import PAGE_BYTES_MAX
 from hocket.report.quantity import TIMES
 from hocket.report.spans import SPANS_MAX
-from tests.support.synthetic import HEADER, RECORD, Shape, run_info, write_trace
+from tests.support.synthetic import RECORD, Shape, run_info, write_trace
 
 SMALL = Shape(steps=6)
 HOSTILE = '</script><img src=x onerror=a()>"'
@@ -302,9 +302,3 @@ def test_more_hosts_than_a_matrix_shows(tmp_path: Path) -> None:
     page = page_of(write_trace(tmp_path, shape))
     assert "the first 24 of 40" in page.text
     assert "16 of 40 ranks are shown" in page.text
-
-
-def test_golden_format_sizes() -> None:
-    """The generator would test another format than the documented one."""
-    assert HEADER.size == 64
-    assert RECORD.size == 64

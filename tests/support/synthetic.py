@@ -1,7 +1,6 @@
 """A generator of trace directories that look like real runs: 4 hosts, 2 racks, a ring per bucket.
 
-It writes the bytes of the format itself, without the product's writer, so that a reader which drifts from the
-documented format fails here. All times come from a model of a step: compute, and a trunk that buckets share.
+All times come from a model of a step: compute, and a trunk that buckets share.
 """
 
 from __future__ import annotations
@@ -9,14 +8,12 @@ from __future__ import annotations
 import json
 import math
 import random
-import struct
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-HEADER = struct.Struct("<8sIIIIQ32x")
-RECORD = struct.Struct("<QQQQIIIIHHIQ")
-NO_PEER = 2**32 - 1
+from tests.hostile.trace_files import NO_PEER, RECORD, header
+
 CAST, REDUCE, SEND, RECV, INSTANCE = 2, 3, 5, 6, 16
 STEP, FORWARD, BACKWARD, WAIT, OPTIMIZER = 32, 33, 34, 35, 36
 MS = 1_000_000
@@ -51,8 +48,8 @@ def write_trace(directory: Path, shape: Shape = Shape(), *, comparison: bool = T
     for rank in range(shape.world):
         offset_ns = chance.randint(-40, 40) * MS
         records = _records(shape, rank, steps, offset_ns, chance)
-        header = HEADER.pack(b"HKTRACE1", 2, RECORD.size, rank, shape.world, 0)
-        (directory / f"rank-{rank}.hktrace").write_bytes(header + b"".join(records))
+        head = header(rank=rank, world=shape.world)
+        (directory / f"rank-{rank}.hktrace").write_bytes(head + b"".join(records))
         readings = [{"at_ns": at_ns, "offset_ns": offset_ns, "error_ns": 90_000} for at_ns in (0, 10**12)]
         (directory / f"clock-{rank}.jsonl").write_text("\n".join(map(json.dumps, readings)) + "\n")
         metrics = [_metric(step, rank, steps, chance) for step in range(shape.steps)]

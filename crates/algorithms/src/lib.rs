@@ -32,3 +32,4 @@ pub use group::{Fit, Group};
 pub use kind::Kind;
 pub use list::{LIST, fitting};
 pub use misfit::Misfit;
+pub use ring::passed as ring_passed;

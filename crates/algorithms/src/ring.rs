@@ -39,12 +39,17 @@ pub fn all_reduce(call: &Call, weave: &mut dyn Weave) {
     all_gather(call, weave);
 }
 
+/// The part that member `i` of `n` passes to the next one in a step of an all-reduce, of which n − 1 reduce and as many follow.
+pub const fn passed(step: usize, i: usize, n: usize) -> usize {
+    (i + 2 * n - 1 - step) % n
+}
+
 /// Member `i` ends with the reduction of part `i`.
 fn reduce_scatter(call: &Call, weave: &mut dyn Weave) {
     let n = call.n();
-    for step in 1..n {
+    for step in 0..n - 1 {
         for i in 0..n {
-            call.message(i, (i + 1) % n, &call.part((i + n - step) % n, n), true, weave);
+            call.message(i, (i + 1) % n, &call.part(passed(step, i, n), n), true, weave);
         }
     }
 }
@@ -52,9 +57,9 @@ fn reduce_scatter(call: &Call, weave: &mut dyn Weave) {
 /// Each member's own part travels around.
 fn all_gather(call: &Call, weave: &mut dyn Weave) {
     let n = call.n();
-    for step in 0..n.saturating_sub(1) {
+    for step in n - 1..2 * (n - 1) {
         for i in 0..n {
-            call.message(i, (i + 1) % n, &call.part((i + n - step) % n, n), false, weave);
+            call.message(i, (i + 1) % n, &call.part(passed(step, i, n), n), false, weave);
         }
     }
 }

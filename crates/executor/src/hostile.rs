@@ -13,11 +13,9 @@ use crate::failure::Who;
 use crate::loaded::Loaded;
 use crate::peer::{Peer, Peers};
 use crate::peer_table::{Member, PeerTable};
+use hocket_hostile::frames::{Random, frame};
 use hocket_ids::{Rank, Tag};
 use hocket_program::{BufferKind, DType, Op, Program, RankBuilder, ReduceOp, Slice};
-use hocket_protocol::checksum::seal;
-use hocket_protocol::frame::{ABORT_BYTES_MAX, Data, Frame, HEADER_BYTES, PAYLOAD_BYTES_MAX};
-use hocket_protocol::why::Why;
 use hocket_wire::bell::Bell;
 use hocket_wire::identity::Address;
 use hocket_wire::link::Sink;
@@ -40,26 +38,6 @@ const FRAMES_OF_A_WORLD: u64 = 20_000;
 const GROWTH_BYTES_MAX: usize = 256 << 20;
 /// What a program's memory holds before anything lands.
 const UNTOUCHED: u8 = 0x5a;
-
-/// Marsaglia's xorshift64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn below(&mut self, end: u64) -> u64 {
-        (self.next() >> 11) % end
-    }
-
-    fn one_of<T: Copy>(&mut self, from: &[T]) -> T {
-        from[self.below(from.len() as u64) as usize]
-    }
-}
 
 /// Rank 0 of three, attacked by rank 1: program 0 runs, program 1 is loaded, more are not; messages are open.
 struct World {
@@ -140,44 +118,6 @@ fn program() -> Program {
     Program { name: "hostile".into(), ranks, ..Program::default() }
 }
 
-/// A frame, and what follows it.
-fn frame(random: &mut Random, bytes: &mut Vec<u8>) {
-    bytes.clear();
-    let (program, op) = (random.one_of(&[0, 0, 0, 0, 1, 1, 2, u32::MAX]), random.below(24) as u32);
-    let instance = random.one_of(&[0, 0, 0, 0, 1, 2, u32::MAX, u32::MAX - 1]);
-    let payload_bytes = random.one_of(&[0, 1, 2, 4, 100, 200, 400, 400, PAYLOAD_BYTES_MAX as u32, u32::MAX]);
-    let offset_bytes = random.one_of(&[0, 0, 0, 2, 4, 100, 400, u64::MAX, u64::MAX - 400]);
-    let mut header = match random.below(14) {
-        0 => std::array::from_fn(|_| random.next() as u8),
-        1..7 => Frame::Data(Data { program, instance, op, offset_bytes, payload_bytes }).encode(),
-        7 | 8 => Frame::ClearToSend { program, instance, op }.encode(),
-        9 => {
-            let (rank, why) = (Rank(random.one_of(&[0, 1, 2, 3, u32::MAX])), random.one_of(&Why::ALL));
-            Frame::Abort { rank, why, payload_bytes: payload_bytes.min(ABORT_BYTES_MAX as u32 + 1) }.encode()
-        }
-        10 => Frame::Bye.encode(),
-        11 => {
-            let bytes = random.one_of(&[400, 400, 0, 8, u64::MAX]);
-            Frame::Offer { send: op, tag: random.one_of(&[MESSAGE_TAG, 0]), bytes }.encode()
-        }
-        12 => Frame::Accept { send: random.below(6) as u32, receive: instance }.encode(),
-        _ => random.one_of(&[Frame::Ask, Frame::Alive]).encode(),
-    };
-    let follows = (random.below(3) > 0).then_some(payload_bytes.min(random.one_of(&[400, 1000])));
-    let payload: Vec<u8> = (0..follows.unwrap_or(0)).map(|at| at as u8).collect();
-    if random.below(4) == 0 {
-        seal(&mut header, &payload);
-    }
-    if random.below(4) == 0 {
-        let bit = random.below(HEADER_BYTES as u64 * 8) as usize;
-        header[bit / 8] ^= 1 << (bit % 8);
-    }
-    bytes.extend_from_slice(&header);
-    if Frame::decode(&header).is_ok_and(|frame| frame.payload_bytes() > 0) {
-        bytes.extend_from_slice(&payload);
-    }
-}
-
 fn resident_bytes() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
@@ -185,7 +125,7 @@ fn resident_bytes() -> usize {
 
 /// Sends so many frames; returns how many were refused.
 fn attack(frames: u64, seed: u64, progress: impl Fn(u64)) -> u64 {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let (mut theirs, ours) = UnixStream::pair().unwrap();
     ours.set_nonblocking(true).unwrap();
     let mut stream = Stream::Unix(ours.try_clone().unwrap());
@@ -196,7 +136,7 @@ fn attack(frames: u64, seed: u64, progress: impl Fn(u64)) -> u64 {
     let checksums = |at: u64| at.is_multiple_of(3);
     let mut receiver = Receiver::new(false);
     for at in 0..frames {
-        frame(&mut random, &mut bytes);
+        frame(&mut random, MESSAGE_TAG, &mut bytes);
         theirs.write_all(&bytes).unwrap();
         let peer = world.core.peer(Rank(1));
         let mut arrival = Arrival::new(&world.core, peer);

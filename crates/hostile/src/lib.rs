@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a panic is how a target reports")]
 
 mod frame;
+pub mod frames;
 mod handshake;
 mod messages;
 mod program_text;

@@ -16,6 +16,7 @@ mod program;
 mod readiness;
 mod simulate;
 mod tls;
+mod trace;
 
 use pyo3::prelude::*;
 
@@ -33,5 +34,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     plan::register(module)?;
     readiness::register(module)?;
     simulate::register(module)?;
-    tls::register(module)
+    tls::register(module)?;
+    trace::register(module)
 }

@@ -8,9 +8,10 @@ use crate::error::Error;
 use crate::graph::{Step, Work};
 use crate::network::Network;
 use crate::time::{Picos, from_s};
+use hocket_algorithms::ring_passed;
 use hocket_trace::Kind;
 
-/// Ring all-reduce (Patarasuk and Yuan 2009): n−1 steps that reduce a part, n−1 that pass it on. A rank forwards what it received
+/// The ring all-reduce of `hocket_algorithms`: n−1 steps that reduce a part, n−1 that pass it on. A rank forwards what it received
 /// in the step before, and posts receives in order.
 #[derive(Clone, Debug)]
 pub struct Ring {
@@ -51,10 +52,7 @@ impl Ring {
         let (step, rank) = (op / 2 / self.n, op / 2 % self.n);
         let receives = op % 2 == 1;
         let sender = if receives { before(rank, self.n) } else { rank };
-        // A rank sends the part of its own number first, then what came in the step before; after n steps it starts again.
-        let round = if step >= self.n { step - self.n } else { step };
-        let part = if sender >= round { sender - round } else { sender + self.n - round };
-        let (bytes, reducing) = self.parts[part as usize];
+        let (bytes, reducing) = self.parts[ring_passed(step as usize, sender as usize, self.n as usize)];
         let route = self.routes[sender as usize];
         if receives {
             let cost = if step < self.n - 1 { reducing } else { self.receive };

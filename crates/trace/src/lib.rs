@@ -1,13 +1,13 @@
 //! The one event record of every executor, and the file that a rank's records are written to.
 //!
-//! A file is a header of 64 bytes and then records of 64 bytes, all little-endian. Knows nothing of programs or of who
+//! A file is a header of 64 bytes and then records of 64 bytes, all little-endian; `layout.rs` says what lies where. Knows nothing of programs or of who
 //! makes the records; `hocket.artefacts.trace` reads them.
 #![forbid(unsafe_code)]
 
-mod header;
+mod layout;
 mod record;
 mod writer;
 
-pub use header::{HEADER_BYTES, MAGIC, VERSION};
-pub use record::{Kind, NO_PEER, RECORD_BYTES, Record};
+pub use layout::{FIELDS, HEADER, HEADER_BYTES, MAGIC, RECORD_BYTES, VERSION};
+pub use record::{Kind, NO_PEER, Record};
 pub use writer::Recorder;

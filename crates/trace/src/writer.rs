@@ -5,8 +5,8 @@
 //! crash loses what the last [`FLUSH_EVERY`] brought. A shard that is full drops records and counts them, as do a file
 //! that is full and one that cannot be written.
 
-use crate::header::{DROPPED_AT, HEADER_BYTES, header};
-use crate::record::{RECORD_BYTES, Record};
+use crate::layout::{DROPPED_AT, HEADER_BYTES, RECORD_BYTES, header};
+use crate::record::Record;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;

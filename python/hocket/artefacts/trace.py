@@ -1,7 +1,7 @@
 """What a run leaves behind: a directory with `run.json`, `rank-N.hktrace`, `metrics-N.jsonl` and `clock-N.jsonl`.
 
-Record files are written by the executors (`crates/trace`): 64 bytes of header, then 64 bytes a record,
-little-endian. A file that a crash cut off is read as far as it goes. NumPy is loaded when records are read.
+Record files are written by the executors (`crates/trace`, whose `layout.rs` says what lies where): a header, then records of one
+size, little-endian. A file that a crash cut off is read as far as it goes. NumPy is loaded when records are read.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 from msgspec import Struct
 
+from hocket import _native
 from hocket.artefacts.clock import Alignment, Reading
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.plan import Plan
@@ -36,33 +37,20 @@ RUN_FILE = "run.json"
 RUN_VERSION = 1
 """The newest version of `run.json` that is understood."""
 
-RECORDS_VERSION = 2
+RECORDS_VERSION = _native.TRACE_VERSION
 """The newest version of record files that is understood."""
 
-MAGIC = b"HKTRACE1"
-NO_PEER = 0xFFFF_FFFF
+MAGIC = _native.TRACE_MAGIC
+NO_PEER = _native.TRACE_NO_PEER
 """`peer` of a record that involves no other rank."""
 
-HEADER = struct.Struct("<8sIIIIQ32x")
+HEADER = struct.Struct(_native.TRACE_HEADER)
 """Magic, version, bytes of a record, rank, world, records dropped."""
 
-FIELDS = (
-    ("ready_ns", "<i8"),
-    ("start_ns", "<i8"),
-    ("end_ns", "<i8"),
-    ("bytes", "<u8"),
-    ("program", "<u4"),
-    ("instance", "<u4"),
-    ("op", "<u4"),
-    ("peer", "<u4"),
-    ("kind", "<u2"),
-    ("flags", "<u2"),
-    ("thread", "<u4"),
-    ("reserved", "<u8"),
-)
+FIELDS = tuple(_native.TRACE_FIELDS)
 """A record, as NumPy names and types."""
 
-RECORD_BYTES = 64
+RECORD_BYTES = _native.TRACE_RECORD_BYTES
 
 _clock_decoder = msgspec.json.Decoder(Reading)
 

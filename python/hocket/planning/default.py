@@ -5,6 +5,7 @@ How buckets travel is decided by what is known of the hosts: their names alone, 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
@@ -13,6 +14,7 @@ from msgspec import Struct
 from hocket.artefacts import profile
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.gradient import Gradient
+from hocket.artefacts.network import restricted
 from hocket.artefacts.plan import (
     BUCKET_BYTES,
     FIRST_BUCKET_BYTES,
@@ -112,22 +114,12 @@ def _of_job(cluster: Cluster, hosts: Sequence[str]) -> tuple[Cluster, tuple[int,
             f"rank {list(hosts).index(unknown)} is on host `{unknown}`, which the cluster does not have\n"
             "hint: `hocket probe` measures the hosts of a job"
         )
-    used = [at for at, host in enumerate(cluster.hosts) if host.name in hosts]
-
-    def among(matrix: tuple[tuple[float, ...], ...]) -> tuple[tuple[float, ...], ...]:
-        return tuple(tuple(matrix[i][j] for j in used) for i in used) if matrix else ()
-
+    used = restricted(cluster, [at for at, host in enumerate(cluster.hosts) if host.name in hosts])
+    slots = Counter(hosts)
     placed = msgspec.structs.replace(
-        cluster,
-        hosts=tuple(
-            msgspec.structs.replace(cluster.hosts[at], slots=list(hosts).count(cluster.hosts[at].name))
-            for at in used
-        ),
-        latency_s=among(cluster.latency_s),
-        bandwidth_bit_per_s=among(cluster.bandwidth_bit_per_s),
-        streams=(),
+        used, hosts=tuple(msgspec.structs.replace(host, slots=slots[host.name]) for host in used.hosts)
     )
-    ranks = tuple(rank for at in used for rank, host in enumerate(hosts) if host == cluster.hosts[at].name)
+    ranks = tuple(rank for each in used.hosts for rank, host in enumerate(hosts) if host == each.name)
     return placed, ranks
 
 

@@ -12,7 +12,7 @@ from itertools import accumulate
 
 from hocket import _native
 from hocket.artefacts.cluster import Cluster
-from hocket.artefacts.network import Link, check, network
+from hocket.artefacts.network import Network, check, network
 from hocket.planning.order import placement
 
 SLOW_SHARE = 0.5
@@ -20,13 +20,10 @@ SLOW_SHARE = 0.5
 
 
 @dataclass(frozen=True)
-class LinkGraph:
-    """Links, and for every ordered pair of ranks the indices of those that its bytes cross, in order."""
+class LinkGraph(Network):
+    """A network whose ordered pairs are of different ranks; `hosts[rank]` is the host of each."""
 
     hosts: tuple[int, ...]
-    links: tuple[Link, ...]
-    paths: dict[tuple[int, int], tuple[int, ...]]
-    latencies_s: dict[tuple[int, int], float]
 
     @cached_property
     def native(self) -> _native.PlanNetwork:
@@ -42,19 +39,14 @@ class LinkGraph:
             latency_s=[self.latencies_s.get(pair, 0.0) for pair in pairs],
         )
 
-    def path_bit_per_s(self, source: int, destination: int) -> float:
-        """Rate of the narrowest link from rank to rank."""
-        crossed = (self.links[link] for link in self.paths[source, destination])
-        return min(link.bit_per_s + link.beside_bit_per_s for link in crossed)
-
     @property
     def slowest_bit_per_s(self) -> float:
         """Rate of the narrowest link between hosts; infinite with one host."""
-        return min((self.path_bit_per_s(*pair) for pair in self.remote_pairs()), default=math.inf)
+        return min((self.bit_per_s(*pair) for pair in self.remote_pairs()), default=math.inf)
 
     def slow_pairs(self) -> tuple[tuple[int, int], ...]:
         """Ordered pairs of ranks on different hosts whose path is slower than half the fastest such path."""
-        rates = {pair: self.path_bit_per_s(*pair) for pair in self.remote_pairs()}
+        rates = {pair: self.bit_per_s(*pair) for pair in self.remote_pairs()}
         fastest = max(rates.values(), default=0.0)
         return tuple(pair for pair, rate in rates.items() if rate < SLOW_SHARE * fastest)
 

@@ -15,7 +15,7 @@ from hocket.artefacts.algorithms import BY_NAME, fitting
 from hocket.artefacts.cluster import Cluster
 from hocket.planning.links import LinkGraph
 from hocket.planning.order import contiguous_order, placement
-from hocket.planning.ordering.matrix import build
+from hocket.planning.ordering.matrix import SHORTEST_S, build
 from hocket.planning.ordering.shared import shared_links
 from hocket.planning.ordering.solve import cost_s, own, solve
 
@@ -24,9 +24,6 @@ SIZE_BYTES = 4 << 20
 
 EFFORT, RESTARTS = 0.2, 2
 """Within a second for some hundred ranks; all ranks search for themselves and find the same."""
-
-SHORTEST_S = 1e-9
-"""Instead of a latency that was rounded to nothing."""
 
 WORTH = 0.99
 """An order must cost less than this part of every simpler one's, else measuring noise would decide."""
@@ -57,7 +54,7 @@ def _solved_order(
     bit_per_s = np.zeros((world, world))
     for pair, one_way_s in graph.latencies_s.items():
         latency_s[pair] = one_way_s or SHORTEST_S
-        bit_per_s[pair] = graph.path_bit_per_s(*pair)
+        bit_per_s[pair] = graph.bit_per_s(*pair)
     matrix = replace(
         build([str(rank) for rank in range(world)], latency_s, bit_per_s),
         links=shared_links(graph.links, graph.paths, world),

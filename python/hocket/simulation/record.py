@@ -15,7 +15,7 @@ from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.profile import Profile
-from hocket.artefacts.trace import Kind, LoadedProgram, RunInfo
+from hocket.artefacts.trace import Kind, LoadedProgram, Recording, RunInfo
 from hocket.errors import ArtefactError
 from hocket.simulation.networks import Network
 
@@ -50,25 +50,17 @@ def write(
             for index, bucket in enumerate(plan.buckets)
         ),
     )
-    trace.write_run(directory, info)
     ends_s = simulation.phase_ends_s
-    launches_s = simulation.launches_s
+    ranks = []
     for rank in range(plan.world):
         ops = np.frombuffer(simulation.records(rank), list(trace.FIELDS)).copy()
         # Launches are numbered through all steps: a program is a bucket, an instance a step.
         ops["instance"] = ops["program"] // max(1, len(plan.buckets))
         ops["program"] %= max(1, len(plan.buckets))
         own = np.concatenate([ops, _instances(ops, plan), _spans(rank, ends_s, profile)])
-        own = own[np.argsort(own["end_ns"], kind="stable")]
-        header = trace.HEADER.pack(
-            trace.MAGIC, trace.RECORDS_VERSION, trace.RECORD_BYTES, rank, plan.world, 0
-        )
-        path = trace.records_file(directory, rank)
-        try:
-            path.write_bytes(header + own.tobytes())
-        except OSError as error:
-            raise ArtefactError(f"{path} cannot be written: {error.strerror}") from None
-    if not launches_s:
+        ranks.append(own[np.argsort(own["end_ns"], kind="stable")])
+    trace.write(directory, Recording(info, tuple(ranks)))
+    if not simulation.launches_s:
         raise ArtefactError(f"{directory}: nothing was launched")
 
 

@@ -8,11 +8,8 @@ from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.network import LATENCY_S, Network, network, restricted
 from hocket.artefacts.ways import latency_matrix
 from hocket.errors import ArtefactError
-from hocket.planning.ordering.matrix import Matrix, Numbers, build
+from hocket.planning.ordering.matrix import SHORTEST_S, Matrix, Numbers, build
 from hocket.planning.ordering.shared import shared_links
-
-SHORTEST_S = 1e-9
-"""Instead of a latency of nothing, which a file may say of its links: a matrix of zeros is one that was not measured."""
 
 
 def of_cluster(cluster: Cluster, *, skip_unreachable: bool = False) -> Matrix:

@@ -26,6 +26,9 @@ UNITS_S = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 
 BITS = 8
 
+SHORTEST_S = 1e-9
+"""Instead of a latency of nothing, to which a small one was rounded: a matrix of zeros is one that was not measured."""
+
 MISSING = ("", "-", "nan", "none", "null", "inf", "infinity")
 """What stands for a pair that was not measured, or cannot reach each other."""
 

@@ -1,0 +1,134 @@
+//! What lies where in a record file: the only definition. `hocket.artefacts.trace` reads by it, and so may others by the
+//! golden file `tests/formats/golden/rank-0.hktrace`, which writers and readers are tested on.
+
+use crate::record::Record;
+
+/// First bytes of a file.
+pub const MAGIC: [u8; 8] = *b"HKTRACE1";
+
+/// Version of the layout.
+pub const VERSION: u32 = 2;
+
+/// The header as Python's `struct` describes it: magic, version, bytes of a record, rank, world, records dropped, zeros.
+pub const HEADER: &str = "<8sIIIIQ32x";
+
+/// Bytes before the first record.
+pub const HEADER_BYTES: usize = 64;
+
+/// Where the count of dropped records lies (u64).
+pub(crate) const DROPPED_AT: u64 = 24;
+
+/// A record's fields in order: their names and their types as NumPy describes them. Flags and what is reserved are zeros.
+pub const FIELDS: [(&str, &str); 12] = [
+    ("ready_ns", "<i8"),
+    ("start_ns", "<i8"),
+    ("end_ns", "<i8"),
+    ("bytes", "<u8"),
+    ("program", "<u4"),
+    ("instance", "<u4"),
+    ("op", "<u4"),
+    ("peer", "<u4"),
+    ("kind", "<u2"),
+    ("flags", "<u2"),
+    ("thread", "<u4"),
+    ("reserved", "<u8"),
+];
+
+/// Bytes of a record in the file.
+pub const RECORD_BYTES: usize = {
+    let (mut bytes, mut at) = (0, 0);
+    while at < FIELDS.len() {
+        bytes += (FIELDS[at].1.as_bytes()[2] - b'0') as usize;
+        at += 1;
+    }
+    bytes
+};
+
+/// What a file of that rank begins with, while no record is dropped.
+pub(crate) fn header(rank: u32, world: u32) -> [u8; HEADER_BYTES] {
+    in_order([
+        &MAGIC,
+        &VERSION.to_le_bytes(),
+        &(RECORD_BYTES as u32).to_le_bytes(),
+        &rank.to_le_bytes(),
+        &world.to_le_bytes(),
+        &0_u64.to_le_bytes(),
+    ])
+}
+
+impl Record {
+    /// The file's form; `thread`: the native thread that pushed it.
+    pub fn to_bytes(&self, thread: u32) -> [u8; RECORD_BYTES] {
+        in_order([
+            &self.ready_ns.to_le_bytes(),
+            &self.start_ns.to_le_bytes(),
+            &self.end_ns.to_le_bytes(),
+            &self.bytes.to_le_bytes(),
+            &self.program.to_le_bytes(),
+            &self.instance.to_le_bytes(),
+            &self.op.to_le_bytes(),
+            &self.peer.to_le_bytes(),
+            &(self.kind as u16).to_le_bytes(),
+            &0_u16.to_le_bytes(),
+            &thread.to_le_bytes(),
+            &0_u64.to_le_bytes(),
+        ])
+    }
+}
+
+/// The parts one after the other, then zeros.
+fn in_order<const PARTS: usize, const BYTES: usize>(parts: [&[u8]; PARTS]) -> [u8; BYTES] {
+    let (mut bytes, mut at) = ([0; BYTES], 0);
+    for part in parts {
+        bytes[at..at + part.len()].copy_from_slice(part);
+        at += part.len();
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{Kind, NO_PEER};
+    use std::path::PathBuf;
+
+    /// A file of rank 0 of 2 with a record of each kind, whose fields all differ.
+    fn golden() -> Vec<u8> {
+        let mut bytes = header(0, 2).to_vec();
+        for (at, kind) in (0..).zip(Kind::ALL) {
+            let record = Record {
+                ready_ns: 1_000_000_000_000 + at,
+                start_ns: 2_000_000_000_000 + at,
+                end_ns: 3_000_000_000_000 + at,
+                bytes: 4_000_000_000_000 + at,
+                program: 5_000_000 + at as u32,
+                instance: 6_000_000 + at as u32,
+                op: 7_000_000 + at as u32,
+                peer: if at == 0 { NO_PEER } else { 8_000_000 + at as u32 },
+                kind,
+            };
+            bytes.extend(record.to_bytes(9_000_000 + at as u32));
+        }
+        bytes
+    }
+
+    /// Old traces could not be read any more, or every reader would see fields in the wrong place.
+    #[test]
+    fn the_golden_file_is_what_is_written() {
+        let path =
+            PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/formats/golden/rank-0.hktrace");
+        if std::env::var("HOCKET_BLESS").is_ok_and(|bless| bless == "1") {
+            std::fs::write(&path, golden()).unwrap();
+        }
+        assert!(std::fs::read(&path).unwrap() == golden(), "{} is another", path.display());
+    }
+
+    /// A reader would look for records, or for the count of those that were dropped, where they are not.
+    #[test]
+    fn offsets_are_those_of_the_fields() {
+        assert_eq!(RECORD_BYTES, 64);
+        assert_eq!(header(1, 2)[8..16], [2, 0, 0, 0, 64, 0, 0, 0]);
+        assert_eq!(&HEADER[..8], "<8sIIIIQ");
+        assert_eq!(DROPPED_AT, 8 + 4 * 4);
+    }
+}
