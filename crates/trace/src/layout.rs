@@ -18,7 +18,7 @@ pub const HEADER_BYTES: usize = 64;
 /// Where the count of dropped records lies (u64).
 pub(crate) const DROPPED_AT: u64 = 24;
 
-/// A record's fields in order: their names and their types as NumPy describes them. Flags and what is reserved are zeros.
+/// A record's fields in order: their names and their types as `NumPy` describes them. Flags and what is reserved are zeros.
 pub const FIELDS: [(&str, &str); 12] = [
     ("ready_ns", "<i8"),
     ("start_ns", "<i8"),

@@ -403,12 +403,14 @@ def _reason(best: Strategy, chosen: Prediction, worst: Strategy, refused: Predic
     if load is None:
         return "One rank: nothing travels."
     waited = f"{_seconds(chosen.exposed_s)} of it waiting for communication"
-    said = f"{best.label}: {_seconds(chosen.step_s)} a step predicted, {waited}; "
-    said += f"the busiest link is {_carries(load)}."
+    sentence = f"{best.label}: {_seconds(chosen.step_s)} a step predicted, {waited}; "
+    sentence += f"the busiest link is {_carries(load)}."
     other = refused.bottleneck
     if refused.step_s > chosen.step_s and other is not None:
-        said += f" The slowest candidate, {worst.label}, takes {_seconds(refused.step_s)}: {_carries(other)}."
-    return said
+        sentence += (
+            f" The slowest candidate, {worst.label}, takes {_seconds(refused.step_s)}: {_carries(other)}."
+        )
+    return sentence
 
 
 def _by(tuning: Tuning | None, correction: Correction | None) -> str:

@@ -109,7 +109,7 @@ class Context(CollectiveOps):
             result = weave.negotiated[turn]
             # Decisions by it are guarded in the attempt that stays.
             return weave.assumptions.observe(result) if callable(result) else result
-        weave.asked[self.rank] = (value, how, sources.where())
+        weave.requests[self.rank] = (value, how, sources.where())
         raise Pending
 
     def backward_order(self, grad: Gradient) -> int:

@@ -45,7 +45,7 @@ class Weave:
         self._chosen: dict[tuple[str, tuple[int, ...], int], tuple[str, tuple[int, ...]]] = {}
         self.knows_lengths = False
         """Whether a handler was told how long a buffer is. Where none was, it would do the same with buckets of other lengths."""
-        self.asked: dict[int, tuple[object, str, str]] = {}
+        self.requests: dict[int, tuple[object, str, str]] = {}
         """By rank: value, way and place of the first negotiation without a result."""
         self.kernels: dict[str, Kernel] = {}
         """The user's, by name."""

@@ -304,15 +304,15 @@ def _negotiated(
                     f"{_handler(policy, handler)} raised for rank {rank} of {context.topology.world}:\n{text}"
                 ) from error
         weave.assumptions.closed = True
-        if not weave.asked:
+        if not weave.requests:
             return weave
-        if len(weave.asked) < len(ranks):
-            missing = next(rank for rank in ranks if rank not in weave.asked)
-            place = next(iter(weave.asked.values()))[2]
+        if len(weave.requests) < len(ranks):
+            missing = next(rank for rank in ranks if rank not in weave.requests)
+            place = next(iter(weave.requests.values()))[2]
             raise PolicyError(
                 f"{place}: rank {missing} does not negotiate here\nhint: all ranks negotiate in one order"
             )
-        results.append(settle([weave.asked[rank] for rank in ranks]))
+        results.append(settle([weave.requests[rank] for rank in ranks]))
         if len(results) > NEGOTIATIONS_MAX:
             raise PolicyError(f"{_handler(policy, handler)} negotiates more than {NEGOTIATIONS_MAX} times")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hocket.errors import UsageError
-from hocket.planning.ordering.execute import run, told
+from hocket.planning.ordering.execute import run, with_order
 from hocket.planning.ordering.handover import FORMATS
 from hocket.planning.ordering.handover.layout import Layout
 
@@ -64,19 +64,25 @@ FILES = {name: Path("/tmp") / name for name in FORMATS}
 def test_mpi_launchers_are_told_apart(tmp_path: Path, name: str, version: str, options: list[str]) -> None:
     """Broken: a launcher would be given an option that it does not know."""
     argv = [launcher(tmp_path / name, version), "-n", "2", "./program"]
-    assert told(argv, FILES) == ([argv[0], *options, *argv[1:]], {})
+    assert with_order(argv, FILES) == ([argv[0], *options, *argv[1:]], {})
 
 
 def test_other_launchers_and_named_files() -> None:
     """Broken: SLURM would place tasks as it likes, and files could not be named."""
-    assert told(["srun", "x"], FILES) == (
+    assert with_order(["srun", "x"], FILES) == (
         ["srun", "--distribution=arbitrary", "x"],
         {"SLURM_HOSTFILE": "/tmp/slurm"},
     )
-    assert told(["hocket", "run", "x.py"], FILES)[0] == ["hocket", "run", "--hosts", "/tmp/hosts", "x.py"]
-    assert told(["own", "--list={mpich}"], FILES)[0] == ["own", "--list=/tmp/mpich"]
+    assert with_order(["hocket", "run", "x.py"], FILES)[0] == [
+        "hocket",
+        "run",
+        "--hosts",
+        "/tmp/hosts",
+        "x.py",
+    ]
+    assert with_order(["own", "--list={mpich}"], FILES)[0] == ["own", "--list=/tmp/mpich"]
     with pytest.raises(UsageError, match="ls is no launcher that takes a list of hosts"):
-        told(["ls"], FILES)
+        with_order(["ls"], FILES)
 
 
 def test_commands_run_with_the_files_which_are_gone_afterwards(capfd: pytest.CaptureFixture[str]) -> None:

@@ -40,7 +40,7 @@ def run(layout: Layout, argv: Sequence[str]) -> int:
         files = {name: Path(directory) / name for name in FORMATS}
         for name, path in files.items():
             path.write_text(FORMATS[name](layout))
-        command, added = told(argv, files)
+        command, added = with_order(argv, files)
         try:
             child = subprocess.Popen(command, env={**os.environ, **added})
         except OSError as error:
@@ -55,10 +55,10 @@ def run(layout: Layout, argv: Sequence[str]) -> int:
         return code if code >= 0 else 128 - code
 
 
-def told(argv: Sequence[str], files: Mapping[str, Path]) -> tuple[list[str], dict[str, str]]:
+def with_order(argv: Sequence[str], files: Mapping[str, Path]) -> tuple[list[str], dict[str, str]]:
     """The command with its files, and what its environment gains.
 
-    >>> told(["lamboot", "{hosts}"], {"hosts": Path("/tmp/hosts")})
+    >>> with_order(["lamboot", "{hosts}"], {"hosts": Path("/tmp/hosts")})
     (['lamboot', '/tmp/hosts'], {})
     """
     command = [_filled(argument, files) for argument in argv]
@@ -85,17 +85,17 @@ def _filled(argument: str, files: Mapping[str, Path]) -> str:
 
 def _mpi_options(launcher: str, files: Mapping[str, Path]) -> list[str]:
     try:
-        said = subprocess.run(
+        answer = subprocess.run(
             [launcher, "--version"], capture_output=True, text=True, timeout=VERSION_TIMEOUT_S, check=False
         ).stdout
     except OSError as error:
         raise UsageError(f"order: {launcher} cannot be run: {error.strerror}") from None
     except subprocess.TimeoutExpired:
         raise UsageError(f"order: {launcher} --version says nothing for {VERSION_TIMEOUT_S:.0f} s") from None
-    if "Open MPI" not in said and "OpenRTE" not in said:
+    if "Open MPI" not in answer and "OpenRTE" not in answer:
         return ["-f", str(files["mpich"])]
     hostfile = ["--hostfile", str(files["openmpi-hostfile"])]
     # Version 5 has no option of its own for rankfiles any more.
-    if "(Open MPI) 4" in said or "OpenRTE" in said:
+    if "(Open MPI) 4" in answer or "OpenRTE" in answer:
         return [*hostfile, "--rankfile", str(files["openmpi-rankfile"])]
     return [*hostfile, "--map-by", f"rankfile:file={files['openmpi-rankfile']}"]

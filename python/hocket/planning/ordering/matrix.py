@@ -158,9 +158,9 @@ def _check(matrix: Numbers, names: Sequence[str], title: str) -> None:
         if row == column:
             continue
         entry = matrix[row, column]
-        said = "missing" if not np.isfinite(entry) else f"{entry:g}: it must be above 0"
+        entry_text = "missing" if not np.isfinite(entry) else f"{entry:g}: it must be above 0"
         raise ArtefactError(
-            f"{title}: row {row + 1}, column {column + 1} ({names[row]} to {names[column]}) is {said}\n"
+            f"{title}: row {row + 1}, column {column + 1} ({names[row]} to {names[column]}) is {entry_text}\n"
             "hint: measure this pair again, or leave one of its hosts out"
         )
 

@@ -85,15 +85,15 @@ def _slurm(path: Path, text: str) -> dict[str, tuple[str, ...]]:
     above: dict[str, str] = {}
     leaves: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), start=1):
-        said = line.partition("#")[0].strip()
-        if not said:
+        content = line.partition("#")[0].strip()
+        if not content:
             continue
-        fields = dict(pair.partition("=")[::2] for pair in said.split())
+        fields = dict(pair.partition("=")[::2] for pair in content.split())
         keys = {key.lower(): value for key, value in fields.items()}
         name = keys.get("switchname")
         if name is None or not ({"nodes", "switches"} & set(keys)):
             raise ArtefactError(
-                f"{path}, line {number}: `{said}` is not of the form SwitchName=… Nodes=… or Switches=…"
+                f"{path}, line {number}: `{content}` is not of the form SwitchName=… Nodes=… or Switches=…"
             )
         for below, found in ((keys.get("switches", ""), above), (keys.get("nodes", ""), leaves)):
             for each in _expanded(path, number, below):
