@@ -115,7 +115,7 @@ $(STAMPS)/system: scripts/system-packages $(STAMPS)/venv
 
 $(STAMPS)/dependencies: pyproject.toml constraints.txt $(STAMPS)/venv
 	@echo "== Python packages (PyTorch alone is several GB; a few minutes on a fresh machine)"
-	$(BIN)/python scripts/requirements.py dev | xargs $(PIP) install --progress-bar on $(CONSTRAINTS)
+	$(BIN)/python scripts/requirements.py development | xargs $(PIP) install --progress-bar on $(CONSTRAINTS)
 	@touch $@
 
 $(STAMPS)/docs: pyproject.toml constraints.txt $(STAMPS)/venv
