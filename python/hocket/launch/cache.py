@@ -11,7 +11,6 @@ import contextlib
 import hashlib
 import os
 import tempfile
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -96,9 +95,10 @@ class Cache:
         return sorted(found, key=lambda entry: entry[1].st_mtime_ns)
 
     def _trim(self, newest: str) -> None:
+        # By the clock of the files, which is that of their file system.
         for path in self.directory.glob(f"*{UNFINISHED}"):
             with contextlib.suppress(OSError):
-                if time.time() - path.stat().st_mtime > UNFINISHED_S:
+                if self._path(newest).stat().st_mtime - path.stat().st_mtime > UNFINISHED_S:
                     path.unlink()
         entries = self.entries()
         held = sum(stat.st_size for _, stat in entries)

@@ -106,6 +106,9 @@ def distribute(
         )
     process = joined(settings, publish)
     job = process.job
+    if parameter_server is not None and process.serves:
+        # The job goes on: this call alone is refused.
+        raise UsageError("parameter servers serve one model of a process, and have one already")
     if parameter_server is not None and job.rank >= parameter_server.workers(job.world):
         serve(process, parameter_server, Shard)
         sys.exit(0)
@@ -138,8 +141,6 @@ def distribute(
 def _with_servers(
     framework: Torch, choice: ParameterServer, process: Process, settings: Settings
 ) -> Distributed:
-    if process.serves:
-        raise UsageError("parameter servers serve one model of a process, and have one already")
     process.serves = True
     spans = _spans(framework, process, settings)
     session, programs = parameter_servers.start(framework, choice=choice, process=process, spans=spans)
