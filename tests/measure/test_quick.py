@@ -56,8 +56,8 @@ def test_racks_and_their_trunk_are_found(emulated, tmp_path):
 
 
 @pytest.mark.timing
-def test_a_slow_host_is_no_rack(emulated, tmp_path):
-    """A host with a slow card would be taken for a trunk that all share."""
+def test_a_slow_host_slows_no_other(emulated, tmp_path):
+    """A host with a slow card would be taken for a network that is slow for all."""
     found, _ = looked(emulated, STAR, tmp_path / "found.json")
     for host, rate in zip(found.hosts, (2e8, 2e8, 5e7, 2e8), strict=True):
         assert host.bandwidth_bit_per_s == pytest.approx(rate, rel=0.3)

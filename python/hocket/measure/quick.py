@@ -25,8 +25,8 @@ HOSTS_MIN = 4
 HOSTS_MAX = 64
 """A tournament of more would keep a job waiting: it has a round for each host."""
 
-FIRST_BYTES, BYTES_MIN, BYTES_MAX = 64 << 10, 64 << 10, 4 << 20
-"""Of a message that comes before a timed one, and of those. The first also uses up what a bucket of tokens lets through at once."""
+FIRST_BYTES, BYTES_MIN, BYTES_MAX = 64 << 10, 512 << 10, 4 << 20
+"""Of a message that comes before a timed one, and of those. Fewer bytes would pass in what a bucket of tokens lets through at once."""
 TIMED_S = 0.04
 """What a timed message should take: processes wait for a processor for milliseconds."""
 
@@ -108,7 +108,7 @@ def cluster_of(
 def _own_rate(rates: Sequence[Sequence[float]], mates: Sequence[int], host: int) -> float:
     """Of a host's own link: the third quartile of its flows, since the slowest are others' links and the fastest are mistakes."""
     flows = [rate for peer in mates if peer != host for rate in (rates[host][peer], rates[peer][host])]
-    return float(np.quantile(flows, 0.75))
+    return float(np.quantile(flows, 0.75, method="lower"))
 
 
 class _Look:
