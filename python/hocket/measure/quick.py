@@ -26,7 +26,7 @@ HOSTS_MAX = 64
 """A tournament of more would keep a job waiting: it has a round for each host."""
 
 FIRST_BYTES, BYTES_MIN, BYTES_MAX = 64 << 10, 512 << 10, 4 << 20
-"""Of a message that comes before a timed one, and of those. Fewer bytes would pass in what a bucket of tokens lets through at once."""
+"""Of a message that comes before a timed one, and of those. Buckets of tokens let fewer bytes pass at once, at any rate."""
 TIMED_S = 0.04
 """What a timed message should take: processes wait for a processor for milliseconds."""
 
