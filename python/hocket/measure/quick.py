@@ -56,7 +56,7 @@ def quick(job: Job, engine: _native.Engine) -> Cluster | None:
         return None
     look = _Look(job, engine, [job.hosts.index(host) for host in hosts])
     rounds = tournament(len(hosts))
-    at_once = look.rounds("all", rounds)
+    at_once = look.rounds("all", rounds, in_step=False)
     rates = _matrix(len(hosts), at_once)
     racks = find_racks(rates, look.latencies_s())
     if len(racks) == 1:
@@ -66,7 +66,7 @@ def quick(job: Job, engine: _native.Engine) -> Cluster | None:
         for meetings in tournament(len(racks))
     ]
     # One pair at a time: pairs of different racks may share a trunk, too.
-    alone = look.rounds("alone", [(pair,) for pairs in between for pair in pairs])
+    alone = look.rounds("alone", [(pair,) for pairs in between for pair in pairs], in_step=True)
     found = {flow: rate for each in alone for flow, rate in each.items()}
     return cluster_of(job.hosts, rates, racks, found)
 
@@ -123,15 +123,18 @@ class _Look:
             self._out, self._in = engine.allocate(BYTES_MAX), engine.allocate(BYTES_MAX)
             self._size = engine.allocate(8)
 
-    def rounds(self, name: str, rounds: Sequence[Sequence[Flow]]) -> list[dict[Flow, float]]:
-        """The rate of each flow of each round in bit/s, in both directions of its pairs; known to all ranks."""
+    def rounds(
+        self, name: str, rounds: Sequence[Sequence[Flow]], *, in_step: bool
+    ) -> list[dict[Flow, float]]:
+        """The rate of each flow of each round in bit/s, in both directions of its pairs; known to all ranks. `in_step`: all wait
+        for the end of a round before the next."""
         received_s: list[tuple[int, int, float]] = []
         for turn, pairs in enumerate(rounds):
             for a, b in pairs:
                 if self._own in (a, b):
                     peer = b if self._own == a else a
                     received_s.append((turn, peer, self._meet(peer, begins=self._own == a)))
-            if name == "alone":
+            if in_step:
                 self._gather(f"{name}/turn", None)
         found: list[dict[Flow, float]] = [{} for _ in rounds]
         for rank, rows in enumerate(self._gather(name, received_s)):

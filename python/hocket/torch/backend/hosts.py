@@ -15,9 +15,10 @@ from itertools import accumulate, pairwise
 import numpy as np
 
 from hocket import _native
+from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.errors import Error, UsageError
 from hocket.torch.backend.calls import Calls
-from hocket.torch.backend.programs import ITEM_BYTES, Call, Loaded, Programs
+from hocket.torch.backend.programs import Call, Loaded, Programs
 from hocket.torch.backend.tensors import Lent
 
 PIECE_BYTES = 4 << 20

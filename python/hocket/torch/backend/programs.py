@@ -16,6 +16,7 @@ from typing import Literal
 
 from hocket import _native
 from hocket._native import Builder, PassOptions, Program
+from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.plan import chunk_bytes
 from hocket.artefacts.tuning import Tuning
 from hocket.errors import UsageError
@@ -24,8 +25,6 @@ from hocket.policy.topology import Topology
 
 What = Literal["all_reduce", "broadcast", "reduce", "gather_parts", "reduce_parts"]
 """The last two: each leader's part to all, and the reduction of each leader's part to it. Parts may differ in size."""
-
-ITEM_BYTES = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2, "i64": 8, "i32": 4, "i8": 1, "u8": 1}
 
 FIRST_NUMBER = 1 << 31
 """From here on numbers of programs are chosen by those who load them."""
@@ -123,10 +122,13 @@ class Programs:
         """Lowered, chunked for the slowest link, and verified."""
         builder = Builder(f"{call.what} between hosts", self._topology.world)
         edges = [0, *accumulate(call.elements)]
+        collectives = [
+            (what, root, part, *self._algorithm(what, call.bytes))
+            for what, root, part in self._collectives(call, edges)
+        ]
         for rank in self._leaders:
             buffer = builder.buffer(rank, "data", call.dtype, edges[-1], "bound")
-            for what, root, (start, stop) in self._collectives(call, edges):
-                algorithm, numbers = self._algorithm(what, call.bytes)
+            for what, root, (start, stop), algorithm, numbers in collectives:
                 builder.collective(
                     rank,
                     what,
