@@ -73,6 +73,12 @@ class Settings:
     policy: str | None = _variable(
         "HOCKET_POLICY", None, str, "Policy to run: a ready-made one's name, or FILE.py[:CLASS]."
     )
+    promise: str | None = _variable(
+        "HOCKET_PROMISE",
+        None,
+        str,
+        "How far results may be from DDP's: `exact`, or `rounded` (f16 on slow links); else exact, or as the plan file says.",
+    )
     servers: int = _variable(
         "HOCKET_SERVERS",
         0,

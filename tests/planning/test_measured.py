@@ -21,7 +21,7 @@ SIZES = (100_000, 10_000_000)
 def tuning(shape: Shape = SHAPE, **slower: float) -> Tuning:
     """Measured as the model says for the contiguous order, but for those that were so many times as slow."""
     graph = link_graph(alternating(), 4)
-    plans = search.candidates(alternating(), model(elements=1_000_000), 4, codec="none")
+    plans = search.candidates(alternating(), model(elements=1_000_000), 4)
     shapes = {
         "two_level.rack" if plan.buckets[0].synchroniser.algorithm == "two_level" else "ring": plan.buckets[0]
         for plan in plans
@@ -88,7 +88,7 @@ def test_what_was_measured_can_be_planned() -> None:
         for point in ladder.points
     )
     faster = msgspec.structs.replace(measured, ladders=(msgspec.structs.replace(ladder, points=points),))
-    plan = search.plan(cluster, profile, 4, codec="none", tuning=faster)
+    plan = search.plan(cluster, profile, 4, tuning=faster)
     assert plan.buckets[0].synchroniser.algorithm == "halving_doubling"
     assert "halving-doubling" in plan.label
     assert not any("halving" in each.label for each in search.plan(cluster, profile, 4).candidates)

@@ -9,6 +9,7 @@ import pytest
 from benches.predict.measure import CLUSTERS, profile
 from hocket.artefacts.cluster import Cluster, Host, Rack
 from hocket.artefacts.profile import Profile
+from hocket.artefacts.promise import Level, Promise
 from hocket.planning import search
 from hocket.planning.cost import predict
 from tests.planning.planner_inputs import model
@@ -37,15 +38,15 @@ CASES = {name: (cluster, profile()) for name, cluster in CLUSTERS.items()}
 CASES |= {f"random {seed}": shuffled(seed) for seed in range(20)}
 
 
-@pytest.mark.parametrize("codec", ["auto", "none", "f16"])
+@pytest.mark.parametrize("promise", ["exact", "rounded"])
 @pytest.mark.parametrize("name", CASES)
-def test_no_plan_of_one_route_is_faster(name: str, codec: search.CodecPolicy) -> None:
+def test_no_plan_of_one_route_is_faster(name: str, promise: Level) -> None:
     """Broken: a plan that mixes routes would be slower than the simple one that it replaced."""
     cluster, made_for = CASES[name]
-    world = sum(host.slots for host in cluster.hosts)
-    plan = search.plan(cluster, made_for, world, codec=codec)
+    world, asked = sum(host.slots for host in cluster.hosts), Promise(promise)
+    plan = search.plan(cluster, made_for, world, promise=asked)
     assert predict(plan, cluster, made_for).step_s == pytest.approx(plan.predicted_step_s, rel=1e-9)
-    for each in search.candidates(cluster, made_for, world, codec=codec):
+    for each in search.candidates(cluster, made_for, world, promise=asked):
         assert plan.predicted_step_s <= predict(each, cluster, made_for).step_s + 1e-6
     assert sorted(name for bucket in plan.buckets for name in bucket.gradients) == sorted(
         gradient.name for gradient in made_for.gradients
@@ -57,10 +58,10 @@ def test_owners_are_fast_hosts() -> None:
     slow = Host(name="slow", bandwidth_bit_per_s=1e8)
     hosts = (slow, *(Host(name=f"fast{at}", bandwidth_bit_per_s=1e9) for at in range(3)))
     cluster = Cluster(hosts=hosts)
-    plan = search.plan(cluster, model(elements=500_000), 4, codec="none")
+    plan = search.plan(cluster, model(elements=500_000), 4)
     ring = [
         each.predicted_step_s
-        for each in search.candidates(cluster, model(elements=500_000), 4, codec="none")
+        for each in search.candidates(cluster, model(elements=500_000), 4)
         if each.buckets[0].synchroniser.algorithm == "ring"
     ]
     assert plan.order[-1] == 0

@@ -5,6 +5,7 @@ import pytest
 
 from hocket.artefacts.cluster import Cluster, Host
 from hocket.artefacts.plan import Synchroniser
+from hocket.artefacts.promise import EXACT, ROUNDED
 from hocket.errors import UsageError
 from hocket.planning.compile import programs
 from hocket.planning.rescaled import rescaled
@@ -38,7 +39,7 @@ def pairs(count):
     return Cluster(hosts=tuple(Host(name=f"h{at}", slots=2, bandwidth_bit_per_s=1e9) for at in range(count)))
 
 
-@pytest.mark.parametrize("codec", ["auto", "f16"])
+@pytest.mark.parametrize("promise", [EXACT, ROUNDED], ids=str)
 @pytest.mark.parametrize(
     ("old", "new", "workers"),
     [
@@ -47,10 +48,10 @@ def pairs(count):
         (pairs(2), pairs(5), 9),
     ],
 )
-def test_each_choice_is_the_same_choice_for_more_workers(old, new, workers, codec):
+def test_each_choice_is_the_same_choice_for_more_workers(old, new, workers, promise):
     """What is predicted would be of a plan that nobody would have made: groups across racks, a codec on the wrong links."""
-    wanted = {plan.label: plan for plan in candidates(new, model(), workers, codec=codec)}
-    considered = candidates(old, model(), len(hosts(old)), codec=codec)
+    wanted = {plan.label: plan for plan in candidates(new, model(), workers, promise=promise)}
+    considered = candidates(old, model(), len(hosts(old)), promise=promise)
     assert {plan.label for plan in considered} == set(wanted)
     for plan in considered:
         found = grown(plan, old, new, workers)

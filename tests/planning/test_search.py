@@ -7,6 +7,7 @@ import pytest
 
 from hocket.artefacts.cluster import Cluster, Host
 from hocket.artefacts.profile import Gradient, Profile
+from hocket.artefacts.promise import ROUNDED, Promise
 from hocket.errors import ArtefactError, UsageError
 from hocket.planning import search
 from tests.planning.planner_inputs import alternating, model
@@ -14,7 +15,7 @@ from tests.planning.planner_inputs import alternating, model
 
 def test_alternating_hosts_behind_a_slow_trunk(two_racks: Cluster, profile: Profile) -> None:
     """Broken: the demo's cluster would not get the plan that crosses the trunk least."""
-    plan = search.plan(two_racks, profile, 4)
+    plan = search.plan(two_racks, profile, 4, promise=ROUNDED)
     synchroniser = plan.buckets[0].synchroniser
     assert plan.order == (0, 2, 1, 3)
     assert (synchroniser.algorithm, synchroniser.sizes) == ("two_level", (2, 2))
@@ -27,25 +28,31 @@ def test_alternating_hosts_behind_a_slow_trunk(two_racks: Cluster, profile: Prof
 
 def test_candidates_cover_every_choice_once(two_racks: Cluster, profile: Profile) -> None:
     """Broken: the comparison of all candidates would miss some or run one twice."""
-    labels = [plan.label for plan in search.candidates(two_racks, profile, 4)]
+    labels = [plan.label for plan in search.candidates(two_racks, profile, 4, promise=ROUNDED)]
     assert (
         len(labels) == len(set(labels)) == 2 * 2 * 2 * 2
     )  # 3.2 MB: 1 MiB and one bucket differ, the rest repeat
     assert {label.split()[0] for label in labels} == {"given", "contiguous"}
 
 
-def test_no_codec_when_forbidden_or_when_no_link_is_slow(two_racks: Cluster, profile: Profile) -> None:
-    """Broken: gradients would be rounded though the user forbade it or nothing is gained."""
-    for plan in search.candidates(two_racks, profile, 4, codec="none"):
+def test_nothing_is_rounded_that_nobody_allowed(two_racks: Cluster, profile: Profile) -> None:
+    """Broken: two lines alone would train with rounded gradients."""
+    for plan in search.candidates(two_racks, profile, 4):
         assert all(bucket.synchroniser.codec == "none" for bucket in plan.buckets)
-    even = alternating(trunk_bit_per_s=1e9)
-    assert search.plan(even, profile, 4).buckets[0].synchroniser.codec == "none"
 
 
-def test_codec_when_demanded_without_a_slow_link(profile: Profile) -> None:
-    """Broken: `--codec f16` on an even network would silently do nothing."""
-    plan = search.plan(alternating(trunk_bit_per_s=1e9), profile, 4, codec="f16")
-    assert plan.buckets[0].synchroniser.codec_links
+def test_rounding_between_all_hosts_where_no_link_is_slow(profile: Profile) -> None:
+    """Broken: `--promise rounded` on an even network would silently do nothing."""
+    even = alternating(host_bit_per_s=1e8, trunk_bit_per_s=1e9)
+    synchroniser = search.plan(even, profile, 4, promise=ROUNDED).buckets[0].synchroniser
+    assert synchroniser.codec == "f16"
+    assert len(synchroniser.codec_links) >= 4
+
+
+def test_the_promise_says_which_type_is_on_links(two_racks: Cluster, profile: Profile) -> None:
+    """Broken: a model whose gradients are beyond f16's range could not be rounded."""
+    plan = search.plan(two_racks, profile, 4, promise=Promise("rounded", codec="bf16"))
+    assert {bucket.synchroniser.codec for bucket in plan.buckets} == {"bf16"}
 
 
 def test_buckets_hold_every_gradient_once_with_its_flag(two_racks: Cluster, profile: Profile) -> None:

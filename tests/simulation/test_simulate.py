@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from hocket.artefacts import files, trace
 from hocket.artefacts.cluster import Cluster, Host, Rack
 from hocket.artefacts.plan import Synchroniser
+from hocket.artefacts.promise import ROUNDED
 from hocket.cli.main import hocket
 from hocket.errors import SimulationError, UsageError
 from hocket.planning import search
@@ -32,7 +33,7 @@ def profile():
 
 def test_closed_form_and_flows_agree_on_what_the_planner_considers(cluster, profile):
     """The planner and the simulator would advise different plans."""
-    for plan in search.candidates(cluster, profile, 4):
+    for plan in search.candidates(cluster, profile, 4, promise=ROUNDED):
         by_flow = fidelity.predict(plan, cluster, profile)
         by_form = fidelity.predict(plan, cluster, profile, fidelity="closed-form")
         assert by_flow.step_s == pytest.approx(by_form.step_s, rel=0.15), plan.label

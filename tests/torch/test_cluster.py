@@ -5,14 +5,19 @@ from pathlib import Path
 
 import pytest
 
+import hocket.torch as hk
+import torch
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster, Host, Rack
 from hocket.artefacts.gradient import Gradient
+from hocket.artefacts.promise import ROUNDED
 from hocket.artefacts.trace import read
 from hocket.errors import UsageError
 from hocket.launch.processes import ProcessSpec
 from hocket.launch.run import launch
+from hocket.planning import search
 from hocket.planning.default import by_cluster
+from hocket.policies import TopK
 from hocket.settings import Settings
 from tests.support import ranks
 
@@ -43,6 +48,42 @@ def test_ranks_that_alternate_racks_get_a_plan_that_does_not(tmp_path):
     assert plan.order == (0, 2, 1, 3)
     assert plan.buckets[0].synchroniser.sizes == (2, 2)
     assert "for this cluster" in plan.reason
+
+
+@pytest.mark.parametrize("codec", ["f16", "bf16"])
+def test_gradients_are_rounded_where_that_is_allowed(tmp_path, codec):
+    """A user who allows f16 on slow links would not get it, or on links of the wrong ranks."""
+    trace = tmp_path / "trace"
+    given = settings(tmp_path, racks(), trace=str(trace), promise=f"rounded,codec={codec}")
+    ended = ranks.run("tests.torch.cluster_scripts:plain", 4, tmp_path, settings=given)
+    assert ended.outcome.code == 0, ended.output
+    assert ended.returned == [[1.5, 1.5]] * 4
+    synchroniser = read(trace).run.plan.buckets[0].synchroniser
+    assert (synchroniser.codec, synchroniser.codec_links) == (codec, ((0, 1), (1, 0)))
+
+
+def test_what_promises_less_than_was_asked_for_is_refused(tmp_path):
+    """A user who asked for exact results would get rounded or delayed ones from a file or a variable."""
+    plan = search.plan(racks(), None, 4, promise=ROUNDED)
+    files.write(tmp_path / "plan.json", plan)
+    given = settings(tmp_path, racks(), plan=str(tmp_path / "plan.json"), promise="exact")
+    ended = ranks.run("tests.torch.cluster_scripts:plain", 4, tmp_path, settings=given)
+    assert ended.outcome.code != 0
+    assert f"plan `{plan.label}` promises `rounded`, which is less than the `exact`" in ended.output
+
+
+def test_policies_and_stale_servers_are_less_than_exact():
+    """A lossy policy would train under a promise of exact results."""
+    layer = torch.nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    alone = Settings(rank=0, world=1)
+    with pytest.raises(UsageError, match="policy TopK promises `lossy`"):
+        hk.distribute(layer, optimizer, policy=TopK(), promise="rounded", settings=alone)
+    stale = hk.ParameterServer(servers=1, staleness=2)
+    with pytest.raises(UsageError, match="a staleness of 2 promises `delayed`"):
+        hk.distribute(layer, optimizer, parameter_server=stale, promise="exact", settings=alone)
+    with pytest.raises(UsageError, match="`merged` is not available yet"):
+        hk.distribute(layer, optimizer, promise=hk.Promise("merged", merge=2), settings=alone)
 
 
 @pytest.mark.timing

@@ -33,7 +33,9 @@ def _start(kind, policy=None, adapter=None):
     settings = Settings.from_environment()
     process = joined(settings)
     chosen = None if policy is None else POLICIES[policy]()
-    source = prepare(adapter.framework, plan=None, policy=chosen, process=process, settings=settings)
+    source = prepare(
+        adapter.framework, plan=None, policy=chosen, promise=None, process=process, settings=settings
+    )
     session = session_of(adapter.framework, source, process=process, companion=Alone(), spans=None)
     process.also_close(session.close)
     session.start()

@@ -11,12 +11,7 @@ from typing import Literal
 from msgspec import Struct
 
 from hocket.artefacts.plan import CHUNK_BYTES, Candidate, Codec
-
-Promise = Literal["exact", "rounded", "merged", "delayed", "lossy"]
-"""What the results of training are, each level containing those before it: those of synchronous training up to the order of
-summation; up to f16 or bf16 on links; those of larger batches; of delayed gradients; of codecs with error feedback."""
-
-PROMISES: tuple[Promise, ...] = ("exact", "rounded", "merged", "delayed", "lossy")
+from hocket.artefacts.promise import Level
 
 OrderRule = Literal["given", "rack by rack", "fast first", "solved"]
 GroupRule = Literal["racks", "hosts"]
@@ -193,7 +188,7 @@ class Strategy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     workers: tuple[int, ...]
     buckets: tuple[Bucket, ...]
     schedule: Schedule = Schedule()
-    promise: Promise
+    promise: Level
     evidence: Evidence = Evidence()
     label: str
     reason: str

@@ -9,8 +9,8 @@ from typing import Literal, NamedTuple
 from hocket.artefacts.algorithms import ALL_REDUCES, BY_NAME
 from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.gradient import Gradient
+from hocket.artefacts.promise import allows
 from hocket.artefacts.strategy import (
-    PROMISES,
     AllReduce,
     Begun,
     Bucket,
@@ -246,15 +246,14 @@ def _alive(turn: Turn, iteration: int, period: int) -> int:
 
 
 def _promise(strategy: Strategy) -> Iterator[Finding]:
-    level = PROMISES.index(strategy.promise)
     turns = [turn for each in strategy.schedule.turns for turn in each]
     for index, bucket in enumerate(strategy.buckets):
         where = f"bucket {index}"
-        if bucket.codec != "none" and level < PROMISES.index("rounded"):
+        if bucket.codec != "none" and not allows(strategy.promise, "rounded"):
             yield Finding(
                 "promise", f"{where} has {bucket.codec} on links: `{strategy.promise}` rounds nothing"
             )
-        if isinstance(bucket.route, Traced) and level < PROMISES.index("lossy"):
+        if isinstance(bucket.route, Traced) and not allows(strategy.promise, "lossy"):
             yield Finding(
                 "promise",
                 f"{where} goes by policy {bucket.route.policy}: `{strategy.promise}` does not allow that",
@@ -262,13 +261,13 @@ def _promise(strategy: Strategy) -> Iterator[Finding]:
         if (
             isinstance(bucket.route, Served)
             and bucket.route.staleness != 0
-            and level < PROMISES.index("delayed")
+            and not allows(strategy.promise, "delayed")
         ):
             yield Finding("promise", f"{where} is served with staleness: `{strategy.promise}` delays nothing")
-    if any(turn.last > turn.first for turn in turns) and level < PROMISES.index("merged"):
+    if any(turn.last > turn.first for turn in turns) and not allows(strategy.promise, "merged"):
         yield Finding("promise", f"iterations are merged: `{strategy.promise}` does not allow that")
     late = strategy.schedule.delay_max or any(turn.due.iteration > turn.last for turn in turns)
-    if late and level < PROMISES.index("delayed"):
+    if late and not allows(strategy.promise, "delayed"):
         yield Finding("promise", f"gradients are applied late: `{strategy.promise}` does not allow that")
 
 

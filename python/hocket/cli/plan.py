@@ -10,6 +10,7 @@ from rich.table import Table
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.profile import Profile
+from hocket.artefacts.promise import EXACT, Promise
 from hocket.artefacts.strategy import Strategy
 from hocket.artefacts.tuning import Tuning
 from hocket.cli.shared.options import (
@@ -17,6 +18,7 @@ from hocket.cli.shared.options import (
     json_option,
     output_option,
     profile_option,
+    promise_option,
     tuning_option,
     world_option,
 )
@@ -28,13 +30,7 @@ from hocket.planning import search
 @cluster_option(required=True)
 @profile_option()
 @world_option("Number of ranks.  [default: the profile's, or all slots]")
-@click.option(
-    "--codec",
-    type=click.Choice(["auto", "none", "f16"]),
-    default="auto",
-    show_default=True,
-    help="f16 on the wire: where a link is slow, if that is faster; never; always.",
-)
+@promise_option
 @tuning_option()
 @output_option("Write the plan here (JSON).")
 @json_option
@@ -43,7 +39,7 @@ def command(
     cluster_path: Path,
     profile_path: Path | None,
     world: int | None,
-    codec: search.CodecPolicy,
+    promise: Promise | None,
     tuning_path: Path | None,
     output: Path | None,
     as_json: bool,
@@ -59,7 +55,7 @@ def command(
         cluster,
         profile,
         world or (profile.world if profile else slots),
-        codec=codec,
+        promise=promise or EXACT,
         tuning=None if tuning_path is None else files.read(tuning_path, Tuning),
     )
     if output:

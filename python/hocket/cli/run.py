@@ -12,10 +12,12 @@ from typing import Any
 import click
 
 from hocket import extras
+from hocket.artefacts.promise import Promise
 from hocket.cli.shared.options import (
     cluster_option,
     dir_option,
     plan_option,
+    promise_option,
     remote_options,
     tuning_option,
     world_option,
@@ -37,6 +39,7 @@ SERVE = ("-m", "hocket.torch.server_rank")
 @world_option("Number of ranks.  [default: 1, or all slots of --hosts]")
 @remote_options
 @plan_option("Plan file (JSON) to run.")
+@promise_option
 @click.option(
     "--policy", metavar="POLICY", help="Policy to run: a ready-made one's name, or FILE.py[:CLASS]."
 )
@@ -80,6 +83,7 @@ def command(
     interpreter: str,
     store: str | None,
     plan_path: Path | None,
+    promise: Promise | None,
     policy: str | None,
     servers: int | None,
     staleness: str | None,
@@ -104,6 +108,7 @@ def command(
     )
     given: dict[str, Any] = {
         "plan": _absolute(plan_path, must_exist=True),
+        "promise": promise and str(promise),
         "policy": _policy(policy),
         "servers": servers,
         "staleness": staleness,

@@ -17,6 +17,7 @@ from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.plan import Candidate, Plan
 from hocket.artefacts.profile import Profile
+from hocket.artefacts.promise import ROUNDED
 from hocket.artefacts.trace import RUN_FILE, RunInfo, write_run
 from hocket.demo import training
 from hocket.demo.catalogue import MODELS, STRATEGIES, WARM_UP_STEPS
@@ -197,7 +198,7 @@ class _Comparing:
 
     def _plan(self, cluster: Cluster, profile: Profile) -> Plan:
         with self._screen.phase("plan and verify") as phase:
-            plan = search.plan(cluster, profile, len(self._hosts))
+            plan = search.plan(cluster, profile, len(self._hosts), promise=ROUNDED)
             checked = programs(plan)
             files.write(self._out / "plan.json", plan)
             phase.finish(
@@ -211,7 +212,7 @@ class _Comparing:
         measured = []
         folder = self._out / "candidates"
         folder.mkdir()
-        plans = search.candidates(cluster, profile, len(self._hosts))
+        plans = search.candidates(cluster, profile, len(self._hosts), promise=ROUNDED)
         for index, plan in enumerate(plans):
             path = folder / f"{index}.json"
             files.write(path, plan)

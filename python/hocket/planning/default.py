@@ -22,6 +22,7 @@ from hocket.artefacts.plan import (
     Plan,
     Synchroniser,
 )
+from hocket.artefacts.promise import EXACT, Promise
 from hocket.errors import UsageError
 from hocket.planning.buckets import buckets
 from hocket.planning.search import candidates, neutral_profile
@@ -79,8 +80,10 @@ def by_hosts(hosts: Sequence[str]) -> Choice:
     )
 
 
-def by_cluster(gradients: Sequence[Gradient], hosts: Sequence[str], cluster: Cluster) -> Choice:
-    """The algorithm and the rank order that `hocket plan` would choose for a model that takes no time, without a codec.
+def by_cluster(
+    gradients: Sequence[Gradient], hosts: Sequence[str], cluster: Cluster, promise: Promise = EXACT
+) -> Choice:
+    """What `hocket plan` would choose for a model that takes no time, with one route for all buckets.
 
     Raises UsageError when a rank's host is not in the cluster, ArtefactError for a cluster that contradicts itself.
 
@@ -96,13 +99,15 @@ def by_cluster(gradients: Sequence[Gradient], hosts: Sequence[str], cluster: Clu
         profile.Gradient(name=each.name, shape=each.shape, dtype=each.dtype, ready_s=0.0, needed_s=0.0)
         for each in reversed(gradients)
     )
-    considered = candidates(job, neutral, len(hosts), codec="none")
+    considered = candidates(job, neutral, len(hosts), promise=promise)
     best = min(considered, key=lambda each: round(each.predicted_step_s, 6))
+    synchroniser = best.buckets[0].synchroniser
+    links = tuple((ranks[a], ranks[b]) for a, b in synchroniser.codec_links)
     return Choice(
         order=tuple(ranks[place] for place in best.order),
-        synchroniser=best.buckets[0].synchroniser,
+        synchroniser=msgspec.structs.replace(synchroniser, codec_links=tuple(sorted(links))),
         reason=f"No model was measured; for this cluster, {best.label} is predicted to be the fastest of "
-        f"{len(considered)} plans without a codec.",
+        f"{len(considered)} plans.",
     )
 
 

@@ -1,10 +1,11 @@
 """The planner: a search over whole plans, by the cost model of `crates/plan`.
 
 Routes are every algorithm whose predictions were compared with runs (`proposed` in the list of algorithms), every other
-one that a tuning of such a network has, and owners of parts where hosts are unequal; each with no codec or with f16 on slow
-links. The rule for slow links is `LinkGraph.slow_pairs`: a path between two hosts is slow when its rate is below half that of
-the fastest path between hosts. Buckets of one plan may take different routes. All take one order: the given one, rack by
-rack, fast hosts first, or one that is searched where latencies were measured; each is planned by itself.
+one that a tuning of such a network has, and owners of parts where hosts are unequal; each with no codec or, where the promise
+allows it, with one on slow links, or between all hosts where none is. The rule for slow links is `LinkGraph.slow_pairs`: a
+path between two hosts is slow when its rate is below half that of the fastest path between hosts. Buckets of one plan may
+take different routes. All take one order: the given one, rack by rack, fast hosts first, or one that is searched where
+latencies were measured; each is planned by itself.
 
 Deterministic: the search is seeded, and its budget counts evaluations. Predictions that are equal to a microsecond go to the
 candidate that comes first, and candidates come simplest first.
@@ -15,7 +16,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal
 
 import msgspec
 
@@ -26,6 +26,7 @@ from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.plan import SHARED_CHUNK_BYTES, Candidate, Codec, Plan, Synchroniser, chunk_bytes
 from hocket.artefacts.profile import Gradient, Profile
+from hocket.artefacts.promise import EXACT, Promise
 from hocket.artefacts.strategy import (
     AllReduce,
     Bucket,
@@ -49,10 +50,6 @@ from hocket.planning.order import contiguous_order, fast_first_order, given_orde
 from hocket.planning.solved import solved_orders
 from hocket.planning.traffic import pairs
 
-CodecPolicy = Literal["auto", "none", "f16"]
-"""`auto`: also try f16 where a link is slow. `none`: never. `f16`: always: on slow links if there
-are any, else between all hosts."""
-
 EVALUATIONS = 20_000
 """Of all orders together, beside those that a search begins with: half a second for 64 ranks and 200 gradients."""
 
@@ -72,7 +69,7 @@ def plan(
     profile: Profile | None,
     world: int,
     *,
-    codec: CodecPolicy = "auto",
+    promise: Promise = EXACT,
     tuning: Tuning | None = None,
 ) -> Plan:
     """The plan with the smallest predicted step time; its `candidates` are it and all plans with one route for all buckets.
@@ -81,7 +78,8 @@ def plan(
         cluster: the network.
         profile: the model; None: a neutral one, good only for comparing networks, since its gradients are no model's.
         world: number of ranks.
-        codec: `auto`: f16 where a link is slow, if that is faster; `none`: never; `f16`: always.
+        promise: with `rounded`, gradients are also rounded on slow links, or between all hosts where no link is slow, if that
+            is faster.
         tuning: measured times, which correct the cost model if they come from such a network.
 
     Raises:
@@ -93,7 +91,7 @@ def plan(
     >>> plan(Cluster(hosts=hosts), None, 2).order
     (0, 1)
     """
-    return executable(strategy(cluster, profile, world, codec=codec, tuning=tuning))
+    return executable(strategy(cluster, profile, world, promise=promise, tuning=tuning))
 
 
 def strategy(
@@ -101,11 +99,11 @@ def strategy(
     profile: Profile | None,
     world: int,
     *,
-    codec: CodecPolicy = "auto",
+    promise: Promise = EXACT,
     tuning: Tuning | None = None,
 ) -> Strategy:
     """The same as a plan of version 2: with its rules, its bound, and digests of what it was made from."""
-    question = _question(cluster, profile, world, codec, tuning)
+    question = _question(cluster, profile, world, promise, tuning)
     found = question.solved(EVALUATIONS)
     uniform = [each for solved in found for each in solved.uniform()]
     best = min(found, key=lambda solved: round(solved.solution.step_s, 6))
@@ -133,10 +131,10 @@ def strategy(
 
 
 def candidates(
-    cluster: Cluster, profile: Profile | None, world: int, *, codec: CodecPolicy = "auto"
+    cluster: Cluster, profile: Profile | None, world: int, *, promise: Promise = EXACT
 ) -> list[Plan]:
     """Every plan with one route for all buckets, with its prediction, simplest first."""
-    found = _question(cluster, profile, world, codec, None).solved(0)
+    found = _question(cluster, profile, world, promise, None).solved(0)
     return [executable(each) for solved in found for each in solved.uniform()]
 
 
@@ -213,7 +211,7 @@ class _Question:
             racks=self.racks,
             workers=len(self.graph.hosts),
             orders=[(each.title, each.algorithm, each.ranks) for each in self.orders],
-            plain=any(name == "none" for name, _ in self.codecs),
+            plain=True,
             codecs=[(ITEM_BYTES[name], links) for name, links in self.codecs if name != "none"],
             chunk_bytes=chunk,
             shared_chunk_bytes=SHARED_CHUNK_BYTES,
@@ -327,7 +325,7 @@ class _Solved:
 
 
 def _question(
-    cluster: Cluster, profile: Profile | None, world: int, codec: CodecPolicy, tuning: Tuning | None
+    cluster: Cluster, profile: Profile | None, world: int, promise: Promise, tuning: Tuning | None
 ) -> _Question:
     profile = profile or neutral_profile()
     if not profile.gradients:
@@ -347,7 +345,7 @@ def _question(
         profile=profile,
         racks=tuple(names.index(name) for name in names),
         orders=tuple(_orders(cluster, graph, admitted)),
-        codecs=tuple(_codecs(graph, codec)),
+        codecs=tuple(_codecs(graph, promise)),
         links="slow links" if graph.slow_pairs() else "links between hosts",
         admitted=admitted,
         correction=correction,
@@ -372,14 +370,11 @@ def _orders(cluster: Cluster, graph: LinkGraph, admitted: frozenset[str]) -> Ite
             yield _Order("solved", "solved", ranks, (algorithm, numbers))
 
 
-def _codecs(graph: LinkGraph, policy: CodecPolicy) -> Iterator[tuple[Codec, tuple[tuple[int, int], ...]]]:
-    slow = graph.slow_pairs()
-    if policy == "f16":
-        slow = slow or graph.remote_pairs()
-    if policy != "f16" or not slow:
-        yield "none", ()
-    if policy != "none" and slow:
-        yield "f16", slow
+def _codecs(graph: LinkGraph, promise: Promise) -> Iterator[tuple[Codec, tuple[tuple[int, int], ...]]]:
+    yield "none", ()
+    links = graph.slow_pairs() or graph.remote_pairs()
+    if promise.allows("rounded") and links:
+        yield promise.codec, links
 
 
 def _gap(step_s: float, bound_s: float) -> str:

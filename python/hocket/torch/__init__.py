@@ -9,7 +9,8 @@ from hocket import extras
 
 extras.need("torch", "hocket.torch")
 
-from hocket.parameter_server.choice import ParameterServer  # noqa: E402  # what comes next loads torch
+from hocket.artefacts.promise import Promise  # noqa: E402  # what comes next loads torch
+from hocket.parameter_server.choice import ParameterServer  # noqa: E402
 from hocket.torch.ddp_hook import ddp_hook  # noqa: E402
 from hocket.torch.distribute import (  # noqa: E402
     agreed,
@@ -25,6 +26,7 @@ from hocket.torch.distribute import (  # noqa: E402
 
 __all__ = [
     "ParameterServer",
+    "Promise",
     "agreed",
     "clip_grad_norm_",
     "ddp_hook",

@@ -14,6 +14,7 @@ import msgspec
 
 import torch
 from hocket.artefacts.plan import Plan
+from hocket.artefacts.promise import Promise
 from hocket.artefacts.trace import write_run
 from hocket.errors import UsageError
 from hocket.parameter_server.choice import ParameterServer
@@ -27,7 +28,7 @@ from hocket.torch.profiler import Profiler
 from hocket.torch.rendezvous import publish
 from hocket.torch.shard import Shard
 from hocket.torch.spans import watch
-from hocket.training.choice import policy_of, servers_of, spans_of
+from hocket.training.choice import check_promise, policy_of, promise_asked, servers_of, spans_of
 from hocket.training.gradients import agree
 from hocket.training.process import Process, joined
 from hocket.training.run_file import run_info
@@ -59,6 +60,7 @@ def distribute(
     *,
     plan: Plan | None = None,
     policy: Policy | None = None,
+    promise: Promise | str | None = None,
     parameter_server: ParameterServer | None = None,
     buffers: Keep | None = None,
     settings: Settings | None = None,
@@ -76,6 +78,9 @@ def distribute(
             files count. A default plan, and a policy, follows the order in which backward makes gradients, which the first step
             records. If it gives other buckets than the reverse of registration, an epoch with these begins after the second step.
         policy: how gradients travel, instead of a plan; default: the policy of `settings`.
+        promise: how far results may be from DDP's: `"exact"` (up to the order of summation), `"rounded"` (gradients in f16 on slow
+            links, where that is faster), or a `Promise` with its numbers; default: from `settings`, else what a given plan or
+            policy does, else exact.
         parameter_server: keep parameters on servers, the job's last ranks, instead of all-reducing gradients; default: from
             `settings`. On a rank that serves, this call does not return: it serves, then ends the process (SystemExit).
         buffers: how the model's buffers are kept equal: `"after_step"` (default), `"before_forward"` or `"none"`.
@@ -83,7 +88,8 @@ def distribute(
 
     Raises:
         RendezvousError: ranks do not meet, or their models differ.
-        UsageError: the plan is for another model, or the model is distributed already.
+        UsageError: the plan is for another model, plan or policy promise less than was asked for, or the model is distributed
+            already.
         PolicyError: the policy cannot be traced or is refused.
         PeerError: later, out of `backward`: another rank died or gave up.
 
@@ -96,9 +102,12 @@ def distribute(
     framework = Torch(model, optimizer)
     settings = settings or Settings.from_environment()
     policy = policy_of(plan, policy, settings)
+    promise = promise_asked(promise, settings)
     if buffers not in (None, *get_args(Keep)):
         raise UsageError(f"buffers={buffers!r}: known are {', '.join(map(repr, get_args(Keep)))}")
     parameter_server = servers_of(parameter_server, plan, policy, settings)
+    if parameter_server is not None and parameter_server.staleness != 0:
+        check_promise(promise, "delayed", f"a staleness of {parameter_server.staleness or 'any'}")
     if parameter_server is not None and buffers not in (None, "none"):
         raise UsageError(
             f"buffers={buffers!r} with parameter servers: workers do not step together, each keeps its own buffers\n"
@@ -123,6 +132,7 @@ def distribute(
                 framework,
                 plan=plan,
                 policy=policy,
+                promise=promise,
                 process=process,
                 settings=settings,
                 keep=buffers or "after_step",
@@ -158,13 +168,14 @@ def _trained(
     *,
     plan: Plan | None,
     policy: Policy | None,
+    promise: Promise | None,
     process: Process,
     settings: Settings,
     keep: Keep,
 ) -> Distributed:
     """Whose gradients are reduced, or whose parameters are exchanged."""
     model = framework.model
-    source = prepare(framework, plan=plan, policy=policy, process=process, settings=settings)
+    source = prepare(framework, plan=plan, policy=policy, promise=promise, process=process, settings=settings)
     buffers = Buffers(model, keep, process.job, process.engine)
     spans = _spans(framework, process, settings)
     session = session_of(framework, source, process=process, companion=buffers, spans=spans)

@@ -10,6 +10,8 @@ import msgspec
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import Plan
+from hocket.artefacts.promise import EXACT, Level, Promise, promise_of
+from hocket.artefacts.upgrade import upgraded
 from hocket.errors import UsageError
 from hocket.launch.first_file import of_rank_0
 from hocket.launch.rendezvous import Job
@@ -61,23 +63,46 @@ def servers_of(
     return found
 
 
+def promise_asked(promise: Promise | str | None, settings: Settings) -> Promise | None:
+    """The promise that was given, or that the settings name; None: nobody asks. UsageError: it cannot be kept."""
+    given = settings.promise if promise is None else promise
+    return None if given is None else promise_of(given)
+
+
+def check_promise(asked: Promise | None, level: Level, what: str) -> None:
+    """UsageError: `what` gives results of a level that does not keep what was asked for."""
+    if asked is not None and not asked.allows(level):
+        raise UsageError(
+            f"{what} promises `{level}`, which is less than the `{asked.level}` that was asked for\n"
+            f"hint: promise `{level}`, or leave {what} out"
+        )
+
+
 def source_of(
     gradients: Mapping[str, Gradient],
     *,
     plan: Plan | None,
     policy: Policy | None,
+    promise: Promise | None,
     process: Process,
     settings: Settings,
 ) -> ProgramSource:
-    """Where the programs of these gradients come from; the same on all ranks. UsageError: the plan is for another job."""
+    """Where the programs of these gradients come from; the same on all ranks.
+
+    Raises UsageError when the plan is for another job, or plan or policy promise less than `promise`.
+    """
     job = process.job
     if policy is not None:
+        # Nobody knows what a policy's code rounds, merges or leaves out.
+        check_promise(promise, "lossy", f"policy {type(policy).__name__}")
         topology = Topology.of(job.hosts, process.cluster)
         context = TraceContext.of(policy, topology, tuning=process.tuning)
         return of_policy(policy, gradients, job, context, process.abort)
     plan = plan or of_rank_0(job, "plan", settings.plan, Plan)
     cluster = process.network if plan is None else process.cluster
-    planned = plan or _default_plan(gradients, job, cluster)
+    planned = plan or _default_plan(gradients, job, cluster, promise or EXACT)
+    if plan is not None:
+        check_promise(promise, upgraded(plan).promise, f"plan `{plan.label}`")
     if plan is not None and plan.world != job.world:
         raise UsageError(
             f"the plan is for {plan.world} ranks, the job has {job.world}\nhint: make a new plan"
@@ -97,14 +122,20 @@ def spans_of(process: Process, settings: Settings) -> Spans | None:
     return Spans(process.engine, Path(settings.trace), process.job.rank)
 
 
-def _default_plan(gradients: Mapping[str, Gradient], job: Job, cluster: Cluster | None) -> Planned:
+def _default_plan(
+    gradients: Mapping[str, Gradient], job: Job, cluster: Cluster | None, promise: Promise
+) -> Planned:
     """The plan of a job that was given none, from the order in which backward makes gradients."""
     choice = by_hosts(job.hosts)
     if cluster is not None:
         # Rank 0's, since another machine may round a prediction another way.
-        chosen = by_cluster(list(gradients.values())[::-1], job.hosts, cluster) if job.rank == 0 else None
+        chosen = None
+        if job.rank == 0:
+            chosen = by_cluster(list(gradients.values())[::-1], job.hosts, cluster, promise)
         given = job.store.gather(
             "plan/choice", job.rank, job.world, msgspec.to_builtins(chosen), job.settings.start_timeout_s
         )
         choice = msgspec.convert(given[0], Choice)
+        if choice.synchroniser.codec != "none":
+            check_promise(promise, "rounded", "rank 0's promise")
     return lambda backward: default_plan([gradients[name] for name in backward], choice)

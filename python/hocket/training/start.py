@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hocket.artefacts.plan import Plan
+from hocket.artefacts.promise import Promise
 from hocket.policy.policy import Policy
 from hocket.settings import Settings
 from hocket.training.choice import source_of
@@ -19,7 +20,13 @@ from hocket.training.spans import Spans
 
 
 def prepare(
-    framework: Framework, *, plan: Plan | None, policy: Policy | None, process: Process, settings: Settings
+    framework: Framework,
+    *,
+    plan: Plan | None,
+    policy: Policy | None,
+    promise: Promise | None,
+    process: Process,
+    settings: Settings,
 ) -> ProgramSource:
     """Where programs come from, once all ranks are here and have rank 0's state; every rank must call it.
 
@@ -27,17 +34,25 @@ def prepare(
         framework: the model and its optimizer.
         plan: how gradients travel; default: rank 0's file, else one for the network.
         policy: instead of a plan.
+        promise: how far results may be from DDP's; default: exact, or what a given plan promises.
         process: joined.
         settings: of this rank.
 
     Raises:
         RendezvousError: the models differ.
-        UsageError: the plan is for another model or another job.
+        UsageError: the plan is for another model or another job, or promises less than asked.
         PolicyError: the policy is refused.
     """
     parameters = framework.parameters()
     agree(parameters, process.job)
-    source = source_of(gradients_of(parameters), plan=plan, policy=policy, process=process, settings=settings)
+    source = source_of(
+        gradients_of(parameters),
+        plan=plan,
+        policy=policy,
+        promise=promise,
+        process=process,
+        settings=settings,
+    )
     replicate(framework, process.job, process.engine)
     return source
 

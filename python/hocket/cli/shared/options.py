@@ -9,7 +9,8 @@ from typing import Any, Protocol, TypeVar
 
 import click
 
-from hocket.cli.shared.values import COUNTS, Word
+from hocket.artefacts.promise import promise_of
+from hocket.cli.shared.values import COUNTS, One, Word
 from hocket.launch.remote import SSH
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -107,6 +108,14 @@ def profile_option(
 def plan_option(text: str) -> Option:
     """`--plan`: what `hocket plan` wrote."""
     return file_option("--plan", "plan_path", text=text)
+
+
+promise_option = click.option(
+    "--promise",
+    type=One("promise", "a promise", promise_of),
+    metavar="PROMISE",
+    help="How far results may be from DDP's: `exact`, or `rounded` (f16 on slow links).  [default: exact]",
+)
 
 
 def tuning_option(
