@@ -17,7 +17,7 @@ from hocket.cli.trace import command
 from hocket.errors import ArtefactError, UsageError
 from hocket.formats import catalogue, chakra, dlc
 from tests.support.dlc_files import FRAGMENT, VECTORS
-from tests.support.synthetic import Shape, write_trace
+from tests.support.synthetic import SyntheticRun, write_trace
 
 STEPS = 6
 
@@ -25,7 +25,7 @@ STEPS = 6
 @pytest.fixture(scope="module")
 def run_directory(tmp_path_factory):
     """A trace of 4 ranks, 5 buckets, a few steps."""
-    return write_trace(tmp_path_factory.mktemp("run"), Shape(steps=STEPS), comparison=False)
+    return write_trace(tmp_path_factory.mktemp("run"), SyntheticRun(steps=STEPS), comparison=False)
 
 
 def convert(*arguments):

@@ -1,7 +1,5 @@
 """DLC's text: the paper's fragment and any other file come back byte for byte; what is damaged is told and left out."""
 
-import random
-
 import pytest
 from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
@@ -123,26 +121,6 @@ def test_a_line_without_end_takes_no_memory(tmp_path, monkeypatch):
     text, wholeness = back(path, tmp_path / "back.txt")
     assert text.decode() == header() + GOOD + GOOD
     assert wholeness.problems == [f"{path}:8:1: a line is at most 1000 bytes"]
-
-
-def test_damaged_fragments(tmp_path):
-    """Any damage could end the reader; the command for ten million is in the parser's crate."""
-    seed = random.randrange(2**32)  # noqa: S311
-    chance = random.Random(seed)  # noqa: S311
-    whole = FRAGMENT.read_bytes()
-    path = tmp_path / "t.txt"
-    for _ in range(300):
-        data = bytearray(whole)
-        for _ in range(chance.randint(1, 4)):
-            at = chance.randrange(len(data))
-            data[at : at + chance.randint(0, 3)] = chance.randbytes(chance.randint(0, 3))
-        path.write_bytes(data)
-        try:
-            reader = dlc.Reader(path)
-            count = sum(len(dlc.lines(batch).splitlines()) for batch in reader.batches())
-        except ArtefactError:
-            continue
-        assert count == reader.wholeness.records, f"seed {seed}"
 
 
 def test_iterations_of_each_kind_of_node(tmp_path):
