@@ -125,8 +125,11 @@ class Settings:
         "HOCKET_PROFILE_OUT", None, str, "Profile the script, write here, and stop."
     )
     trace: str | None = _variable("HOCKET_TRACE", None, str, "Directory to write a trace to.")
-    shape: str | None = _variable(
-        "HOCKET_SHAPE", None, str, "File of an emulated network whose rates the wire keeps by itself."
+    emulated_links: str | None = _variable(
+        "HOCKET_EMULATED_LINKS",
+        None,
+        str,
+        "File of an emulated network whose rates the wire keeps by itself.",
     )
     checksum: bool = _variable(
         "HOCKET_CHECKSUM", False, flag, "1: frames between hosts carry a CRC32C; damage fails the job."

@@ -12,14 +12,14 @@ from hocket.artefacts.trace import Kind
 from hocket.errors import UsageError
 from hocket.formats import catalogue
 from hocket.formats.launches import Iteration, Launch
-from tests.support.synthetic import Shape, write_trace
+from tests.support.synthetic import SyntheticRun, write_trace
 
 KINETO = Path(__file__).parents[1] / "formats/vectors/kineto-resnet50-ddp-2xa100.json.gz"
 
 
 def test_a_run_of_all_reduces(tmp_path):
     """Phases and volumes of a run of ours would not be those of its launches and messages."""
-    shape = Shape(steps=5)
+    shape = SyntheticRun(steps=5)
     write_trace(tmp_path, shape, comparison=False)
     found = analyse([tmp_path])
     assert [each.iterations for each in found.phases] == [5] * 4
@@ -51,7 +51,7 @@ def test_the_chain_of_launches():
 
 def test_launches_without_messages_are_said(tmp_path):
     """A run within a host would look as if it had moved almost nothing."""
-    write_trace(tmp_path, Shape(steps=3), comparison=False)
+    write_trace(tmp_path, SyntheticRun(steps=3), comparison=False)
     run = trace.read(tmp_path)
     kept = [run.records(rank)[run.records(rank)["program"] != 2] for rank in range(4)]
     launches = [run.records(rank)[run.records(rank)["kind"] == Kind.INSTANCE] for rank in range(4)]

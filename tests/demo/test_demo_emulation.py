@@ -6,7 +6,7 @@ import pytest
 
 from hocket.demo import emulation
 from hocket.errors import TestbedError
-from hocket.launch import shape
+from hocket.launch import emulated_links
 from hocket.launch.testbed import example_cluster
 
 
@@ -43,7 +43,9 @@ def test_only_ways_between_racks_cross_the_uplinks(loopback: emulation.Emulation
     cluster = loopback.cluster
     names = [host.name for host in cluster.hosts]
     for a in cluster.hosts:
-        _, rates, routes = shape.read(emulation.Path(loopback.environment["HOCKET_SHAPE"]), a.name, names)
+        _, rates, routes = emulated_links.read(
+            emulation.Path(loopback.environment["HOCKET_EMULATED_LINKS"]), a.name, names
+        )
         for b, route in zip(cluster.hosts, routes, strict=True):
             slow = [link for link in route if rates[link] == 100e6]
             assert len(slow) == (0 if a.rack == b.rack else 2)

@@ -5,7 +5,7 @@ import pytest
 from click.testing import CliRunner
 
 from hocket.artefacts import files
-from hocket.artefacts.tuning import Point, Shape, Timing, Tuning
+from hocket.artefacts.tuning import NetworkShape, Point, Timing, Tuning
 from hocket.cli.tune import command
 from hocket.errors import ArtefactError, PeerError, UsageError
 from hocket.launch.processes import ProcessSpec
@@ -38,7 +38,7 @@ def test_every_algorithm_is_measured_and_kept(tmp_path):
     written = files.read(path, Tuning)
     assert msgspec.json.decode(result.stdout, type=Tuning) == written
     engine, thread, registered = written.ladders
-    assert engine.shape == thread.shape == registered.shape == Shape(ranks=2)
+    assert engine.shape == thread.shape == registered.shape == NetworkShape(ranks=2)
     assert (thread.runner, registered.runner) == ("thread", "thread_registered")
     assert [point.size_bytes for point in engine.points] == [64, 64_000]
     assert names(engine) == [list(fitting("all_reduce", [0, 1], ONE_HOST))] * 2
@@ -64,10 +64,12 @@ def test_what_is_there_is_not_measured_again():
     wanted = Wanted.of(["here"] * 2, None, ["broadcast", "reduce"], [64, 128])
     point = Point(size_bytes=64, timings=(Timing(algorithm="ring", median_s=1, p10_s=1, p90_s=1, rounds=1),))
     task = Task(collective="broadcast", runner="engine", size_bytes=64)
-    known = with_point(empty(), task, Shape(ranks=2), point)
+    known = with_point(empty(), task, NetworkShape(ranks=2), point)
     left = [(each.collective, each.size_bytes) for each in wanted.tasks(known)]
     assert left == [("broadcast", 128), ("reduce", 64), ("reduce", 128)]
-    assert len(wanted.tasks(with_point(empty(), task, Shape(ranks=3), point))) == 4, "of another network"
+    assert len(wanted.tasks(with_point(empty(), task, NetworkShape(ranks=3), point))) == 4, (
+        "of another network"
+    )
     assert wanted.removed_from(known).ladders == ()
     kept = []
     done = tune(HERE, wanted, known=known, rounds=1, keep=kept.append)
@@ -106,7 +108,7 @@ def test_regret_is_against_the_best_of_another_run():
             for name, time_s in times_s.items()
         )
         task = Task(collective="reduce", runner="engine", size_bytes=64)
-        return with_point(empty(), task, Shape(ranks=2), Point(size_bytes=64, timings=timings))
+        return with_point(empty(), task, NetworkShape(ranks=2), Point(size_bytes=64, timings=timings))
 
     (found,) = regrets(
         measured(ring=1.0, direct=2.0), measured(direct=2.0, ring=3.0, halving_doubling=8.0).ladders

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hocket.errors import PeerError, UsageError
 from hocket.launch.hosts import Slots, place_servers
 from hocket.parameter_server.choice import ParameterServer, with_roles
-from hocket.parameter_server.description import Description, Group, Key
+from hocket.parameter_server.description import Description, Group, Parameter
 from hocket.parameter_server.keys import SPLIT_ELEMENTS_MIN, place
 from hocket.parameter_server.programs import buffers_program, first_pull_program, key_program, step_program
 from hocket.settings import Settings
@@ -39,7 +39,7 @@ def described(workers, servers, sizes):
         staleness=0,
         optimizer="SGD",
         keys=tuple(
-            Key(name=f"p{at}", elements=elements, dtype={2: "f16", 4: "f32", 8: "f64"}[size], group=0)
+            Parameter(name=f"p{at}", elements=elements, dtype={2: "f16", 4: "f32", 8: "f64"}[size], group=0)
             for at, (elements, size) in enumerate(sizes)
         ),
         groups=(Group(fixed={}, numbers={"betas": (0.9, 0.999), "lr": 0.1}),),

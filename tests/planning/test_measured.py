@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from hocket.artefacts.network import GOODPUT, LATENCY_S
-from hocket.artefacts.tuning import Ladder, Point, Shape, Timing, Tuning
+from hocket.artefacts.tuning import Ladder, NetworkShape, Point, Timing, Tuning
 from hocket.planning import search
 from hocket.planning.compile import programs
 from hocket.planning.cost import alone_s
@@ -14,11 +14,13 @@ from hocket.planning.links import link_graph
 from hocket.planning.measured import correction_of
 from tests.planning.planner_inputs import alternating, model
 
-SHAPE = Shape(ranks=4, hosts=4, racks=2, bit_per_s=1e8 * GOODPUT, latency_s=LATENCY_S, rack_slowdown=10.0)
+SHAPE = NetworkShape(
+    ranks=4, hosts=4, racks=2, bit_per_s=1e8 * GOODPUT, latency_s=LATENCY_S, rack_slowdown=10.0
+)
 SIZES = (100_000, 10_000_000)
 
 
-def tuning(shape: Shape = SHAPE, **slower: float) -> Tuning:
+def tuning(shape: NetworkShape = SHAPE, **slower: float) -> Tuning:
     """Measured as the model says for the contiguous order, but for those that were so many times as slow."""
     graph = link_graph(alternating(), 4)
     plans = search.candidates(alternating(), model(elements=1_000_000), 4)
@@ -65,7 +67,7 @@ def test_times_as_the_model_says_change_nothing() -> None:
 def test_another_network_corrects_nothing() -> None:
     """Broken: times of a slow network would be taken for those of a fast one."""
     cluster, profile = alternating(), model()
-    other = tuning(Shape(ranks=4, hosts=4, bit_per_s=2e8), two_level=20.0)
+    other = tuning(NetworkShape(ranks=4, hosts=4, bit_per_s=2e8), two_level=20.0)
     assert correction_of(other, cluster, 4, link_graph(cluster, 4)) is None
     plan = search.plan(cluster, profile, 4, tuning=other)
     assert plan.buckets == search.plan(cluster, profile, 4).buckets

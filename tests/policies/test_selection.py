@@ -10,17 +10,17 @@ from hypothesis import strategies as st
 from hocket.artefacts import shipped
 from hocket.artefacts.algorithms import MEASURED
 from hocket.artefacts.network import LATENCY_S
-from hocket.artefacts.tuning import Ladder, Point, Shape, Timing, Tuning
+from hocket.artefacts.tuning import Ladder, NetworkShape, Point, Timing, Tuning
 from hocket.errors import PolicyError
 from hocket.policy import algorithms
 from hocket.policy.bucketing import Bucket, Gradient
 from hocket.policy.policy import Policy
-from hocket.policy.selection import TIE, distance, fastest, flat_bytes, nearest, seconds, shape_of
+from hocket.policy.selection import TIE, distance, fastest, flat_bytes, nearest, network_shape, seconds
 from hocket.policy.topology import Topology
 from hocket.policy.trace import TraceContext, stages
 
 ALL = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "gather", "scatter", "all_to_all")
-STAR = Shape(ranks=4, hosts=4, bit_per_s=2e8, latency_s=LATENCY_S)
+STAR = NetworkShape(ranks=4, hosts=4, bit_per_s=2e8, latency_s=LATENCY_S)
 
 
 def timing(name, time_s):
@@ -85,13 +85,13 @@ def test_the_most_similar_network_counts():
     """A job of 16 hosts would go by what two ranks of one host measured."""
     slow, fast = (
         ladder({8: {"ring": 1.0}}, STAR),
-        ladder({8: {"direct": 1.0}}, Shape(ranks=4, hosts=4, bit_per_s=1e10)),
+        ladder({8: {"direct": 1.0}}, NetworkShape(ranks=4, hosts=4, bit_per_s=1e10)),
     )
-    here = ladder({8: {"in_place": 1.0}}, Shape(ranks=4))
+    here = ladder({8: {"in_place": 1.0}}, NetworkShape(ranks=4))
     both = tuning(here, slow, fast)
-    assert nearest(both, "all_reduce", Shape(ranks=16, hosts=16, bit_per_s=4e8)) is slow
-    assert nearest(both, "all_reduce", Shape(ranks=3, hosts=3, bit_per_s=2.5e10)) is fast
-    assert nearest(both, "all_reduce", Shape(ranks=64)) is here
+    assert nearest(both, "all_reduce", NetworkShape(ranks=16, hosts=16, bit_per_s=4e8)) is slow
+    assert nearest(both, "all_reduce", NetworkShape(ranks=3, hosts=3, bit_per_s=2.5e10)) is fast
+    assert nearest(both, "all_reduce", NetworkShape(ranks=64)) is here
     assert nearest(both, "broadcast", STAR) is None
     assert nearest(tuning(here), "all_reduce", STAR) is None
 
@@ -99,17 +99,19 @@ def test_the_most_similar_network_counts():
 def test_shapes_say_what_matters():
     """Racks behind a slow trunk would look like any other hosts."""
     racks = Topology.even(world=8, racks=2, trunk_bit_per_s=1e9)
-    assert shape_of(range(8), racks) == Shape(
+    assert network_shape(range(8), racks) == NetworkShape(
         ranks=8, hosts=8, racks=2, bit_per_s=1e9, latency_s=LATENCY_S, rack_slowdown=10.0
     )
-    assert shape_of(range(4), racks) == Shape(ranks=4, hosts=4, bit_per_s=1e10, latency_s=LATENCY_S)
-    assert shape_of(range(4), Topology.even(world=4, hosts_per_rack=1)) == Shape(ranks=4)
+    assert network_shape(range(4), racks) == NetworkShape(
+        ranks=4, hosts=4, bit_per_s=1e10, latency_s=LATENCY_S
+    )
+    assert network_shape(range(4), Topology.even(world=4, hosts_per_rack=1)) == NetworkShape(ranks=4)
     assert distance(STAR, STAR) == 0
 
 
 def test_the_limit_of_flat_reductions_is_where_parts_are_faster():
     """Small messages of torch.distributed would take two more barriers than they need, or large ones be reduced by everyone."""
-    shape = Shape(ranks=4)
+    shape = NetworkShape(ranks=4)
     points = {
         1000: {"flat": 1.0, "parts": 2.0},
         2000: {"flat": 2.0, "parts": 2.0},

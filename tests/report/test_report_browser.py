@@ -9,7 +9,7 @@ import pytest
 
 from hocket.report import build
 from tests.report.browser import CHROMIUM, Browser
-from tests.support.synthetic import Shape, write_trace
+from tests.support.synthetic import SyntheticRun, write_trace
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
 
@@ -28,7 +28,7 @@ TIP = "document.querySelector('#timeline-view .tip')"
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(write_trace(tmp_path_factory.mktemp("trace"), Shape(steps=12)))
+    return build(write_trace(tmp_path_factory.mktemp("trace"), SyntheticRun(steps=12)))
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def test_page_draws(browser: Browser, report: Path, tmp_path: Path, width: int, 
 
 def test_long_names_do_not_scroll_the_page(browser: Browser, tmp_path: Path) -> None:
     """On a telephone the whole page would move sideways because one host has a long name."""
-    write_trace(tmp_path, Shape(steps=4))
+    write_trace(tmp_path, SyntheticRun(steps=4))
     for name in ("run.json", "comparison.json"):
         text = (tmp_path / name).read_text()
         for word in ("node1", "north", "contiguous", "block0", "train", "DDP", "transformer", "per byte"):

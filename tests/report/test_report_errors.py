@@ -15,9 +15,9 @@ from hocket.cli.report import command
 from hocket.errors import ArtefactError, UsageError
 from hocket.report import build, numbers
 from hocket.report.material import load
-from tests.support.synthetic import RECORD, Shape, header, write_trace
+from tests.support.synthetic import RECORD, SyntheticRun, header, write_trace
 
-SMALL = Shape(steps=4)
+SMALL = SyntheticRun(steps=4)
 KINDS = (1, 2, 5, 6, 16, 32, 33, 34, 35, 36, 99)
 
 
@@ -55,7 +55,7 @@ def test_mixed_runs_are_refused(tmp_path: Path) -> None:
 )
 def test_senseless_records_do_no_harm(tmp_path: Path, fields: list[tuple[int, ...]], offset_ns: int) -> None:
     """A damaged record, with times that run backwards or unknown programs, would hide the whole run."""
-    write_trace(tmp_path, Shape(steps=1, bucket_bytes=(64,)))
+    write_trace(tmp_path, SyntheticRun(steps=1, bucket_bytes=(64,)))
     senseless = b"".join(RECORD.pack(*own, 0, 0, 0) for own in fields)
     (tmp_path / "rank-0.hktrace").write_bytes(header(world=SMALL.world) + senseless)
     reading = {"at_ns": offset_ns, "offset_ns": -offset_ns, "error_ns": abs(offset_ns)}

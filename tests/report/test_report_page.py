@@ -21,9 +21,9 @@ from hocket.report.material import load
 from hocket.report.page import PAGE_BYTES_MAX
 from hocket.report.quantity import TIMES
 from hocket.report.spans import SPANS_MAX
-from tests.support.synthetic import RECORD, Shape, run_info, write_trace
+from tests.support.synthetic import RECORD, SyntheticRun, run_info, write_trace
 
-SMALL = Shape(steps=6)
+SMALL = SyntheticRun(steps=6)
 HOSTILE = '</script><img src=x onerror=a()>"'
 
 
@@ -158,7 +158,7 @@ def test_any_text_survives_markup(text: str) -> None:
 
 def test_long_trace_gives_small_page(tmp_path: Path) -> None:
     """The report of a long or wide run could not be opened or attached anywhere."""
-    wide = Shape(
+    wide = SyntheticRun(
         steps=8,
         racks=("a", "b") * 4,
         order=(0, 2, 4, 6, 1, 3, 5, 7),

@@ -20,7 +20,7 @@ MS = 1_000_000
 
 
 @dataclass(frozen=True)
-class Shape:
+class SyntheticRun:
     """What is generated: `steps` per rank, one bucket per entry of `bucket_bytes`."""
 
     steps: int = 60
@@ -39,7 +39,7 @@ class Shape:
         return tuple(f"node{rank + 1}" for rank in range(self.world))
 
 
-def write_trace(directory: Path, shape: Shape = Shape(), *, comparison: bool = True) -> Path:
+def write_trace(directory: Path, shape: SyntheticRun = SyntheticRun(), *, comparison: bool = True) -> Path:
     """Fill `directory` with a trace of `shape`; the same shape always gives the same bytes."""
     directory.mkdir(parents=True, exist_ok=True)
     chance = random.Random(shape.seed)  # noqa: S311
@@ -59,7 +59,7 @@ def write_trace(directory: Path, shape: Shape = Shape(), *, comparison: bool = T
     return directory
 
 
-def _schedule(shape: Shape, chance: random.Random) -> list[dict[str, Any]]:
+def _schedule(shape: SyntheticRun, chance: random.Random) -> list[dict[str, Any]]:
     """When things happen in each step, ns on the common clock: compute, then buckets through one trunk."""
     now, steps = 5_000 * MS, []
     for step in range(shape.steps):
@@ -87,7 +87,7 @@ def _schedule(shape: Shape, chance: random.Random) -> list[dict[str, Any]]:
 
 
 def _records(
-    shape: Shape, rank: int, steps: list[dict[str, Any]], offset_ns: int, chance: random.Random
+    shape: SyntheticRun, rank: int, steps: list[dict[str, Any]], offset_ns: int, chance: random.Random
 ) -> list[bytes]:
     """One rank's records; written on its own clock, which is the common one less `offset_ns`."""
     out: list[bytes] = []
@@ -142,7 +142,7 @@ def _loss(step: int, chance: random.Random) -> float:
     return 2.2 + 3.4 * math.exp(-step / 14) + chance.gauss(0, 0.035)
 
 
-def run_info(shape: Shape) -> dict[str, Any]:
+def run_info(shape: SyntheticRun) -> dict[str, Any]:
     """The content of `run.json`."""
     racks = tuple(dict.fromkeys(shape.racks))
     count = shape.world
@@ -183,7 +183,7 @@ def run_info(shape: Shape) -> dict[str, Any]:
     }
 
 
-def _profile(shape: Shape) -> dict[str, Any]:
+def _profile(shape: SyntheticRun) -> dict[str, Any]:
     names = [f"block{bucket}.weight" for bucket in range(len(shape.bucket_bytes))]
     own = {"dtype": "float32", "ready_s": 0.05, "needed_s": 0.03}
     return {
@@ -202,7 +202,7 @@ def _profile(shape: Shape) -> dict[str, Any]:
     }
 
 
-def _plan(shape: Shape, cross: list[list[int]]) -> dict[str, Any]:
+def _plan(shape: SyntheticRun, cross: list[list[int]]) -> dict[str, Any]:
     synchroniser = {"algorithm": "ring", "codec": "f16", "codec_links": cross, "chunk_bytes": 262_144}
     return {
         "version": 1,

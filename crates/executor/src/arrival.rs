@@ -1,4 +1,4 @@
-//! What arrives from one peer, checked against the programs and handed to the core.
+//! Frames and posts from one peer, checked against the programs and passed to the core.
 
 use crate::announcement::{Announcement, Offer};
 use crate::core::Core;
@@ -16,19 +16,19 @@ use hocket_wire::link::{Arrivals, Landing, LinkError, Post, Sent, Sink};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// What comes over the link to one peer.
+/// The sink of the link to one peer.
 pub struct Arrival<'a> {
     core: &'a Core,
     peer: &'a Peer,
 }
 
 impl<'a> Arrival<'a> {
-    /// Of `peer`.
+    /// For `peer`.
     pub fn new(core: &'a Core, peer: &'a Peer) -> Self {
         Self { core, peer }
     }
 
-    /// A neighbour has taken what `op` gives, or has done its part of a collective in place.
+    /// A neighbour has copied the bytes of `op`, or has done its part of a collective in place.
     fn taken(&self, program: u32, instance: u32, op: u32) -> Result<(), String> {
         let (loaded, at) = self.core.addressed(program, op)?;
         let whole = loaded.is_running(instance) && !loaded.is_done(op, instance);
@@ -49,7 +49,7 @@ impl<'a> Arrival<'a> {
     }
 }
 
-/// Adds a program under `chosen` or the next number, and takes in what peers announced of it already.
+/// Adds a program under `chosen` or the next number, and applies what peers have already announced of it.
 pub fn add(core: &Core, chosen: Option<u32>, make: impl FnOnce(u32) -> Loaded) -> Result<u32, String> {
     let (number, early) = core.programs.add(chosen, make)?;
     for announced in early {
@@ -61,8 +61,8 @@ pub fn add(core: &Core, chosen: Option<u32>, make: impl FnOnce(u32) -> Loaded) -
     Ok(number)
 }
 
-/// Notes an announcement; the message moves when our side is ready too. One for a program that we have yet to load
-/// is kept until we do.
+/// Notes an announcement; the message moves when our side is ready too. An announcement for a program that is not
+/// loaded yet is kept until it is.
 fn announce(core: &Core, said: Announcement) -> Result<(), String> {
     let Announcement { from, program, instance, op, offer } = said;
     if core.programs.keep_early(said)? {
@@ -120,14 +120,14 @@ impl Arrivals for Arrival<'_> {
         if data.program == NO_PROGRAM {
             return self.core.message_landed(data.instance, data.payload_bytes);
         }
-        // A program with a payload under way is not complete, and stays loaded.
+        // A program with a payload in flight is not complete, so it stays loaded.
         let Ok((loaded, at)) = self.core.addressed(data.program, data.op) else { return };
         let received = loaded.land(data.op, u64::from(data.payload_bytes));
         let Action::Receive(receive) = &loaded.instructions[at].action else {
             unreachable!("payloads land at receives");
         };
         if received == receive.wire_bytes() as u64 {
-            // A message ends once, also for a peer that sends another empty frame of it.
+            // A message ends once, even if the peer sends another empty frame of it.
             loaded.close(data.op);
             self.core.complete(&loaded, data.op);
         }
@@ -192,7 +192,7 @@ impl Sink for Arrival<'_> {
     }
 
     fn ended(&mut self, ends: Option<&str>, error: &LinkError) {
-        // Once we leave ourselves, a peer that leaves without a word to us owes none.
+        // Once we are leaving, a peer may leave without a goodbye.
         if !self.core.closing.load(Ordering::Acquire) {
             self.core.lose(self.peer, ends, error);
         }

@@ -1,4 +1,5 @@
-//! Program → this rank's instructions: slices become regions, messages know the peer's own instruction number.
+//! Compiles a program into this rank's instructions: slices become regions, and messages carry the peer's own
+//! instruction number.
 
 use crate::compute::{Call, Compute};
 use crate::error::Error;
@@ -11,8 +12,8 @@ use hocket_wire::link::{Land, Landing};
 use hocket_wire::memory::Region;
 use std::collections::HashMap;
 
-/// Why the executor cannot run the program of any rank, if it cannot: it moves memory of the host alone. All ranks refuse alike, so
-/// that none waits for one that did.
+/// Why the executor cannot run any rank's part of the program, if it cannot: it moves only the host's memory. All ranks
+/// refuse alike, so none waits for one that refused.
 pub fn refuse_spaces(program: &Program) -> Result<(), String> {
     for (rank, ops) in program.ranks.iter().enumerate() {
         if let Some(buffer) = ops.buffers.iter().find(|buffer| buffer.space != Space::Host) {
@@ -26,7 +27,7 @@ pub fn refuse_spaces(program: &Program) -> Result<(), String> {
     Ok(())
 }
 
-/// Bytes of each buffer of `rank` that the executor must allocate, by buffer; `None` for bound ones.
+/// Sizes in bytes of `rank`'s buffers that the executor must allocate, by buffer; `None` for bound ones.
 pub fn own_bytes(program: &Program, rank: Rank) -> Vec<Option<usize>> {
     program.ranks[rank.index()]
         .buffers
@@ -35,7 +36,8 @@ pub fn own_bytes(program: &Program, rank: Rank) -> Vec<Option<usize>> {
         .collect()
 }
 
-/// Compiles `rank`'s part; `buffers` are its regions by buffer id, each as long as declared, `functions` what its kernels run.
+/// Compiles `rank`'s part. `buffers` are its regions by buffer id, each as long as declared; `functions` are its
+/// kernels' functions.
 pub fn compile(
     program: &Program,
     rank: Rank,
@@ -208,7 +210,8 @@ fn action(
     })
 }
 
-/// Members of the collective `op` of `rank`, with the number of its instruction on each: the same turn among the collectives of its group.
+/// Members of the collective `op` of `rank`, and on each the number of its instruction: the one at the same position
+/// among the collectives of its group.
 fn members(program: &Program, rank: Rank, op: usize) -> Result<Vec<(Rank, u32)>, String> {
     let Some((group, slice)) = of(&program.ranks[rank.index()].nodes[op].op) else {
         return Err("is no collective in place".into());

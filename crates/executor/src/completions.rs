@@ -1,11 +1,11 @@
-//! Callbacks on the end of a launch, beside waits: for whoever has no thread to spare, or must pass completion on.
+//! Callbacks when a launch ends, as an alternative to waits, for callers without a thread to spare.
 //!
 //! Rules for a callback:
-//! - It is called exactly once: with `Ok` when the launch is complete, else with the job's failure, a time-out (up to half a
-//!   second late) or the engine's closing.
-//! - It runs on the thread that ends the launch (the I/O thread or a worker), on the thread that closes the engine, or in
-//!   [`Engine::on_complete`] itself when the launch has ended already. It must therefore be short and must not block;
-//!   [`Engine::wait`] in it is refused. It may launch, and ask for further callbacks.
+//! - It is called exactly once: with `Ok` when the launch is complete, otherwise with the job's failure, a time-out
+//!   (up to half a second late) or the engine's closing.
+//! - It runs on the thread that ends the launch (the I/O thread or a worker), on the thread that closes the engine, or
+//!   in [`Engine::on_complete`] itself if the launch has ended already. It must therefore be short and must not block;
+//!   [`Engine::wait`] in it is refused. It may launch, and register further callbacks.
 //! - Its result is visible: memory that the program reduced may be read.
 //! - A panic in it ends the job, not the thread.
 
@@ -30,14 +30,14 @@ pub struct Awaited {
 }
 
 impl Awaited {
-    /// Of the launch that runs, or ran last.
+    /// The launch in progress or, if there is none, the last one.
     pub fn new(loaded: Arc<Loaded>, timeout: Duration, notify: Notify) -> Self {
         let instance = loaded.instance();
         Self { loaded, instance, timeout, deadline: Instant::now() + timeout, notify }
     }
 }
 
-/// Callbacks of launches under way.
+/// Callbacks of launches in progress.
 #[derive(Default)]
 pub struct Completions(Mutex<Vec<Awaited>>);
 
@@ -45,7 +45,7 @@ thread_local! {
     static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this thread runs a callback.
+/// Whether this thread is running a callback.
 pub fn in_callback() -> bool {
     IN_CALLBACK.get()
 }
@@ -59,8 +59,8 @@ pub fn call(notify: Notify, outcome: Result<(), Error>) -> bool {
 }
 
 impl Completions {
-    /// Adds one, unless `has_ended` says that nobody would come to take it: then it is given back. Whoever ends a launch, the job
-    /// or the engine notes that first, and takes from here after.
+    /// Adds a callback, unless `has_ended` says that nothing would take it any more: then it is returned. Code that
+    /// ends a launch, the job or the engine records that first, and takes callbacks from here afterwards.
     pub fn add(&self, awaited: Awaited, has_ended: impl FnOnce(&Loaded) -> bool) -> Option<Awaited> {
         let mut known = lock(&self.0);
         if has_ended(&awaited.loaded) {
@@ -75,7 +75,7 @@ impl Completions {
         lock(&self.0).is_empty()
     }
 
-    /// Removes some.
+    /// Removes the callbacks that `ended` selects.
     pub fn take(&self, mut which: impl FnMut(&Awaited) -> bool) -> Vec<Awaited> {
         lock(&self.0).extract_if(.., |awaited| which(awaited)).collect()
     }

@@ -1,4 +1,4 @@
-//! Work on local memory: what the ops that move nothing between ranks do.
+//! Ops on local memory: everything that moves nothing between ranks.
 
 use hocket_kernels as kernels;
 use hocket_kernels::Function;
@@ -43,24 +43,24 @@ pub enum Compute {
     Call(Call),
 }
 
-/// A kernel of whole slices.
+/// A call of a kernel of whole slices.
 #[derive(Debug)]
 pub struct Call {
-    /// For messages.
+    /// Its name, for error messages.
     pub name: String,
-    /// What runs.
+    /// The function.
     pub function: Function,
-    /// In the order of the op.
+    /// In the op's order.
     pub inputs: Vec<Region>,
-    /// In the order of the op; none overlaps another or an input.
+    /// In the op's order; no output overlaps another or an input.
     pub outputs: Vec<Region>,
-    /// The kernel's own.
+    /// The kernel's own parameters.
     pub constants: Vec<f64>,
 }
 
 impl Compute {
-    /// Does it; `Ok` gives the first element that is not finite, where that was asked. The program's bound buffers have
-    /// `together_bytes`.
+    /// Executes the op; `Ok` holds the first element that is not finite, if the op looks for one. The program's bound
+    /// buffers have `together_bytes`.
     pub fn run(&self, together_bytes: usize) -> Result<Option<usize>, String> {
         match self {
             Self::Copy { dst, src } => dst.copy_from(src, together_bytes),
@@ -84,7 +84,7 @@ impl Compute {
         Ok(None)
     }
 
-    /// How the trace calls it.
+    /// Its kind in the trace.
     pub fn kind(&self) -> Kind {
         match self {
             Self::Copy { .. } => Kind::Copy,
@@ -95,7 +95,7 @@ impl Compute {
         }
     }
 
-    /// Bytes that it makes.
+    /// Bytes that it writes.
     pub fn bytes(&self) -> usize {
         match self {
             Self::Copy { dst, .. }

@@ -1,4 +1,4 @@
-//! The state that all threads of a rank share: its peers, its programs, and what each of its threads has to do next.
+//! The state that all threads of a rank share: peers, programs, and the queues of ready work.
 
 use crate::completions::Completions;
 use crate::error::Error;
@@ -21,30 +21,30 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-/// An instruction that is ready to be computed: priority, then the end of the longest chain first, then first come.
+/// An instruction ready to be computed, ordered by priority, then by the longest remaining chain, then by arrival.
 ///
-/// Deep first finishes a chunk while it is in the caches: of an all-reduce of 25 MB on 4 ranks, first come first served would
-/// walk over all chunks once per peer.
+/// Depth first finishes a chunk while it is in the caches: in an all-reduce of 25 MB on 4 ranks, the order of arrival
+/// would walk over all chunks once per peer.
 type Task = Reverse<(u32, Reverse<u32>, u64, u32, u32)>;
 
 /// Shared state of one rank.
 pub struct Core {
     /// Our rank and host.
     pub own: Who,
-    /// The other ranks; none until the mesh is up.
+    /// The other ranks; empty until the mesh is up.
     pub peers: OnceLock<Peers>,
-    /// What is loaded.
+    /// The loaded programs.
     pub programs: Programs,
-    /// Messages of no program.
+    /// Messages that belong to no program.
     pub messages: Mutex<MessageTable>,
     /// Programs to start.
     pub launches: Mutex<VecDeque<u32>>,
     /// Ready work, most urgent first.
     compute: Mutex<BinaryHeap<Task>>,
     sequence: AtomicU64,
-    /// Collectives that wait for a library.
+    /// Collectives for a library to execute.
     pub externals: Externals,
-    /// Tells worker threads of work; unused when the I/O thread does it all.
+    /// Signals ready work to worker threads; unused when the I/O thread computes everything.
     work: Condvar,
     /// Worker threads besides the I/O thread.
     pub workers: usize,
@@ -62,15 +62,15 @@ pub struct Core {
     pub closing: AtomicBool,
     /// Writes the trace.
     pub recorder: Option<Recorder>,
-    /// Found since the caller last asked.
+    /// Findings since the caller last fetched them.
     pub non_finite: Mutex<Vec<NonFinite>>,
 }
 
-/// What a peer did whose bytes are not in its arena.
+/// The fault of a peer whose announced bytes are not in its arena.
 pub const OUTSIDE: &str = "offered memory outside its arena";
 
 impl Core {
-    /// Without peers or programs.
+    /// With neither peers nor programs.
     pub fn new(own: Who, workers: usize, bell: Arc<Bell>, recorder: Option<Recorder>) -> Self {
         Self {
             own,
@@ -94,20 +94,20 @@ impl Core {
         }
     }
 
-    /// The peer of that rank; programs name only ranks of the world other than our own.
+    /// The peer of that rank; programs name only ranks of the world other than ours.
     pub fn peer(&self, rank: Rank) -> &Peer {
         let peers = self.peers.get().expect("programs are loaded after the mesh is up");
         peers.get(rank).expect("a program sends nothing to its own rank")
     }
 
-    /// Lets the I/O thread look at its queues.
+    /// Makes the I/O thread look at its queues.
     pub fn wake(&self) {
         if let Err(error) = self.bell.ring() {
             self.fail_here(None, format_args!("cannot wake the I/O thread: {error}"));
         }
     }
 
-    /// Tells a peer something small.
+    /// Sends a post to a peer.
     pub fn post(&self, peer: &Peer, post: Post) {
         if let Err(error) = peer.link.post(post) {
             self.fail_here(None, format_args!("cannot tell {}: {error}", peer.who));
@@ -121,7 +121,7 @@ impl Core {
         }
     }
 
-    /// Puts `op` into the compute queue.
+    /// Adds `op` to the compute queue.
     pub fn enqueue(&self, loaded: &Arc<Loaded>, op: u32) {
         let sequence = self.sequence.fetch_add(1, Ordering::Relaxed);
         lock(&self.compute).push(Reverse((
@@ -138,17 +138,17 @@ impl Core {
         }
     }
 
-    /// Whether work waits.
+    /// Whether there is ready work.
     pub fn has_work(&self) -> bool {
         !lock(&self.compute).is_empty()
     }
 
-    /// The program and instruction that are most urgent, if work waits.
+    /// The most urgent program and instruction, if there is ready work.
     pub fn next_work(&self) -> Option<(u32, u32)> {
         lock(&self.compute).pop().map(|Reverse((.., program, op))| (program, op))
     }
 
-    /// Waits for work a moment: the time-out only bounds how late the end of the job is noticed.
+    /// Waits briefly for work: the time-out only bounds how late the end of the job is noticed.
     pub fn wait_for_work(&self) {
         let queue = lock(&self.compute);
         if queue.is_empty() {
@@ -157,7 +157,7 @@ impl Core {
         }
     }
 
-    /// Wakes who waits for a change.
+    /// Wakes all waiters.
     pub fn note_change(&self) {
         drop(lock(&self.changed.0));
         self.changed.1.notify_all();
@@ -183,7 +183,7 @@ impl Core {
         }
     }
 
-    /// The job failed, for the first reason that comes; tells all peers.
+    /// Fails the job for the first reason that comes, and tells all peers.
     pub fn fail(&self, failure: Failure) {
         let (rank, why, what) = (failure.who.rank, failure.why, failure.what.clone());
         if self.failure.set(failure).is_err() {
@@ -193,11 +193,11 @@ impl Core {
             peer.link.abort(rank, why, &what);
         }
         self.note_change();
-        // Not `wake`, which would come back here when it fails; the I/O thread looks by itself before long.
+        // Not `wake`, which would come back here if it fails; the I/O thread looks by itself before long.
         drop(self.bell.waker().wake());
     }
 
-    /// Something of this rank failed: "rank 0 on a0: " `what`.
+    /// An operation of this rank failed: "rank 0 on a0: " `what`.
     pub fn fail_here(&self, location: Option<Location>, what: impl fmt::Display) {
         let what = format!("{}: {what}", self.own);
         self.fail(Failure { who: self.own.clone(), why: Why::Failed, location, what });

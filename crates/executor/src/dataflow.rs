@@ -1,4 +1,4 @@
-//! How an instruction's completion releases the next: what waits for nothing more is computed, sent or announced.
+//! The dataflow: when an instruction completes, its dependents may be computed, sent or announced.
 //!
 //! Any thread may complete an instruction.
 
@@ -18,7 +18,7 @@ use hocket_wire::shm::take::take;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Non-finite findings kept for the caller; more are the same news.
+/// Limit of non-finite findings kept for the caller; further ones add no information.
 const NON_FINITE_MAX: usize = 1024;
 
 impl Core {
@@ -34,12 +34,12 @@ impl Core {
         }
     }
 
-    /// The time, for records; no clock is read when there are none.
+    /// The time for records; reads no clock when none are written.
     fn traced_now_ns(&self) -> u64 {
         if self.recorder.is_some() { now_ns() } else { 0 }
     }
 
-    /// The dependencies of `op` are met: it may go.
+    /// The dependencies of `op` are met: it may start.
     fn release(&self, loaded: &Arc<Loaded>, op: u32, now_ns: u64) {
         let instance = loaded.instance();
         if self.recorder.is_some() {
@@ -110,7 +110,7 @@ impl Core {
         self.push(self.peer(send.peer), message);
     }
 
-    /// Runs the most urgent instruction, if one waits.
+    /// Runs the most urgent instruction, if there is one.
     pub fn work_once(&self) -> bool {
         let Some((program, op)) = self.next_work() else { return false };
         if let Some(loaded) = self.programs.get(program) {
@@ -119,7 +119,7 @@ impl Core {
         true
     }
 
-    /// Runs work until the rank closes: the life of a worker thread.
+    /// Runs instructions until the rank closes: the main loop of a worker thread.
     pub fn work_until_closed(&self) {
         while !self.closing.load(Ordering::Acquire) {
             if !self.work_once() {
@@ -170,7 +170,7 @@ impl Core {
         Ok(())
     }
 
-    /// `op` of the running instance is done: releases what waits for it.
+    /// `op` of the running instance is done: releases its dependents.
     pub fn complete(&self, loaded: &Arc<Loaded>, op: u32) {
         let instance = loaded.instance();
         let instruction = &loaded.instructions[op as usize];
@@ -180,7 +180,7 @@ impl Core {
                 self.release(loaded, next, end_ns);
             }
         }
-        // After what waits is under way: nobody waits for a record.
+        // After starting the dependents: nothing waits for a record.
         if let Some(recorder) = &self.recorder {
             recorder.push(&record(loaded, instance, op, instruction, end_ns));
         }
@@ -208,7 +208,7 @@ impl Core {
         self.notify_completed(loaded.number, instance);
     }
 
-    /// The library has done it.
+    /// The library has executed the collective.
     pub fn complete_external(&self, program: u32, op: u32) -> Result<(), Error> {
         let (loaded, at) = self.addressed(program, op).map_err(Error::Usage)?;
         if !matches!(loaded.instructions[at].action, Action::Library(..)) || loaded.is_complete() {

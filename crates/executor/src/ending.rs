@@ -1,4 +1,4 @@
-//! How callers learn that a launch has ended: by waiting, or by a callback (`completions.rs` has its rules).
+//! The end of a launch: a wait, or a callback (`completions.rs` has its rules).
 
 use crate::completions::{Awaited, Notify, call, in_callback};
 use crate::core::Core;
@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 impl Engine {
-    /// Waits until the launched instance is complete. `interrupted` is asked several times a second and ends the wait
+    /// Waits until the launched instance is complete. `interrupted` is called several times a second and ends the wait
     /// with `Ok(false)`.
     pub fn wait(
         &self,
@@ -41,8 +41,8 @@ impl Engine {
         }
     }
 
-    /// Calls `notify` once: when the launched instance is complete, when the job fails, or after `timeout`; at once if none runs.
-    /// The head of `completions.rs` has the rules for `notify`, above all that it must not block.
+    /// Calls `notify` once: when the launched instance is complete, when the job fails, or after `timeout`; at once if
+    /// nothing is running. The head of `completions.rs` has the rules for `notify`; above all, it must not block.
     pub fn on_complete(
         &self,
         program: u32,
@@ -55,7 +55,7 @@ impl Engine {
 }
 
 impl Core {
-    /// Calls `notify` when the launch of `loaded` that runs ends, or at once if none does.
+    /// Calls `notify` when the running launch of `loaded` ends, or at once if nothing is running.
     pub fn on_complete(&self, loaded: Arc<Loaded>, timeout: Duration, notify: Notify) {
         let has_ended = |loaded: &Loaded| {
             loaded.is_complete() || self.failure().is_some() || self.closing.load(Ordering::Acquire)
@@ -74,7 +74,7 @@ impl Core {
         }
     }
 
-    /// Called by the I/O thread in each turn: after a failure nothing completes any more, and time runs out.
+    /// Called by the I/O thread on each turn: after a failure nothing completes any more, and deadlines pass.
     pub fn notify_ended(&self) {
         if self.completions.is_empty() {
             return;

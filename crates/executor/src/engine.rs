@@ -1,4 +1,4 @@
-//! One rank's executor, as its owner sees it: memory, programs, launches, waits.
+//! One rank's executor as seen by its owner: memory, programs, launches, waits.
 
 use crate::arrival::add;
 use crate::compile::{compile, own_bytes, refuse_spaces};
@@ -24,7 +24,7 @@ use hocket_wire::identity::{Address, Identity};
 use hocket_wire::memory::{Allocation, Arena, Mapping, Region};
 use hocket_wire::mesh::Listener;
 use hocket_wire::poll::{Poller, Waker};
-use hocket_wire::shape::Shaper;
+use hocket_wire::shaper::Shaper;
 use hocket_wire::shm::claims::CLAIMS_BYTES;
 use hocket_wire::shm::mailbox::reserved_bytes;
 use hocket_wire::tcp::Info;
@@ -36,7 +36,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Longest sleep between looks at whether a wait was interrupted.
+/// Longest interval between checks whether a wait was interrupted.
 pub(crate) const WAKE: Duration = Duration::from_millis(100);
 
 /// One rank's executor and wire.
@@ -89,7 +89,7 @@ impl Engine {
             identity,
             world: options.world,
             addresses: listener.addresses().to_vec(),
-            shaper: options.shape.map(Shaper::open).transpose()?.map(Arc::new),
+            shaper: options.emulated_links.map(Shaper::open).transpose()?.map(Arc::new),
             silence_max: options.silence_max,
             listener: Mutex::new(Some(listener)),
             threads: Mutex::default(),
@@ -101,7 +101,7 @@ impl Engine {
         self.identity.rank
     }
 
-    /// Name of our host.
+    /// Our host's name.
     pub fn host(&self) -> &str {
         &self.core.own.host
     }
@@ -119,12 +119,12 @@ impl Engine {
         self.core.peers.get().map_or(0, |peers| peers.table.epoch())
     }
 
-    /// Where peers connect to.
+    /// The addresses that peers connect to.
     pub fn addresses(&self) -> &[std::net::SocketAddr] {
         &self.addresses
     }
 
-    /// Joins the mesh of all ranks and starts the threads: the first epoch.
+    /// Joins the mesh of all ranks and starts the threads: this begins the first epoch.
     pub fn connect(&self, peers: &[Address], timeout: Duration) -> Result<(), Error> {
         if peers.len() != self.world {
             return Err(Error::Usage(format!("{} addresses for a world of {}", peers.len(), self.world)));
@@ -135,7 +135,7 @@ impl Engine {
         let table = before.next(members.collect())?;
         let mut listener =
             lock(&self.listener).take().ok_or_else(|| Error::Usage("connected already".into()))?;
-        // What a limit of the system may forbid comes before there are peers, who would have to be told.
+        // Anything that a system limit may forbid comes before there are peers, which would have to be told.
         let bell = &self.core.bell;
         let poller = Poller::new(bell.waker())?;
         let connected = self.spawn_threads()?;
@@ -173,14 +173,14 @@ impl Engine {
             .map_err(|_| Error::System("the I/O thread has ended before it began".into()))
     }
 
-    /// The I/O thread, which begins with what is sent to it, and the workers.
+    /// Starts the workers and the I/O thread, which begins with the ports that are sent to it.
     fn spawn_threads(&self) -> Result<mpsc::Sender<(Poller, Ports, Listener)>, Error> {
         let (connected, arrival) = mpsc::channel();
         let mut threads = lock(&self.threads);
         let core = Arc::clone(&self.core);
         let io = thread::Builder::new().name("hocket-io".into());
         threads.push(io.spawn(move || {
-            // Nothing comes when the mesh does not come up.
+            // The sender is dropped when the mesh does not come up.
             if let Ok((poller, ports, listener)) = arrival.recv() {
                 run(&core, &poller, ports, listener);
             }
@@ -198,7 +198,8 @@ impl Engine {
         Ok(self.arena.allocate(bytes)?)
     }
 
-    /// Compiles our part of `program`; `buffers` are the regions of its bound buffers, `kernels` the user's by name.
+    /// Compiles our part of `program`; `buffers` are the regions of its bound buffers, `kernels` the user's kernels by
+    /// name.
     pub fn load(
         &self,
         program: &Program,
@@ -272,17 +273,17 @@ impl Engine {
         Ok(self.loaded(program)?.state(name))
     }
 
-    /// The next collective that waits for a library, if one comes in time.
+    /// The next collective for a library to execute, if there is one in time.
     pub fn next_external(&self, timeout: Duration) -> Option<External> {
         self.core.externals.next(timeout)
     }
 
-    /// The library has done it.
+    /// The library has executed that collective.
     pub fn complete_external(&self, program: u32, op: u32) -> Result<(), Error> {
         self.core.complete_external(program, op)
     }
 
-    /// Frees what a program holds; its number stays taken. Not before its last launch was waited for.
+    /// Frees a program's resources; its number stays taken. Call only after waiting for its last launch.
     pub fn unload(&self, program: u32) -> Result<(), Error> {
         let loaded = self.loaded(program)?;
         if !loaded.is_complete() {
@@ -292,7 +293,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Starts an instance of a loaded program; returns at once.
+    /// Launches an instance of a loaded program; returns at once.
     pub fn launch(&self, program: u32) -> Result<(), Error> {
         let loaded = self.loaded(program)?;
         if let Some(failure) = self.core.failure() {
@@ -313,14 +314,15 @@ impl Engine {
         Ok(())
     }
 
-    /// Offers `region`, which must not be written until the message is complete, to `to`. Its number. It is waited for by
-    /// [`Self::wait_message`], or with `notice` by [`Self::next_message`].
+    /// Offers `region` to `to`; the region must not be written until the message is complete. Returns the message's
+    /// number. [`Self::wait_message`] waits for it, or with `notice` [`Self::next_message`].
     pub fn send(&self, to: Rank, tag: u64, region: Region, notice: bool) -> Result<u32, Error> {
         self.check_peer(to, &region)?;
         Ok(self.core.send_message(to, tag, region, notice))
     }
 
-    /// Receives what `from`, or anyone, sends with that tag into `region`, of the same size. Its number.
+    /// Receives a message with that tag from `from`, or from anyone, into `region`, which has the same size. Returns
+    /// its number.
     pub fn receive(&self, from: Option<Rank>, tag: u64, region: Region, notice: bool) -> Result<u32, Error> {
         if let Some(from) = from {
             self.check_peer(from, &region)?;
@@ -330,8 +332,8 @@ impl Engine {
         Ok(self.core.receive_message(from, tag, region, notice))
     }
 
-    /// Waits for a message; its peer. `interrupted` as in [`Self::wait`], with `Ok(None)`. A receive that runs out of time
-    /// is withdrawn.
+    /// Waits for a message; returns its peer. `interrupted` is as in [`Self::wait`] and ends with `Ok(None)`. A receive
+    /// that runs out of time is withdrawn.
     pub fn wait_message(
         &self,
         number: u32,
@@ -357,7 +359,8 @@ impl Engine {
         }
     }
 
-    /// Waits for the next complete message among those with a notice, and its peer; `None` when there was none in time.
+    /// Waits for the next complete message among those with a notice; returns it with its peer, or `None` when the time
+    /// is up.
     pub fn next_message(&self, timeout: Duration) -> Result<Option<(u32, Rank)>, Error> {
         if let Some(message) = self.next_notice() {
             return Ok(Some(message));
@@ -373,7 +376,7 @@ impl Engine {
         lock(&self.core.messages).next_notice()
     }
 
-    /// Withdraws a receive that nothing was offered for; the error says whom the message waits for since `timeout`.
+    /// Withdraws a receive that was offered nothing; the error says whom the message has awaited since `timeout`.
     pub fn give_up_message(&self, number: u32, timeout: Duration) -> Error {
         let (who, waits_for) = self.core.message_waits_for(number);
         lock(&self.core.messages).withdraw(number);
@@ -414,8 +417,8 @@ impl Engine {
         peers.map(|peer| peer.map_or(0, |peer| peer.link.sent_bytes())).collect()
     }
 
-    /// What the I/O thread saw of the connections to each rank when it last looked; it looks again now. Nothing of ourselves, of
-    /// neighbours, and before it first looked.
+    /// Latest statistics of the connections to each rank, refreshed soon after this call. `None` for ourselves, for
+    /// neighbours, and before the first refresh.
     pub fn connections(&self) -> Vec<Option<Info>> {
         let peers = self.core.peers.get().into_iter().flat_map(Peers::all);
         let seen = peers.map(|peer| peer?.link.info()).collect();
@@ -436,15 +439,15 @@ impl Engine {
         self.core.give_up(reason);
     }
 
-    /// Leaves in order; idempotent.
+    /// Shuts down in order; idempotent.
     pub fn close(&self) {
         self.core.closing.store(true, Ordering::Release);
-        // A lost wake-up would only cost the sleep's bound; the threads look at the flag by themselves.
+        // A lost wake-up would only cost the bound of a sleep; the threads check the flag by themselves.
         drop(self.core.bell.waker().wake());
         for thread in lock(&self.threads).drain(..) {
-            // A completion callback may hold the last reference to us: its thread ends by itself.
+            // A completion callback may hold the last reference to the engine: then its thread ends by itself.
             if thread.thread().id() != thread::current().id() {
-                // A panic of that thread has been printed; the job failed with it.
+                // The runtime has printed a panic of that thread; the job failed with it.
                 drop(thread.join());
             }
         }

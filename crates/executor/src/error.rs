@@ -1,4 +1,4 @@
-//! What can go wrong while programs run, each with who, where and what to do.
+//! Errors of running programs, each with the ranks concerned, the place and the remedy.
 
 use crate::failure::{Failure, Location, Who};
 use hocket_ids::Rank;
@@ -12,24 +12,24 @@ pub enum Error {
     /// The mesh did not come up.
     #[error("{what}")]
     Mesh {
-        /// For people.
+        /// The message for people.
         what: String,
         /// Ranks that did not connect in time, ascending.
         missing: Vec<Who>,
-        /// A rank that ended meanwhile.
+        /// A rank that ended in the meantime.
         left: Option<Who>,
     },
-    /// The job failed: a peer died, gave up or broke the protocol. All later calls repeat it.
+    /// The job failed: a peer died, gave up or broke the protocol. All later calls return the same error.
     #[error(transparent)]
     Peer(#[from] Failure),
-    /// A wait ended before what was waited for was complete.
+    /// A wait reached its deadline.
     #[error("{what}")]
     Timeout {
-        /// For people.
+        /// The message for people.
         what: String,
-        /// The program's launch; `None`: a message of no program.
+        /// The program's launch; `None` for a message of no program.
         location: Option<Location>,
-        /// Ranks that are waited for, ascending; none where this rank's own work is, or any rank may send.
+        /// Ranks still awaited, ascending; empty if this rank's own work is missing, or any rank may send.
         missing: Vec<Who>,
     },
     /// A call that makes no sense now: the caller's mistake.
@@ -38,7 +38,7 @@ pub enum Error {
     /// The program cannot run as it is.
     #[error("program `{name}`: {what}")]
     Program {
-        /// Of the program.
+        /// The program's name.
         name: String,
         /// What is wrong.
         what: String,
@@ -73,7 +73,7 @@ impl From<io::Error> for Error {
 }
 
 impl Error {
-    /// The same, and whose it is.
+    /// The error with the rank it concerns.
     #[must_use]
     pub fn of(self, rank: Rank) -> Self {
         match self {

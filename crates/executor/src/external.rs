@@ -1,4 +1,4 @@
-//! Collectives that a library does: handed to whoever asks for the next, taken back when done.
+//! Collectives that a library executes: a queue from which a caller takes the next, and reports it done.
 
 use crate::lock::lock;
 use hocket_wire::memory::Region;
@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-/// A collective that waits for its library.
+/// A collective ready for its library.
 #[derive(Clone, Debug)]
 pub struct External {
     /// Program number.
@@ -15,7 +15,7 @@ pub struct External {
     pub op: u32,
     /// Its slice.
     pub slice: Region,
-    /// Where an all-to-all goes.
+    /// The output of an all-to-all.
     pub dst: Option<Region>,
 }
 
@@ -27,13 +27,13 @@ pub struct Externals {
 }
 
 impl Externals {
-    /// One more.
+    /// Adds a collective.
     pub fn push(&self, external: External) {
         lock(&self.ready).push_back(external);
         self.changed.notify_one();
     }
 
-    /// The next, if one comes in time.
+    /// The next collective, if there is one in time.
     pub fn next(&self, timeout: Duration) -> Option<External> {
         let mut ready = lock(&self.ready);
         if ready.is_empty() {

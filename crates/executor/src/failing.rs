@@ -1,4 +1,4 @@
-//! What becomes of the job when an op fails, a peer gives up or a wait ends: who is blamed, in which words.
+//! Failing the job: an op fails, a peer gives up or a wait ends. Decides which rank is at fault, and words the message.
 
 use crate::core::Core;
 use crate::error::Error;
@@ -16,13 +16,13 @@ impl Core {
         self.fail_here(Some(loaded.location(Some(op))), format_args!("`{}` op {op}: {what}", loaded.label));
     }
 
-    /// This rank gives up, in its script's own words.
+    /// This rank gives up, with its script's own message.
     pub fn give_up(&self, reason: &str) {
         let what = reason.to_owned();
         self.fail(Failure { who: self.own.clone(), why: Why::GaveUp, location: None, what });
     }
 
-    /// The job failed for `from`, because of `rank`. The first cause is passed on, not the messenger.
+    /// Rank `from` reports that the job failed because of `rank`. The first cause is passed on, not the messenger.
     pub fn handle_abort(&self, from: &Peer, rank: Rank, why: Why, text: &str) -> Result<(), String> {
         let who = if rank == self.own.rank {
             self.own.clone()
@@ -38,7 +38,7 @@ impl Core {
         Ok(())
     }
 
-    /// The running launch is not complete after `timeout`: whom it waits for.
+    /// The running launch is not complete after `timeout`: names the ranks that it waits for.
     pub fn timed_out(&self, loaded: &Loaded, timeout: Duration) -> Error {
         let unfinished = loaded.unfinished();
         let who = |rank: Rank| &self.peer(rank).who;

@@ -1,12 +1,13 @@
-//! The job's failure: which rank, what it did, where that showed.
+//! The job's failure: the rank at fault, its reason, and the place where this rank noticed.
 //!
-//! Failures are data with a sentence for people. Nobody reads the sentence: ranks that are told take the data from the frame.
+//! Failures are data with a message for people. No code parses the message: an abort frame carries the data to other
+//! ranks.
 
 use hocket_ids::Rank;
 use hocket_protocol::why::Why;
 use std::fmt;
 
-/// A rank, and the name of its host, which no other host of the job has.
+/// A rank and its host's name, which no other host of the job has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Who {
     /// The rank.
@@ -22,14 +23,14 @@ impl fmt::Display for Who {
     }
 }
 
-/// Where in this rank's programs something went wrong.
+/// Place in this rank's programs where the failure was noticed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Location {
     /// Program number, the same on all ranks.
     pub program: u32,
     /// Launch count, from 0.
     pub launch: u32,
-    /// This rank's instruction; `None`: the program as a whole.
+    /// This rank's instruction; `None` for the program as a whole.
     pub op: Option<u32>,
 }
 
@@ -37,12 +38,12 @@ pub struct Location {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what}")]
 pub struct Failure {
-    /// Whose fault it is.
+    /// The rank at fault.
     pub who: Who,
-    /// What that rank did, or what became of it.
+    /// What that rank did, or what happened to it.
     pub why: Why,
-    /// Where that shows here; `None` where another rank found out, or no program is concerned.
+    /// Where this rank noticed; `None` if another rank did, or if no program is concerned.
     pub location: Option<Location>,
-    /// The sentence for people, which names the rank; of a rank that gives up, its own words alone.
+    /// The message for people, which names the rank; if the rank gave up, only its own message.
     pub what: String,
 }

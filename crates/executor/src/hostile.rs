@@ -1,6 +1,7 @@
-//! Millions of frames from a peer that knows the secret and means harm, or is broken: each ends in a refusal or in nothing.
+//! Millions of frames from a peer that knows the secret and is malicious or broken: each is refused or has no effect.
 //!
-//! Frames go through a socket, the receiver and the checks against the programs, as in a job. Deterministic from a seed.
+//! Frames go through a socket, the receiver and the checks against the programs, as in a job. A seed determines all of
+//! them.
 //!
 //! ```console
 //! $ cargo test --release -p hocket-executor hostile -- --ignored --nocapture
@@ -28,21 +29,21 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Of the open messages.
+/// Tag of the open messages.
 const MESSAGE_TAG: u64 = 5;
 /// Elements of each program's buffer.
 const ELEMENTS: usize = 600;
-/// Frames that one rank judges before a fresh one takes its place.
+/// Frames per attacked rank, before a fresh one takes its place.
 const FRAMES_OF_A_WORLD: u64 = 20_000;
-/// How much the process may grow while it is attacked.
+/// Limit of the process's growth during the attack.
 const GROWTH_BYTES_MAX: usize = 256 << 20;
-/// What a program's memory holds before anything lands.
+/// Initial contents of a program's memory.
 const UNTOUCHED: u8 = 0x5a;
 
-/// Rank 0 of three, attacked by rank 1: program 0 runs, program 1 is loaded, more are not; messages are open.
+/// Rank 0 of three, attacked by rank 1: program 0 runs, program 1 is loaded, others are not; messages are open.
 struct World {
     core: Core,
-    /// Of program 1, which nothing may touch.
+    /// Memory of program 1, which no frame may touch.
     idle: Allocation,
     _running: Allocation,
     _message: Allocation,
@@ -84,7 +85,7 @@ impl World {
     }
 }
 
-/// Rank 0 receives from 1 (stored, converted, reduced, empty) and from 2, sends to both, and waits between.
+/// Rank 0 receives from rank 1 (stored, converted, reduced, empty) and from rank 2, sends to both, and waits between.
 fn program() -> Program {
     let mut ranks = Vec::new();
     for own in 0..3u32 {
@@ -123,7 +124,7 @@ fn resident_bytes() -> usize {
     statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
 }
 
-/// Sends so many frames; returns how many were refused.
+/// Sends this many frames; returns how many were refused.
 fn attack(frames: u64, seed: u64, progress: impl Fn(u64)) -> u64 {
     let mut random = Random::new(seed);
     let (mut theirs, ours) = UnixStream::pair().unwrap();
@@ -172,7 +173,7 @@ fn attack(frames: u64, seed: u64, progress: impl Fn(u64)) -> u64 {
     refused
 }
 
-/// A broken or hostile rank could crash the others, write where nothing was asked for, or fill their memory.
+/// A broken or hostile rank could crash the others, write where no receive was posted, or fill their memory.
 #[test]
 fn hostile_frames_do_no_harm() {
     let refused = attack(60_000, 0x9e37_79b9_7f4a_7c15, |_| ());

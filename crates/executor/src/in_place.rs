@@ -1,7 +1,9 @@
-//! All-reduce of ranks of one host, in place. Each member says where its bytes lie; who has heard all reduces the blocks that it
-//! claims (`hocket_wire::shm::claims`) and says so to all; who has heard that from all is done.
+//! All-reduce of the ranks of one host, in place. Each member announces where its bytes lie. A member that has all
+//! announcements reduces the blocks that it claims (`hocket_wire::shm::claims`) and announces that to all. A member is
+//! done when all have announced it.
 //!
-//! Two posts to each member, whatever the size: messages would cost as many for each chunk, and move each byte once more.
+//! This takes two posts to each member, whatever the size: messages would take as many per chunk, and move each byte
+//! once more.
 
 use crate::core::{Core, OUTSIDE};
 use crate::instruction::InPlace;
@@ -25,7 +27,7 @@ impl Core {
         })
     }
 
-    /// Our bytes are there: tells the others.
+    /// Our bytes are ready: announces them to the others.
     pub fn bring(&self, loaded: &Arc<Loaded>, op: u32, own: &InPlace) {
         self.meetings.fetch_add(1, Ordering::Relaxed);
         let (program, instance) = (loaded.number, loaded.instance());
@@ -45,7 +47,7 @@ impl Core {
         }
     }
 
-    /// A member's bytes are there.
+    /// A member's bytes are ready.
     pub fn brought(
         &self,
         loaded: &Arc<Loaded>,
@@ -68,7 +70,7 @@ impl Core {
         Ok(())
     }
 
-    /// All bytes are there: reduces what we claim of them, and tells the others. Whether all parts are done.
+    /// All bytes are ready: reduces our claims, and tells the others. Returns whether all parts are done.
     pub fn reduce_part(&self, loaded: &Arc<Loaded>, op: u32, own: &InPlace) -> bool {
         let instance = loaded.instance();
         let meeting = loaded.meeting(op);
@@ -104,7 +106,7 @@ impl Core {
         self.part_done(loaded, op, instance, own.own).expect("a part is done once, after all have come")
     }
 
-    /// A member's part is done in our bytes too; whether all parts are.
+    /// A member's part is done in our bytes, too; whether all parts are.
     pub fn part_done(
         &self,
         loaded: &Arc<Loaded>,

@@ -1,4 +1,4 @@
-//! What one rank does in a program: instructions that name memory and peers directly.
+//! One rank's part of a program: instructions that name memory and peers directly.
 
 use crate::compute::Compute;
 use hocket_ids::Rank;
@@ -11,33 +11,33 @@ use hocket_wire::shm::claims::CLAIMS_BYTES;
 /// One instruction and its place in the dataflow.
 #[derive(Debug)]
 pub struct Instruction {
-    /// What to do.
+    /// The operation.
     pub action: Action,
-    /// Instructions that must complete before.
+    /// Number of instructions that must complete first.
     pub after: u32,
-    /// Instructions that wait for this one.
+    /// Instructions that depend on this one.
     pub then: Box<[u32]>,
 }
 
-/// What an instruction does.
+/// The operation of an instruction.
 #[derive(Debug)]
 pub enum Action {
     /// Runs on a native thread.
     Compute(Compute),
-    /// Gives bytes to a peer.
+    /// Sends bytes to a peer.
     Send(Send),
-    /// Takes bytes from a peer.
+    /// Receives bytes from a peer.
     Receive(Receive),
     /// An all-reduce of ranks that share memory.
     InPlace(InPlace),
-    /// A collective that a library does: its slice, and the other one of an all-to-all.
+    /// A collective that a library executes: its slice, and the output of an all-to-all.
     Library(Region, Option<Region>),
 }
 
 /// A message to a peer.
 #[derive(Debug)]
 pub struct Send {
-    /// Where to.
+    /// Destination rank.
     pub peer: Rank,
     /// The peer's receive instruction.
     pub peer_op: u32,
@@ -47,31 +47,31 @@ pub struct Send {
     pub dtype: kernels::DType,
     /// Element type on the wire.
     pub wire: kernels::DType,
-    /// Where it says how many of the elements go.
+    /// The count of elements to send, if the message carries one.
     pub count: Option<Region>,
 }
 
 /// A message from a peer.
 #[derive(Debug)]
 pub struct Receive {
-    /// Where from.
+    /// Source rank.
     pub peer: Rank,
     /// The peer's send instruction.
     pub peer_op: u32,
-    /// Where the whole message lands.
+    /// Destination of the whole message.
     pub landing: Landing,
-    /// Element type in the peer's memory, for a peer whose memory we read.
+    /// Element type in the peer's memory, for a peer whose memory this rank reads.
     pub peer_dtype: kernels::DType,
     /// Element type on the wire.
     pub wire: kernels::DType,
     /// Element type of the region.
     pub dtype: kernels::DType,
-    /// Where it says how many of the elements come.
+    /// The count of elements to receive, if the message carries one.
     pub count: Option<Region>,
 }
 
-/// How many of `elements` move: all, or what the count says, which is read when the message starts and is not written
-/// before it ends. A count that says more than there are is as good as all: `is_sound` has failed the job by then.
+/// How many of `elements` move: all of them, or the count, which is read when the message starts and not written before
+/// it ends. A count beyond the message is treated as all: `is_sound` has failed the job by then.
 fn moving(elements: usize, count: Option<&Region>) -> usize {
     count.map_or(elements, |count| usize::try_from(said(count)).unwrap_or(0).min(elements))
 }
@@ -90,7 +90,7 @@ fn is_sound(elements: usize, count: Option<&Region>) -> Result<(), String> {
 }
 
 impl Send {
-    /// What leaves.
+    /// The bytes to send.
     pub fn region(&self) -> Region {
         let elements = self.src.len() / self.dtype.bytes();
         self.src.sub(0, moving(elements, self.count.as_ref()) * self.dtype.bytes())
@@ -103,12 +103,12 @@ impl Receive {
         moving(self.landing.region.len() / self.dtype.bytes(), self.count.as_ref())
     }
 
-    /// Bytes of the message on the wire.
+    /// Length of the message on the wire, in bytes.
     pub fn wire_bytes(&self) -> usize {
         self.elements() * self.wire.bytes()
     }
 
-    /// Where what comes lands.
+    /// Destination of the received bytes.
     pub fn landing(&self) -> Landing {
         let region = self.landing.region.sub(0, self.elements() * self.dtype.bytes());
         Landing { region, land: self.landing.land }
@@ -116,7 +116,7 @@ impl Receive {
 }
 
 impl Instruction {
-    /// How the trace calls it.
+    /// Its kind in the trace.
     pub fn kind(&self) -> Kind {
         match &self.action {
             Action::Compute(compute) => compute.kind(),
@@ -127,7 +127,7 @@ impl Instruction {
         }
     }
 
-    /// The peer, of a message.
+    /// The peer of a message.
     pub fn peer(&self) -> Option<Rank> {
         match &self.action {
             Action::Compute(_) | Action::InPlace(_) | Action::Library(..) => None,
@@ -136,7 +136,7 @@ impl Instruction {
         }
     }
 
-    /// Why it must not start: what a count says.
+    /// Why the message must not start: a bad count.
     pub fn refusal(&self) -> Result<(), String> {
         match &self.action {
             Action::Send(send) => is_sound(send.src.len() / send.dtype.bytes(), send.count.as_ref()),
@@ -147,7 +147,7 @@ impl Instruction {
         }
     }
 
-    /// Bytes moved, on the wire for messages.
+    /// Bytes moved; for messages, those on the wire.
     pub fn bytes(&self) -> usize {
         match &self.action {
             Action::Compute(compute) => compute.bytes(),
@@ -158,22 +158,22 @@ impl Instruction {
     }
 }
 
-/// This rank's end.
+/// This rank's part of an all-reduce in place.
 #[derive(Debug)]
 pub struct InPlace {
-    /// Who takes part, in the order in which slices are reduced, and the number of the instruction there.
+    /// The members, in the order in which their slices are reduced, and the instruction's number on each.
     pub members: Vec<(Rank, u32)>,
     /// Our position.
     pub own: usize,
     /// Our slice.
     pub region: Region,
-    /// How two elements become one.
+    /// The reduction.
     pub op: kernels::ReduceOp,
     /// Element type.
     pub dtype: kernels::DType,
-    /// What the reduction is multiplied with.
+    /// Factor of the result.
     pub factor: f64,
-    /// By which members claim blocks, by parity of the launch count; of the first member alone.
+    /// The members' claims, by parity of the launch count; on the first member alone.
     pub claims: Option<Allocation>,
 }
 
@@ -183,7 +183,7 @@ impl InPlace {
         self.members.iter().position(|(member, _)| *member == rank)
     }
 
-    /// Where members claim blocks of a launch, if that is our memory.
+    /// The claims of a launch, if they are in our memory.
     pub fn claims(&self, instance: u32) -> Option<Region> {
         let half = (instance & 1) as usize * CLAIMS_BYTES;
         self.claims.as_ref().map(|memory| memory.region().sub(half, CLAIMS_BYTES))

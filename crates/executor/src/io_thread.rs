@@ -1,8 +1,8 @@
-//! The thread that owns the ports of a rank, and computes when no worker threads do.
+//! The thread that owns a rank's ports, and computes if there are no worker threads.
 //!
 //! Budget: each turn polls every port, which moves a bounded amount, and runs a bounded amount of work, so that a large
-//! low-priority bucket delays an urgent one by one turn. It sleeps in one epoll call, woken by sockets, by threads of
-//! this rank and by neighbours alike.
+//! low-priority bucket delays an urgent one by at most one turn. The thread sleeps in one epoll call; sockets, threads
+//! of this rank and neighbours all wake it.
 
 use crate::arrival::Arrival;
 use crate::core::Core;
@@ -19,20 +19,20 @@ use std::time::{Duration, Instant};
 
 /// Instructions run in a turn when there are no workers.
 const TURN_TASKS: usize = 4;
-/// How long a sleep may last; also bounds how late a failed wake-up is made good.
+/// Longest sleep; also bounds how late a failed wake-up is noticed.
 const SLEEP_MAX: Duration = Duration::from_millis(500);
-/// How long the thread offers its core before it sleeps while a collective in place is under way: an all-reduce of 25 MB on
-/// 4 ranks and 2 cores takes 4 ms, and each sleep of a rank in it is a wake-up that the others wait for.
+/// How long the thread yields its core before it sleeps while a collective in place is running. An all-reduce of 25 MB
+/// on 4 ranks and 2 cores takes 4 ms, and each sleep of a rank during it adds a wake-up that the others wait for.
 const OFFER: Duration = Duration::from_micros(200);
-/// After the last byte is sent, how long to wait for peers to close too, so that nothing in flight is cut off.
+/// How long to wait, after the last byte is sent, for peers to close too, so that nothing in flight is cut off.
 const LINGER: Duration = Duration::from_millis(500);
-/// The longest sleep meanwhile.
+/// The longest sleep in that time.
 const LINGER_STEP: Duration = Duration::from_millis(10);
 
-/// By number of the link: the rank that it leads to.
+/// By link number: its rank.
 pub type Ports = Vec<(Rank, Box<dyn Port>)>;
 
-/// The life of the I/O thread. The poller watches all ports.
+/// The main loop of the I/O thread. The poller watches all ports.
 pub fn run(core: &Core, poller: &Poller, mut ports: Ports, listener: Listener) {
     if let Err(error) = turns(core, poller, &mut ports) {
         core.fail_here(None, format_args!("the I/O thread cannot go on: {error}"));
@@ -67,7 +67,7 @@ fn turns(core: &Core, poller: &Poller, ports: &mut Ports) -> io::Result<()> {
             idle_since = now;
             timeout = Duration::ZERO;
         } else if core.meetings.load(Ordering::Relaxed) > 0 && now.saturating_sub(idle_since) < OFFER {
-            // Whoever runs meanwhile need not wake us.
+            // Threads that add work now need not wake us.
             thread::yield_now();
             continue;
         }
@@ -97,7 +97,7 @@ fn now() -> Duration {
 fn sleep(core: &Core, poller: &Poller, ports: &mut Ports, timeout: Duration) -> io::Result<()> {
     let mut timeout = timeout;
     if !timeout.is_zero() {
-        // Whoever adds something after this sees the flag and wakes us; what was added before, we see now.
+        // A thread that adds work after this sees the flag and wakes us; work added before, we see now.
         core.bell.sleeping().set();
         let idle = lock(&core.launches).is_empty()
             && (core.workers > 0 || !core.has_work() || core.failure().is_some())
@@ -116,7 +116,7 @@ fn wait(core: &Core, poller: &Poller, ports: &mut Ports, timeout: Duration) -> i
     poller.wait(timeout, core.bell.waker(), |ready| ports[ready.link as usize].1.handle_ready(ready))
 }
 
-/// Leaves in order, and waits a moment for the others to end their side.
+/// Leaves in order, and waits briefly for the others to close their side.
 fn leave(core: &Core, poller: &Poller, ports: &mut Ports) {
     let deadline = Instant::now() + LINGER;
     loop {

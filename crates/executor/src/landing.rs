@@ -1,4 +1,4 @@
-//! Where what comes over a link lands: checked against the programs before a byte is written.
+//! The destination of received payloads: checked against the programs before a byte is written.
 
 use crate::core::Core;
 use crate::instruction::Action;
@@ -7,7 +7,7 @@ use hocket_wire::clock::now_ns;
 use hocket_wire::link::{Land, Landing};
 
 impl Core {
-    /// Where a payload of receive `op` lands, after checking that it may.
+    /// Where a payload for receive `op` lands, after checking that it may.
     pub fn landing(
         &self,
         from: Rank,
@@ -43,7 +43,7 @@ impl Core {
         loaded.claim(op, offset_bytes, end).map_err(|why| refused(&why))?;
         let (at, len) = (offset_bytes as usize / wire * own, payload_bytes as usize / wire * own);
         let landing = match receive.landing.land {
-            // Converting receives of equal types cost nothing extra as plain stores.
+            // A converting receive between equal types is a plain store and costs nothing extra.
             Land::Cast { dtype, wire } if dtype == wire => Land::Store,
             land => land,
         };

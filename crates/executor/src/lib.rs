@@ -45,6 +45,6 @@ pub use hocket_wire::clock::now_ns;
 pub use hocket_wire::identity::Address;
 pub use hocket_wire::memory::Allocation;
 pub use hocket_wire::memory::Region;
-pub use hocket_wire::shape::Shape;
+pub use hocket_wire::shaper::EmulatedLinks;
 pub use loaded::NonFinite;
 pub use options::Options;

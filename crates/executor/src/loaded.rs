@@ -1,6 +1,7 @@
 //! A program loaded into this rank's executor: its instructions and the state of its current instance.
 //!
-//! One instance of a program runs at a time; `flow` counts its dependencies, `gate` joins the two sides of its messages.
+//! One instance of a program runs at a time; `flow` counts its dependencies, and `gate` joins the two sides of its
+//! messages.
 
 use crate::failure::Location;
 use crate::instruction::{Action, Instruction, peers_of};
@@ -19,17 +20,17 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 #[derive(Debug, Default)]
 pub struct State {
     gate: Gate,
-    /// Of a collective in place.
+    /// The meeting of a collective in place.
     meeting: Option<Meeting>,
-    /// Where the announced bytes lie in a neighbour's arena, by parity of the instance.
+    /// Offset of the announced bytes in a neighbour's arena, by parity of the instance.
     offered: [AtomicU64; 2],
     /// Launch count + 1 of the instance whose receive is posted.
     posted: AtomicU32,
     /// Bytes received of it.
     received: AtomicU64,
-    /// Bytes that came or are coming.
+    /// Ranges received or being received.
     claimed: Mutex<Extents>,
-    /// When the dependencies were met.
+    /// When its dependencies were met.
     ready_ns: AtomicU64,
     /// When it started.
     start_ns: AtomicU64,
@@ -63,19 +64,19 @@ pub struct NonFinite {
 pub struct Loaded {
     /// Equal on all ranks.
     pub number: u32,
-    /// For messages and traces.
+    /// Its name, for messages and traces.
     pub label: String,
-    /// Lower goes first.
+    /// Lower values go first.
     pub priority: u32,
-    /// In an order that respects dependencies.
+    /// Instructions in an order that respects dependencies.
     pub instructions: Vec<Instruction>,
     /// Bytes of the program's bound buffers.
     pub bytes: u64,
     /// Ranks that it needs.
     peers: Vec<Rank>,
-    /// Scratch and state memory, by the buffers' names.
+    /// Scratch and state memory, by buffer name.
     own: Vec<(String, Allocation)>,
-    /// Per instruction, how many others come before it on the longest chain.
+    /// Per instruction: its depth, the length of the longest chain before it.
     depths: Vec<u32>,
     states: Vec<State>,
     flow: Flow,
@@ -111,12 +112,12 @@ impl Loaded {
         }
     }
 
-    /// The executor's own buffer of that name.
+    /// The executor's own buffer with that name.
     pub fn state(&self, name: &str) -> Option<Region> {
         self.own.iter().find(|(known, _)| known == name).map(|(_, allocation)| allocation.region().clone())
     }
 
-    /// How many instructions come before `op` on the longest chain.
+    /// Depth of `op`: the length of the longest chain before it.
     pub fn depth(&self, op: u32) -> u32 {
         self.depths[op as usize]
     }
@@ -131,12 +132,12 @@ impl Loaded {
         self.flow.is_complete()
     }
 
-    /// The instance that runs, or ran last.
+    /// The running instance or, if there is none, the last one.
     pub fn instance(&self) -> u32 {
         self.launched().saturating_sub(1)
     }
 
-    /// An instruction of the running launch, or all of it.
+    /// One instruction of the running launch, or the launch as a whole.
     pub fn location(&self, op: Option<u32>) -> Location {
         Location { program: self.number, launch: self.instance(), op }
     }
@@ -173,7 +174,7 @@ impl Loaded {
         both.expect("an instruction's dependencies are met once per instance")
     }
 
-    /// The peer announced its side of message `op`; whether ours is there too. `Err`: it had done so before.
+    /// The peer announced its side of message `op`; whether ours is ready too. `Err`: it had announced it before.
     pub fn announce(&self, op: u32, instance: u32) -> Result<bool, OutOfTurn> {
         self.states[op as usize].gate.note(instance, ANNOUNCED)
     }
@@ -181,12 +182,12 @@ impl Loaded {
     /// Where the members of collective `op` meet.
     ///
     /// # Panics
-    /// When it is not one in place.
+    /// When `op` is not an all-reduce in place.
     pub fn meeting(&self, op: u32) -> &Meeting {
         self.states[op as usize].meeting.as_ref().expect("a collective in place has a meeting")
     }
 
-    /// Notes where a neighbour's bytes for `op` lie; before [`Self::announce`].
+    /// Notes where a neighbour's bytes for `op` lie; call before [`Self::announce`].
     pub fn offer(&self, op: u32, instance: u32, offset_bytes: u64) {
         self.states[op as usize].offered[(instance & 1) as usize].store(offset_bytes, Ordering::Release);
     }
@@ -196,18 +197,18 @@ impl Loaded {
         self.states[op as usize].offered[(instance & 1) as usize].load(Ordering::Acquire)
     }
 
-    /// Whether a peer may announce something for `instance` now: the running one or the next.
+    /// Whether a peer may announce something for `instance` now: it must be the running one or the next.
     pub fn may_announce(&self, instance: u32) -> bool {
         let launched = self.launched();
         instance == launched || self.is_running(instance)
     }
 
-    /// Whether that is the instance that runs, or ran last. The number is a peer's: it may be any.
+    /// Whether `instance` is the running or last one. The number comes from a peer and may be any.
     pub fn is_running(&self, instance: u32) -> bool {
         instance.checked_add(1) == Some(self.launched())
     }
 
-    /// The receive `op` may land from now on.
+    /// Receive `op` is posted: payloads may land from now on.
     pub fn post(&self, op: u32, instance: u32) {
         let state = &self.states[op as usize];
         state.received.store(0, Ordering::Relaxed);
@@ -220,12 +221,12 @@ impl Loaded {
         instance.checked_add(1) == Some(self.states[op as usize].posted.load(Ordering::Acquire))
     }
 
-    /// Bytes `start..end` of the posted receive `op` are coming: none of them may come again.
+    /// Bytes `start..end` of the posted receive `op` are about to arrive: none of them may arrive again.
     pub fn claim(&self, op: u32, start: u64, end: u64) -> Result<(), ExtentError> {
         lock(&self.states[op as usize].claimed).claim(start, end)
     }
 
-    /// All of receive `op` is there: nothing more may land.
+    /// All of receive `op` has arrived: nothing more may land.
     pub fn close(&self, op: u32) {
         self.states[op as usize].posted.store(0, Ordering::Release);
     }
@@ -235,7 +236,7 @@ impl Loaded {
         instance.checked_add(1) == Some(self.states[op as usize].done.load(Ordering::Acquire))
     }
 
-    /// `bytes` more landed for `op`; the sum.
+    /// `bytes` more landed for `op`; returns the sum.
     pub fn land(&self, op: u32, bytes: u64) -> u64 {
         self.states[op as usize].received.fetch_add(bytes, Ordering::Relaxed) + bytes
     }
@@ -273,7 +274,7 @@ impl Loaded {
         self.flow.complete(instance);
     }
 
-    /// Whom the running instance waits for, and whether for something that the rank sends.
+    /// Ranks that the running instance waits for, each with whether it waits for a send of that rank.
     pub fn unfinished(&self) -> Vec<(Rank, bool)> {
         let mut waits: Vec<(Rank, bool)> =
             self.waits().map(|(_, rank, receiving)| (rank, receiving)).collect();
@@ -282,13 +283,13 @@ impl Loaded {
         waits
     }
 
-    /// The first op of the running instance that waits for `rank`, and whether for something that it sends.
+    /// The first op of the running instance that waits for `rank`, and whether it waits for a send of that rank.
     pub fn awaited_of(&self, rank: Rank) -> Option<(u32, bool)> {
         let mut waits = if self.is_complete() { None } else { Some(self.waits()) }?;
         waits.find_map(|(op, awaited, receiving)| (awaited == rank).then_some((op, receiving)))
     }
 
-    /// Ops that are not complete, whom each waits for, and whether for something that the rank sends.
+    /// Incomplete ops, the rank that each waits for, and whether for a send of that rank.
     fn waits(&self) -> impl Iterator<Item = (u32, Rank, bool)> + '_ {
         let running = self.launched();
         let both = self.instructions.iter().zip(&self.states).zip(0..);
@@ -307,7 +308,7 @@ impl Loaded {
         })
     }
 
-    /// Whether a collective by a library is not complete.
+    /// Whether a collective of a library is incomplete.
     pub fn waits_for_library(&self) -> bool {
         let running = self.launched();
         let mut both = self.instructions.iter().zip(&self.states);
@@ -322,7 +323,7 @@ impl Loaded {
     }
 }
 
-/// Instructions come after what they depend on, so one pass is enough.
+/// Instructions come after their dependencies, so one pass is enough.
 fn depths(instructions: &[Instruction]) -> Vec<u32> {
     let mut depths = vec![0; instructions.len()];
     for (at, instruction) in instructions.iter().enumerate() {

@@ -1,4 +1,5 @@
-//! What is told of a peer whose connection ended, or that is silent: who it is, why, and what was waited for.
+//! The error for a peer whose connection ended or that is silent: the peer, the reason, and what this rank was waiting
+//! for.
 
 use crate::core::Core;
 use crate::failure::{Failure, Location};
@@ -12,7 +13,7 @@ use hocket_protocol::why::Why;
 use hocket_wire::link::LinkError;
 
 impl Core {
-    /// The job fails because a connection to `peer`, between `ends`, ended by `error`.
+    /// Fails the job: the connection to `peer`, between `ends`, ended with `error`.
     pub fn lose(&self, peer: &Peer, ends: Option<&str>, error: &LinkError) {
         self.fail(match error {
             LinkError::Damaged { frame, damage } => self.damaged(peer, ends, frame, *damage),
@@ -29,7 +30,7 @@ impl Core {
         });
     }
 
-    /// What a user needs to find the faulty part: both ends, and which bytes of what.
+    /// What a user needs to find the faulty part: both ends, and which bytes of which message.
     fn damaged(&self, peer: &Peer, ends: Option<&str>, frame: &Frame, damage: Damage) -> Failure {
         let location = match *frame {
             Frame::Data(Data { program, instance, op, .. })
@@ -68,7 +69,7 @@ impl Core {
         Failure { who: peer.who.clone(), why: Why::Damaged, location, what }
     }
 
-    /// What is waited for from `rank`: where, if by a program, and in words.
+    /// What this rank is waiting for from `rank`: the place, if it is in a program, and a text.
     pub fn awaited_of(&self, rank: Rank) -> Option<(Option<Location>, String)> {
         let of_program = self.programs.find_map(|loaded| {
             let (op, receiving) = loaded.awaited_of(rank)?;

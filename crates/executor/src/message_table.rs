@@ -1,4 +1,4 @@
-//! Messages of no program that are under way at this rank: what each still waits for, and which bytes of it came.
+//! Messages of no program in progress at this rank: what each still waits for, and which of its bytes have arrived.
 
 use hocket_ids::Rank;
 use hocket_protocol::extents::Extents;
@@ -6,37 +6,37 @@ use hocket_protocol::messages::{Messages, Offer, Wanted};
 use hocket_wire::memory::Region;
 use std::collections::{HashMap, VecDeque};
 
-/// Sends and receives under way at this rank.
+/// Sends and receives in progress at this rank.
 #[derive(Debug, Default)]
 pub struct MessageTable {
     messages: Messages,
     next: u32,
     open: HashMap<u32, Open>,
-    /// Complete ones that somebody wants to hear of, in order.
+    /// Complete messages with a notice, in order.
     notices: VecDeque<u32>,
 }
 
 #[derive(Debug)]
 struct Open {
-    /// Who sends or takes; `None`: a receive from anyone that nobody offered anything.
+    /// The peer; `None` for a receive from anyone that was offered nothing yet.
     peer: Option<Rank>,
     sends: bool,
     region: Region,
-    /// Bytes that have come over connections.
+    /// Bytes received over connections.
     received: u64,
-    /// Bytes that came or are coming.
+    /// Ranges received or being received.
     claimed: Extents,
     notice: bool,
     done: bool,
 }
 
 impl MessageTable {
-    /// Opens a send to `to`; its number.
+    /// Opens a send to `to`; returns its number.
     pub fn send(&mut self, to: Rank, region: Region, notice: bool) -> u32 {
         self.open(Some(to), true, region, notice)
     }
 
-    /// Opens a receive; its number, and the offer that it takes, if there is one.
+    /// Opens a receive; returns its number, and the offer that it takes, if there is one.
     pub fn receive(
         &mut self,
         from: Option<Rank>,
@@ -64,19 +64,19 @@ impl MessageTable {
         Ok(self.messages.handle_offer(offer)?.map(|wanted| wanted.receive))
     }
 
-    /// Receive `receive` takes what `from` offers: where that goes.
+    /// Receive `receive` takes the offer of `from`; returns its destination.
     pub fn take(&mut self, receive: u32, from: Rank) -> Option<Region> {
         let open = self.open.get_mut(&receive)?;
         open.peer = Some(from);
         Some(open.region.clone())
     }
 
-    /// The bytes of a send to `to`, which is open.
+    /// The bytes of an open send to `to`.
     pub fn source(&mut self, to: Rank, send: u32) -> Result<Region, String> {
         Ok(self.of(to, send, true)?.region.clone())
     }
 
-    /// Where bytes `offset_bytes..` of a receive from `from` land; none of them may come again.
+    /// Where bytes `offset_bytes..` of a receive from `from` land; none of them may arrive again.
     pub fn landing(
         &mut self,
         from: Rank,
@@ -95,7 +95,7 @@ impl MessageTable {
         Ok(open.region.sub(offset_bytes as usize, payload_bytes as usize))
     }
 
-    /// So many bytes of a receive are in place; whether it is complete by that.
+    /// This many more bytes of a receive are in place; whether that completes it.
     pub fn landed(&mut self, receive: u32, payload_bytes: u32) -> bool {
         let Some(open) = self.open.get_mut(&receive) else { return false };
         open.received += u64::from(payload_bytes);
@@ -111,7 +111,7 @@ impl MessageTable {
         open.filter(|open| !open.done).ok_or_else(|| format!("speaks of message {number}, which is not open"))
     }
 
-    /// It is complete.
+    /// Marks a message complete.
     pub fn finish(&mut self, number: u32) {
         let Some(open) = self.open.get_mut(&number) else { return };
         open.done = true;
@@ -139,17 +139,17 @@ impl MessageTable {
         !self.notices.is_empty()
     }
 
-    /// Whether it is complete.
+    /// Whether a message is complete.
     pub fn is_done(&self, number: u32) -> bool {
         self.open.get(&number).is_some_and(|open| open.done)
     }
 
-    /// Whom an open message is from or to, if that is known, and whether it is a send.
+    /// The peer of an open message, if known, and whether the message is a send.
     pub fn ends(&self, number: u32) -> Option<(Option<Rank>, bool)> {
         self.open.get(&number).map(|open| (open.peer, open.sends))
     }
 
-    /// Withdraws a receive that nothing was offered for; whether it could.
+    /// Withdraws a receive that was offered nothing; whether it could.
     pub fn withdraw(&mut self, number: u32) -> bool {
         let withdrawn = self.messages.withdraw(number);
         if withdrawn {

@@ -1,7 +1,7 @@
-//! Messages of no program, as this rank's threads move them: `hocket_protocol::messages` says which send meets which receive.
+//! Moves messages of no program; `hocket_protocol::messages` matches sends with receives.
 //!
-//! Between neighbours the receiver copies out of the sender's registered memory; over a connection the sender's bytes go
-//! straight into the receiver's. Who waits is told by whom it is kept waiting.
+//! Between neighbours, the receiver copies out of the sender's registered memory; over a connection, the sender's bytes
+//! go straight into the receiver's. An error names the rank that a wait is for.
 
 use crate::core::{Core, OUTSIDE};
 use crate::failure::Who;
@@ -15,7 +15,8 @@ use hocket_wire::memory::Region;
 
 /// In place of a program's number in frames.
 pub const NO_PROGRAM: u32 = u32::MAX;
-/// Of all messages: after every bucket that a user gave a priority would be too late for a pipeline's activations.
+/// Priority of all messages: after every bucket that a user gave a priority would be too late for a pipeline's
+/// activations.
 const PRIORITY: u32 = 0;
 
 impl Core {
@@ -40,7 +41,7 @@ impl Core {
         number
     }
 
-    /// Whom an open message waits for, if for one rank, and a sentence's end about it.
+    /// The rank that an open message waits for, if it is one rank, and the end of a sentence about it.
     pub fn message_waits_for(&self, number: u32) -> (Option<Who>, String) {
         let Some((rank, sends)) = lock(&self.messages).ends(number) else { return (None, "nobody".into()) };
         let who = rank.map(|rank| self.peer(rank).who.clone());
@@ -81,7 +82,7 @@ impl Core {
         Ok(())
     }
 
-    /// All of our send is with the system or its receiver, or all of our receive is there.
+    /// All bytes of our send are with the system or the receiver, or all of our receive are in place.
     pub fn finish_message(&self, number: u32) {
         lock(&self.messages).finish(number);
         self.note_change();
@@ -106,7 +107,7 @@ impl Core {
         }
     }
 
-    /// Receive `receive` takes `offer`: of a neighbour at once, else when the bytes come.
+    /// Receive `receive` takes `offer`: from a neighbour at once, otherwise when the bytes arrive.
     fn take(&self, receive: u32, offer: Offer) {
         let Some(region) = lock(&self.messages).take(receive, offer.from) else { return };
         let peer = self.peer(offer.from);

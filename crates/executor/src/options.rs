@@ -1,12 +1,12 @@
-//! What a rank's executor is told when it is made.
+//! Options of a rank's executor.
 
 use hocket_ids::Rank;
-use hocket_wire::shape::Shape;
+use hocket_wire::shaper::EmulatedLinks;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How a rank's executor is made.
+/// Options for creating a rank's executor.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Our rank.
@@ -15,22 +15,22 @@ pub struct Options {
     pub host: String,
     /// Number of ranks.
     pub world: usize,
-    /// Names the job among others on the host.
+    /// Distinguishes the job from others on the host.
     pub job: String,
-    /// Known to the job's ranks alone.
+    /// Shared by the job's ranks and nobody else.
     pub secret: Vec<u8>,
-    /// Addresses to listen on: one, or one for each interface that connections are spread over.
+    /// Addresses to listen on: one, or one per interface that connections are spread over.
     pub bind: Vec<IpAddr>,
     /// Native threads: one for I/O, the rest for computing.
     pub threads: usize,
     /// File to write the event records to.
     pub trace: Option<PathBuf>,
     /// Emulated network, where the kernel's own cannot be shaped.
-    pub shape: Option<Shape>,
+    pub emulated_links: Option<EmulatedLinks>,
     /// Frames between hosts carry checksums; the same on all ranks.
     pub checksum: bool,
     /// Connections between hosts are encrypted; the same on all ranks.
     pub tls: bool,
-    /// How long a peer may be silent while something is waited for from it.
+    /// How long a peer may be silent while this rank waits for it.
     pub silence_max: Duration,
 }

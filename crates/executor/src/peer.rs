@@ -1,4 +1,4 @@
-//! The other ranks of an epoch, as all threads of this one see them.
+//! The other ranks of an epoch, shared by all threads of this one.
 
 use crate::error::Error;
 use crate::failure::{Failure, Location, Who};
@@ -14,17 +14,17 @@ use std::sync::Arc;
 pub struct Peer {
     /// Its rank and host.
     pub who: Who,
-    /// What leads to it.
+    /// The link to it.
     pub link: Arc<dyn Link>,
 }
 
 impl Peer {
-    /// It is at fault: "rank 2 on b0" `what`.
+    /// An error with this rank at fault: "rank 2 on b0" `what`.
     pub fn failed(&self, why: Why, location: Option<Location>, what: impl fmt::Display) -> Failure {
         Failure { who: self.who.clone(), why, location, what: format!("{} {what}", self.who) }
     }
 
-    /// Bytes of `region` will be moved between it and us.
+    /// Prepares `region` for moving its bytes between it and us.
     pub fn register(&self, region: &Region) -> Result<(), Error> {
         let refused = |error| Error::Usage(format!("memory for {}: {error}", self.who));
         self.link.register(region).map_err(refused)
@@ -33,7 +33,7 @@ impl Peer {
 
 /// The other ranks of an epoch.
 pub struct Peers {
-    /// Who they are.
+    /// Their table.
     pub table: PeerTable,
     by_rank: Vec<Option<Peer>>,
 }

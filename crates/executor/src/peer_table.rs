@@ -1,19 +1,19 @@
-//! Who the ranks of an epoch are, as one of them was told: checked before anybody is called.
+//! The ranks of an epoch, checked before any of them is dialled.
 //!
-//! A member is a process of the job. It keeps its identity when the membership changes; its rank is its place in an epoch's
-//! table. What a new epoch opens and closes follows from two tables ([`PeerTable::change`]).
+//! A member is a process of the job. It keeps its identity when the membership changes; its rank is its place in an
+//! epoch's table. Two tables determine which links a new epoch opens and closes ([`PeerTable::change`]).
 
 use crate::error::Error;
 use hocket_ids::Rank;
 use hocket_wire::identity::Address;
 use std::collections::HashMap;
 
-/// Ranks of one host that mailboxes are laid out for.
+/// Ranks of one host for which mailboxes have room.
 pub const LOCAL_WORLD_MAX: usize = 64;
-/// Connections per pair of interfaces: more only cost memory and turns.
+/// Limit of connections per pair of interfaces: more would only cost memory and turns.
 const STREAMS_MAX: usize = 64;
 
-/// A process of the job. Given once, never used again.
+/// Identity of a process of the job. Given once, never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Member(pub u64);
 
@@ -26,10 +26,10 @@ pub struct PeerTable {
     members: Vec<(Member, Address)>,
 }
 
-/// What becomes of links when one epoch follows another.
+/// What happens to links when one epoch follows another.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Change {
-    /// Ranks of the new epoch that there is no link to yet.
+    /// Ranks of the new epoch without a link yet.
     pub dialled: Vec<Rank>,
     /// Links that stay: the rank in the old epoch and in the new one.
     pub kept: Vec<(Rank, Rank)>,
@@ -38,12 +38,12 @@ pub struct Change {
 }
 
 impl PeerTable {
-    /// Before the first epoch: nobody but `own`, who has no address yet.
+    /// The table before the first epoch: `own` alone, without an address.
     pub fn before(own: Member) -> Self {
         Self { epoch: 0, own, members: Vec::new() }
     }
 
-    /// The epoch after this one, in which `members` have the ranks of their places; says what is wrong with it.
+    /// The next epoch, in which `members[rank]` has that rank; the error says what is wrong with it.
     pub fn next(&self, members: Vec<(Member, Address)>) -> Result<Self, Error> {
         let sound = |peer: &Address| !peer.tcp.is_empty() && (1..=STREAMS_MAX).contains(&peer.streams);
         if let Some((_, Address { tcp, host, streams })) = members.iter().find(|(_, peer)| !sound(peer)) {
@@ -106,7 +106,7 @@ impl PeerTable {
         self.members[..rank].iter().filter(|(_, peer)| peer.host == host).count()
     }
 
-    /// What is dialled, kept and closed when `next` follows this epoch.
+    /// Ranks to dial, keep and close when `next` follows this epoch.
     pub fn change(&self, next: &Self) -> Change {
         let (before, after) = (self.ranks(), next.ranks());
         let others = |table: &Self| {
@@ -144,7 +144,7 @@ mod tests {
         ids.iter().map(|&id| (Member(id), address(id))).collect()
     }
 
-    /// A job that changes would dial whom it knows, or leave links to the dead open.
+    /// A job that changes would dial ranks that it has links to, or keep links to dead ones.
     #[test]
     fn a_change_follows_from_two_tables() {
         let none = PeerTable::before(Member(2));
@@ -168,7 +168,7 @@ mod tests {
         assert_eq!((table.host(), table.position(1), table.position(3), table.position(4)), ("h1", 0, 1, 2));
     }
 
-    /// A process that was voted out, or a table with a slip, would call anybody.
+    /// A process that was voted out, or a table with a mistake, would dial any address.
     #[test]
     fn unsound_tables_are_refused() {
         let before = PeerTable::before(Member(9));

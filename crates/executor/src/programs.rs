@@ -1,7 +1,7 @@
-//! The loaded programs by number, and what peers announced of those that are not loaded yet.
+//! The loaded programs by number, and peers' announcements for programs that are not loaded yet.
 //!
-//! Ranks that load the same programs in the same order get the same numbers from [`Programs::add`]. Ranks of a group, whose
-//! loads the others do not share, choose numbers from [`CHOSEN`] up, by a rule that gives each group its own.
+//! Ranks that load the same programs in the same order get the same numbers from [`Programs::add`]. Ranks of a group,
+//! whose loads the others do not share, choose numbers from [`CHOSEN`] up, by a rule that gives each group its own.
 
 use crate::announcement::Announcement;
 use crate::loaded::Loaded;
@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 /// Numbers below are given in the order of loading; those from here on are the caller's choice.
 pub const CHOSEN: u32 = 1 << 31;
 
-/// Announcements kept for programs that are not loaded yet: far more than the messages of one launch of each.
+/// Limit of announcements kept for programs that are not loaded yet: far more than one launch of each needs.
 const EARLY_MAX: usize = 1 << 20;
 
 /// The programs of one rank.
@@ -24,7 +24,7 @@ pub struct Programs {
 
 #[derive(Debug, Default)]
 struct Table {
-    /// Those numbered in order.
+    /// Programs numbered in order of loading.
     ordered: Vec<Arc<Loaded>>,
     chosen: BTreeMap<u32, Arc<Loaded>>,
 }
@@ -36,8 +36,8 @@ impl Table {
 }
 
 impl Programs {
-    /// Adds a program under the next number, or under `chosen`, and returns the number with what peers announced of it already.
-    /// `Err`: that number is not one to choose, or is a loaded program's.
+    /// Adds a program under the next number, or under `chosen`; returns the number, and peers' earlier announcements
+    /// for it. `Err`: that number may not be chosen, or a loaded program has it.
     pub fn add(
         &self,
         chosen: Option<u32>,
@@ -58,12 +58,13 @@ impl Programs {
         } else {
             table.ordered.push(Arc::new(make(number)));
         }
-        // Under the table's lock, as `keep_early`: nothing comes between.
+        // Under the table's lock, as in `keep_early`: nothing comes between.
         let early = lock(&self.early).extract_if(.., |announced| announced.program == number).collect();
         Ok((number, early))
     }
 
-    /// Frees what it holds: peers that are done with it announce nothing more of it. A number given in order stays taken.
+    /// Frees a program's resources: peers that are done with it announce nothing more of it. A number given in order
+    /// stays taken.
     pub fn remove(&self, number: u32) {
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         table.chosen.remove(&number);
@@ -77,7 +78,7 @@ impl Programs {
         self.table.read().unwrap_or_else(PoisonError::into_inner).get(number).cloned()
     }
 
-    /// The first program of which `act` has something to say.
+    /// The first program for which `act` returns something.
     pub fn find_map<T>(&self, mut act: impl FnMut(&Arc<Loaded>) -> Option<T>) -> Option<T> {
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
         table.ordered.iter().chain(table.chosen.values()).find_map(&mut act)
@@ -107,7 +108,7 @@ mod tests {
         move |number| Loaded::new(number, label, 0, vec![], 0, vec![])
     }
 
-    /// Ranks of a group would load under numbers that the ranks outside count on.
+    /// Ranks of a group would load under numbers that the ranks outside rely on.
     #[test]
     fn chosen_numbers_leave_the_order_alone() {
         let programs = Programs::default();

@@ -1,6 +1,6 @@
-//! All-reduces over real sockets and shared memory between executors, against sums taken here.
+//! All-reduces over real sockets and shared memory between executors, against sums computed here.
 //!
-//! Programs are written out by hand, so that a fault of a pass cannot hide one of the executor.
+//! The programs are written by hand, so that a fault of a pass cannot hide one of the executor.
 
 #![expect(clippy::unwrap_used, clippy::float_cmp, reason = "a test; the sums are exact")]
 
@@ -78,7 +78,7 @@ fn ring_over_tcp() {
     }
 }
 
-/// Pieces that overtake each other on several connections would land in the wrong place, twice, or not at all.
+/// Pieces that overtake each other on several connections would land in the wrong place, twice, or never.
 #[test]
 fn ring_over_several_connections() {
     for (streams, len, wire) in [(2, 1, DType::F32), (3, 700_001, DType::F32), (4, 600_000, DType::F16)] {
@@ -101,7 +101,7 @@ fn ring_over_both_with_threads_and_codec() {
     check(&["a", "b", "a", "b"], 100_003, DType::F32, 10, 2);
 }
 
-/// A rank that dies must be named by all others, not waited for.
+/// The other ranks must name a rank that dies, not wait for it.
 #[test]
 fn a_dead_rank_is_named() {
     let engines = mesh(&["a", "a", "b"], 1);
@@ -122,7 +122,7 @@ fn a_dead_rank_is_named() {
     assert!(started.elapsed() < TIMEOUT);
 }
 
-/// A wait that ends must say whom it waited for.
+/// A wait that ends must name the rank that it waited for.
 #[test]
 fn a_time_out_names_the_rank() {
     let engines = mesh(&["a", "b"], 1);

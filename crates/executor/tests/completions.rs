@@ -1,4 +1,4 @@
-//! Callbacks on the end of launches: called once, with what became of the launch, whatever becomes of the job.
+//! Callbacks on the end of launches: called once, with the launch's outcome, however the job ends.
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
@@ -49,7 +49,7 @@ fn waiting() -> (Vec<Arc<Engine>>, u32, mpsc::Receiver<Outcome>) {
     (engines, number, told)
 }
 
-/// Whoever passes completion on would do so too early, or could not read the result.
+/// A callback would come too early, or could not read the result.
 #[test]
 fn called_when_complete_by_a_thread_of_the_engine() {
     for threads in [1, 3] {
@@ -73,7 +73,7 @@ fn called_when_complete_by_a_thread_of_the_engine() {
     }
 }
 
-/// A launch that ends while somebody asks for a callback would never be heard of, or twice.
+/// A launch that ends while a callback is registered would never call it, or call it twice.
 #[test]
 fn called_once_however_soon_the_launch_ends() {
     let engines = mesh(&["a", "a"], 1);
@@ -128,7 +128,7 @@ fn a_callback_launches_and_does_not_wait() {
     }
 }
 
-/// Whoever relies on the callback would wait forever for a rank that is gone.
+/// A caller that relies on the callback would wait forever for a dead rank.
 #[test]
 fn a_failure_names_the_rank() {
     let (engines, _, told) = waiting();
@@ -136,7 +136,7 @@ fn a_failure_names_the_rank() {
     let outcome = told.recv_timeout(TIMEOUT).unwrap();
     let Err(Error::Peer(failure)) = outcome else { panic!("{outcome:?}") };
     assert_eq!((failure.who.rank, &*failure.who.host, failure.why), (Rank(0), "a", Why::GaveUp));
-    // Nothing else of the job's end is a second call; later ones are told at once.
+    // The rest of the job's end is no second call; later callbacks are called at once.
     assert!(told.recv().is_err());
     let (tell, told) = mpsc::channel();
     engines[1].on_complete(0, TIMEOUT, move |outcome| tell.send(outcome).unwrap()).unwrap();
@@ -157,7 +157,7 @@ fn a_time_out_names_the_rank() {
     assert_eq!(missing.iter().map(|who| who.rank).collect::<Vec<_>>(), [Rank(0)]);
 }
 
-/// An engine that closes would leave somebody without an answer.
+/// An engine that closes would leave a caller without an answer.
 #[test]
 fn closing_answers_what_is_open() {
     let (engines, number, told) = waiting();
@@ -170,7 +170,7 @@ fn closing_answers_what_is_open() {
     assert!(matches!(told.try_recv().unwrap(), Err(Error::Usage(_))));
 }
 
-/// The I/O thread would die of it, and the job would hang.
+/// The I/O thread would die of the panic, and the job would hang.
 #[test]
 fn a_panic_ends_the_job_with_its_reason() {
     let engines = mesh(&["a", "b"], 1);
@@ -182,7 +182,7 @@ fn a_panic_ends_the_job_with_its_reason() {
         }
     }
     engines[0].launch(0).unwrap();
-    // A second program that rank 1 never launches: its peer hears why.
+    // A second program that rank 1 never launches: its peer gets the reason.
     let (number, _) = load(&engines[0]);
     engines[0].launch(number).unwrap();
     let outcome = engines[0].wait(number, TIMEOUT, || false);

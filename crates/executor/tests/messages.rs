@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 mod mesh;
 use mesh::{TIMEOUT, each, mesh};
 
-/// Of several frames, and of none.
+/// Lengths of several frames, and of none.
 const LENGTHS: [usize; 4] = [0, 1, 4096, 3_000_001];
 const TAG: u64 = 7 << 32;
 
@@ -67,7 +67,7 @@ fn every_rank_to_every_other() {
     }
 }
 
-/// Who polls instead of waiting would never hear of a message, or of another's.
+/// A caller that polls instead of waiting would never learn of a message, or learn of another's.
 #[test]
 fn notices_come_once_each() {
     let engines = mesh(&["a", "a", "b"], 1);
@@ -89,7 +89,7 @@ fn notices_come_once_each() {
     each(&engines, |_, engine| engine.close());
 }
 
-/// A wait without an end, or without a name.
+/// A wait would have no end, or its error would name no rank.
 #[test]
 fn who_does_not_send_or_dies_is_named() {
     let engines = mesh(&["a", "b", "a"], 1);
@@ -115,7 +115,7 @@ fn who_does_not_send_or_dies_is_named() {
     assert!(started.elapsed() < TIMEOUT);
 }
 
-/// Bytes past the end of a receiver's buffer.
+/// Bytes would land past the end of a receiver's buffer.
 #[test]
 fn sizes_that_differ_end_the_job_on_both_sides() {
     for hosts in [["a", "a"], ["a", "b"]] {

@@ -1,44 +1,46 @@
-//! How much of a connection may be on its way at once, so that what it sends does not wait behind itself.
+//! Limits the bytes in flight of a connection, so that its data does not wait behind its own queue.
 //!
-//! TCP fills whatever buffer the narrowest link of a way has: tens of milliseconds that every word to a peer waits too, and in the end
-//! losses. A connection that builds such a queue gets a send buffer of its rate times the round trip that it should have:
-//! what Vegas (Brakmo and Peterson, 1995) does with its window, as far as a program can.
+//! TCP fills whatever buffer the narrowest link of a path has. That adds tens of milliseconds to every message to a
+//! peer, and in the end causes losses. A connection that builds such a queue gets a send buffer of its rate times the
+//! round trip that it should have, which is what Vegas (Brakmo and Peterson, 1995) does with its window, as far as a
+//! program can.
 //!
-//! A round trip also has the queue of the opposite direction, where our peer does the same. The direction with the smaller buffer
-//! then sends less than the link carries, in proportion to the two buffers, although both follow the same rule: their estimates of the
-//! rate differ. So a buffer is as large as what the peer has on its way: what comes in while a round trip passes. Where the queue
-//! stays and we get less and less, it is another job's: then the buffer is the system's again, for good.
+//! A round trip also includes the queue of the opposite direction, where our peer applies the same rule. The two sides
+//! estimate the rate differently, so their buffers differ, and the direction with the smaller buffer would send less
+//! than the link carries, in proportion to the two buffers. A buffer is therefore at least as large as what the peer
+//! has in flight: what arrives within one round trip. If the queue stays while our rate keeps falling, the queue
+//! belongs to another job: then the system chooses the buffer again, for good.
 
 use crate::congestion::Look;
 use std::time::Duration;
 
-/// A round trip of so much more than the shortest is too long.
+/// A round trip longer than the shortest by this much is too long.
 const QUEUE_MAX: Duration = Duration::from_millis(25);
-/// A rate is not known from less.
+/// A shorter busy time does not determine a rate.
 const BUSY_MIN: Duration = Duration::from_millis(40);
-/// Of the time between two looks: busy all along.
+/// Busy share of the time between two samples above which a connection counts as busy throughout.
 const BUSY_SHARE: f64 = 0.8;
-/// One frame and some of the next.
+/// One frame and part of the next.
 const BYTES_MIN: u64 = 128 * 1024;
-/// Looks of which the fastest counts: a connection that waits for others is no slower for that.
+/// Number of samples of which the fastest counts: a connection that waits for others is not slower because of it.
 const LOOKS: usize = 16;
-/// Looks at which a queue may stay while we have given half away.
+/// Samples for which a queue may stay while we have given half of our rate away.
 const PATIENCE: u32 = 20;
-/// Of the buffer for our own rate: what comes in makes it no larger.
+/// Limit relative to the buffer for our own rate: incoming data makes it no larger.
 const GROWTH_MAX: f64 = 2.0;
-/// Buffers that differ by less are the same.
+/// Buffers whose difference is smaller count as equal.
 const STEP: f64 = 0.05;
 
-/// What the send buffer of a connection is to be.
+/// The send buffer that a connection should have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Buffer {
-    /// So many bytes.
+    /// This many bytes.
     Bytes(u64),
-    /// As the system thinks best.
+    /// The system's choice.
     System,
 }
 
-/// Of one connection.
+/// State of one connection.
 #[derive(Clone, Debug, Default)]
 pub struct Backlog {
     at: Duration,
@@ -49,14 +51,14 @@ pub struct Backlog {
     rates: [f64; LOOKS],
     looks: usize,
     bytes: Option<f64>,
-    /// When we began to give way.
+    /// When it began to give way.
     first_rate: f64,
     long: u32,
     given_up: bool,
 }
 
 impl Backlog {
-    /// What to change, if anything.
+    /// The change to make, if any.
     pub fn handle_look(&mut self, look: &Look) -> Option<Buffer> {
         let acknowledged = look.acknowledged_bytes.saturating_sub(self.acknowledged);
         let busy = look.busy.saturating_sub(self.busy);
@@ -71,7 +73,7 @@ impl Backlog {
         self.looks += 1;
         let rate = self.rates.iter().copied().fold(0.0, f64::max);
         let too_long = look.round_trip.saturating_sub(look.shortest) > QUEUE_MAX;
-        // Both directions may have a queue: of each one a round trip may be as long as that, and still all of the rate passes.
+        // Both directions may have a queue: each may make a round trip this long without costing any rate.
         let own = (rate * (look.shortest + QUEUE_MAX).as_secs_f64()).max(BYTES_MIN as f64);
         let Some(before) = self.bytes else {
             self.first_rate = rate;
@@ -99,13 +101,13 @@ mod tests {
     use super::*;
     use crate::congestion::LOOK_EVERY;
 
-    /// A connection at a link with a buffer, looked at ten times a second.
+    /// A connection over a link with a buffer, sampled ten times a second.
     struct Link {
         byte_per_s: f64,
         shortest: Duration,
-        /// Of others, in front of it all the time.
+        /// Bytes of other senders that are always in front of it.
         foreign: Duration,
-        /// What its window grows to when nothing holds it back.
+        /// Its window when nothing holds it back.
         window: f64,
         look: Look,
     }
@@ -147,7 +149,7 @@ mod tests {
         (said, round_trip)
     }
 
-    /// The words of a peer would wait 50 ms behind our own data, and the link would lose some of both.
+    /// A peer's messages would wait 50 ms behind our own data, and the link would lose some of both.
     #[test]
     fn a_queue_of_our_own_is_kept_short_and_the_link_full() {
         let mut link = Link::new(12.5e6, 1, 0, 625_000.0);
@@ -156,7 +158,7 @@ mod tests {
         assert_eq!(round_trip, Duration::from_millis(26));
     }
 
-    /// A short burst at a low rate, once, would hold a fast link back for the rest of the job.
+    /// A single short burst at a low rate would hold a fast link back for the rest of the job.
     #[test]
     fn a_link_that_gets_faster_is_filled_again() {
         let mut link = Link::new(12.5e6, 1, 0, 625_000.0);
@@ -171,7 +173,7 @@ mod tests {
         assert!(bytes as f64 > 1.25e9 * 0.001, "{bytes}");
     }
 
-    /// Beside a job that fills the buffer of a shared link, ours would give way until nothing is left.
+    /// Beside a job that fills the buffer of a shared link, our connection would give way until nothing is left.
     #[test]
     fn a_queue_of_others_is_not_given_way_to_for_long() {
         let mut link = Link::new(12.5e6, 1, 80, 4e6);
@@ -179,8 +181,8 @@ mod tests {
         assert_eq!(said.last(), Some(&Buffer::System));
     }
 
-    /// Two directions of a link, each with its data in front of the other's acknowledgements: whose buffer is the smaller would send
-    /// less than the link carries, for as long as that lasts, though both chose by the same rule.
+    /// In each direction of a link, data waits in front of the other direction's acknowledgements. The side with the
+    /// smaller buffer would send less than the link carries, although both choose by the same rule.
     #[test]
     fn both_directions_of_a_link_are_full_whatever_their_buffers_were() {
         for (first, second) in [(1.0, 0.8), (0.7, 1.0), (1.0, 1.0), (0.5, 1.3)] {
@@ -193,7 +195,7 @@ mod tests {
                 round_trip = windows.iter().copied().fold(0.0, f64::max) / capacity;
                 rates = windows.map(|window| (window / round_trip).min(capacity));
                 for side in 0..2 {
-                    // What a look counts is wrong by some parts in a hundred, as the system counts in ticks.
+                    // A sample is off by a few percent, as the system counts in ticks.
                     let wrong = 1.0 + 0.03 * f64::from((turn * 7 + side as u32 * 3) % 5) - 0.06;
                     let look = &mut looks[side];
                     look.round_trip = Duration::from_secs_f64(round_trip);
@@ -211,7 +213,7 @@ mod tests {
         }
     }
 
-    /// What is fast enough is left to the system.
+    /// A connection that is fast enough is left to the system.
     #[test]
     fn short_queues_and_idle_connections_are_left_alone() {
         assert_eq!(run(&mut Link::new(12.5e6, 40, 0, 700_000.0), 20).0, []);

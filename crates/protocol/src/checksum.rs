@@ -1,13 +1,13 @@
 //! CRC32C over whole frames, for networks whose own checks are not trusted: TCP's 16-bit sum misses one damaged segment
-//! in 65,536, and nothing guards bytes between a network card and memory.
+//! in 65,536, and nothing protects bytes between a network card and memory.
 //!
-//! The sum covers the header, with its checksum field zero, and the payload; it travels in the header. It finds accidents,
-//! not attacks: an attacker that writes to the wire can also sum; TLS is for those. Castagnoli's polynomial (RFC 3720, §12.1), because
-//! processors have an instruction for it.
+//! The sum covers the header (with its checksum field zero) and the payload; it travels in the header. It detects
+//! accidents, not attacks: an attacker who writes to the wire can also compute the sum, and TLS protects against those.
+//! The polynomial is Castagnoli's (RFC 3720, §12.1), because processors have an instruction for it.
 
 use crate::frame::{CHECKSUM_AT, FLAGS_AT, HEADER_BYTES, SEALED};
 
-/// Adds flag and checksum to an encoded header whose frame carries `payload`.
+/// Adds the flag and the checksum to an encoded header whose frame carries `payload`.
 pub fn seal(header: &mut [u8; HEADER_BYTES], payload: &[u8]) {
     header[FLAGS_AT] |= SEALED;
     let sum = crc32c::crc32c_append(sum_of(header), payload);
@@ -21,17 +21,17 @@ pub struct Check {
     found: u32,
 }
 
-/// A frame is not what was sent.
+/// A frame whose checksum does not match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Damage {
-    /// The sum that its header carries.
+    /// The sum in its header.
     pub wanted: u32,
-    /// The sum of what arrived.
+    /// The sum of the received bytes.
     pub found: u32,
 }
 
 impl Check {
-    /// Begins with the header; `None` when it carries no checksum.
+    /// Starts with the header; `None` when it carries no checksum.
     pub fn begin(header: &[u8; HEADER_BYTES]) -> Option<Self> {
         let mut wanted = [0; 4];
         wanted.copy_from_slice(&header[CHECKSUM_AT..]);
@@ -44,7 +44,7 @@ impl Check {
         self.found = crc32c::crc32c_append(self.found, bytes);
     }
 
-    /// Whether the whole frame is what was sent.
+    /// Whether the whole frame matches its checksum.
     pub fn finish(self) -> Result<(), Damage> {
         let Self { wanted, found } = self;
         if wanted == found { Ok(()) } else { Err(Damage { wanted, found }) }
@@ -61,7 +61,8 @@ mod tests {
     use crate::frame::{Data, Frame};
     use proptest::prelude::*;
 
-    /// The polynomial's check value (RFC 3720, appendix B.4): another one could not talk to another build.
+    /// The polynomial's check value (RFC 3720, appendix B.4): with another polynomial, two builds could not talk to
+    /// each other.
     #[test]
     fn the_polynomial_is_castagnolis() {
         assert_eq!(crc32c::crc32c(&[0; 32]), 0x8a91_36aa);
@@ -87,7 +88,7 @@ mod tests {
             prop_assert_eq!(check(&bytes), Some(Ok(())));
             let bit = at.index(bytes.len() * 8);
             bytes[bit / 8] ^= 1 << (bit % 8);
-            // Without its flag a frame has no sum to compare; a receiver that wants sums refuses it.
+            // Without its flag a frame has no sum to compare; a receiver that requires sums refuses it.
             prop_assert_ne!(check(&bytes), Some(Ok(())));
         }
     }

@@ -1,55 +1,57 @@
-//! Whether a connection loses by chance rather than for its own queue: then a control that takes every loss for congestion starves.
+//! Detects random losses, which are not caused by the connection's own queue: a congestion control that takes every
+//! loss for congestion then starves.
 //!
-//! CUBIC sends about 1.2 segments / √loss each round trip (Mathis et al., 1997): at 1 % and 40 ms, 0.4 MB/s of any link. A loss
-//! that our own queue causes comes when that queue delays: the round trip is then well above its shortest. BBR asks how fast
-//! bytes arrive instead, and so bears chance; it is left alone on links that lose for queues, of which it makes uneven use.
+//! CUBIC sends about 1.2 segments / √loss per round trip (Mathis et al., 1997): at 1 % and 40 ms, 0.4 MB/s of any link.
+//! A loss that our own queue causes comes with delay: the round trip is then well above its shortest. BBR measures the
+//! delivery rate instead and so tolerates random losses; it is not used on links that lose because of queues, which it
+//! shares unevenly.
 
 use std::time::Duration;
 
-/// How often a busy connection is looked at.
+/// Interval at which a busy connection is sampled.
 pub const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Share of segments that were sent again.
+/// Share of segments sent again.
 const LOSS_MIN: f64 = 0.002;
-/// A round trip within so much of the shortest has no queue of ours on its way.
+/// A round trip within this factor of the shortest has no queue of ours on its path.
 const UNQUEUED: f64 = 1.25;
-/// On shorter ways a window is regained faster than chance takes it.
+/// On shorter paths, the window recovers faster than random losses shrink it.
 const ROUND_TRIP_MIN: Duration = Duration::from_millis(2);
-/// Segments that a verdict is made of.
+/// Segments needed for a verdict.
 const SEGMENTS_MIN: u64 = 256;
 
-/// The system's figures of a connection, since it began.
+/// The system's totals of a connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Look {
-    /// When, by any clock that does not jump.
+    /// The time, on any clock that does not jump.
     pub at: Duration,
-    /// Segments that were sent, those again included.
+    /// Data segments sent, retransmissions included.
     pub sent: u64,
-    /// Segments that were sent again.
+    /// Segments sent again.
     pub again: u64,
-    /// Smoothed.
+    /// Smoothed round trip.
     pub round_trip: Duration,
-    /// Shortest of the last minutes.
+    /// Shortest round trip of the last minutes.
     pub shortest: Duration,
-    /// By the peer.
+    /// Acknowledged by the peer.
     pub acknowledged_bytes: u64,
-    /// From the peer.
+    /// Received from the peer.
     pub received_bytes: u64,
-    /// How long something was on its way.
+    /// Time with data in flight.
     pub busy: Duration,
 }
 
-/// Of one connection.
+/// State of one connection.
 #[derive(Clone, Debug, Default)]
 pub struct Losses {
     sent: u64,
     again: u64,
-    /// Segments and losses of looks at which nothing was queued.
+    /// Segments and losses of the samples without a queue.
     by_chance: [u64; 2],
     decided: bool,
 }
 
 impl Losses {
-    /// Whether chance takes more than the connection bears; once.
+    /// Whether random losses exceed what the connection tolerates; true at most once.
     pub fn handle_look(&mut self, look: &Look) -> bool {
         let (sent, again) = (look.sent.saturating_sub(self.sent), look.again.saturating_sub(self.again));
         (self.sent, self.again) = (look.sent, look.again);
@@ -95,11 +97,11 @@ mod tests {
         for step in 1..50 {
             assert!(!losses.handle_look(&look(step * 100, step * 5, 70)));
         }
-        // A few losses that were known only when the queue had gone are no verdict either.
+        // A few losses that the system reports only after the queue is gone are no verdict either.
         assert!(!losses.handle_look(&look(5000, 260, 21)));
     }
 
-    /// Within a data centre, or without losses, nothing is to be changed.
+    /// Within a data centre, or without losses, nothing should change.
     #[test]
     fn short_ways_and_whole_ones_are_left_alone() {
         let mut losses = Losses::default();

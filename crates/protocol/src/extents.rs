@@ -1,16 +1,16 @@
-//! Which bytes of a message have been claimed: several connections bring them in any order, and none may come twice.
+//! The claimed bytes of a message: several connections bring pieces in any order, and none may come twice.
 
 use std::fmt;
 
-/// Disjoint pieces of one message at most. An honest peer leaves as many holes as its slowest connection holds frames.
+/// Limit of disjoint pieces of one message. An honest peer leaves as many holes as its slowest connection holds frames.
 pub const PIECES_MAX: usize = 4096;
 
-/// Why bytes are not taken.
+/// Why a piece is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExtentError {
     /// Some of them came before.
     Twice,
-    /// They would be one piece too many.
+    /// There would be too many disjoint pieces.
     TooManyPieces,
 }
 
@@ -31,18 +31,19 @@ pub struct Extents {
 }
 
 impl Extents {
-    /// Nothing is claimed any more.
+    /// Clears all claims.
     pub fn clear(&mut self) {
         self.claimed.clear();
     }
 
-    /// Claims `start..end`; nothing changes when it cannot.
+    /// Claims `start..end`; changes nothing when it fails.
     pub fn claim(&mut self, start: u64, end: u64) -> Result<(), ExtentError> {
         if start >= end {
             return Ok(());
         }
         let at = self.claimed.partition_point(|&(_, stop)| stop < start);
-        // `at` is the first piece that ends at `start` or later: it touches from the left, overlaps, or lies behind.
+        // `at` is the first piece that ends at or after `start`: it touches the new one from the left, overlaps it, or
+        // lies behind.
         let left = self.claimed.get(at).is_some_and(|&(_, stop)| stop == start);
         let next = at + usize::from(left);
         if self.claimed.get(next).is_some_and(|&(begin, _)| begin < end) {
@@ -69,7 +70,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Bytes that came twice would be added to a gradient twice; bytes refused at their first coming would fail an honest job.
+        /// A piece accepted twice would be added to a gradient twice; a piece refused the first time would fail an
+        /// honest job.
         #[test]
         fn every_byte_is_claimed_once(ranges in prop::collection::vec((0u64..60, 0u64..20), 0..40)) {
             let mut extents = Extents::default();

@@ -1,7 +1,7 @@
 //! The frames that cross a connection once both sides have proved the job's secret.
 //!
-//! A fixed header of 32 bytes, little-endian, then `payload_bytes` of payload. `op` is always the index of the
-//! *receiver's* own instruction, so that it looks up nothing by hash. A flag tells whether the header carries a checksum
+//! A frame is a fixed header of 32 bytes, little-endian, and `payload_bytes` of payload. `op` is always the index of
+//! the *receiver's* own instruction, so the receiver needs no hash lookup. A flag marks headers that carry a checksum
 //! (`checksum`). Knows nothing of sockets or programs.
 
 use crate::why::Why;
@@ -11,18 +11,18 @@ use std::fmt;
 /// Bytes of an encoded header.
 pub const HEADER_BYTES: usize = 32;
 
-/// Largest payload of one frame: the unit at which a more urgent message overtakes. 256 KiB is 2 ms at
-/// 1 Gbit/s, and fits the second-level cache of one core while it is reduced.
+/// Largest payload of one frame, the unit at which a more urgent message overtakes. 256 KiB take 2 ms at 1 Gbit/s, and
+/// fit the second-level cache of one core while they are reduced.
 pub const PAYLOAD_BYTES_MAX: usize = 256 * 1024;
 
-/// Largest text of an abort.
+/// Limit of an abort's text.
 pub const ABORT_BYTES_MAX: usize = 4096;
 
-/// Where a header's flags are.
+/// Position of the flags in a header.
 pub(crate) const FLAGS_AT: usize = 1;
 /// Flag: the header carries a checksum.
 pub(crate) const SEALED: u8 = 1;
-/// Where the checksum is; zero without the flag.
+/// Position of the checksum; zero without the flag.
 pub(crate) const CHECKSUM_AT: usize = 28;
 
 const _: () = assert!(ABORT_BYTES_MAX <= PAYLOAD_BYTES_MAX);
@@ -39,38 +39,38 @@ pub enum Frame {
         /// The addressee's send instruction.
         op: u32,
     },
-    /// Bytes of a message.
+    /// Payload of a message.
     Data(Data),
-    /// The sender has a message of no program.
+    /// The sender offers a message of no program.
     Offer {
-        /// Its number of the send.
+        /// The sender's number of the send.
         send: u32,
-        /// What the receive must have, too.
+        /// Must equal the receive's tag.
         tag: u64,
-        /// Of the message.
+        /// Length of the message.
         bytes: u64,
     },
-    /// A receive takes that offer: data may flow.
+    /// A receive accepts that offer: data may flow.
     Accept {
         /// The addressee's number of the send.
         send: u32,
         /// The sender's number of the receive.
         receive: u32,
     },
-    /// The job fails for the sender; the payload is the reason in words (UTF-8).
+    /// The sender reports that the job failed; the payload is the reason as text (UTF-8).
     Abort {
-        /// Whose fault it is: the sender's, or of a rank that it found out about.
+        /// The rank at fault: the sender, or a rank that it reports.
         rank: Rank,
-        /// What that rank did.
+        /// The reason.
         why: Why,
-        /// Bytes of text that follow.
+        /// Length of the text.
         payload_bytes: u32,
     },
     /// The sender leaves in order; nothing follows.
     Bye,
-    /// The sender waits and hears nothing: is anybody there?
+    /// A probe: the sender waits and hears nothing.
     Ask,
-    /// The answer to that.
+    /// The reply to a probe.
     Alive,
 }
 
@@ -83,25 +83,25 @@ pub struct Data {
     pub instance: u32,
     /// The addressee's receive instruction.
     pub op: u32,
-    /// Where in the message the payload starts, bytes on the wire.
+    /// Position of the payload in the message, in bytes on the wire.
     pub offset_bytes: u64,
-    /// Bytes that follow, at most [`PAYLOAD_BYTES_MAX`].
+    /// Length of the payload, at most [`PAYLOAD_BYTES_MAX`].
     pub payload_bytes: u32,
 }
 
-/// Why a header is refused. Any of these ends the connection.
+/// Why a header is refused. Each of these ends the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameError {
     /// No frame has this kind.
     UnknownKind(u8),
     /// No abort has this reason.
     UnknownWhy(u32),
-    /// The announced payload is over the limit of its kind.
+    /// The announced payload exceeds the limit of its kind.
     PayloadTooLarge {
-        /// As announced.
+        /// The announced length.
         payload_bytes: u32,
     },
-    /// Bytes that must be zero are not.
+    /// Reserved bytes are not zero.
     ReservedNotZero,
 }
 
@@ -130,7 +130,7 @@ const ASK: u8 = 7;
 const ALIVE: u8 = 8;
 
 impl Frame {
-    /// Bytes of payload that follow the header.
+    /// Length of the payload that follows the header.
     pub const fn payload_bytes(&self) -> usize {
         match self {
             Self::Data(data) => data.payload_bytes as usize,
@@ -144,14 +144,14 @@ impl Frame {
         }
     }
 
-    /// The header's bytes: kind, flags, two zeros, program, instance, op, offset (8), payload bytes, checksum; without a
-    /// checksum yet.
+    /// The header's bytes: kind, flags, two zeros, program, instance, op, offset (8), payload bytes, and a zero
+    /// checksum.
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let (kind, program, instance, op, offset, payload) = match *self {
             Self::ClearToSend { program, instance, op } => (CLEAR_TO_SEND, program, instance, op, 0, 0),
             Self::Data(d) => (DATA, d.program, d.instance, d.op, d.offset_bytes, d.payload_bytes),
             Self::Abort { rank, why, payload_bytes } => (ABORT, why.code(), rank.0, 0, 0, payload_bytes),
-            // A size takes the places of program and op.
+            // A size occupies the fields of program and op.
             Self::Offer { send, tag, bytes } => (OFFER, bytes as u32, send, (bytes >> 32) as u32, tag, 0),
             Self::Accept { send, receive } => (ACCEPT, 0, send, receive, 0, 0),
             Self::Bye => (BYE, 0, 0, 0, 0, 0),
@@ -168,7 +168,7 @@ impl Frame {
         bytes
     }
 
-    /// Reads a header; limits are checked before anything is allocated for the payload.
+    /// Decodes a header; limits are checked before anything is allocated for the payload.
     pub fn decode(bytes: &[u8; HEADER_BYTES]) -> Result<Self, FrameError> {
         let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let sealed = bytes[FLAGS_AT] == SEALED;
@@ -217,14 +217,14 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// A frame that decoded to something else would move another op's data.
+        /// A wrongly decoded frame would move another op's data.
         #[test]
         fn data_survives_the_wire(program: u32, instance: u32, op: u32, offset_bytes: u64, payload in 0..=PAYLOAD_BYTES_MAX as u32) {
             let frame = Frame::Data(Data { program, instance, op, offset_bytes, payload_bytes: payload });
             prop_assert_eq!(Frame::decode(&frame.encode()), Ok(frame));
         }
 
-        /// An offer that decoded to another size would be refused, or fill another buffer.
+        /// An offer decoded to another size would be refused, or fill another buffer.
         #[test]
         fn offers_survive_the_wire(send: u32, tag: u64, bytes: u64, receive: u32) {
             for frame in [Frame::Offer { send, tag, bytes }, Frame::Accept { send, receive }] {
@@ -241,7 +241,7 @@ mod tests {
         }
     }
 
-    /// Ranks would blame another rank than the one that failed, or for something else.
+    /// Ranks would blame the wrong rank, or give the wrong reason.
     #[test]
     fn aborts_survive_the_wire() {
         for why in Why::ALL {

@@ -1,39 +1,40 @@
 //! Mutual proof of the job's secret before any frame is parsed: HMAC-SHA256 over both sides' nonces.
 //!
-//! Four messages of fixed size: connector's hello, acceptor's hello with its proof, connector's proof, and the
-//! acceptor's welcome, without which the connector could not tell a refusal from a slow peer. Each proof covers
-//! both nonces, both ranks, the lane and the role, so neither replay nor reflection passes; within TLS also a value that only the
-//! two ends of the session know (the binding), so that nobody in the middle can pass proofs on. No I/O here.
+//! There are four messages of fixed size: the connector's hello, the acceptor's hello with its proof, the connector's
+//! proof, and the acceptor's welcome, without which the connector could not tell a refusal from a slow peer. Each proof
+//! covers both nonces, both ranks, the lane and the role, so neither replay nor reflection passes. Within TLS it also
+//! covers a value that only the two ends of the session know (the binding), so that a man in the middle cannot pass
+//! proofs on. No I/O here.
 
 use hmac::{Hmac, KeyInit, Mac};
 use hocket_ids::Rank;
 use sha2::Sha256;
 use std::fmt;
 
-/// Bytes of a nonce.
+/// Length of a nonce in bytes.
 pub const NONCE_BYTES: usize = 32;
-/// Bytes of a proof.
+/// Length of a proof in bytes.
 pub const PROOF_BYTES: usize = 32;
-/// Bytes of the connector's first message: magic, its rank, the rank it wants, the lane, nonce.
+/// Length of the connector's first message in bytes: magic, its rank, the rank it calls, the lane, nonce.
 pub const HELLO_BYTES: usize = 8 + 4 + 4 + 4 + NONCE_BYTES;
-/// Bytes of the acceptor's answer: magic, nonce, proof.
+/// Length of the acceptor's answer in bytes: magic, nonce, proof.
 pub const CHALLENGE_BYTES: usize = 8 + NONCE_BYTES + PROOF_BYTES;
-/// The acceptor's last word.
+/// The acceptor's last message.
 pub const WELCOME: u8 = b'W';
 
 const MAGIC: [u8; 8] = *b"HOCKET\x00\x02";
 
-/// Why the other side is turned away.
+/// Why the other side is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HandshakeError {
-    /// The first bytes are not ours: a stranger, or another version.
+    /// The first bytes are not ours: the caller is a stranger, or of another version.
     NotAPeer,
-    /// It requests a rank that lives elsewhere.
+    /// The caller requests a rank that lives elsewhere.
     WrongRank {
         /// The requested rank.
         wanted: Rank,
     },
-    /// It does not know the job's secret.
+    /// The other side does not know the job's secret.
     WrongSecret,
 }
 
@@ -55,14 +56,14 @@ enum Role {
     Acceptor = 2,
 }
 
-/// Which connection it is: two ranks may have several, called lanes.
+/// Identifies a connection: two ranks may have several, called lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Way {
-    /// The rank that calls.
+    /// The calling rank.
     pub from: Rank,
-    /// The rank that it calls.
+    /// The called rank.
     pub to: Rank,
-    /// Counts their connections from 0.
+    /// Number of the connection, from 0.
     pub lane: u32,
 }
 
@@ -76,7 +77,7 @@ impl Way {
     }
 }
 
-/// The side that opens the connection.
+/// The connecting side.
 pub struct Connector<'a> {
     secret: &'a [u8],
     way: Way,
@@ -85,12 +86,12 @@ pub struct Connector<'a> {
 }
 
 impl<'a> Connector<'a> {
-    /// Connects `way`; `nonce` must be fresh and random.
+    /// Starts a connection for `way`; `nonce` must be fresh and random.
     pub fn new(secret: &'a [u8], way: Way, nonce: [u8; NONCE_BYTES]) -> Self {
         Self { secret, way, nonce, binding: &[] }
     }
 
-    /// Over a channel whose two ends alone know `binding`.
+    /// Binds the proofs to a channel whose two ends alone know `binding`.
     #[must_use]
     pub fn bound_to(self, binding: &'a [u8]) -> Self {
         Self { binding, ..self }
@@ -105,7 +106,7 @@ impl<'a> Connector<'a> {
         bytes
     }
 
-    /// Checks the acceptor's proof and answers with our own.
+    /// Checks the acceptor's proof and returns our own.
     pub fn handle_challenge(
         &self,
         bytes: &[u8; CHALLENGE_BYTES],
@@ -120,7 +121,7 @@ impl<'a> Connector<'a> {
     }
 }
 
-/// The side that accepts; made from the connector's hello.
+/// The accepting side; made from the connector's hello.
 pub struct Acceptor<'a> {
     secret: &'a [u8],
     way: Way,
@@ -130,7 +131,7 @@ pub struct Acceptor<'a> {
 }
 
 impl<'a> Acceptor<'a> {
-    /// Reads a hello that reached rank `here`; `nonce` must be fresh and random.
+    /// Parses a hello that reached rank `here`; `nonce` must be fresh and random.
     pub fn handle_hello(
         secret: &'a [u8],
         here: Rank,
@@ -150,7 +151,7 @@ impl<'a> Acceptor<'a> {
         Ok(Self { secret, way, theirs, ours: nonce, binding: &[] })
     }
 
-    /// Over a channel whose two ends alone know `binding`.
+    /// Binds the proofs to a channel whose two ends alone know `binding`.
     #[must_use]
     pub fn bound_to(self, binding: &'a [u8]) -> Self {
         Self { binding, ..self }
@@ -176,7 +177,7 @@ impl<'a> Acceptor<'a> {
     }
 }
 
-/// `parts`: the connector's nonce, the acceptor's, and the binding, which alone may be of any length.
+/// `parts`: the connector's nonce, the acceptor's, and the binding; only the binding may have any length.
 fn proof(secret: &[u8], role: Role, way: Way, parts: [&[u8]; 3]) -> Hmac<Sha256> {
     let mut mac = Hmac::<Sha256>::new_from_slice(secret).expect("HMAC takes a key of any length");
     mac.update(&MAGIC);
@@ -206,7 +207,7 @@ mod tests {
         acceptor.handle_proof(&proof)
     }
 
-    /// Ranks of one job could not talk.
+    /// Ranks of one job could not connect.
     #[test]
     fn same_secret_meets() {
         assert_eq!(run(b"job", b"job", Rank(1)), Ok(WAY));
@@ -219,7 +220,7 @@ mod tests {
         assert_eq!(run(b"job", b"job", Rank(2)), Err(HandshakeError::WrongRank { wanted: Rank(1) }));
     }
 
-    /// Somebody in the middle of two TLS sessions could pass the proofs of one on to the other, and read along.
+    /// A man in the middle of two TLS sessions could pass the proofs of one on to the other, and eavesdrop.
     #[test]
     fn proofs_of_another_channel_are_refused() {
         let bindings: [[&[u8]; 2]; 4] = [[b"x", b"x"], [b"x", b"y"], [b"x", b""], [b"", b"x"]];
@@ -230,7 +231,7 @@ mod tests {
             let acceptor = acceptor.bound_to(theirs);
             let proof = connector.handle_challenge(&acceptor.challenge());
             assert_eq!(proof.is_ok(), ours == theirs);
-            // Had the connector answered all the same, the acceptor would not believe it.
+            // Even if the connector answered, the acceptor would reject it.
             let expected = if ours == theirs { Ok(WAY) } else { Err(HandshakeError::WrongSecret) };
             let nonces = &acceptor.challenge()[8..8 + NONCE_BYTES];
             let forged = super::proof(b"job", Role::Connector, WAY, [&[7; NONCE_BYTES], nonces, ours]);
@@ -238,7 +239,7 @@ mod tests {
         }
     }
 
-    /// An attacker who echoes our own proof back would be let in.
+    /// An attacker who reflects our own proof would get in.
     #[test]
     fn reflected_proof_is_refused() {
         let connector = Connector::new(b"job", WAY, [7; NONCE_BYTES]);
@@ -248,7 +249,7 @@ mod tests {
     }
 
     proptest! {
-        /// A stranger who sends anything at all could get in, or bring the listener down.
+        /// A stranger could get in, or crash the listener, with arbitrary bytes.
         #[test]
         fn no_stranger_gets_in(hello: [[u8; 4]; 13], proof: [u8; PROOF_BYTES], challenge: [[u8; 8]; 9], ours in 0u8..3) {
             let mut hello: [u8; HELLO_BYTES] = hello.concat().try_into().unwrap();
@@ -269,7 +270,7 @@ mod tests {
             prop_assert!(connector.handle_challenge(&challenge).is_err());
         }
 
-        /// Somebody who recorded a rank's handshake could play it back, whole or changed in one bit.
+        /// An attacker could replay a recorded handshake, whole or changed in one bit.
         #[test]
         fn a_recorded_handshake_is_worth_nothing(fresh: [u8; NONCE_BYTES], bit in 0..(HELLO_BYTES + PROOF_BYTES) * 8) {
             let connector = Connector::new(b"job", WAY, [7; NONCE_BYTES]);

@@ -1,18 +1,18 @@
-//! Whether a peer still lives while this rank waits for it: silence is answered by a probe, which the peer's I/O thread answers at
-//! once, whatever else its process does.
+//! Detects whether a peer still lives while this rank waits for it. After a silence, the rank sends a probe; the peer's
+//! I/O thread replies at once, whatever else its process does.
 //!
-//! Silence is counted in the time that we were awake ourselves: a rank that was stopped, or a machine that slept, finds
-//! a clock that jumped and must not blame others for it. Connections keep their order and lose nothing, so one unanswered
-//! question is enough; a peer that was stopped answers it when it goes on. No I/O and no clock here: the caller passes time.
+//! Only time during which this rank was awake counts as silence: a suspended rank, or a machine that slept, finds a
+//! clock that jumped and must not blame others for it. Connections keep their order and lose nothing, so one unanswered
+//! probe is enough; a suspended peer answers it when it resumes. No I/O and no clock here: the caller passes the time.
 
 use std::time::Duration;
 
-/// How long we listen before we ask, unless the limit is short.
+/// Silence before a probe, unless the limit is short.
 const ASK_AFTER: Duration = Duration::from_secs(1);
-/// The shortest limit holds so many pauses of that length.
+/// The shortest limit holds this many such silences.
 const PAUSES: u32 = 4;
 
-/// One peer's.
+/// State of one peer.
 #[derive(Clone, Debug)]
 pub struct Liveness {
     ask_after: Duration,
@@ -22,39 +22,39 @@ pub struct Liveness {
     asked: bool,
 }
 
-/// What is to be done now.
+/// What the caller must do now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Nothing.
     Wait,
-    /// Send a question.
+    /// Send a probe.
     Ask,
-    /// It has been silent for too long.
+    /// The peer has been silent for too long.
     GiveUp {
-        /// How long.
+        /// The length of the silence.
         silence: Duration,
     },
 }
 
 impl Liveness {
-    /// As of `now`; after `silence_max` without a byte the peer is given up.
+    /// Starts at `now`; after `silence_max` without a byte the peer is given up.
     pub fn new(silence_max: Duration, now: Duration) -> Self {
         let ask_after = ASK_AFTER.min(silence_max / PAUSES);
         Self { ask_after, silence_max, polled: now, silence: Duration::ZERO, asked: false }
     }
 
-    /// Some bytes came from the peer by `now`.
+    /// Bytes came from the peer by `now`.
     pub fn handle_arrival(&mut self, now: Duration) {
         self.polled = now;
         self.silence = Duration::ZERO;
         self.asked = false;
     }
 
-    /// Takes note of the time, on any clock that does not go back; to be called at least twice in [`Self::ask_after`].
-    /// `awaited`: whether anything is expected of the peer; called only in silence, about once in that time.
+    /// Advances to `now`, on any clock that does not go back; call it at least twice in [`Self::ask_after`]. `awaited`:
+    /// whether anything is expected of the peer; it is only evaluated in silence, about once in that time.
     pub fn poll(&mut self, now: Duration, awaited: impl FnOnce() -> bool) -> Action {
         let since = now.saturating_sub(self.polled);
-        // What lies between two polls may be sleep of our own: it counts as one pause at most.
+        // The time between two polls may be sleep of our own: it counts as one pause at most.
         self.silence += since.min(self.ask_after);
         self.polled = now;
         let due = if self.asked { self.silence_max } else { self.ask_after };
@@ -86,7 +86,7 @@ mod tests {
     const LIMIT: Duration = Duration::from_secs(10);
     const TICK: Duration = Duration::from_millis(500);
 
-    /// Polls every tick until `until`; the first action that is not to wait, and when.
+    /// Polls every tick until `until`; returns the first action other than to wait, and its time.
     fn run(
         peer: &mut Liveness,
         from: Duration,
@@ -114,17 +114,17 @@ mod tests {
         assert_eq!(ended, Some((LIMIT, Action::GiveUp { silence: LIMIT })));
     }
 
-    /// Ranks would be given up while nobody needs them: during evaluation on rank 0, say.
+    /// Ranks would be given up while nobody needs them, for example during evaluation on rank 0.
     #[test]
     fn a_peer_that_nothing_is_expected_of_may_be_silent() {
         let mut peer = Liveness::new(LIMIT, Duration::ZERO);
         assert_eq!(run(&mut peer, Duration::ZERO, LIMIT * 20, false), None);
-        // Silence from before it was needed is not held against it.
+        // Silence from before it was needed does not count against it.
         let asked = run(&mut peer, LIMIT * 20, LIMIT * 40, true);
         assert!(matches!(asked, Some((_, Action::Ask))), "{asked:?}");
     }
 
-    /// A peer that was stopped for a while and goes on would be given up all the same.
+    /// A peer that was suspended for a while and resumes would be given up all the same.
     #[test]
     fn an_answer_before_the_limit_is_in_time() {
         let mut peer = Liveness::new(LIMIT, Duration::ZERO);
@@ -138,7 +138,7 @@ mod tests {
         }
     }
 
-    /// A rank that was stopped itself would blame the first peer that it looks at.
+    /// A suspended rank would blame the first peer that it polls after resuming.
     #[test]
     fn our_own_sleep_is_not_the_peers_silence() {
         let mut peer = Liveness::new(LIMIT, Duration::ZERO);
@@ -149,7 +149,7 @@ mod tests {
     }
 
     proptest! {
-        /// However calls fall, no peer is given up without a probe and silence for the whole limit since it spoke.
+        /// However calls fall, no peer is given up without a probe and silence for the whole limit.
         #[test]
         fn nobody_is_given_up_early(limit_ms in 1u64..60_000, steps in prop::collection::vec((0u64..3_000, any::<bool>(), 0u8..10), 1..300)) {
             let limit = Duration::from_millis(limit_ms);
@@ -173,7 +173,7 @@ mod tests {
                     }
                 }
                 if !awaited {
-                    // It may have begun anew; another question is allowed.
+                    // It may have started again; another probe is allowed.
                     asked &= peer.asked;
                 }
             }

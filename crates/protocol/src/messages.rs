@@ -1,40 +1,40 @@
-//! Messages of no program: a send and a receive that find each other when they are there, by peer and tag.
+//! Messages of no program: a send and a receive are matched by peer and tag when both are there.
 //!
-//! A send is offered, and its bytes move when a receive takes the offer: what nobody waits for costs its receiver an entry here and
-//! no memory for bytes. Offers of one sender are taken in their order, as are receives that match the same offer (MPI 4.1,
-//! §3.5). No I/O: the caller moves the bytes.
+//! A send is offered, and its bytes move when a receive accepts the offer: a message that nobody receives costs its
+//! receiver an entry here, but no memory for bytes. Offers of one sender are accepted in order, and so are receives
+//! that match the same offer (MPI 4.1, §3.5). No I/O: the caller moves the bytes.
 
 use hocket_ids::Rank;
 use std::collections::VecDeque;
 
-/// Offers that wait for a receive: far more than any sane program has open.
+/// Limit of offers without a receive: far more than any sane program has open.
 pub const OFFERS_MAX: usize = 1 << 16;
 
-/// A peer has bytes for us.
+/// A peer's offer of a message to us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offer {
-    /// Who.
+    /// The offering rank.
     pub from: Rank,
     /// Its number of the send.
     pub send: u32,
-    /// Must be that of the receive.
+    /// Must equal the receive's tag.
     pub tag: u64,
-    /// Of the message.
+    /// Length of the message.
     pub bytes: u64,
-    /// Where they lie in its arena, for a neighbour.
+    /// Offset of the bytes in its arena, if it is a neighbour.
     pub place: Option<u64>,
 }
 
-/// A receive that nothing was offered for yet.
+/// A receive that was offered nothing yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
     /// Our number of the receive.
     pub receive: u32,
-    /// From whom; from anyone.
+    /// The source; `None` for any rank.
     pub from: Option<Rank>,
-    /// Must be that of the send.
+    /// Must equal the send's tag.
     pub tag: u64,
-    /// Of the message.
+    /// Length of the message.
     pub bytes: u64,
 }
 
@@ -44,7 +44,7 @@ impl Wanted {
     }
 }
 
-/// What is open at one rank.
+/// Open offers and receives of one rank.
 #[derive(Debug, Default)]
 pub struct Messages {
     offers: VecDeque<Offer>,
@@ -52,7 +52,7 @@ pub struct Messages {
 }
 
 impl Messages {
-    /// A receive begins; gives the offer that it takes, if there is one. `Err`: the two differ in size.
+    /// Opens a receive; returns the offer that it accepts, if there is one. `Err`: the two differ in size.
     pub fn handle_receive(&mut self, wanted: Wanted) -> Result<Option<Offer>, String> {
         let Some(at) = self.offers.iter().position(|offer| wanted.takes(offer)) else {
             self.wanted.push_back(wanted);
@@ -62,7 +62,8 @@ impl Messages {
         offer.map(|offer| same_size(&wanted, &offer).map(|()| offer)).transpose()
     }
 
-    /// A peer offers; gives the receive that takes it, if there is one. `Err`: the two differ in size, or it offers too much.
+    /// Adds a peer's offer; returns the receive that accepts it, if there is one. `Err`: the two differ in size, or the
+    /// peer has too many offers.
     pub fn handle_offer(&mut self, offer: Offer) -> Result<Option<Wanted>, String> {
         let Some(at) = self.wanted.iter().position(|wanted| wanted.takes(&offer)) else {
             if self.offers.len() >= OFFERS_MAX {
@@ -75,14 +76,14 @@ impl Messages {
         wanted.map(|wanted| same_size(&wanted, &offer).map(|()| wanted)).transpose()
     }
 
-    /// The receive is no longer wanted; whether it had not been offered anything.
+    /// Withdraws a receive; whether it was still open.
     pub fn withdraw(&mut self, receive: u32) -> bool {
         let before = self.wanted.len();
         self.wanted.retain(|wanted| wanted.receive != receive);
         self.wanted.len() < before
     }
 
-    /// Whether a receive waits for this very rank.
+    /// Whether a receive waits for this particular rank.
     pub fn wants_of(&self, rank: Rank) -> bool {
         self.wanted.iter().any(|wanted| wanted.from == Some(rank))
     }
@@ -111,7 +112,7 @@ mod tests {
         Offer { from: Rank(from), send, tag, bytes: 8, place: None }
     }
 
-    /// Two messages of one sender would be swapped: a later activation in the place of an earlier one.
+    /// Two messages of one sender would be swapped: a later activation would arrive in place of an earlier one.
     #[test]
     fn offers_are_taken_in_order_whatever_comes_first() {
         let mut messages = Messages::default();
@@ -129,7 +130,7 @@ mod tests {
         assert!(!messages.withdraw(10));
     }
 
-    /// Bytes past the end of a receiver's buffer.
+    /// Bytes would land past the end of a receiver's buffer.
     #[test]
     fn sizes_that_differ_are_named() {
         let mut messages = Messages::default();
@@ -139,7 +140,8 @@ mod tests {
     }
 
     proptest! {
-        /// A message that is lost, taken twice or by the wrong receive hangs or corrupts a job: against the plain definition.
+        /// A message that is lost, or received twice or by the wrong receive, hangs or corrupts a job. Compares with
+        /// the plain definition.
         #[test]
         fn every_pair_meets_once(events in prop::collection::vec((any::<bool>(), 0..3u32, 0..2u64, any::<bool>()), 0..60)) {
             let mut messages = Messages::default();

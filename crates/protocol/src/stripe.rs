@@ -1,22 +1,22 @@
-//! How a message is divided over several connections to the same rank.
+//! Divides a message over several connections to the same rank.
 //!
-//! Each connection takes what comes next when it can send, so that a faster one takes more often. The last pieces decide
-//! when the message is whole: there, each takes no more than its rate's share of what is left, so that all end at about the
-//! same time (guided self-scheduling: Polychronopoulos and Kuck, 1987, with weights).
+//! Each connection takes the next piece when it can send, so a faster one takes more of them. The last pieces decide
+//! when the message is complete: there, each connection takes no more than its rate's share of the rest, so that all
+//! end at about the same time (guided self-scheduling: Polychronopoulos and Kuck, 1987, with weights).
 
 use std::time::Duration;
 
-/// Least that a connection takes: below, what a frame costs is more than what it gains.
+/// Smallest piece: below it, a frame costs more than it gains.
 pub const PIECE_BYTES_MIN: usize = 16 * 1024;
-/// Pieces end at multiples of it: whole elements of every type, whole lines of the caches.
+/// Pieces end at multiples of it: whole elements of every type, whole cache lines.
 const ALIGN_BYTES: usize = 64;
-/// Weight of what came before in the running mean of a rate.
+/// Weight of the past in the running mean of a rate.
 const KEPT: f64 = 0.75;
-/// A shorter time determines a rate badly.
+/// A shorter interval gives a poor estimate of the rate.
 const MEASURED_MIN: Duration = Duration::from_millis(1);
 
-/// Bytes of `left` that connection `own` takes, at most `max_bytes`. `rates`: of all connections, in any unit; 0 where one is
-/// not known, which then counts like the fastest.
+/// How many of `left` bytes connection `own` takes, at most `max_bytes`. `rates` has those of all connections, in any
+/// unit; 0 marks an unknown rate, which counts like the fastest.
 pub fn piece_bytes(rates: &[f64], own: usize, left: usize, max_bytes: usize) -> usize {
     let most = left.min(max_bytes);
     if rates.len() == 1 || left <= PIECE_BYTES_MIN {
@@ -33,17 +33,17 @@ pub fn piece_bytes(rates: &[f64], own: usize, left: usize, max_bytes: usize) -> 
 #[derive(Clone, Debug, Default)]
 pub struct Rate {
     byte_per_s: f64,
-    /// When it was full last, and what it had sent by then.
+    /// When it was last full, and what it had sent by then.
     full: Option<(Duration, u64)>,
 }
 
 impl Rate {
-    /// 0 while it is not known.
+    /// 0 while unknown.
     pub fn byte_per_s(&self) -> f64 {
         self.byte_per_s
     }
 
-    /// The connection takes no more for now; it has taken `sent_bytes` in all.
+    /// The connection is full for now; it has sent `sent_bytes` in all.
     pub fn handle_full(&mut self, now: Duration, sent_bytes: u64) {
         let Some((then, before)) = self.full else {
             self.full = Some((now, sent_bytes));
@@ -59,7 +59,7 @@ impl Rate {
         self.full = Some((now, sent_bytes));
     }
 
-    /// Nothing waits to be sent: from here on, time does not count against the connection's rate.
+    /// Nothing is left to send: from here on, time does not count against the connection's rate.
     pub fn handle_idle(&mut self) {
         self.full = None;
     }
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The time at which the last of `left` bytes has left, when every connection takes pieces as it becomes free.
+    /// When the last of `left` bytes has left, if every connection takes pieces as it becomes free.
     fn finish_s(rates: &[f64], mut left: usize, divide: impl Fn(usize, usize) -> usize) -> f64 {
         let mut free_s = vec![0.0f64; rates.len()];
         while left > 0 {
@@ -94,7 +94,7 @@ mod tests {
             prop_assert!(finish_s(&rates, bytes, piece) <= ideal_s * 1.001 + last_s);
         }
 
-        /// A piece that takes nothing would send empty frames for ever; one beyond the end would read other memory.
+        /// An empty piece would send empty frames for ever; a piece beyond the end would read other memory.
         #[test]
         fn a_piece_is_some_of_what_is_left(rates in prop::collection::vec(0f64..1e9, 1..5), own in 0usize..5, left in 1usize..1 << 22) {
             let piece = piece_bytes(&rates, own % rates.len(), left, 256 * 1024);

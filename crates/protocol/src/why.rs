@@ -1,28 +1,28 @@
-//! Why a job fails because of a rank. An abort carries it beside its text, so that nobody has to read the text.
+//! Why a job fails because of a rank. An abort carries this beside its text, so that no code parses the text.
 
-/// What a rank did, or what became of it.
+/// What a rank did, or what happened to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
     /// It stopped by itself and notified the others: an exception in its script, or its mesh did not come up.
     GaveUp,
-    /// Its connection ended without a goodbye: its process died, or the network between broke.
+    /// Its connection ended without a goodbye: its process died, or the network broke.
     Lost,
     /// It left in order while something still needed it.
     Left,
-    /// It was silent for longer than a peer may be.
+    /// It was silent for longer than allowed.
     Silent,
-    /// It sent what makes no sense.
+    /// It sent something that makes no sense.
     Violation,
-    /// What it sent was changed on its way.
+    /// Its data was damaged on the way.
     Damaged,
     /// One of its own operations failed.
     Failed,
-    /// It refused a connection, since both ends are set up differently.
+    /// It refused a connection because the two ends are configured differently.
     Refused,
 }
 
 impl Why {
-    /// All, by code.
+    /// All reasons, by code.
     pub const ALL: [Self; 8] = [
         Self::GaveUp,
         Self::Lost,
@@ -34,17 +34,17 @@ impl Why {
         Self::Refused,
     ];
 
-    /// Its number in frames.
+    /// Its code in frames.
     pub const fn code(self) -> u32 {
         self as u32
     }
 
-    /// The reason with that number.
+    /// The reason with that code.
     pub fn from_code(code: u32) -> Option<Self> {
         Self::ALL.get(code as usize).copied()
     }
 
-    /// In a word, as programs compare it.
+    /// A name for programs to compare.
     pub const fn name(self) -> &'static str {
         match self {
             Self::GaveUp => "gave_up",

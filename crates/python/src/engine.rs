@@ -4,7 +4,7 @@ use crate::exceptions::{error, raise};
 use crate::notifier::Notifier;
 use crate::program::Program;
 use hocket_executor::{
-    Address, Allocation, Engine as Executor, Error, Foreign, Function, Options, Region, Shape,
+    Address, Allocation, EmulatedLinks, Engine as Executor, Error, Foreign, Function, Options, Region,
 };
 use hocket_ids::{BufferId, Rank};
 use hocket_trace::Kind;
@@ -180,7 +180,8 @@ impl Engine {
         };
         let bind = bind.into_iter().map(parse).collect::<PyResult<Vec<IpAddr>>>()?;
         let rank = Rank(rank);
-        let shape = shape.map(|(table, links_bit_per_s, routes)| Shape { table, links_bit_per_s, routes });
+        let emulated_links =
+            shape.map(|(table, links_bit_per_s, routes)| EmulatedLinks { table, links_bit_per_s, routes });
         let options = Options {
             rank,
             host,
@@ -190,7 +191,7 @@ impl Engine {
             bind,
             threads,
             trace,
-            shape,
+            emulated_links,
             checksum,
             tls,
             silence_max: duration(py, heartbeat_timeout_s)?,

@@ -1,13 +1,13 @@
-//! Gradients of one bucket that arrive in a backward, each from whichever thread made it; the last one is told.
+//! Gradients of one bucket that arrive during a backward, from any thread; the last arrival is recognised as such.
 
 use crate::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// What an arrival was.
+/// The outcome of an arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
-    /// The gradient's first; others are missing.
+    /// The gradient's first arrival; others are missing.
     Counted,
-    /// The gradient's first, and the last that was missing: whoever is told sees what all wrote.
+    /// The gradient's first arrival, and the last that was missing: its caller sees what all threads wrote.
     Last,
     /// The gradient had arrived before.
     Again,
@@ -18,13 +18,13 @@ pub enum Arrival {
 pub struct Arrivals {
     /// By gradient: whether it has arrived.
     came: Vec<AtomicBool>,
-    /// By gradient that has arrived: its place in the order of all.
+    /// By arrived gradient: its position in the order of all.
     places: Vec<AtomicU32>,
     missing: AtomicU32,
 }
 
 impl Arrivals {
-    /// Of so many gradients; none has arrived.
+    /// For this many gradients; none has arrived.
     pub fn new(gradients: usize) -> Self {
         Self {
             came: (0..gradients).map(|_| AtomicBool::new(false)).collect(),
@@ -33,12 +33,13 @@ impl Arrivals {
         }
     }
 
-    /// How many gradients the bucket has.
+    /// Number of gradients of the bucket.
     pub fn gradients(&self) -> usize {
         self.came.len()
     }
 
-    /// Gradient `index` has arrived; `place` gives its place in the order of all, and is called for its first arrival only.
+    /// Gradient `index` has arrived; `place` returns its position in the order of all, and is called only for its first
+    /// arrival.
     pub fn note(&self, index: usize, place: impl FnOnce() -> u32) -> Arrival {
         if self.came[index].swap(true, Ordering::AcqRel) {
             return Arrival::Again;
@@ -52,13 +53,13 @@ impl Arrivals {
         self.missing.load(Ordering::Acquire) == 0
     }
 
-    /// By gradient: its place in the order of all, if it has arrived.
+    /// By gradient: its position in the order of all, if it has arrived.
     pub fn places(&self) -> impl Iterator<Item = Option<u32>> + '_ {
         let both = self.came.iter().zip(&self.places);
         both.map(|(came, place)| came.load(Ordering::Acquire).then(|| place.load(Ordering::Relaxed)))
     }
 
-    /// None has arrived. Not while gradients do.
+    /// Resets all arrivals. Not while gradients arrive.
     pub fn reset(&self) {
         self.missing.store(self.came.len() as u32, Ordering::Release);
         for came in &self.came {
@@ -73,7 +74,7 @@ mod loom_tests {
     use loom::sync::Arc;
     use loom::thread;
 
-    /// Two threads bring a gradient each: one of them is told that it was the last, and sees what both wrote.
+    /// Two threads bring a gradient each: exactly one of them is the last, and sees what both wrote.
     #[test]
     fn the_last_gradient_is_told_once_and_sees_all() {
         loom::model(|| {

@@ -1,4 +1,4 @@
-//! Atomics: the standard library's, or loom's where it checks every order in which threads can meet.
+//! Atomics: those of the standard library, or loom's when it explores every interleaving of threads.
 
 #[cfg(all(test, loom))]
 pub use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};

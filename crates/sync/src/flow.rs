@@ -1,11 +1,11 @@
-//! The dataflow of a loaded program: launches one after the other, and in each, dependencies counted down by any thread.
+//! The dataflow of a loaded program: launches follow one another, and within each, any thread counts dependencies down.
 
 use crate::atomic::{AtomicU32, Ordering};
 
 /// Counters of one program.
 #[derive(Debug)]
 pub struct Flow {
-    /// By instruction: dependencies not yet met.
+    /// By instruction: unmet dependencies.
     pending: Vec<AtomicU32>,
     /// Instructions that have not ended.
     remaining: AtomicU32,
@@ -14,7 +14,7 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// Of so many instructions, before the first launch.
+    /// For this many instructions, before the first launch.
     pub fn new(instructions: usize) -> Self {
         Self {
             pending: (0..instructions).map(|_| AtomicU32::new(0)).collect(),
@@ -24,7 +24,7 @@ impl Flow {
         }
     }
 
-    /// Launches so far.
+    /// Number of launches so far.
     pub fn launched(&self) -> u32 {
         self.launched.load(Ordering::Acquire)
     }
@@ -34,13 +34,13 @@ impl Flow {
         self.completed.load(Ordering::Acquire) == self.launched()
     }
 
-    /// Claims the next launch; `false` while the one before runs.
+    /// Claims the next launch; `false` while the previous one runs.
     pub fn claim(&self) -> bool {
         let completed = self.completed.load(Ordering::Acquire);
         self.launched.compare_exchange(completed, completed + 1, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// Resets the counters for a claimed launch; `after` is how many each instruction waits for.
+    /// Resets the counters for a claimed launch; `after` is each instruction's number of dependencies.
     pub fn start(&self, after: impl Iterator<Item = u32>) {
         self.remaining.store(self.pending.len() as u32, Ordering::Release);
         for (pending, after) in self.pending.iter().zip(after) {
@@ -110,7 +110,7 @@ mod loom_tests {
         });
     }
 
-    /// Whoever sees an instance complete sees what its last instruction wrote.
+    /// A thread that sees an instance complete sees what its last instruction wrote.
     #[test]
     fn completion_carries_the_results() {
         loom::model(|| {
@@ -131,7 +131,8 @@ mod loom_tests {
         });
     }
 
-    /// A launch claimed while two threads end the one before, whichever ends last, sees what both wrote and counts anew.
+    /// A launch claimed while two threads end the previous one sees what both wrote and counts anew, whichever ends
+    /// last.
     #[test]
     fn the_next_launch_starts_from_a_whole_end() {
         loom::model(|| {

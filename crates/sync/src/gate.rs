@@ -1,22 +1,22 @@
-//! Both sides of a message must be there before it moves.
+//! Joins the two sides of a message: both must be ready before it moves.
 //!
-//! A peer can be at most one instance ahead (it cannot finish without us), so what it announces early is kept in one of two
-//! halves, by the parity of the launch count.
+//! A peer can be at most one instance ahead (it cannot finish without us), so its early announcements are kept in one
+//! of two halves, by the parity of the launch count.
 
 use crate::OutOfTurn;
 use crate::atomic::{AtomicU8, Ordering};
 
-/// Own dependencies are met.
+/// This rank's dependencies are met.
 pub const RELEASED: u8 = 1;
 /// The peer announced its side.
 pub const ANNOUNCED: u8 = 2;
 
-/// Of one message.
+/// The gate of one message.
 #[derive(Debug, Default)]
 pub struct Gate([AtomicU8; 2]);
 
 impl Gate {
-    /// Notes one side; `Ok(true)` when the other is there too, `Err` when this side was there already.
+    /// Notes one side; `Ok(true)` when the other is ready too, `Err` when this side was noted already.
     pub fn note(&self, instance: u32, side: u8) -> Result<bool, OutOfTurn> {
         let half = &self.0[(instance & 1) as usize];
         let before = half.fetch_or(side, Ordering::AcqRel);
@@ -63,7 +63,7 @@ mod loom_tests {
     use loom::sync::Arc;
     use loom::thread;
 
-    /// Whichever side comes second moves the message, once, and sees what the first did before.
+    /// The side that comes second moves the message, once, and sees what the first wrote before.
     #[test]
     fn one_side_opens_and_sees_the_other() {
         loom::model(|| {
@@ -86,7 +86,8 @@ mod loom_tests {
         });
     }
 
-    /// A peer's announcement of the next instance, while this one's gate opens, is neither lost nor taken for this one.
+    /// A peer's announcement of the next instance, made while this one's gate opens, is neither lost nor taken for this
+    /// one.
     #[test]
     fn the_next_instance_is_kept_apart() {
         loom::model(|| {

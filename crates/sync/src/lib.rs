@@ -1,7 +1,7 @@
-//! What threads and ranks meet at, without locks: dependency counters, gradients that arrive, the two sides of a message,
-//! members of a collective, and rings of small messages.
+//! Lock-free synchronisation of threads and ranks: dependency counters, arrivals of gradients, the two sides of a
+//! message, members of a collective, and rings of small messages.
 //!
-//! Knows atomics alone. It depends on nothing, so that loom, which tries every order in which threads can meet, is compiled with
+//! Uses atomics alone and depends on nothing, so that loom, which explores every interleaving of threads, compiles with
 //! little else: `RUSTFLAGS="--cfg loom" cargo test --release --target-dir target/loom -p hocket-sync`.
 #![forbid(unsafe_code)]
 

@@ -1,28 +1,29 @@
-//! Members of a collective meet twice: when all have brought their bytes, and when all have done their part.
+//! Members of a collective meet twice: when the bytes of all are ready, and when the parts of all are done.
 //!
-//! A peer can be at most one instance ahead (it cannot finish without us), so its early messages are kept in one of two halves, by
-//! the parity of the launch count. A half is emptied when its instance ends, before anybody can speak of the instance after next.
+//! A peer can be at most one instance ahead (it cannot finish without us), so its early messages are kept in one of two
+//! halves, by the parity of the launch count. A half is cleared when its instance ends, before any member can announce
+//! the instance after next.
 
 use crate::OutOfTurn;
 use crate::atomic::{AtomicU64, Ordering};
 
-/// Members that a meeting can have: one bit each.
+/// Limit of members of a meeting: one bit each.
 pub const MEMBERS_MAX: usize = 64;
 
-/// Where things lie in a member's arena.
+/// Positions in a member's arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// What it brings.
+    /// Its bytes.
     pub bytes: u64,
-    /// What members claim blocks by; of the first member alone.
+    /// The claims on blocks; of the first member alone.
     pub claims: u64,
 }
 
-/// Of one collective.
+/// The state of one collective.
 #[derive(Debug)]
 pub struct Meeting {
     halves: [Half; 2],
-    /// One bit for each member.
+    /// One bit per member.
     all: u64,
 }
 
@@ -30,14 +31,14 @@ pub struct Meeting {
 struct Half {
     came: AtomicU64,
     did: AtomicU64,
-    /// By member: where its bytes lie in its arena.
+    /// By member: position of its bytes in its arena.
     places: Box<[AtomicU64]>,
     /// From the first member's message.
     claims: AtomicU64,
 }
 
 impl Meeting {
-    /// Of so many members, at most [`MEMBERS_MAX`].
+    /// For this many members, at most [`MEMBERS_MAX`].
     pub fn new(members: usize) -> Self {
         debug_assert!((1..=MEMBERS_MAX).contains(&members), "{members} members");
         let half = || Half {
@@ -49,7 +50,7 @@ impl Meeting {
         Self { halves: [half(), half()], all: u64::MAX >> (MEMBERS_MAX - members) }
     }
 
-    /// A member's bytes lie at `place`; whether it was the last. `Err`: it had come before.
+    /// A member's bytes lie at `place`; whether it was the last. `Err`: it had announced them before.
     pub fn come(&self, instance: u32, member: usize, place: Place) -> Result<bool, OutOfTurn> {
         let half = self.half(instance);
         half.places[member].store(place.bytes, Ordering::Relaxed);
@@ -59,8 +60,8 @@ impl Meeting {
         self.note(&half.came, member)
     }
 
-    /// A member's part is done in all members' bytes; whether it was the last. `Err`: a second such message, or one from a member that has not come.
-    /// It may know of members that have come before we do.
+    /// A member's part is done in all members' bytes; whether it was the last. `Err`: a second such message, or one
+    /// from a member that has not announced its bytes. The member may know of other members before we do.
     pub fn done(&self, instance: u32, member: usize) -> Result<bool, OutOfTurn> {
         let half = self.half(instance);
         if half.came.load(Ordering::Acquire) >> member & 1 == 0 {
@@ -74,7 +75,7 @@ impl Meeting {
         Ok(last)
     }
 
-    /// Where a member's bytes lie, once all have come.
+    /// Position of a member's bytes, once all have announced theirs.
     pub fn place(&self, instance: u32, member: usize) -> Place {
         let half = self.half(instance);
         Place {
@@ -83,7 +84,7 @@ impl Meeting {
         }
     }
 
-    /// Members that `instance` waits for now.
+    /// Members that `instance` is waiting for.
     pub fn missing(&self, instance: u32) -> impl Iterator<Item = usize> + use<> {
         let half = self.half(instance);
         let came = half.came.load(Ordering::Acquire);
@@ -111,7 +112,8 @@ mod tests {
         Place { bytes, claims: bytes }
     }
 
-    /// A part that is reduced before all bytes are there, or a collective that ends before all parts are done, is wrong data.
+    /// A part that is reduced before all bytes are there, or a collective that ends before all parts are done, gives
+    /// wrong data.
     #[test]
     fn the_last_member_opens_whatever_the_order() {
         let meeting = Meeting::new(3);
@@ -154,7 +156,7 @@ mod loom_tests {
         Place { bytes, claims: bytes }
     }
 
-    /// Only the last member to come continues, and it knows where all bytes lie.
+    /// Only the last member to come continues, and it knows the positions of all bytes.
     #[test]
     fn one_goes_on_and_knows_all_places() {
         loom::model(|| {

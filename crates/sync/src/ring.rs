@@ -1,15 +1,15 @@
-//! Small messages from one rank to another: one single-producer, single-consumer ring per ordered pair, in memory that both
-//! share, and the flag that says whether the receiver must be woken.
+//! Small messages from one rank to another: one single-producer, single-consumer ring per ordered pair, in memory that
+//! both share, and the sleep flag, which tells a sender whether it must wake the receiver.
 //!
-//! Budget of a message: five relaxed stores and one release store into lines that the consumer reads once; a wake-up
-//! (an eventfd write, ~1 µs) only when the receiver sleeps.
+//! Budget of a message: five relaxed stores and one release store into lines that the consumer reads once. A wake-up
+//! (an eventfd write, ~1 µs) is needed only when the receiver sleeps.
 
 use crate::atomic::{AtomicU64, Ordering, fence};
 use std::sync::Arc;
 
-/// Messages that a ring holds; a sender that finds it full keeps the rest and tries again.
+/// Capacity of a ring in messages; a sender that finds it full keeps the rest and tries again.
 pub const SLOTS: usize = if cfg!(all(test, loom)) { 2 } else { 4096 };
-/// Words of a message.
+/// Words per message.
 pub const SLOT_WORDS: usize = 5;
 const SLOT_BYTES: usize = SLOT_WORDS * 8;
 const SLEEPING_AT: usize = 0;
@@ -19,18 +19,18 @@ const TAIL_AT: usize = 64;
 const SLOTS_AT: usize = 128;
 const RING_BYTES: usize = (SLOTS_AT + SLOTS * SLOT_BYTES).next_multiple_of(4096);
 
-/// Bytes that the flag and the rings of `senders` senders take at the start of the receiver's memory.
+/// Bytes of the flag and the rings of `senders` senders at the start of the receiver's memory.
 pub const fn reserved_bytes(senders: usize) -> usize {
     FIRST_RING_AT + senders * RING_BYTES
 }
 
-/// Memory that the ranks of a host share.
+/// Memory shared by the ranks of a host.
 pub trait Words {
-    /// The word at `offset_bytes`, a multiple of eight below [`reserved_bytes`], which everybody accesses as an atomic only.
+    /// The word at `offset_bytes`, a multiple of eight below [`reserved_bytes`]. All ranks access it only as an atomic.
     fn word(&self, offset_bytes: usize) -> &AtomicU64;
 }
 
-/// The flag of memory whose owner sleeps.
+/// The sleep flag in its owner's memory.
 #[derive(Debug)]
 pub struct Sleeping<W>(Arc<W>);
 
@@ -41,28 +41,28 @@ impl<W> Clone for Sleeping<W> {
 }
 
 impl<W: Words> Sleeping<W> {
-    /// Of the owner of `words`.
+    /// The flag of the owner of `words`.
     pub fn new(words: &Arc<W>) -> Self {
         Self(Arc::clone(words))
     }
 
-    /// The owner is about to sleep; it must look at all its queues once more after this.
+    /// Marks the owner as about to sleep; it must check all its queues once more after this.
     pub fn set(&self) {
         self.0.word(SLEEPING_AT).store(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
-    /// The owner is awake.
+    /// Marks the owner as awake.
     pub fn clear(&self) {
         self.0.word(SLEEPING_AT).store(0, Ordering::Relaxed);
     }
 
-    /// After putting something into a queue of the owner: whether the caller must wake it.
+    /// Call after adding to one of the owner's queues: whether the caller must wake it.
     pub fn must_wake(&self) -> bool {
         fence(Ordering::SeqCst);
         let flag = self.0.word(SLEEPING_AT);
-        // Writes only to take the flag: a swap that came too late would write as well, and loom, which does not know that
-        // such a 0 is older than the next 1, would report a lost wake-up.
+        // Writes only to take the flag: a swap that came too late would write as well, and loom, which does not know
+        // that such a 0 is older than the next 1, would report a lost wake-up.
         flag.load(Ordering::Relaxed) == 1
             && flag.compare_exchange(1, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
@@ -77,12 +77,12 @@ pub struct Producer<W> {
 }
 
 impl<W: Words> Producer<W> {
-    /// Into the memory `words` of a receiver, whose sender number `sender` we are.
+    /// In the memory `words` of a receiver, as its sender number `sender`.
     pub fn new(words: &Arc<W>, sender: usize) -> Self {
         Self { words: Arc::clone(words), ring_at: FIRST_RING_AT + sender * RING_BYTES, tail: 0 }
     }
 
-    /// Puts a message; `false` when the ring is full.
+    /// Adds a message; `false` when the ring is full.
     pub fn put(&mut self, message: [u64; SLOT_WORDS]) -> bool {
         let head = self.words.word(self.ring_at + HEAD_AT).load(Ordering::Acquire);
         if self.tail.wrapping_sub(head) >= SLOTS as u64 {
@@ -112,12 +112,12 @@ impl<W: Words> Consumer<W> {
         Self { words: Arc::clone(words), ring_at: FIRST_RING_AT + sender * RING_BYTES, head: 0 }
     }
 
-    /// Whether no message waits.
+    /// Whether the ring is empty.
     pub fn is_empty(&self) -> bool {
         self.words.word(self.ring_at + TAIL_AT).load(Ordering::Acquire) == self.head
     }
 
-    /// The next message, if one waits.
+    /// The next message, if there is one.
     pub fn take(&mut self) -> Option<[u64; SLOT_WORDS]> {
         if self.is_empty() {
             return None;
@@ -139,7 +139,7 @@ mod loom_tests {
 
     const SENDERS: usize = 2;
 
-    /// Stands in for shared memory, which loom cannot follow: the words that rings use, by offset.
+    /// Stands in for shared memory, which loom cannot follow: the words of rings, by offset.
     #[derive(Debug)]
     struct Memory(BTreeMap<usize, AtomicU64>);
 
@@ -164,7 +164,8 @@ mod loom_tests {
         [at; SLOT_WORDS]
     }
 
-    /// A message taken before all its words are there, or overwritten before it is taken, would name the wrong memory.
+    /// A message received before all its words are there, or overwritten before it is received, would name the wrong
+    /// memory.
     #[test]
     fn messages_are_whole_also_when_slots_are_used_again() {
         loom::model(|| {
@@ -191,10 +192,12 @@ mod loom_tests {
         });
     }
 
-    /// The I/O thread must not sleep past a message: an all-reduce would stall. Loom reports a sleep that nobody ends.
+    /// The I/O thread must not sleep while a message waits: an all-reduce would stall. Loom reports a sleep that nobody
+    /// ends.
     #[test]
     fn no_wake_up_is_lost_between_two_senders_and_the_owner() {
-        // All orders with at most three forced switches take 2 s, with five 25 s (they pass too), without a bound minutes.
+        // All interleavings with at most three forced switches take 2 s, with five 25 s (they pass too), without a
+        // bound minutes.
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound = Some(3);
         builder.check(|| {

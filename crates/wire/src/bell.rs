@@ -1,4 +1,4 @@
-//! Wakes the I/O thread of a rank, ours or a neighbour's, when it sleeps.
+//! Wakes a sleeping I/O thread, of this rank or of a neighbour.
 
 use crate::memory::Mapping;
 use crate::poll::Waker;
@@ -6,7 +6,7 @@ use crate::shm::mailbox::Sleeping;
 use std::io;
 use std::sync::Arc;
 
-/// The flag of a rank that sleeps, in its own memory, and what wakes it.
+/// The sleep flag in a rank's own memory, and the waker of its I/O thread.
 #[derive(Debug)]
 pub struct Bell {
     sleeping: Sleeping,
@@ -14,12 +14,12 @@ pub struct Bell {
 }
 
 impl Bell {
-    /// Of the rank that owns `memory` and waits for `waker`.
+    /// The bell of the rank that owns `memory` and waits for `waker`.
     pub fn new(memory: &Arc<Mapping>, waker: Waker) -> Self {
         Self { sleeping: Sleeping::new(memory), waker }
     }
 
-    /// After something was put into one of the owner's queues: wakes it if it sleeps.
+    /// Call after adding to one of the owner's queues: wakes the owner if it sleeps.
     pub fn ring(&self) -> io::Result<()> {
         if self.sleeping.must_wake() { self.waker.wake() } else { Ok(()) }
     }
@@ -29,7 +29,7 @@ impl Bell {
         &self.sleeping
     }
 
-    /// What the owner waits for.
+    /// The waker that the owner waits for.
     pub fn waker(&self) -> &Waker {
         &self.waker
     }

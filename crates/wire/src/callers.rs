@@ -1,6 +1,7 @@
-//! Hears who calls at the listener: whoever proves the job's secret is admitted, strangers are turned away and logged.
+//! Authenticates callers at the listener: those that prove the job's secret are admitted, strangers are rejected and
+//! logged.
 //!
-//! Each caller is heard by a thread of its own, bounded in time and number.
+//! Each caller gets a thread; their time and number are limited.
 
 use crate::identity::Identity;
 use crate::limits::is_out_of_descriptors;
@@ -21,14 +22,14 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Callers that are heard at the same time; then the oldest makes room.
+/// Callers authenticated at the same time; beyond it, the oldest makes room.
 const CALLERS_MAX: usize = 64;
-/// How often the listener looks whether it must close.
+/// How often the listener checks whether it must close.
 pub(crate) const DOOR_POLL: Duration = Duration::from_millis(100);
-/// Callers that were turned away are logged in so many lines a second; then their number.
+/// Log lines per second about rejected callers; further ones are only counted.
 const LOG_LINES_MAX: u32 = 5;
 
-/// Until it is `closing`; `starved`: a caller could not be let in for want of a descriptor.
+/// Runs until `closing`; `starved` means that a caller could not be admitted for lack of a file descriptor.
 pub(crate) fn keep_listening(
     listeners: &[TcpListener],
     local: &unix::UnixListener,
@@ -62,7 +63,7 @@ pub(crate) fn keep_listening(
             if is_out_of_descriptors(&error) {
                 starved.store(true, Ordering::Relaxed);
             }
-            // The caller stays at the listener, and asking again at once would burn a core.
+            // The caller stays in the backlog, and retrying at once would burn a core.
             if !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::ConnectionAborted) {
                 thread::sleep(DOOR_POLL);
             }
@@ -78,7 +79,7 @@ pub(crate) fn keep_listening(
                 let heard = admit(&identity, stream);
                 let made_room = !callers_of_thread.leave(caller);
                 match heard {
-                    // The mesh may be complete, and then nobody is awaited.
+                    // The mesh may be complete; then nobody receives it.
                     Ok(link) => {
                         if let Err(mpsc::SendError((way, stream))) = admitted.send(link) {
                             turn_away(&identity, way, stream);
@@ -96,7 +97,7 @@ pub(crate) fn keep_listening(
     }
 }
 
-/// Tells a rank of the job why its connection is not taken; it believes that it is.
+/// Tells a rank of the job, which believes that it is connected, why its connection was refused.
 pub(crate) fn turn_away(identity: &Identity, way: Way, stream: Stream) {
     let Way { from, to, lane } = way;
     let why = format!(
@@ -105,22 +106,22 @@ pub(crate) fn turn_away(identity: &Identity, way: Way, stream: Stream) {
     give_up([stream], identity.checksums, (identity.rank, Why::Refused), &why);
 }
 
-/// Who is being heard. At the limit the oldest makes room for the newest: an honest caller is through after a few round trips,
-/// and callers who only hold their place cannot keep it.
+/// The callers under authentication. At the limit, the oldest makes room for the newest: an honest caller finishes
+/// within a few round trips, and callers that only hold their place cannot keep it.
 #[derive(Default)]
 struct Callers(Mutex<Heard>);
 
 #[derive(Default)]
 struct Heard {
     calls: u64,
-    /// Of those who did not make room: their number and a second descriptor of their connection.
+    /// Callers that have not made room: number, and a second descriptor of their connection.
     waiting: VecDeque<(u64, Option<OwnedFd>)>,
-    /// Threads, of which some are about to end.
+    /// Running threads, some of them about to end.
     threads: usize,
 }
 
 impl Callers {
-    /// A number for the caller at the other end of `stream`; none when there are too many even so.
+    /// A number for the caller at the other end of `stream`; none when there are too many even after making room.
     fn enter(&self, stream: &Stream) -> Option<u64> {
         let mut heard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if heard.threads >= 2 * CALLERS_MAX {
@@ -129,11 +130,11 @@ impl Callers {
         if heard.waiting.len() >= CALLERS_MAX {
             let oldest = heard.waiting.iter().position(|(_, own)| own.is_some())?;
             if let Some((_, Some(oldest))) = heard.waiting.remove(oldest) {
-                // It may have hung up by itself, which is as good.
+                // It may have hung up by itself, which is just as good.
                 let _: Result<(), _> = shutdown(&oldest, Shutdown::Both);
             }
         }
-        // Without a descriptor to spare the caller is heard all the same, and keeps its place for the whole time.
+        // Without a spare descriptor the caller is authenticated all the same, and keeps its place for the whole time.
         let own = stream.as_fd().try_clone_to_owned().ok();
         heard.calls += 1;
         heard.threads += 1;
@@ -142,7 +143,7 @@ impl Callers {
         Some(number)
     }
 
-    /// The caller has been heard; whether it had kept its place.
+    /// Removes a caller that is done; whether it had kept its place.
     fn leave(&self, number: u64) -> bool {
         let mut heard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         heard.threads -= 1;
@@ -152,10 +153,10 @@ impl Callers {
     }
 }
 
-/// Says on standard error who was turned away, in bounded lines: a thousand strangers a second must not fill a disk.
+/// Logs rejected callers on standard error at a bounded rate: a thousand strangers a second must not fill a disk.
 struct Log {
     rank: Rank,
-    /// When the current second began, lines in it, callers that got none.
+    /// Start of the current second, lines written in it, and callers that got none.
     state: Mutex<(Instant, u32, u64)>,
 }
 

@@ -1,32 +1,33 @@
-//! Who a rank is and where it can be reached, as all ranks of a job know it.
+//! Identity and addresses of a rank, as all ranks of a job know them.
 
 use crate::tcp::tls::Credentials;
 use hocket_ids::Rank;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// Where a rank can be reached.
+/// Addresses of a rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
-    /// Of its listener: one for each of its interfaces, in the order in which they meet those of others.
+    /// Its listener's addresses, one per interface, in the order in which interfaces are paired with those of other
+    /// ranks.
     pub tcp: Vec<SocketAddr>,
-    /// Name of its host, which no other host of the job has: ranks with equal names share memory.
+    /// Name of its host, unique in the job: ranks with equal names share memory.
     pub host: String,
-    /// Connections between each of its interfaces and ours, of which both ends say the same number.
+    /// Connections between each of its interfaces and ours; both ends use the same number.
     pub streams: usize,
 }
 
-/// Who we are, for handshakes.
+/// Our own identity, for handshakes.
 #[derive(Clone)]
 pub struct Identity {
     /// Our rank.
     pub rank: Rank,
-    /// Names the job among others on the host.
+    /// Distinguishes the job from others on the host.
     pub job: String,
-    /// Known to its ranks alone.
+    /// Shared by the ranks of the job and nobody else.
     pub secret: Vec<u8>,
-    /// Connections to other hosts are encrypted.
+    /// Whether connections to other hosts are encrypted.
     pub tls: Option<Arc<Credentials>>,
-    /// Frames between hosts carry a checksum.
+    /// Whether frames between hosts carry a checksum.
     pub checksums: bool,
 }

@@ -1,8 +1,8 @@
-//! Links to other ranks: memory that they may reach into, sockets that carry frames, and how a mesh of them comes up.
+//! Links to other ranks: memory that peers map, sockets that carry frames, and bringing up the mesh.
 //!
-//! Knows frames and handshakes (from `protocol`) and bytes; knows nothing of programs: the executor says through
-//! [`link::Sink`] where a payload lands. `unsafe` lives in `memory`, `shm::reach`, `shm::large_pages`, `tcp::buffer` and
-//! `tcp::info` alone.
+//! Knows frames and handshakes (from `protocol`) and bytes, but no programs: the executor decides through
+//! [`link::Sink`] where a payload lands. Only `memory`, `shm::reach`, `shm::large_pages`, `tcp::buffer` and `tcp::info`
+//! contain `unsafe`.
 
 pub mod bell;
 mod callers;
@@ -18,7 +18,7 @@ pub mod poll;
 mod proof;
 #[cfg(test)]
 mod reference;
-pub mod shape;
+pub mod shaper;
 pub mod shm;
 pub mod tcp;
 pub mod transports;

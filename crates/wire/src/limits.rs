@@ -1,10 +1,10 @@
-//! Which limit of the system was met, and how it is raised: what "too many open files" does not say.
+//! Names the system limit that an error came from and how to raise it, which "too many open files" does not.
 
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use std::io;
 
-/// The same error, with a hint where a limit is the cause.
+/// The same error, with a hint if a limit is the cause.
 #[must_use]
 pub fn explained(error: io::Error) -> io::Error {
     match error.raw_os_error().and_then(hint) {
@@ -13,12 +13,12 @@ pub fn explained(error: io::Error) -> io::Error {
     }
 }
 
-/// Whether a limit of ours is the cause.
+/// Whether a limit of this process is the cause.
 pub fn is_met(error: &io::Error) -> bool {
     error.raw_os_error().and_then(hint).is_some()
 }
 
-/// Whether this process has no descriptors left: it waits in vain for what needs one.
+/// Whether this process has no descriptors left: anything that needs one would wait in vain.
 pub fn is_out_of_descriptors(error: &io::Error) -> bool {
     let errno = error.raw_os_error().map(Errno::from_raw_os_error);
     matches!(errno, Some(Errno::MFILE | Errno::NFILE))

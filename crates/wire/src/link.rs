@@ -1,14 +1,16 @@
-//! A link to another rank, whatever carries it: what the executor asks of one, and what one tells the executor.
+//! A link to another rank over any transport: the operations that the executor calls, and the events that a link
+//! reports.
 //!
-//! A link has two halves. Any thread posts and sends through [`Link`], which never waits. The I/O thread polls the [`Port`],
-//! which moves bytes and tells the [`Sink`] what came.
+//! A link has two halves. Any thread posts and sends through [`Link`], which never blocks. The I/O thread polls the
+//! [`Port`], which moves bytes and reports arrivals to the [`Sink`].
 //!
-//! Bytes of a message move in one of two ways. Where this rank can reach the other's registered memory ([`Link::memory`]), the
-//! sender posts where its bytes lie, the receiver takes them from there and posts that it has; such a link also offers
-//! reductions in place. Elsewhere the receiver posts that its memory is ready, and [`Link::send`] pushes the bytes into it.
+//! A message's bytes move in one of two ways. Where this rank can reach the other's registered memory
+//! ([`Link::memory`]), the sender posts where its bytes lie; the receiver copies them from there and posts that it has.
+//! Such a link also offers reductions in place. Elsewhere the receiver posts that its memory is ready, and
+//! [`Link::send`] pushes the bytes into it.
 //!
-//! A transport is a folder of this crate that implements both halves, and a line in `transports`. All transports pass the same
-//! tests (`conformance`).
+//! A transport is a folder of this crate that implements both halves, and a line in `transports`. All transports pass
+//! the same tests (`conformance`).
 
 use crate::memory::{Mapping, Region};
 use crate::poll::{Poller, Readiness};
@@ -22,27 +24,28 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The half of a link that any thread of this rank uses. Nothing waits: the port moves what is handed over here.
+/// The half of a link that any thread of this rank uses. Nothing blocks: the port moves what is queued here.
 pub trait Link: Send + Sync {
     /// The rank at the other end.
     fn rank(&self) -> Rank;
 
-    /// Bytes of `region` will be sent, received or reduced in place over the link. An error says why they cannot be reached.
+    /// Prepares `region` for sending, receiving or reducing in place over the link. An error gives the reason why it
+    /// cannot be reached.
     fn register(&self, region: &Region) -> io::Result<()>;
 
     /// The other rank's registered memory, where this rank reads and writes it directly.
     fn memory(&self) -> Option<&Arc<Mapping>>;
 
-    /// Tells the other rank something small; posts keep their order. An error says why the other rank is not woken, or
-    /// that this link has no such post.
+    /// Posts a small notice to the other rank; posts keep their order. Fails if the other rank cannot be woken, or if
+    /// this link has no such post.
     fn post(&self, post: Post) -> io::Result<()>;
 
-    /// Pushes a message whose receive was posted, the most urgent first; [`Sink::sent`] reports its end. An error as of
-    /// [`Self::post`].
+    /// Pushes a message whose receive was posted, the most urgent first; [`Sink::sent`] reports its end. Fails as
+    /// [`Self::post`] does.
     fn send(&self, message: Message) -> io::Result<()>;
 
-    /// Tells the other rank that the job failed: because of `rank`, what that did, and in words. Messages that have not
-    /// begun are dropped.
+    /// Tells the other rank that the job failed: the rank at fault, the reason as data, and a text. Messages that have
+    /// not begun are dropped.
     fn abort(&self, rank: Rank, why: Why, text: &str);
 
     /// Whether the other rank said goodbye.
@@ -51,66 +54,70 @@ pub trait Link: Send + Sync {
     /// Payload bytes pushed so far.
     fn sent_bytes(&self) -> u64;
 
-    /// What the port saw of the network when it last looked; it looks again soon. Nothing where there is no network.
+    /// The port's latest statistics of the network; calling this makes it refresh them soon. `None` where there is no
+    /// network.
     fn info(&self) -> Option<Info>;
 }
 
 /// The half of a link that the I/O thread owns. Dropping it ends the link without a goodbye.
 pub trait Port: Send {
-    /// Registers what the port waits for, as that of link `number`.
+    /// Registers the port's descriptors with the poller, as those of link `number`.
     fn watch(&self, poller: &Poller, number: u32) -> io::Result<()>;
 
-    /// Something that is watched became ready.
+    /// A registered descriptor became ready.
     fn handle_ready(&mut self, ready: Readiness);
 
-    /// Takes what came and sends what waits, a bounded amount of each. `now` is on a clock that does not go back.
+    /// Receives and sends a bounded amount. `now` is on a clock that does not go back.
     fn poll(&mut self, sink: &mut dyn Sink, now: Duration) -> Turn;
 
-    /// Whether there is nothing to do until something becomes ready, is posted or sent, or the last turn's time has come.
+    /// Whether there is nothing to do until a descriptor becomes ready, something is posted or sent, or the time from
+    /// the last turn comes.
     fn is_idle(&self) -> bool;
 
-    /// The longest pause between two polls by which the other rank's silence is noticed in time.
+    /// The longest pause between two polls that still notices the other rank's silence in time.
     fn pause_max(&self) -> Duration;
 
-    /// A step of leaving in order, which does not wait: says goodbye, sends what waits, hears the other rank out. Whether
-    /// nothing more can come or go.
+    /// One non-blocking step of an orderly shutdown: says goodbye, sends what is queued, and receives until the other
+    /// rank's goodbye. Returns whether nothing more can come or go.
     fn close(&mut self, sink: &mut dyn Sink) -> bool;
 }
 
-/// What came from the other rank, in the order of arrival. An `Err` says what is wrong with what it did, and ends the link.
+/// Events from the other rank, in the order of arrival. An `Err` describes what is wrong with the event, and ends the
+/// link.
 pub trait Arrivals {
-    /// A payload is coming; where it lands.
+    /// A payload is about to arrive; returns where it lands.
     fn landing(&mut self, data: &Data) -> Result<Landing, String>;
-    /// That payload is in place.
+    /// The payload is in place.
     fn landed(&mut self, data: &Data);
-    /// The other rank posted something.
+    /// The other rank posted a notice.
     fn posted(&mut self, post: Post) -> Result<(), String>;
-    /// The job fails for the other rank: because of which rank, what that did, and in words.
+    /// The other rank reports that the job failed: the rank at fault, the reason as data, and a text.
     fn aborted(&mut self, rank: Rank, why: Why, text: &str) -> Result<(), String>;
 }
 
-/// What a link tells its owner, from the thread that polls.
+/// Events that a link reports to its owner, from the polling thread.
 pub trait Sink: Arrivals {
-    /// A message has left: its bytes may be written again.
+    /// A message has left: its bytes may be overwritten.
     fn sent(&mut self, sent: Sent);
     /// The other rank said goodbye.
     fn left(&mut self);
-    /// Whether this rank waits for the other now: if so, silence is not borne for ever.
+    /// Whether this rank is waiting for the other: only then does silence count against it.
     fn is_awaited(&mut self) -> bool;
-    /// A connection of the link ended, other than after a goodbye, to which an owner that leaves itself has no claim; `ends` names both its ends where it leads to another host.
+    /// A connection of the link ended without a goodbye. An owner that is itself leaving may ignore it. `ends` names
+    /// both ends if it leads to another host.
     fn ended(&mut self, ends: Option<&str>, error: &LinkError);
 }
 
-/// What a poll did.
+/// Result of a poll.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Turn {
     /// Something moved: poll again at once.
     pub busy: bool,
-    /// Poll again after so long, even when nothing happens.
+    /// Poll again after this time, even if nothing happens.
     pub again: Option<Duration>,
 }
 
-/// Something small that one rank tells another about a message between them.
+/// A small notice from one rank to another about a message between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Post {
     /// The sender's receive that matches the addressee's send `op` is ready: the bytes may be pushed.
@@ -122,7 +129,7 @@ pub enum Post {
         /// The addressee's send instruction.
         op: u32,
     },
-    /// The bytes of the addressee's receive `op` lie at `offset_bytes` of the sender's memory: they may be taken.
+    /// The bytes for the addressee's receive `op` lie at `offset_bytes` of the sender's memory: they may be copied.
     Ready {
         /// Program number.
         program: u32,
@@ -130,12 +137,12 @@ pub enum Post {
         instance: u32,
         /// The addressee's receive instruction.
         op: u32,
-        /// In the sender's arena.
+        /// Offset in the sender's arena.
         offset_bytes: u64,
-        /// Of the message.
+        /// Length of the message.
         len_bytes: u64,
     },
-    /// The bytes of the addressee's send `op` have been taken: they may be written again.
+    /// The bytes of the addressee's send `op` have been copied: they may be overwritten.
     Taken {
         /// Program number.
         program: u32,
@@ -144,7 +151,7 @@ pub enum Post {
         /// The addressee's send instruction.
         op: u32,
     },
-    /// The bytes of the sender's collective in place lie at `offset_bytes` of its memory.
+    /// The sender's bytes for a collective in place lie at `offset_bytes` of its memory.
     Brought {
         /// Program number.
         program: u32,
@@ -152,42 +159,42 @@ pub enum Post {
         instance: u32,
         /// The addressee's instruction.
         op: u32,
-        /// In the sender's arena.
+        /// Offset in the sender's arena.
         offset_bytes: u64,
-        /// Of the sender's bucket.
+        /// Length of the sender's bucket.
         len_bytes: u64,
-        /// Where the members' claims lie in the sender's arena, if it is the first member.
+        /// Offset of the members' claims in the sender's arena, if the sender is the first member.
         claims: u64,
     },
-    /// The sender has a message of no program.
+    /// The sender offers a message that belongs to no program.
     Offer {
-        /// Its number of the send.
+        /// The sender's number of the send.
         send: u32,
-        /// What the receive must have, too.
+        /// Must equal the receive's tag.
         tag: u64,
-        /// Of the message.
+        /// Length of the message.
         bytes: u64,
-        /// Where its bytes lie in the sender's arena, for a receiver that takes them.
+        /// Offset of its bytes in the sender's arena, for a receiver that copies them.
         place: Option<u64>,
     },
-    /// A receive takes that offer: the bytes may be pushed.
+    /// A receive accepts that offer: the bytes may be pushed.
     Accept {
         /// The addressee's number of the send.
         send: u32,
         /// The sender's number of the receive.
         receive: u32,
     },
-    /// The bytes of that message have been taken.
+    /// The bytes of that message have been copied.
     Given {
         /// The addressee's number of the send.
         send: u32,
     },
 }
 
-/// A message that may be pushed: its receive is posted, its bytes are final.
+/// A message that may be pushed: its receive is posted and its bytes are final.
 #[derive(Debug)]
 pub struct Message {
-    /// Lower goes first.
+    /// Lower values go first.
     pub priority: u32,
     /// Program number.
     pub program: u32,
@@ -197,7 +204,7 @@ pub struct Message {
     pub op: u32,
     /// The addressee's receive instruction.
     pub peer_op: u32,
-    /// The bytes, in their own type.
+    /// The bytes, in the element type of the region.
     pub region: Region,
     /// Element type of the region.
     pub dtype: DType,
@@ -206,7 +213,7 @@ pub struct Message {
 }
 
 impl Message {
-    /// Bytes that cross the wire.
+    /// Length on the wire.
     pub fn wire_bytes(&self) -> usize {
         self.region.len() / self.dtype.bytes() * self.wire.bytes()
     }
@@ -225,10 +232,10 @@ pub struct Sent {
     pub bytes: usize,
 }
 
-/// What is done with a payload.
+/// How a payload is stored.
 #[derive(Clone, Copy, Debug)]
 pub enum Land {
-    /// Stored as it is.
+    /// Stored unchanged.
     Store,
     /// Converted from `wire` to `dtype`.
     Cast {
@@ -237,7 +244,7 @@ pub enum Land {
         /// Element type on the wire.
         wire: DType,
     },
-    /// Converted from `wire` to `dtype` and reduced into what is there.
+    /// Converted from `wire` to `dtype` and reduced into the destination.
     Reduce {
         /// The reduction.
         op: ReduceOp,
@@ -249,7 +256,7 @@ pub enum Land {
 }
 
 impl Land {
-    /// Bytes on the wire and in the region of one element.
+    /// Size of one element on the wire and in the region, in bytes.
     pub fn element_bytes(self) -> (usize, usize) {
         match self {
             Self::Store => (1, 1),
@@ -257,7 +264,7 @@ impl Land {
         }
     }
 
-    /// Lands `bytes`, as they crossed the wire, in `region`, which is as long as they need.
+    /// Stores `bytes`, as they crossed the wire, in `region`, whose length fits.
     pub fn apply(self, region: &Region, bytes: &[u8]) {
         match self {
             Self::Store => region.as_bytes_mut().copy_from_slice(bytes),
@@ -267,12 +274,12 @@ impl Land {
     }
 }
 
-/// Where one payload goes.
+/// Destination of one payload.
 #[derive(Clone, Debug)]
 pub struct Landing {
-    /// Just its bytes, in the destination's own type.
+    /// Its bytes, in the destination's own type.
     pub region: Region,
-    /// How it gets there.
+    /// How they are stored.
     pub land: Land,
 }
 
@@ -282,7 +289,7 @@ pub enum LinkError {
     /// The other end was closed without a goodbye: its process died.
     #[error("closed its connection")]
     Closed,
-    /// The system says so.
+    /// The system's error.
     #[error("connection lost: {0}")]
     Io(#[from] io::Error),
     /// It sent a malformed frame.
@@ -291,27 +298,27 @@ pub enum LinkError {
     /// A frame's checksum does not fit what arrived.
     #[error("sent {frame:?}, which arrived damaged: its CRC32C is {:08x} for {:08x}", .damage.found, .damage.wanted)]
     Damaged {
-        /// What the header says; it may be what is damaged.
+        /// Rank, op or length from the header, which may itself be damaged.
         frame: Frame,
-        /// Both sums.
+        /// Expected and computed checksum.
         damage: Damage,
     },
-    /// It did something well-formed that makes no sense now.
+    /// A well-formed frame that makes no sense at this point.
     #[error("broke the protocol: {0}")]
     Violation(String),
-    /// Nothing came from it for too long while this rank waited for it.
+    /// No byte came for too long while this rank waited.
     #[error("has been silent for {:.1} s", .silence.as_secs_f64())]
     Silent {
-        /// How long.
+        /// The length of the silence.
         silence: Duration,
     },
 }
 
 impl LinkError {
-    /// What the other rank did.
+    /// The other rank's fault, as data.
     pub fn why(&self) -> Why {
         match self {
-            // Of a record that cannot be decrypted.
+            // Also the error for a TLS record that cannot be decrypted.
             Self::Io(cause) if cause.kind() == io::ErrorKind::InvalidData => Why::Damaged,
             Self::Closed | Self::Io(_) => Why::Lost,
             Self::Damaged { .. } => Why::Damaged,

@@ -1,10 +1,11 @@
-//! Registered memory: one sparse memfd per rank that the ranks of its host map whole.
+//! Registered memory: each rank has one sparse memfd, and the other ranks of its host map all of it.
 //!
-//! A memfd leaves nothing behind however its owner dies, is not bounded by the size of `/dev/shm`, and costs only the
+//! A memfd leaves nothing behind however its owner dies, is not limited by the size of `/dev/shm`, and costs only the
 //! pages that are touched. Gradients and scratch buffers are [`Region`]s of it, so peers reduce straight out of them.
-//! Invariant behind every `unsafe` here: a region stays inside its mapping, which lives as long as the region does; that
-//! no two threads or ranks race on a region's bytes is what the program verifier proves (dependencies and messages
-//! order all conflicting ops), and is what `tests/oracle` would catch.
+//!
+//! Every `unsafe` here rests on one invariant. A region stays inside its mapping, which lives as long as the region
+//! does. No two threads or ranks race on a region's bytes: the program verifier proves that dependencies and messages
+//! order all conflicting ops, and `tests/oracle` would catch a violation.
 
 use hocket_kernels::{DType, ReduceOp};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -29,8 +30,8 @@ pub struct Mapping {
     len: usize,
 }
 
-// SAFETY: the pointer is to shared memory that is valid from any thread for the lifetime of the value; see the module's
-// invariant for the bytes behind it.
+// SAFETY: the pointer is to shared memory that is valid from any thread for the lifetime of the value; the module's
+// invariant covers the bytes behind it.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -39,22 +40,22 @@ impl Mapping {
     /// Maps the first `len` bytes of `fd`.
     pub fn new(fd: BorrowedFd<'_>, len: usize) -> io::Result<Self> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a fresh mapping at an address of the kernel's choice aliases nothing.
+        // SAFETY: the kernel chooses the address of a fresh mapping, so it aliases nothing.
         let base = unsafe {
             mmap(std::ptr::null_mut(), len, protection, MapFlags::SHARED | MapFlags::NORESERVE, fd, 0)?
         };
         Ok(Self { base: base.cast(), len })
     }
 
-    /// The word at `offset`, a multiple of eight, which every rank accesses as an atomic only.
+    /// The word at `offset`, a multiple of eight. Every rank accesses it only as an atomic.
     pub(crate) fn atomic_u64(&self, offset: usize) -> &AtomicU64 {
         assert!(offset.is_multiple_of(8) && offset + 8 <= self.len, "word at {offset} of {} bytes", self.len);
-        // SAFETY: checked to lie inside and to be aligned (mappings start at a page), and only ever accessed as an
-        // atomic by any process.
+        // SAFETY: checked to lie inside and to be aligned (mappings start at a page); every process accesses it only as
+        // an atomic.
         unsafe { AtomicU64::from_ptr(self.at(offset).cast()) }
     }
 
-    /// Where `bytes` lie in this mapping, if all of them do.
+    /// Position of `bytes` in this mapping, if all of them lie inside.
     pub fn offset_of(&self, bytes: &[u8]) -> Option<u64> {
         let offset = (bytes.as_ptr() as usize).checked_sub(self.base as usize)?;
         (offset.checked_add(bytes.len())? <= self.len).then_some(offset as u64)
@@ -85,7 +86,7 @@ pub struct Arena {
 }
 
 impl Arena {
-    /// A new arena whose first `reserved_bytes` are not handed out (the mailboxes).
+    /// A new arena; its first `reserved_bytes` hold the mailboxes and are never allocated.
     pub fn new(reserved_bytes: usize) -> io::Result<Arc<Self>> {
         let fd = memfd_create("hocket", MemfdFlags::CLOEXEC)?;
         ftruncate(&fd, ARENA_BYTES as u64)?;
@@ -118,12 +119,12 @@ impl Arena {
     }
 }
 
-/// Maps a peer's arena from the descriptor that it passed.
+/// Maps a peer's arena from the descriptor that the peer passed.
 pub fn map_peer(fd: BorrowedFd<'_>) -> io::Result<Arc<Mapping>> {
     Ok(Arc::new(Mapping::new(fd, ARENA_BYTES)?))
 }
 
-/// Memory of an arena with an owner.
+/// An allocation within an arena; dropping it frees the range.
 #[derive(Debug)]
 pub struct Allocation {
     arena: Arc<Arena>,
@@ -132,7 +133,7 @@ pub struct Allocation {
 }
 
 impl Allocation {
-    /// All of it.
+    /// The whole allocation as one region.
     pub fn region(&self) -> &Region {
         &self.region
     }
@@ -141,8 +142,8 @@ impl Allocation {
 impl Drop for Allocation {
     fn drop(&mut self) {
         let (offset, len) = (self.region.offset, self.reserved);
-        // The hole reads as zeros, so the next owner finds zero-filled memory. When the kernel refuses, the range is
-        // leaked rather than handed out dirty.
+        // The hole reads as zeros, so the next owner finds zero-filled memory. If the kernel refuses, the range is
+        // leaked: reusing it would expose old contents.
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         if fallocate(self.arena.fd(), flags, offset as u64, len as u64).is_ok() {
             self.arena.free.lock().unwrap_or_else(PoisonError::into_inner).give(offset, len);
@@ -150,7 +151,7 @@ impl Drop for Allocation {
     }
 }
 
-/// Bytes of a mapping that ops read and write.
+/// A slice of a mapping that ops read and write.
 #[derive(Clone, Debug)]
 pub struct Region {
     mapping: Arc<Mapping>,
@@ -159,7 +160,7 @@ pub struct Region {
 }
 
 impl Region {
-    /// `len` bytes at `offset` of a mapping; `None` when they do not lie inside.
+    /// `len` bytes at `offset` of a mapping; `None` when they do not all lie inside.
     pub fn new(mapping: &Arc<Mapping>, offset: u64, len: u64) -> Option<Self> {
         let end = offset.checked_add(len)?;
         (end <= mapping.len as u64).then(|| Self {
@@ -172,29 +173,29 @@ impl Region {
     /// `len` bytes at `offset` of this region.
     ///
     /// # Panics
-    /// When they do not lie inside: the caller computed them.
+    /// When they do not all lie inside: the caller computed them.
     #[must_use]
     pub fn sub(&self, offset: usize, len: usize) -> Self {
         assert!(offset + len <= self.len, "{offset}+{len} in a region of {} bytes", self.len);
         Self { mapping: Arc::clone(&self.mapping), offset: self.offset + offset, len }
     }
 
-    /// Bytes.
+    /// Length in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it holds no byte.
+    /// Whether its length is 0.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Where it starts in its arena: what a peer needs to find it.
+    /// Offset in its arena, by which a peer finds it.
     pub fn arena_offset(&self) -> u64 {
         self.offset as u64
     }
 
-    /// Whether its bytes lie in that mapping.
+    /// Whether its bytes lie in `mapping`.
     pub fn is_of(&self, mapping: &Arc<Mapping>) -> bool {
         Arc::ptr_eq(&self.mapping, mapping)
     }
@@ -204,7 +205,7 @@ impl Region {
         self.mapping.at(self.offset)
     }
 
-    /// The word at `offset`, which every rank accesses as an atomic only.
+    /// The word at `offset`. Every rank accesses it only as an atomic.
     ///
     /// # Panics
     /// When it does not lie inside, or not at a multiple of its size.
@@ -213,11 +214,11 @@ impl Region {
         self.mapping.atomic_u64(self.offset + offset)
     }
 
-    /// As [`Self::atomic_u64`], of half the size.
+    /// [`Self::atomic_u64`] for a 32-bit word.
     pub fn atomic_u32(&self, offset: usize) -> &AtomicU32 {
         let at = self.offset + offset;
         assert!(offset + 4 <= self.len && at.is_multiple_of(4), "word at {offset} of {} bytes", self.len);
-        // SAFETY: checked to lie inside and to be aligned, and only ever accessed as an atomic by any process.
+        // SAFETY: checked to lie inside and to be aligned; every process accesses it only as an atomic.
         unsafe { AtomicU32::from_ptr(self.mapping.at(at).cast()) }
     }
 
@@ -247,7 +248,7 @@ impl Region {
         &mut self.as_bytes_mut()[range]
     }
 
-    /// `self = src`, of `together_bytes` that are moved at a time.
+    /// `self = src`; this is part of `together_bytes` moved in one go.
     pub fn copy_from(&self, src: &Self, together_bytes: usize) {
         hocket_kernels::copy(self.as_bytes_mut(), src.as_bytes(), together_bytes);
     }

@@ -1,9 +1,9 @@
-//! Brings up the links of one rank to all others: a listener that admits who proves the job's secret, and calls to the
-//! listeners of lower ranks. Ranks of one host also exchange their arenas; those of others may have several connections
-//! (`ways`).
+//! Brings up a rank's links to all others. A listener admits callers that prove the job's secret, and the rank calls
+//! the listeners of lower ranks. Ranks of one host also exchange their arenas; ranks of different hosts may have
+//! several connections (`ways`).
 //!
-//! The listener stays open while the rank lives, so that strangers are turned away and logged rather than left hanging
-//! (`callers`). A mesh that does not come up tells the ranks that are connected already why.
+//! The listener stays open while the rank lives, so that strangers are rejected and logged instead of left hanging
+//! (`callers`). A mesh that does not come up sends the reason to the ranks that are already connected.
 
 use crate::callers::{DOOR_POLL, keep_listening, turn_away};
 use crate::identity::{Address, Identity};
@@ -38,7 +38,7 @@ pub struct Neighbour {
     pub waker: Waker,
 }
 
-/// What leads to one rank, non-blocking.
+/// The open connections and memory of one rank, non-blocking.
 pub enum Connections {
     /// A rank of another host.
     Far {
@@ -47,7 +47,7 @@ pub enum Connections {
     },
     /// A rank of this host.
     Near {
-        /// For what must be heard from a rank that hangs or dies.
+        /// Carries signs of life, aborts and the end of a rank that hangs or dies.
         stream: Stream,
         /// Its memory.
         neighbour: Neighbour,
@@ -60,30 +60,30 @@ pub enum MeshError {
     /// The listener could not be opened.
     #[error("cannot listen on {address}: {source}")]
     Listen {
-        /// As asked for.
+        /// The requested address.
         address: IpAddr,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// Some ranks did not connect in time.
     #[error("{}", missing(.ranks, *.timeout_s))]
     Missing {
-        /// Who, where, and what went wrong last.
+        /// Each missing rank, its address, and its last error.
         ranks: Vec<(Rank, Address, String)>,
-        /// How long they had.
+        /// The time allowed.
         timeout_s: f64,
     },
     /// A rank of this host ended while memory was exchanged with it.
     #[error("rank {rank} on {host} left before all were connected: {source}")]
     Left {
-        /// Who.
+        /// That rank.
         rank: Rank,
-        /// Where.
+        /// Its host.
         host: String,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// The system refused something that every Linux has.
+    /// The system refused a facility that every Linux has.
     #[error("cannot set up the wire: {0}")]
     Io(io::Error),
 }
@@ -109,10 +109,10 @@ fn missing(ranks: &[(Rank, Address, String)], timeout_s: f64) -> String {
 pub struct Listener {
     addresses: Vec<SocketAddr>,
     closing: Arc<AtomicBool>,
-    /// A caller could not be let in for want of a descriptor.
+    /// A caller could not be admitted for lack of a file descriptor.
     starved: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
-    /// Nobody is awaited once the mesh is complete.
+    /// Whether ranks are still missing; false once the mesh is complete.
     admitted: Option<mpsc::Receiver<(Way, Stream)>>,
 }
 
@@ -143,12 +143,12 @@ impl Listener {
         Ok(Self { addresses: bound, closing, starved, thread: Some(thread), admitted: Some(admitted) })
     }
 
-    /// What peers connect to.
+    /// The addresses that peers connect to.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// Connections to the ranks `dialled`, in their order, among those of `peers`.
+    /// Connects to the ranks `dialled`, in their order, among `peers`.
     pub fn connect(
         &mut self,
         identity: &Identity,
@@ -263,25 +263,25 @@ impl Listener {
     }
 }
 
-/// A connection that is ready, and what came over it.
+/// A connection that is ready, and the rank and lane it belongs to.
 type Opened = (Stream, Option<Neighbour>);
 
 impl Drop for Listener {
     fn drop(&mut self) {
         self.closing.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // A panic in the listener thread has been printed by the runtime; there is nothing to add here.
+            // The runtime has printed a panic of the listener thread; there is nothing to add here.
             drop(thread.join());
         }
     }
 }
 
-/// Abstract, so nothing is left in a file system; the port makes it unique in its network namespace.
+/// An abstract address leaves nothing in a file system; the port makes it unique in its network namespace.
 fn local_name(job: &str, rank: Rank, port: u16) -> io::Result<unix::SocketAddr> {
     unix::SocketAddr::from_abstract_name(format!("hocket/{job}/{rank}/{port}"))
 }
 
-/// Calls the listener of a lower rank until it answers or the deadline is over; within the host if it leads `towards` nowhere.
+/// Calls the listener of a lower rank until it answers or the deadline passes; within the host when `towards` is empty.
 fn call(
     identity: &Identity,
     way: Way,
@@ -319,7 +319,7 @@ fn attempt_call(
     introduce(identity, stream, way, deadline)
 }
 
-/// Who passes descriptors first: the connector, so that neither waits for the other.
+/// The connector passes its descriptors first, so that the two never wait for each other.
 #[derive(Clone, Copy)]
 enum Exchange {
     SendFirst,

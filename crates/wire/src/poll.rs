@@ -1,4 +1,4 @@
-//! Waiting for sockets and for other threads or ranks: edge-triggered epoll and an eventfd.
+//! Waits for sockets and for other threads or ranks: edge-triggered epoll and an eventfd.
 
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::fd::{AsFd, OwnedFd};
@@ -16,7 +16,7 @@ impl Waker {
         Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
 
-    /// A peer's, from the descriptor that it passed.
+    /// A peer's waker, from the descriptor that the peer passed.
     pub fn from_fd(fd: OwnedFd) -> Self {
         Self(fd)
     }
@@ -29,7 +29,7 @@ impl Waker {
     /// Wakes the owner.
     pub fn wake(&self) -> io::Result<()> {
         match rustix::io::write(&self.0, &1u64.to_ne_bytes()) {
-            // A full counter means that a wake-up is already on its way.
+            // A full counter means that a wake-up is already pending.
             Ok(_) | Err(rustix::io::Errno::AGAIN) => Ok(()),
             Err(error) => Err(error.into()),
         }
@@ -43,7 +43,7 @@ impl Waker {
     }
 }
 
-/// What became possible on a registered descriptor.
+/// Readiness of a registered descriptor.
 #[derive(Clone, Copy, Debug)]
 pub struct Readiness {
     /// The number of its link.
@@ -63,18 +63,18 @@ pub struct Poller {
 
 const WAKER: u64 = u64::MAX;
 
-/// Changes taken from the kernel at a time; the rest come with the next wait.
+/// Events taken from the kernel at a time; the rest come with the next wait.
 const EVENTS_MAX: usize = 64;
 
 impl Poller {
-    /// Waits for `waker` and what is added later.
+    /// Waits for `waker` and for descriptors added later.
     pub fn new(waker: &Waker) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &waker.0, epoll::EventData::new_u64(WAKER), epoll::EventFlags::IN)?;
         Ok(Self { epoll })
     }
 
-    /// Reports `fd` as that part of that link, once for every change.
+    /// Registers `fd` as part `part` of link `link`; each change is reported once.
     pub fn add(&self, fd: impl AsFd, link: u32, part: u32) -> io::Result<()> {
         let flags =
             epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;

@@ -1,4 +1,5 @@
-//! The job's secret is proved over a new stream, from either side; within TLS where it leads to another host and the job asks for it.
+//! Proves the job's secret over a new stream, from either side; within TLS if the stream leads to another host and the
+//! job asks for it.
 
 use crate::identity::Identity;
 use crate::tcp::Stream;
@@ -22,7 +23,7 @@ fn refused(error: HandshakeError) -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, error)
 }
 
-/// The caller at the other end of `stream`, once it has proved the secret; 5 s at most.
+/// The caller at the other end of `stream`, once it has proved the secret; waits 5 s at most.
 pub(crate) fn admit(identity: &Identity, stream: Stream) -> io::Result<(Way, Stream)> {
     let deadline = Instant::now() + HANDSHAKE_TIMEOUT;
     let mut stream = match (stream, &identity.tls) {
@@ -48,7 +49,7 @@ fn write_now(stream: &mut Stream, bytes: &[u8]) -> io::Result<()> {
     stream.flush()
 }
 
-/// Fills `buffer` before `deadline`, however slowly the bytes trickle in.
+/// Fills `buffer` before `deadline`, however slowly bytes trickle in.
 fn read_until(stream: &mut Stream, buffer: &mut [u8], deadline: Instant) -> io::Result<()> {
     let mut have = 0;
     while have < buffer.len() {
@@ -69,7 +70,8 @@ fn read_until(stream: &mut Stream, buffer: &mut [u8], deadline: Instant) -> io::
     Ok(())
 }
 
-/// Proves the secret to the rank at the other end of `stream`, `way`, which proves that it knows it, too.
+/// Proves the secret to the rank at the other end of `stream` over `way`; that rank proves that it knows the secret,
+/// too.
 pub(crate) fn introduce(
     identity: &Identity,
     stream: Stream,

@@ -1,5 +1,5 @@
-//! The reference link: two ends in one process and on one thread, deterministic from a seed. It says what a link that pushes
-//! promises in as few words as possible; pieces of messages arrive in any order.
+//! The reference link: two ends in one process and on one thread, deterministic from a seed. It defines what a pushing
+//! link promises in as little code as possible; pieces of messages arrive in any order.
 
 use crate::bell::Bell;
 use crate::link::{Link, LinkError, Message, Port, Post, Sent, Sink, Turn};
@@ -16,12 +16,12 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Bytes of a piece of a message.
+/// Size of a piece of a message.
 const PIECE_BYTES: usize = 4096;
-/// Pieces on their way: more wait at the sender.
+/// Pieces in flight; further ones wait at the sender.
 const WAY_PIECES: usize = 64;
 
-/// What is said besides pieces, in order.
+/// Everything but pieces, delivered in order.
 enum Word {
     Post(Post),
     Abort(Rank, Why, String),
@@ -33,21 +33,22 @@ enum Word {
 /// One direction.
 #[derive(Default)]
 struct Way {
-    /// Handed over and not on the way yet, the most urgent first.
+    /// Queued and not in flight yet, the most urgent first.
     messages: VecDeque<(Message, usize)>,
     words: VecDeque<Word>,
     pieces: VecDeque<(Data, Vec<u8>)>,
     sent_bytes: u64,
     /// The sender has said goodbye; nothing follows.
     left: bool,
-    /// The receiver has heard it.
+    /// The receiver has received it.
     heard_left: bool,
     /// The sender is gone.
     closed: bool,
 }
 
 impl Way {
-    /// Moves pieces of the most urgent messages onto the way while there is room; whether it did, and which messages have left.
+    /// Puts pieces of the most urgent messages in flight while there is room; returns whether it did, and which
+    /// messages have left.
     fn carry(&mut self) -> (bool, Vec<Sent>) {
         let (mut busy, mut sent) = (false, Vec::new());
         while self.pieces.len() < WAY_PIECES
@@ -80,7 +81,7 @@ impl Way {
 }
 
 struct Pair {
-    /// From end 0 and from end 1.
+    /// Direction from end 0, and from end 1.
     ways: [Way; 2],
     random: u64,
 }
@@ -95,15 +96,15 @@ impl Pair {
     }
 }
 
-/// One end, as all threads see it.
+/// One end, shared by all threads.
 pub struct ReferenceLink {
     own: usize,
     pair: Arc<Mutex<Pair>>,
-    /// Of both ends' threads.
+    /// Wakers of both ends' threads.
     bells: [Arc<Bell>; 2],
 }
 
-/// Both links between ranks 0 and 1: of the first's, then of the second's side.
+/// Both ends of a link between ranks 0 and 1: the first rank's, then the second's.
 pub fn pair(
     seed: u64,
     silence_max: Duration,
@@ -181,11 +182,11 @@ impl Link for ReferenceLink {
     }
 }
 
-/// One end, as its owner polls it.
+/// One end, polled by its owner.
 pub struct ReferencePort {
     link: Arc<ReferenceLink>,
     liveness: Liveness,
-    /// Nothing more is taken.
+    /// No more is received.
     ended: bool,
     heard_left: bool,
 }
@@ -205,7 +206,7 @@ impl ReferencePort {
         busy
     }
 
-    /// Takes the next word, or any piece once there is no word; whether there was one.
+    /// Receives the next word, or any piece if there is no word; whether there was one.
     fn take(&mut self, sink: &mut dyn Sink) -> Result<bool, LinkError> {
         let from = 1 - self.link.own;
         let mut pair = self.link.pair();

@@ -1,17 +1,17 @@
-//! Which transport carries what between two ranks, by what was opened between them.
+//! Chooses the transport between two ranks from the connections and memory that were opened between them.
 
 use crate::bell::Bell;
 use crate::link::{Link, Port};
 use crate::memory::Arena;
 use crate::mesh::Connections;
-use crate::shape::Shaper;
+use crate::shaper::Shaper;
 use crate::shm::link::{ShmLink, ShmPort};
 use crate::tcp::{Pace, TcpLink, TcpPort};
 use hocket_ids::Rank;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// This rank, for its links.
+/// The local rank's side of its links.
 pub struct Local<'a> {
     /// Its registered memory.
     pub arena: &'a Arena,
@@ -21,16 +21,16 @@ pub struct Local<'a> {
     pub position: usize,
     /// Frames between hosts carry checksums.
     pub checksums: bool,
-    /// How long a rank may be silent while it is waited for.
+    /// How long a rank may be silent while this rank waits for it.
     pub silence_max: Duration,
-    /// Of an emulated network.
+    /// The emulated network, if there is one.
     pub shaper: Option<&'a Arc<Shaper>>,
 }
 
-/// The halves of a link.
+/// Both halves of a link.
 pub type Ends = (Arc<dyn Link>, Box<dyn Port>);
 
-/// The link to `rank`; `position` is that rank's among those of our host, if it is one of them.
+/// The link to `rank`; `position` is that rank's place among those of our host, if it is one of them.
 pub fn link(rank: Rank, connections: Connections, position: usize, local: &Local<'_>) -> Ends {
     match connections {
         Connections::Near { stream, neighbour } => {

@@ -1,7 +1,7 @@
-//! The ways between two ranks of different hosts: which of the one's interfaces meets which of the other's, and how often.
+//! The paths between two ranks of different hosts: which interface of one meets which of the other, and how often.
 //!
-//! The first interface of one host meets the first of the other, the second the second; a host that has fewer begins
-//! again at its first. Pure but for `Towards::open`.
+//! The first interface of one host meets the first of the other, the second the second, and so on; the host with fewer
+//! interfaces starts again at its first. Pure except for `Towards::open`.
 
 use crate::identity::Address;
 use socket2::{Domain, Socket, Type};
@@ -10,10 +10,10 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// Where a connection comes from and where it goes.
+/// Source interface and destination of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Towards {
-    /// Our own interface, where we have several: else the system chooses.
+    /// Our own interface if we have several; otherwise the system chooses.
     from: Option<IpAddr>,
     to: SocketAddr,
 }
@@ -23,7 +23,7 @@ pub fn lanes(own: &Address, peer: &Address) -> usize {
     own.tcp.len().max(peer.tcp.len()) * peer.streams.max(1)
 }
 
-/// The way of one of them, for the side that calls.
+/// The path of connection `at`, for the side that calls.
 pub fn towards(own: &Address, peer: &Address, lane: usize) -> Towards {
     let to = peer.tcp[lane % peer.tcp.len()];
     let from = own.tcp[lane % own.tcp.len()].ip();
@@ -60,7 +60,7 @@ mod tests {
         Address { tcp, host: String::new(), streams }
     }
 
-    /// Two cards would carry what one carries, or a lane would be expected that nobody opens.
+    /// Two cards would carry what one carries, or a rank would wait for a lane that nobody opens.
     #[test]
     fn interfaces_meet_in_order_and_lanes_are_the_same_from_both_ends() {
         let two = address(&["10.0.1.1:5", "10.0.2.1:6"], 2);
@@ -73,7 +73,7 @@ mod tests {
         assert_eq!(back, ["to 10.0.1.1:5", "to 10.0.2.1:6"]);
     }
 
-    /// A host whose second interface speaks IPv6 alone could not be reached over IPv4 from it.
+    /// A host whose second interface speaks only IPv6 could not be reached over IPv4 from it.
     #[test]
     fn families_are_not_mixed() {
         let mixed = address(&["10.0.1.1:5", "[fd00::1]:6"], 1);

@@ -15,7 +15,7 @@ use std::sync::Mutex;
 
 const ELEMENTS: usize = 40;
 
-/// Takes data of one message and notes what it saw.
+/// Receives one message and records the events.
 struct Taker {
     memory: Allocation,
     land: Land,
@@ -56,7 +56,7 @@ impl Arrivals for Taker {
     }
 }
 
-/// What a transmitter writes: an announcement, a message, last words.
+/// The bytes that a transmitter writes: an announcement, a message, an abort.
 fn sent(checksums: bool, wire: DType) -> Vec<u8> {
     let memory = Arena::new(0).unwrap().allocate(ELEMENTS * 4).unwrap();
     for (at, bytes) in memory.region().as_bytes_mut().chunks_exact_mut(4).enumerate() {
@@ -108,7 +108,7 @@ fn receive(bytes: &[u8], cut: usize, taker: &mut Taker) -> LinkError {
     receiver.receive(&mut stream, taker, 1 << 20).unwrap_err()
 }
 
-/// A cable that flips a bit would train a wrong model, silently.
+/// A cable that flips a bit would silently train a wrong model.
 #[test]
 fn every_flipped_bit_is_noticed() {
     let cast = Land::Cast { dtype: DType::F32, wire: DType::F16 };

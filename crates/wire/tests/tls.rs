@@ -1,4 +1,5 @@
-//! Who gets into a mesh over TLS: its ranks, through anybody who only carries bytes, and nobody who opens them.
+//! Access to a mesh over TLS: its ranks get in, also through a relay that only carries bytes, and nobody who opens the
+//! records.
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
@@ -24,7 +25,7 @@ fn identity(rank: u32, tls: bool) -> Identity {
 
 type Mesh = Result<Vec<Connections>, MeshError>;
 
-/// What ranks 0 and 1 of two hosts get, where rank 1 reaches rank 0 at what `between` says.
+/// The results of ranks 0 and 1 on two hosts, where rank 1 reaches rank 0 at `between`.
 fn meet(tls: [bool; 2], between: impl Fn(SocketAddr) -> SocketAddr) -> [Mesh; 2] {
     let identities = [identity(0, tls[0]), identity(1, tls[1])];
     let [lower, higher] =
@@ -41,7 +42,7 @@ fn meet(tls: [bool; 2], between: impl Fn(SocketAddr) -> SocketAddr) -> [Mesh; 2]
     })
 }
 
-/// Accepts callers for `target` and lets `serve` do with both ends what it likes.
+/// Accepts callers for `target` and passes both ends to `serve`.
 fn relay(target: SocketAddr, serve: fn(TcpStream, TcpStream)) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -65,7 +66,7 @@ fn carry(caller: TcpStream, listener: TcpStream) {
     drop((there.join(), back.join()));
 }
 
-/// Two sessions, one with each side, and what is said in one is said again in the other.
+/// Two sessions, one with each side; each relays the other's plain bytes.
 fn open_and_pass_on(caller: TcpStream, listener: TcpStream) {
     let deadline = Instant::now() + TIMEOUT;
     let credentials = Credentials::new().unwrap();
@@ -90,7 +91,7 @@ fn open_and_pass_on(caller: TcpStream, listener: TcpStream) {
     }
 }
 
-/// Ranks could not meet over TLS, or what they say would not come through.
+/// Ranks could not meet over TLS, or their messages would not come through.
 #[test]
 fn ranks_meet_through_a_carrier() {
     let [zero, one] = meet([true; 2], |listener| relay(listener, carry));
@@ -121,7 +122,7 @@ fn none_yet(error: io::Error) -> io::Result<usize> {
     if error.kind() == io::ErrorKind::WouldBlock { Ok(0) } else { Err(error) }
 }
 
-/// Somebody in the middle who speaks TLS to both sides could read every gradient.
+/// A man in the middle who speaks TLS to both sides could read every gradient.
 #[test]
 fn nobody_in_the_middle_is_let_in() {
     let [zero, one] = meet([true; 2], |listener| relay(listener, open_and_pass_on));
@@ -130,7 +131,7 @@ fn nobody_in_the_middle_is_let_in() {
     assert!(why.contains("rank 0 on a (") && why.contains("secret"), "{why}");
 }
 
-/// A rank that was told to encrypt would talk in the clear to one that was not.
+/// A rank configured to encrypt would send in the clear to one that was not.
 #[test]
 fn one_side_in_the_clear_is_refused() {
     for tls in [[true, false], [false, true]] {
@@ -139,7 +140,7 @@ fn one_side_in_the_clear_is_refused() {
     }
 }
 
-/// What a caller sends first, taken from the wire.
+/// A caller's first bytes, captured from the wire.
 fn first_flight() -> Vec<u8> {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let caller = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -155,7 +156,7 @@ fn first_flight() -> Vec<u8> {
     bytes
 }
 
-/// Bytes of strangers are the first that TLS parses: they could crash a rank, or hold it.
+/// A stranger's bytes are the first that TLS parses: they could crash a rank, or block it.
 #[test]
 fn damaged_handshakes_end_in_an_error() {
     let flight = first_flight();

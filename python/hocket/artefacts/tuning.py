@@ -14,7 +14,7 @@ Runner = Literal["engine", "thread", "thread_registered"]
 memory or in registered memory."""
 
 
-class Shape(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class NetworkShape(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the speed of an algorithm depends on, of a group of ranks.
 
     `bit_per_s` and `latency_s` (one way) are those of the slowest pair of hosts; None when there is one host. `rack_slowdown`:
@@ -54,7 +54,7 @@ class Ladder(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     collective: str
     runner: Runner = "engine"
-    shape: Shape
+    shape: NetworkShape
     points: Annotated[tuple[Point, ...], Meta(min_length=1)]
 
 

@@ -20,7 +20,7 @@ from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.ways import ways
 from hocket.errors import TestbedError
 from hocket.launch import address as addresses
-from hocket.launch import shape
+from hocket.launch import emulated_links
 from hocket.launch.processes import ProcessSpec
 from hocket.launch.run import launch
 from hocket.launch.testbed import Testbed
@@ -154,8 +154,8 @@ class LoopbackEmulation:
                     between = (first + 2 * racks.index(source.rack), first + 2 * racks.index(target.rack) + 1)
                 route = () if a == b else (2 * a, *between, 2 * b + 1)
                 routes.setdefault(source.name, {})[target.name] = route
-        path = shape.write(directory, rates, routes)
-        self.environment: Mapping[str, str] = {"HOCKET_SHAPE": str(path)}
+        path = emulated_links.write(directory, rates, routes)
+        self.environment: Mapping[str, str] = {"HOCKET_EMULATED_LINKS": str(path)}
 
     def address(self, _host: str) -> str:
         """Loopback, for all of them."""
@@ -178,7 +178,7 @@ class LoopbackEmulation:
 
     def trunk_bytes(self) -> int:
         """From the wire's own counters of the racks' uplinks, frame headers included."""
-        counted = shape.bytes_so_far(self._directory)
+        counted = emulated_links.bytes_so_far(self._directory)
         return sum(counted[link] for link in self._uplinks_out)
 
 
@@ -189,7 +189,7 @@ def open_emulation(cluster: Cluster) -> Iterator[Emulation]:
         try:
             testbed = stack.enter_context(Testbed(cluster))
         except TestbedError as error:
-            directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="hocket-shape-"))
+            directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="hocket-links-"))
             yield LoopbackEmulation(cluster, Path(directory), str(error))
         else:
             yield NamespaceEmulation(testbed)

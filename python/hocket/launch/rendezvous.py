@@ -22,7 +22,7 @@ from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster
 from hocket.errors import Error, RendezvousError
 from hocket.launch import address as addresses
-from hocket.launch import interfaces, secrecy, shape
+from hocket.launch import emulated_links, interfaces, secrecy
 from hocket.launch.environment import Identity, identify
 from hocket.launch.host import Host, job_names
 from hocket.launch.meeting import Publish, meet
@@ -112,8 +112,8 @@ class Job:
             tls=self.settings.tls,
             heartbeat_timeout_s=self.settings.heartbeat_timeout_s,
             shape=None
-            if self.settings.shape is None
-            else shape.read(Path(self.settings.shape), self.host, self.hosts),
+            if self.settings.emulated_links is None
+            else emulated_links.read(Path(self.settings.emulated_links), self.host, self.hosts),
         )
         timeout_s = self.settings.start_timeout_s
         try:

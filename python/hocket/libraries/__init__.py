@@ -1,4 +1,5 @@
-"""Collectives by other libraries instead of the native wire, for policies that ask for one: Gloo, NCCL, MPI.
+"""Collectives executed by other libraries instead of the native wire, for policies that name one: Gloo, NCCL, MPI.
 
-Communicators are made once per group and kept; one thread per rank runs all of a job's, in one order on all ranks.
+Communicators are created once per group and kept; one thread per rank runs all collectives of a job, in the same order
+on all ranks.
 """

@@ -1,4 +1,4 @@
-"""A collective as a library is asked for it, and what a library is."""
+"""The call of a collective on a library, and the interface of a library."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ DTYPES = {
     "i8": np.int8,
     "u8": np.uint8,
 }
-"""Element types as NumPy has them. It has no bf16: those are their bits, which only a library that knows better may reduce."""
+"""Element types in NumPy, which has no bf16: those travel as bits, which only a library with bf16 of its own may
+reduce."""
 
 Elements = npt.NDArray[np.generic]
 
@@ -37,7 +38,7 @@ class Call:
     dtype: str
 
     def __str__(self) -> str:
-        """For messages."""
+        """A description for error messages."""
         return f"{self.what} of {self.dtype} over {list(self.group)}"
 
 
@@ -45,18 +46,21 @@ class Library(Protocol):
     """One library in one process."""
 
     def run(self, call: Call, elements: Elements, into: Elements | None) -> None:
-        """Do it, in place; `into` is where an all-to-all goes. Waits without the GIL, at most the job's time-out."""
+        """Execute it, in place; `into` receives the result of an all-to-all.
+
+        Waits without the GIL, at most the job's time-out.
+        """
 
     def close(self) -> None:
-        """Give communicators back."""
+        """Release the communicators."""
 
 
 def parts(elements: Elements, n: int) -> list[Elements]:
-    """As even as they go, in the order of the group."""
+    """Parts as even as possible, in the order of the group."""
     edges = [len(elements) * at // n for at in range(n + 1)]
     return [elements[a:b] for a, b in pairwise(edges)]
 
 
 def place(job: Job, library: str) -> str:
-    """How errors begin."""
+    """The beginning of error messages."""
     return f"rank {job.rank} on {job.host}: library `{library}`"

@@ -10,7 +10,11 @@ from hocket.policy.libraries import KNOWN
 
 
 def open_library(name: str, job: Job) -> Library:
-    """UsageError when there is none of that name, it is not installed, or it would send in the clear what must not be."""
+    """Open a library.
+
+    Raises UsageError when the name is unknown, the library is not installed, or it would send protected data in the
+    clear.
+    """
     if name not in KNOWN:
         raise UsageError(f"there is no library `{name}`\nhint: {', '.join(KNOWN)}")
     refuse_clear(job.settings, place(job, name), "leave the collective to the native wire")

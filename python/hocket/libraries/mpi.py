@@ -1,4 +1,4 @@
-"""MPI through mpi4py: OpenMPI and MPICH alike. Ranks are those of `mpirun`, which must have started the job."""
+"""MPI through mpi4py, with OpenMPI or MPICH. Ranks are those of `mpirun`, which must have started the job."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from hocket.libraries.call import Call, Elements, parts, place
 from hocket.libraries.presence import ANNOUNCE_S, Presence
 
 POLL_S = 50e-6
-"""Between looks at a collective under way: MPI has no wait with a deadline."""
+"""Interval between polls of a collective: MPI has no wait with a deadline."""
 SIXTEEN_BITS = {"f16": "FLOAT16_T", "bf16": "BFLOAT16_T"}
-"""Types that not every MPI reduces, as mpi4py calls them."""
+"""Types that some MPI implementations do not reduce, by mpi4py's names."""
 
 
 class Mpi:
     """One communicator per group of ranks."""
 
     def __init__(self, job: Job) -> None:
-        """MPI is started here if the script has not; every rank must come here."""
+        """Initialises MPI unless the script has; every rank must call this."""
         self._place = place(job, "mpi")
         try:
             import mpi4py  # noqa: PLC0415  # optional: pip install 'hocket[mpi]'
@@ -49,13 +49,13 @@ class Mpi:
         self._presence = Presence(job, "mpi")
         self._comms: dict[tuple[int, ...], Any] = {}
         self._closed = threading.Event()
-        # Kept with their memory, which MPI still may write to.
+        # Kept with their memory, which MPI may still write to.
         self._unfinished: list[Any] = []
         self._calling = threading.Lock()
         atexit.register(self._leave)
 
     def run(self, call: Call, elements: Elements, into: Elements | None) -> None:
-        """As `Library`."""
+        """See `Library.run`."""
         if call.what == "all_to_all" and into is None:
             raise UsageError(f"{self._place}, {call}: needs a destination")
         typed = self._typed(call, elements)
@@ -80,12 +80,12 @@ class Mpi:
             own[:] = into
 
     def close(self) -> None:
-        """A collective under way is given up; communicators end with MPI."""
+        """Abandon a collective in progress; communicators end with MPI."""
         self._closed.set()
         self._comms.clear()
 
     def _typed(self, call: Call, elements: Elements) -> Any:
-        """What a reduction is given: NumPy's bf16 are integers, and MPI would add them up as such."""
+        """Check the reduction: NumPy's bf16 are integers, and MPI would add them as such."""
         name = SIXTEEN_BITS.get(call.dtype)
         if name is None or call.what not in ("all_reduce", "reduce_scatter", "reduce_to"):
             return elements
@@ -117,7 +117,7 @@ class Mpi:
         landing = None if into is None else self._typed(call, into)
         root = 0 if call.root is None else call.group.index(call.root)
         if elements.dtype == np.float16:
-            elements = elements.view(np.uint16)  # moved as bits: any MPI can
+            elements = elements.view(np.uint16)  # moved as bits, which any MPI can do
             into = None if into is None else into.view(np.uint16)
         counts = [len(each) for each in parts(elements, n)]
         own = parts(elements, n)[comm.rank]
@@ -161,9 +161,9 @@ class Mpi:
             time.sleep(POLL_S)
 
     def _leave(self) -> None:
-        """MPI ends the process only with all collectives complete, else waits for ever: then tear it down."""
+        """MPI ends the process only when all collectives are complete, and waits for ever otherwise: then abort it."""
         self.close()
-        deadline_s = time.monotonic() + 2 * ANNOUNCE_S  # for the others to report, too
+        deadline_s = time.monotonic() + 2 * ANNOUNCE_S  # time for the other ranks to report, too
         with self._calling:
             while not all(request.Test() for request in self._unfinished):
                 if time.monotonic() > deadline_s:

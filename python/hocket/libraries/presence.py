@@ -1,6 +1,6 @@
-"""The members of a group that came to a collective, by the job's store: libraries cannot name them when a wait times out.
+"""Tracks through the job's store which members have reached a collective: libraries cannot name missing ones.
 
-Costs nothing while all is well: a rank reports its presence when it makes a communicator, and after a long wait.
+It costs nothing in normal operation: a rank reports its presence when it makes a communicator, and after a long wait.
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ from hocket.launch.rendezvous import Job
 from hocket.libraries.call import Call, place
 
 ANNOUNCE_S = 1.0
-"""Who has waited for so long says so. One that gives up lets others say so for as long again: nobody is blamed for being the
-later of two who wait. All this ends as long before the time-out of the step, which knows no names."""
+"""A rank that has waited this long reports it. A rank that gives up first allows the others as long again to report, so
+that no rank is blamed for being the later of two waiting ones. All this ends well before the time-out of the step,
+which knows no names."""
 LOOK_S = 0.02
 
 
 class Presence:
-    """Of one library's collectives in this process."""
+    """Presence in one library's collectives of this process."""
 
     def __init__(self, job: Job, library: str) -> None:
-        """Nobody waits."""
+        """With no wait in progress."""
         self._job, self._library = job, library
         self._made: Counter[tuple[int, ...]] = Counter()
         self._timeout_s = job.settings.timeout_s
@@ -32,7 +33,7 @@ class Presence:
         self._patience_s = self._timeout_s - 2 * self._announce_s
 
     def meet(self, call: Call) -> None:
-        """Wait for the whole group, before a communicator is made: libraries wait there without a deadline, or without names."""
+        """Wait for the group before a communicator is created: libraries wait there without deadline or without names."""
         self._come(f"{call.group}")
         absent = self._absent(f"{call.group}", call.group, self._patience_s)
         if absent:
@@ -44,12 +45,15 @@ class Presence:
             )
 
     def wait(self, call: Call, complete: Callable[[float], bool]) -> None:
-        """Until `complete`, which waits for at most the seconds that it is given; the `missing` of PeerError did not come."""
+        """Wait until `complete` returns true; it waits for at most the seconds passed to it.
+
+        Raises PeerError with the `missing` ranks.
+        """
         self._made[call.group] += 1
         here = f"{call.group}/{self._made[call.group]}"
         if complete(self._announce_s):
             return
-        with contextlib.suppress(RendezvousError):  # without a store, the collective still may come about
+        with contextlib.suppress(RendezvousError):  # without a store, the collective may still succeed
             self._come(here)
         if complete(self._patience_s - self._announce_s):
             return
@@ -76,7 +80,7 @@ class Presence:
         self._job.store.add(self._key(where, self._job.rank))
 
     def _absent(self, where: str, group: Sequence[int], within_s: float) -> list[int]:
-        """Looks instead of waiting in the store, whose one connection others need meanwhile."""
+        """Poll instead of waiting in the store, whose single connection others need in the meantime."""
         deadline_s = time.monotonic() + within_s
         absent = list(group)
         while True:

@@ -1,6 +1,7 @@
-"""The thread that runs a job's library collectives: in the order of programs and ops, which is the same on all ranks.
+"""The thread that runs a job's library collectives, in the order of programs and ops, which is the same on all ranks.
 
-A library must be called in one order everywhere, while programs become ready in any: what is ready early waits for its turn.
+Libraries need the same order of calls on all ranks, while programs become ready in any order: a collective that is
+ready early waits.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from hocket.libraries.call import DTYPES, Call, Elements, Library
 from hocket.libraries.catalogue import open_library
 
 LOOK_S = 0.2
-"""How late the end of the job is noticed."""
+"""Bounds how late the end of the job is noticed."""
 
 
 class Service:
-    """Knows the collectives of each loaded program; `expect` says which programs are launched next."""
+    """Knows the collectives of each loaded program; `expect` announces the programs to be launched next."""
 
     def __init__(self, job: Job, engine: _native.Engine, fail: Callable[[str], None]) -> None:
         """`fail` ends the job."""
@@ -35,7 +36,7 @@ class Service:
         self._thread: threading.Thread | None = None
 
     def learn(self, number: int, program: _native.Program) -> None:
-        """A loaded program; libraries that it needs are opened, on every rank."""
+        """Register a loaded program; the libraries that it needs are opened, on every rank."""
         own = program.ops(self._job.rank)
         buffers = program.buffers(self._job.rank)
         calls = [
@@ -47,7 +48,7 @@ class Service:
             for at, op in enumerate(own)
             if "library" in op
         ]
-        # Also those that other ranks use: opening one is for all.
+        # Includes libraries that only other ranks use: opening one is collective.
         names = {
             op["library"] for rank in range(program.world) for op in program.ops(rank) if "library" in op
         }
@@ -57,11 +58,11 @@ class Service:
             self._calls[number] = calls
 
     def forget(self, number: int) -> None:
-        """An unloaded program."""
+        """Remove an unloaded program."""
         self._calls.pop(number, None)
 
     def expect(self, numbers: Sequence[int]) -> None:
-        """These programs are launched once each from now on: their collectives are due in this order."""
+        """Expect one launch of each of these programs: their collectives run in this order."""
         due = [(number, op) for number in numbers for op, _, _ in self._calls.get(number, ())]
         if not due:
             return
@@ -113,7 +114,7 @@ class Service:
 
 
 def _elements(window: _native.Window, call: Call) -> Elements:
-    # A buffer of no bytes is no buffer to NumPy.
+    # NumPy has no buffer of zero bytes.
     if len(window) == 0:
         return np.empty(0, DTYPES[call.dtype])
     return np.frombuffer(memoryview(window), dtype=DTYPES[call.dtype])

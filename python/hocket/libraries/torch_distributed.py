@@ -1,6 +1,6 @@
-"""Gloo and NCCL through torch.distributed, beside whatever the script itself does with it: own store, own groups.
+"""Gloo and NCCL through torch.distributed, apart from the script's own use of it: own store, own groups.
 
-NCCL moves memory of a GPU: elements are copied there and back on a stream of the communicator's own.
+NCCL moves GPU memory: elements are copied there and back on a stream that belongs to the communicator.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ LOCAL_REDUCTIONS: dict[str, Callable[..., torch.Tensor]] = {
     "max": torch.amax,
 }
 POLL_S = 50e-6
-"""Between looks at a stream: CUDA has no wait with a deadline."""
+"""Interval between polls of a stream: CUDA has no wait with a deadline."""
 BACKLOG = 1024
 WAIT_S_MIN = 1e-3
 """torch takes a time-out of zero milliseconds for none."""
 
 Finish = Callable[[], None]
-"""What is left to do once the collective is complete."""
+"""Work left when the collective is complete."""
 
 
 class Communicator(NamedTuple):
-    """A process group of torch, and the stream that its copies and collectives are on (NCCL)."""
+    """A process group of torch, and the stream of its copies and collectives (NCCL)."""
 
     group: Any
     stream: torch.cuda.Stream | None
 
 
 def serve_store(host: str, timeout: timedelta) -> TCPStore:
-    """A store of torch's at that address alone: left to itself, torch listens at all interfaces."""
+    """A torch store that listens only at that address: by default, torch listens on all interfaces."""
     with socket.socket(addresses.family(host), socket.SOCK_STREAM) as listener:
         listener.bind((host, 0))
         listener.listen(BACKLOG)
@@ -65,7 +65,7 @@ class TorchDistributed:
     """One process group per group of ranks."""
 
     def __init__(self, backend: str, job: Job) -> None:
-        """Rank 0 serves the store that communicators are made through; every rank must come here."""
+        """Rank 0 serves the store through which communicators are created; every rank must call this."""
         self._place = place(job, backend)
         if backend == "nccl" and not (torch.cuda.is_available() and dist.is_nccl_available()):
             raise UsageError(f"{self._place} needs a GPU and a PyTorch with NCCL\nhint: use `gloo`")
@@ -75,7 +75,7 @@ class TorchDistributed:
             )
         self._backend, self._job = backend, job
         self._presence = Presence(job, backend)
-        # `Presence` gives up a little before, since it knows names; NCCL's watchdog even ends the process.
+        # `Presence` gives up a little earlier, since it knows names; NCCL's watchdog even ends the process.
         self._timeout = timedelta(seconds=job.settings.timeout_s)
         self._communicators: dict[tuple[int, ...], Communicator] = {}
         try:
@@ -84,7 +84,7 @@ class TorchDistributed:
             raise PeerError(f"{self._place}: its store at rank 0 cannot be reached: {error}") from None
 
     def run(self, call: Call, elements: Elements, into: Elements | None) -> None:
-        """As `Library`."""
+        """See `Library.run`."""
         if call.what == "all_to_all" and into is None:
             raise UsageError(f"{self._place}, {call}: needs a destination")
         communicator = self._communicator(call)
@@ -112,7 +112,7 @@ class TorchDistributed:
                     _bytes(into)[:] = target.view(torch.uint8).cpu().numpy()
 
     def close(self) -> None:
-        """Let go of the groups; their threads end."""
+        """Release the groups; their threads end."""
         self._communicators.clear()
 
     def _meet(self) -> Any:
@@ -178,7 +178,8 @@ class TorchDistributed:
                 brought = [[_padded(piece, longest) for piece in pieces]] if own == root else []
                 return [group.scatter([part], brought, scatter)], _copying([pieces[own]], [part])
             case "all_gather":
-                # One broadcast per part: any lengths, each byte once, and none beside the buffer.
+                # One broadcast per part allows any lengths, sends each byte once, and needs no memory beside the
+                # buffer.
                 return [
                     _broadcast(group, each, at) for at, each in enumerate(pieces) if each.numel()
                 ], _nothing
@@ -193,7 +194,7 @@ class TorchDistributed:
             case "barrier":
                 barrier = dist.BarrierOptions()
                 if whole.is_cuda:
-                    barrier.device_ids = [whole.device.index]  # else NCCL guesses one
+                    barrier.device_ids = [whole.device.index]  # otherwise NCCL guesses one
                 return [group.barrier(barrier)], _nothing
         raise UsageError(f"{self._place}, {call}: there is no such collective")
 
@@ -206,7 +207,8 @@ class TorchDistributed:
             part = pieces[own].new_empty(longest)
             even = torch.cat([_padded(piece, longest) for piece in pieces])
             return [group._reduce_scatter_base(part, even, options)], _copying([pieces[own]], [part])
-        # Torch's for Gloo is an all-reduce within, of twice the bytes: everyone's part for us comes by its all-to-all instead.
+        # torch's reduce-scatter for Gloo is an all-reduce inside, of twice the bytes: an all-to-all brings everyone's
+        # part instead.
         length = len(pieces[own])
         every = pieces[own].new_empty(length * len(pieces))
         splits = [length] * len(pieces), [len(piece) for piece in pieces]
@@ -220,11 +222,11 @@ class TorchDistributed:
 
 
 def _nothing() -> None:
-    """Results are where they belong."""
+    """The results are in place."""
 
 
 def _copying(to: Sequence[torch.Tensor], parts: Sequence[torch.Tensor]) -> Finish:
-    """Parts without what was padded."""
+    """Remove the padding from parts."""
 
     def finish() -> None:
         for piece, part in zip(to, parts, strict=True):
@@ -234,7 +236,7 @@ def _copying(to: Sequence[torch.Tensor], parts: Sequence[torch.Tensor]) -> Finis
 
 
 def _padded(piece: torch.Tensor, longest: int) -> torch.Tensor:
-    """These collectives move parts of one length."""
+    """Raise unless all parts have one length: these collectives require it."""
     if len(piece) == longest:
         return piece
     padded = piece.new_zeros(longest)
@@ -246,14 +248,14 @@ def _complete(works: list[Any], stream: torch.cuda.Stream | None, within_s: floa
     deadline_s = time.monotonic() + within_s
     for work in works:
         if stream is not None:
-            work.wait()  # makes the stream wait, not us
+            work.wait()  # makes the stream wait, not this thread
             continue
         try:
             work.wait(timedelta(seconds=max(deadline_s - time.monotonic(), WAIT_S_MIN)))
         except RuntimeError:
             if not work.is_completed():
                 return False
-            work.wait()  # raises what went wrong, if it was not only late
+            work.wait()  # raises the collective's error, unless it was only late
     while stream is not None and not stream.query():
         if time.monotonic() > deadline_s:
             return False

@@ -14,11 +14,11 @@ from datetime import UTC, datetime
 import msgspec
 
 from hocket.artefacts.cluster import Cluster
-from hocket.artefacts.tuning import Ladder, Point, Runner, Shape, Tuning
+from hocket.artefacts.tuning import Ladder, NetworkShape, Point, Runner, Tuning
 from hocket.launch import run
 from hocket.launch.processes import ProcessSpec
 from hocket.measure.algorithm_times import FLAT_BYTES_MAX, Event, Request, Task
-from hocket.policy.selection import shape_of
+from hocket.policy.selection import network_shape
 from hocket.policy.topology import Topology
 
 COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce")
@@ -36,7 +36,7 @@ Progress = Callable[[int, int, str], None]
 class Wanted:
     """What is to be measured, of a group of all ranks with that shape."""
 
-    shape: Shape
+    shape: NetworkShape
     collectives: Sequence[str] = COLLECTIVES
     sizes_bytes: Sequence[int] = SIZES_BYTES
 
@@ -45,7 +45,7 @@ class Wanted:
         cls, hosts: Sequence[str], cluster: Cluster | None, collectives: Sequence[str], sizes: Sequence[int]
     ) -> Wanted:
         """`hosts`: of each rank. UsageError when the cluster lacks one."""
-        shape = shape_of(range(len(hosts)), Topology.of(hosts, cluster))
+        shape = network_shape(range(len(hosts)), Topology.of(hosts, cluster))
         return cls(shape=shape, collectives=collectives, sizes_bytes=sorted(sizes))
 
     def tasks(self, known: Tuning) -> tuple[Task, ...]:
@@ -161,7 +161,7 @@ class _Events(io.BytesIO):
     def __init__(
         self,
         tasks: Sequence[Task],
-        shape: Shape,
+        shape: NetworkShape,
         known: Tuning,
         progress: Progress | None,
         keep: Callable[[Tuning], None],
@@ -189,7 +189,7 @@ class _Events(io.BytesIO):
             )
 
 
-def with_point(tuning: Tuning, task: Task, shape: Shape, point: Point) -> Tuning:
+def with_point(tuning: Tuning, task: Task, shape: NetworkShape, point: Point) -> Tuning:
     """The tuning with one more point, in its ladder; one of that size that was there is replaced."""
     key = (task.collective, task.runner, shape)
     ladders = {(each.collective, each.runner, each.shape): each for each in tuning.ladders}

@@ -11,7 +11,7 @@ from hocket.errors import UsageError
 from hocket.parameter_server.keys import Piece, place
 
 
-class Key(Struct, frozen=True, kw_only=True):
+class Parameter(Struct, frozen=True, kw_only=True):
     """A parameter, in the order of the model; `group`: of the optimizer's parameter groups, the one that it is in."""
 
     name: str
@@ -60,7 +60,7 @@ class Description(Struct, frozen=True, kw_only=True, dict=True):
     servers: int
     staleness: int | None
     optimizer: str
-    keys: tuple[Key, ...]
+    keys: tuple[Parameter, ...]
     groups: tuple[Group, ...]
     buffers_bytes: int
 

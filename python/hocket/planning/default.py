@@ -26,6 +26,7 @@ from hocket.artefacts.promise import EXACT, Promise
 from hocket.errors import UsageError
 from hocket.planning.buckets import buckets
 from hocket.planning.search import candidates, neutral_profile
+from hocket.policy.algorithms import blocks
 from hocket.policy.bucketing import bucketed
 
 
@@ -64,17 +65,16 @@ def by_hosts(hosts: Sequence[str]) -> Choice:
     (2, 2)
     """
     world = len(hosts)
-    blocks = host_runs(hosts)
-    if len(blocks) == 1:
+    sizes = blocks(range(world), hosts)
+    if sizes is not None and len(sizes) == 1:
         synchroniser = Synchroniser(algorithm="in_place", chunk_bytes=SHARED_CHUNK_BYTES)
         why = "all ranks are on one host"
-    elif len(blocks) < world and len(blocks) == len(set(hosts)):
-        synchroniser, why = (
-            Synchroniser(algorithm="two_level", sizes=tuple(blocks)),
-            "hosts have several ranks",
-        )
+    elif sizes is not None and len(sizes) < world:
+        synchroniser = Synchroniser(algorithm="two_level", sizes=sizes)
+        why = "hosts have several ranks"
     else:
-        synchroniser, why = Synchroniser(algorithm="ring"), "each rank has its own host"
+        synchroniser = Synchroniser(algorithm="ring")
+        why = "ranks of a host are not next to one another" if sizes is None else "each rank has its own host"
     return Choice(
         order=tuple(range(world)), synchroniser=synchroniser, reason=f"Nothing was measured; {why}."
     )
@@ -126,14 +126,3 @@ def _of_job(cluster: Cluster, hosts: Sequence[str]) -> tuple[Cluster, tuple[int,
     )
     ranks = tuple(rank for each in used.hosts for rank, host in enumerate(hosts) if host == each.name)
     return placed, ranks
-
-
-def host_runs(hosts: Sequence[str]) -> list[int]:
-    """Lengths of the runs of equal hosts."""
-    blocks: list[int] = []
-    for rank, host in enumerate(hosts):
-        if rank > 0 and host == hosts[rank - 1]:
-            blocks[-1] += 1
-        else:
-            blocks.append(1)
-    return blocks

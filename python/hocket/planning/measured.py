@@ -19,7 +19,7 @@ from hocket.artefacts.tuning import Tuning
 from hocket.planning.cost import Factor, alone_s
 from hocket.planning.links import LinkGraph
 from hocket.planning.order import contiguous_order, placement
-from hocket.policy.selection import distance, nearest, seconds, shape_of
+from hocket.policy.selection import distance, nearest, network_shape, seconds
 from hocket.policy.topology import Topology
 
 CLOSE = 0.5
@@ -60,7 +60,7 @@ def correction_of(tuning: Tuning, cluster: Cluster, world: int, graph: LinkGraph
     order = contiguous_order(cluster, world)
     places = placement(cluster, world)
     hosts = [cluster.hosts[at].name for at in places]
-    shape = shape_of(range(world), Topology.of(hosts, cluster))
+    shape = network_shape(range(world), Topology.of(hosts, cluster))
     ladder = nearest(tuning, "all_reduce", shape)
     if ladder is None or distance(ladder.shape, shape) > CLOSE:
         return None

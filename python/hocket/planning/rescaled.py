@@ -15,10 +15,10 @@ import msgspec
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.plan import Plan, Synchroniser
 from hocket.errors import UsageError
-from hocket.planning.default import host_runs
 from hocket.planning.links import link_graph
 from hocket.planning.order import contiguous_order, given_order, level_sizes, placement
 from hocket.planning.search import with_codec
+from hocket.policy.algorithms import blocks
 
 HINT = "hint: make a plan for that many with `hocket plan`, and simulate it"
 
@@ -41,8 +41,8 @@ class _Place:
         return () if self.cluster is None else level_sizes(self.cluster, self.world)
 
     def host_levels(self) -> tuple[int, ...]:
-        runs = tuple(host_runs(self.hosts))
-        return runs if 1 < len(runs) < self.world else ()
+        sizes = blocks(range(self.world), self.hosts)
+        return sizes if sizes is not None and 1 < len(sizes) < self.world else ()
 
 
 def rescaled(

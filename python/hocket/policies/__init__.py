@@ -1,4 +1,4 @@
-"""Ready-made policies, one per file: each also the worked example of what its file says. Copy one and change it."""
+"""Ready-made policies, one per file; each is a worked example. Copy one and change it."""
 
 from hocket.policies.adaptive_fusion import AdaptiveFusion
 from hocket.policies.int8 import Int8

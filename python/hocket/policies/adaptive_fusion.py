@@ -1,7 +1,7 @@
-"""Adaptive fusion: sizes of buckets and chunks climb the hill of step time for as long as training runs (SDCC, case 4).
+"""Adaptive fusion: hill climbing on bucket and chunk sizes by step time, throughout training (SDCC, case 4).
 
-Small buckets start early, large ones cost less each; the best size depends on the network, and moves with it. All ranks climb by
-the same negotiated step time, so they agree without another message.
+Small buckets start early, large ones have less overhead; the best size depends on the network, and changes with it. All
+ranks climb by the same negotiated step time, so they agree without another message.
 """
 
 from typing import ClassVar
@@ -12,7 +12,7 @@ from hocket.policy.policy import Policy, Value
 
 
 class AdaptiveFusion(Policy):
-    """Plain data parallelism that looks for its own fusion threshold and chunk size."""
+    """Plain data parallelism that searches for its own fusion threshold and chunk size."""
 
     parameters: ClassVar[dict[str, Value]] = {
         "fusion_bytes": 256 << 10,
@@ -26,19 +26,19 @@ class AdaptiveFusion(Policy):
     timer_interval_s = 0.2
 
     def __init__(self) -> None:
-        """Nothing is known yet."""
+        """Without measurements."""
         self.climb: HillClimb | None = None
         self.noted = 0
 
     def on_timer(self, cx: Control, stats: Statistics) -> None:
-        """Once enough new steps were made in the setting that is to be measured: note what they took, and go on."""
+        """Once enough steps have run with the setting under test, note their cost and move on."""
         if self.climb is None:
             self.climb = HillClimb(self.ladders, {knob: int(cx.agreed(knob)) for knob in self.ladders})
         steps, made, before = int(cx.agreed("steps")), stats.count("step_time"), self.climb.setting
         began = all(cx.agreed(knob) == value for knob, value in before.items())
         if made < self.noted:
             self.noted = 0  # another epoch than this policy's own has begun
-        # The first steps of an epoch are slower; later ones count once.
+        # The first steps of an epoch are slower; count only later ones.
         if began and cx.negotiate(made >= steps + (self.noted or 2), how="min"):
             self.climb.note(cx.negotiate(stats.median("step_time", steps), how="max"))
             self.noted = made if self.climb.setting == before else 0

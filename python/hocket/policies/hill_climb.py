@@ -1,9 +1,9 @@
-"""Hill climbing that reverses and never ends: settings on ladders, one step at a time, by costs that are noisy and change. Pure.
+"""Endless hill climbing on ladders of settings, one step at a time, by costs that are noisy and change. Pure.
 
-Each turn measures one setting. A neighbour is measured right after the setting it is compared with, so that slow drifts
-cancel. After a step that pays, the next goes in the same direction. A step that does not pay is taken back; then the other
-direction is tried, then the next knob. When no step pays, the climber rests, twice as long after each fruitless round, and tries
-again. A rest ends early when the cost of the setting itself changes.
+Each turn measures one setting. A neighbour is measured right after the setting that it is compared with, so that slow
+drifts cancel. After a step that pays, the next step goes in the same direction. A step that does not pay is undone;
+then the other direction is tried, then the next knob. When no step pays, the climber rests, twice as long after each
+fruitless round, and tries again. A rest ends early when the cost of the setting itself changes.
 """
 
 from __future__ import annotations
@@ -11,17 +11,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 GAIN = 0.05
-"""Part of the cost that a step has to save: medians of a dozen steps repeat within some per cent."""
+"""Relative saving that a step must bring: medians of a dozen steps repeat within a few percent."""
 
 REST, REST_MAX = 4, 64
-"""Turns that a place rests at first, and at most: then one turn in thirty is spent on neighbours that do not pay."""
+"""Turns that a place rests at first, and at most; in the end, one turn in thirty is spent on neighbours that do not
+pay."""
 
 MOVED = 0.25
-"""Part by which the cost of a resting place has to change before it counts as another network."""
+"""Relative change of a resting place's cost that counts as a change of the network."""
 
 
 class HillClimb:
-    """One climber. `setting` is what is to be measured; `note` takes its cost.
+    """One climber. `setting` is to be measured next; `note` takes its cost.
 
     >>> climb = HillClimb({"bytes": (1, 2, 4, 8)}, {"bytes": 1})
     >>> for _ in range(20):
@@ -31,7 +32,7 @@ class HillClimb:
     """
 
     def __init__(self, ladders: Mapping[str, Sequence[int]], start: Mapping[str, int]) -> None:
-        """`ladders`: by knob the values that it can have, in order; each begins at the one that is nearest to `start`."""
+        """`ladders`: by knob, its possible values in order; each knob starts at the value nearest to `start`."""
         self._ladders = {knob: tuple(values) for knob, values in ladders.items()}
         self._at = {knob: _nearest(values, start[knob]) for knob, values in self._ladders.items()}
         self._directions = dict.fromkeys(self._ladders, 1)
@@ -45,16 +46,16 @@ class HillClimb:
 
     @property
     def here(self) -> dict[str, int]:
-        """The best that is known."""
+        """The best known setting."""
         return self._values(self._at)
 
     @property
     def setting(self) -> dict[str, int]:
-        """What is to be measured next: `here`, or a neighbour of it."""
+        """The setting to be measured next: `here`, or a neighbour of it."""
         return self._values(self._at if self._trial is None else self._trial)
 
     def note(self, cost: float) -> None:
-        """What `setting` costs."""
+        """Note the cost of `setting`."""
         if self._trial is not None:
             self._judge(self._trial, cost)
         elif self._resting:
@@ -73,7 +74,7 @@ class HillClimb:
             self._turn_around()
 
     def _try(self) -> None:
-        """A step of the first knob that has not failed both ways; none: rest."""
+        """Step the first knob that has not failed both ways; rest if there is none."""
         while self._failed < 2 * len(self._knobs):
             knob = self._knobs[0]
             index = self._at[knob] + self._directions[knob]
@@ -85,7 +86,7 @@ class HillClimb:
         self._rest = min(2 * self._rest, REST_MAX)
 
     def _turn_around(self) -> None:
-        """The other direction of this knob; after both, the next knob."""
+        """Try the other direction of this knob; after both, the next knob."""
         self._failed += 1
         knob = self._knobs[0]
         self._directions[knob] = -self._directions[knob]

@@ -1,6 +1,7 @@
-"""int8 with a scale per block, and error feedback: a quarter of the bytes, and what rounding lost is sent with the next step.
+"""int8 with a scale per block, and error feedback: a quarter of the bytes; the next step carries the rounding error.
 
-Each rank sends its codes to all; all decode and add in the same order, and hold the same bits (Seide et al. 2014; Karimireddy et
+Each rank sends its codes to all; all decode and add in the same order, and get the same bits (Seide et al. 2014;
+Karimireddy et
 al. 2019).
 """
 
@@ -12,7 +13,7 @@ from hocket.policy.policy import Policy, Value
 
 
 class Int8(Policy):
-    """The mean of what every rank's gradients are in int8; f32."""
+    """The mean of all ranks' gradients in int8; f32."""
 
     contract = "same"
     parameters: ClassVar[dict[str, Value]] = {"block": 512}

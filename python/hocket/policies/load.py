@@ -1,4 +1,4 @@
-"""A policy by name, as `--policy` and HOCKET_POLICY give it: a ready-made one, or FILE.py[:CLASS]."""
+"""Loads a policy by the name given to `--policy` or HOCKET_POLICY: a ready-made one, or FILE.py[:CLASS]."""
 
 from __future__ import annotations
 

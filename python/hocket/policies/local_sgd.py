@@ -1,7 +1,8 @@
-"""Local SGD with an outer optimizer: ranks train alone for H steps, then the mean of how far they came is the gradient of an outer
-Nesterov step (DiLoCo, Douillard et al. 2023).
+"""Local SGD with an outer optimizer (DiLoCo, Douillard et al. 2023).
 
-Buckets hold parameters. `anchor` is where all ranks were after the last exchange.
+Ranks train alone for H steps; the mean of their progress is then the gradient of an outer Nesterov step.
+
+Buckets hold parameters. `anchor` has the parameters of all ranks after the last exchange.
 """
 
 from typing import ClassVar

@@ -1,7 +1,8 @@
 """PowerSGD, rank r: a gradient travels as the product of two thin matrices (Vogels, Karimireddy and Jaggi 2019).
 
-The bucket is taken as a matrix as square as its length allows; one power iteration a step, warm-started from the last step's, and
-error feedback for what the product leaves out.
+The bucket is treated as a matrix as square as its length allows, with one power iteration a step, warm-started from the
+last, and
+error feedback for the residual of the product.
 """
 
 from math import isqrt

@@ -1,7 +1,7 @@
-"""Priority by when the next forward needs a parameter, tensors in parts that overtake one another (SDCC, case 2).
+"""Priority by when the next forward needs a parameter; chunks of tensors overtake one another (SDCC, case 2).
 
-What backward makes last is needed first. With gates open one by one, forward starts while the rest is still on its way; chunks
-are the parts: an urgent bucket overtakes a large one between two of them.
+Backward makes last what forward needs first. As gates open one by one, forward starts while other gradients are still
+travelling. An urgent bucket overtakes a large one between two chunks.
 """
 
 from hocket.policy.context import Context
@@ -10,7 +10,7 @@ from hocket.policy.policy import Policy
 
 
 class Priority(Policy):
-    """Plain data parallelism whose next forward waits for each layer alone, urgent layers first."""
+    """Plain data parallelism in which the next forward waits for each layer separately, urgent layers first."""
 
     gates = True
     parameters = {"fusion_bytes": 1 << 20, "chunk_bytes": 128 << 10}  # noqa: RUF012  # as users write it

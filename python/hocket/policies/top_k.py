@@ -1,7 +1,7 @@
-"""Top-k with error feedback: each rank sends its largest gradients alone and keeps the rest for the next step.
+"""Top-k with error feedback: each rank sends only its largest gradients and keeps the rest for the next step.
 
-As many as there are, up to a share of the bucket: gradients that are zero are not sent, so that the sizes vary by rank and step
-(Stich, Cordonnier and Jaggi 2018; Lin et al. 2018).
+The number sent varies by rank and step, up to a share of the bucket: gradients that are zero are not sent (Stich,
+Cordonnier and Jaggi 2018; Lin et al. 2018).
 """
 
 from typing import ClassVar
@@ -18,7 +18,7 @@ class TopK(Policy):
     parameters: ClassVar[dict[str, Value]] = {"share": 0.01}
 
     def on_buffer_ready(self, cx: Context, buffer: Buffer) -> None:
-        """Select, gather what was selected, add it up."""
+        """Select, gather the selections, and sum them."""
         left = cx.add(cx.state("left", like=buffer), buffer, into=cx.state("left", like=buffer))
         k = max(1, int(buffer.elements * float(cx.agreed("share"))))
         values, indices, count = cx.alloc(k), cx.alloc(k, "i32"), cx.alloc(1, "i64")

@@ -1,6 +1,7 @@
 """Two-level ring: a chain within each group, a ring among the leaders, and back along the chain (SDCC, case 3).
 
-Between groups only leaders talk, so that the slow links carry the least. A group is a host with several ranks, or a rack.
+Only leaders communicate between groups, so slow links carry the minimum. A group is a host with several ranks, or a
+rack.
 """
 
 from typing import ClassVar
@@ -16,7 +17,7 @@ class TwoLevelRing(Policy):
     parameters: ClassVar[dict[str, Value]] = {"chunk_bytes": 128 << 10}
 
     def on_buffer_ready(self, cx: Context, buffer: Buffer) -> None:
-        """Within, among leaders, within."""
+        """Reduce within groups, all-reduce among leaders, broadcast within groups."""
         by_host = len(cx.leaders) < cx.world
         group, leaders = (cx.local_ranks, cx.leaders) if by_host else (cx.rack_ranks, cx.rack_leaders)
         cx.reduce_to(buffer, group[0], group=group, algorithm="ring")

@@ -1,4 +1,5 @@
-"""Policies become programs: handlers are run once per tensor signature and epoch, for every rank, and what they do is recorded.
+"""Turns policies into programs: handlers run once per tensor signature and epoch, and their ops are recorded.
 
-`policy` is what users write, `context` what handlers are given, `trace` makes the programs. No framework, no executor, no I/O.
+`policy` is the class that users extend, `context` is what handlers receive, and `trace` makes the programs. No
+framework, no executor, no I/O.
 """

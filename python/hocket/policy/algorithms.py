@@ -1,4 +1,4 @@
-"""`auto`: which algorithm a collective takes, by who its members are and how much it moves."""
+"""The algorithm of a collective under `auto`, by its group and its size."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from hocket.artefacts.algorithms import Fitting
 from hocket.artefacts.algorithms import fitting as listed
 from hocket.artefacts.tuning import Tuning
 from hocket.policy import sources
-from hocket.policy.selection import fastest, nearest, shape_of
+from hocket.policy.selection import fastest, nearest, network_shape
 from hocket.policy.topology import Topology
 
 
 def choose(
     what: str, group: Sequence[int], size_bytes: int, topology: Topology, tuning: Tuning
 ) -> tuple[str, tuple[int, ...]]:
-    """Algorithm and its numbers (the group sizes of `two_level`): of those that fit the group, the fastest when measured.
+    """The fastest measured algorithm that fits the group, and its numbers, such as the group sizes of `two_level`.
 
-    A tuning that says nothing of such a collective leaves it to the one that comes with Hocket.
+    Where a tuning has no such collective, the tuning that comes with Hocket decides.
     """
     known = fitting(what, group, topology)
     if len(known) == 1 or len(group) == 1:
         return next(iter(known.values()))
-    shape = shape_of(group, topology)
+    shape = network_shape(group, topology)
     for each in (tuning, shipped.tuning()):
         ladder = nearest(each, what, shape)
         name = None if ladder is None else fastest(ladder, size_bytes, tuple(known))
@@ -35,7 +35,7 @@ def choose(
 
 
 def fitting(what: str, group: Sequence[int], topology: Topology) -> Fitting:
-    """What can do a collective of a group, by the name that tunings have for it, simplest first; with its numbers."""
+    """The algorithms for a collective of a group, by their names in tunings, simplest first, with their numbers."""
     hosts, racks = ([names[rank] for rank in group] for names in (topology.hosts, topology.racks))
     return listed(what, hosts, racks)
 
@@ -49,7 +49,7 @@ def numbers(
     base: int,
     servers: int | None,
 ) -> tuple[int, ...]:
-    """What an algorithm that was asked for by name needs to know."""
+    """The numbers of an algorithm that the policy names."""
     match algorithm:
         case "two_level":
             found = (
@@ -73,7 +73,7 @@ def numbers(
 
 
 def blocks(group: Sequence[int], names: Sequence[str]) -> tuple[int, ...] | None:
-    """Lengths of the runs of equal names in a group; None when a name comes back."""
+    """Lengths of the runs of equal names in a group; None when a name has several runs."""
     runs: list[tuple[str, int]] = []
     for rank in group:
         if runs and runs[-1][0] == names[rank]:

@@ -1,4 +1,4 @@
-"""Gradients in the order in which they come, put into buckets by size: for plans and for policies."""
+"""Puts gradients into buckets by size, in the order in which backward makes them; for plans and for policies."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ Some = TypeVar("Some", bound=gradient.Gradient)
 
 
 class Gradient(gradient.Gradient, frozen=True):
-    """A gradient and its place in backward, which makes that of `backward_order` 0 first, and in forward."""
+    """A gradient with its positions in backward (`backward_order` 0 is made first) and in forward."""
 
     backward_order: int
     forward_order: int
 
 
 class Bucket(Struct, frozen=True):
-    """Gradients of one element type in the order in which they lie in the bucket. Lower `priority` goes first."""
+    """Gradients of one element type, in their order in the bucket. Lower `priority` goes first."""
 
     gradients: tuple[Gradient, ...]
     priority: int
@@ -39,15 +39,17 @@ class Bucket(Struct, frozen=True):
 def bucketed(
     gradients: Iterable[Some], size_bytes: int | None, *, first_bytes: int | None = None
 ) -> list[list[Some]]:
-    """The gradients of each bucket. One bucket per element type is open; it closes when it has reached `size_bytes`.
+    """The gradients of each bucket.
+
+    One bucket per element type is open at a time; it closes when it has reached `size_bytes`.
 
     Args:
-        gradients: in the order in which they come.
-        size_bytes: None: buckets never close; 0: each gradient has its own.
-        first_bytes: at which the first bucket closes, where that is less.
+        gradients: in the order in which backward makes them.
+        size_bytes: None: buckets never close; 0: each gradient has a bucket of its own.
+        first_bytes: the size at which the first bucket closes, if less than `size_bytes`.
 
     Raises:
-        UsageError: an element type that has no size here.
+        UsageError: an element type whose size is unknown.
 
     >>> [len(each) for each in bucketed([gradient.Gradient("w", (100,), "f32")] * 5, 800, first_bytes=400)]
     [1, 2, 2]

@@ -1,4 +1,7 @@
-"""What a group does together. Part `i` of `n` of a buffer is `cx.split(buffer, n)[i]` and belongs to member `i` of the group."""
+"""Collectives of a group.
+
+Part `i` of `n` of a buffer is `cx.split(buffer, n)[i]` and belongs to member `i` of the group.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,10 @@ class CollectiveOps(DataOps, MessageOps):
     """Collectives over a group of ranks (default: all), in the order of their parts.
 
     `algorithm` is `ring, halving_doubling, double_binary_tree, bcube, two_level, parameter_server, direct, in_place` or `auto`;
-    `sizes` are the groups of `two_level` (default: by host), `base` the fan of `bcube`, `servers` how many members serve.
-    `library` (`gloo`, `nccl`, `mpi`) executes it instead of the native wire. Ranks of a group call its collectives in one order.
+    `sizes` are the groups of `two_level` (default: by host), `base` is the fan-out of `bcube`, `servers` the number of
+    members that serve.
+    `library` (`gloo`, `nccl`, `mpi`) executes it instead of the native wire. The ranks of a group call its collectives
+    in the same order.
     """
 
     def all_reduce(
@@ -47,7 +52,10 @@ class CollectiveOps(DataOps, MessageOps):
         base: int = 4,
         library: Library | None = None,
     ) -> Buffer:
-        """Reduce each member's own part of all buffers, and return it. The buffer's other parts are undefined afterwards."""
+        """Reduce each member's own part of all buffers, and return it.
+
+        The buffer's other parts are undefined afterwards.
+        """
         self._collective("reduce_scatter", buffer, group, algorithm, library, op=op, base=base)
         return self._own_part(buffer, group)
 
@@ -85,7 +93,10 @@ class CollectiveOps(DataOps, MessageOps):
         algorithm: str = "auto",
         library: Library | None = None,
     ) -> Buffer:
-        """The collective `reduce`: an all-reduce with the result on the root alone. The others' buffers are then undefined."""
+        """Reduce all members' buffers, with the result on the root alone.
+
+        The other members' buffers are then undefined.
+        """
         return self._collective("reduce", buffer, group, algorithm, library, op=op, root=root)
 
     def gather(
@@ -131,10 +142,10 @@ class CollectiveOps(DataOps, MessageOps):
     def barrier(self, *, group: Sequence[int] | None = None) -> None:
         """Order ops across the group: whatever follows on any member runs after whatever precedes on all members."""
         token = self.fill(self.alloc(1, "f32"), 0)
-        self._recorder.weave.builder.fence(self._recorder.rank)
+        self._recorder.draft.builder.fence(self._recorder.rank)
         self.copy(token, token_after := self.alloc(1, "f32"))
         self.all_reduce(token_after, "max", group=group, algorithm="halving_doubling")
-        self._recorder.weave.builder.fence(self._recorder.rank)
+        self._recorder.draft.builder.fence(self._recorder.rank)
         self.copy(token_after)
 
     def all_gather_variable(
@@ -143,7 +154,8 @@ class CollectiveOps(DataOps, MessageOps):
         """Gather the first `count` elements (one i64, known at run time) of each of `buffers` from every member, around a ring.
 
         Returns:
-            For each member, its buffers, as long as those given, and their count. Elements beyond it are undefined.
+            For each member: its buffers, each as long as the one passed, and its count. Elements beyond the count are
+            undefined.
         """
         self._recorder.check(count, *buffers)
         members = self._members(group)
@@ -165,7 +177,7 @@ class CollectiveOps(DataOps, MessageOps):
         return [(gathered[at], counts[at : at + 1]) for at in range(n)]
 
     def _members(self, group: Sequence[int] | None) -> list[int]:
-        world = self._recorder.weave.topology.world
+        world = self._recorder.draft.topology.world
         members = list(range(world)) if group is None else list(group)
         known = all(isinstance(each, int) and 0 <= each < world for each in members)
         if not known or len(set(members)) != len(members) or self._recorder.rank not in members:
@@ -200,25 +212,25 @@ class CollectiveOps(DataOps, MessageOps):
             raise sources.refusal(f"there is no reduction `{op}`\nhint: sum, mean, min or max")
         if root is not None and root not in members:
             raise sources.refusal(f"the root, rank {root}, is not in the group {members}")
-        weave = self._recorder.weave
+        draft = self._recorder.draft
         numbers: tuple[int, ...]
         if library is not None:
             libraries.check(library, algorithm)
-            weave.libraries.add(library)
+            draft.libraries.add(library)
             name, numbers = f"library:{library}", ()
         elif algorithm == "auto":
-            name, numbers = weave.choose(what, members, buffer)
+            name, numbers = draft.choose(what, members, buffer)
         elif algorithm in RUN:
             name = algorithm
             numbers = algorithms.numbers(
-                algorithm, members, weave.topology, sizes=sizes, base=base, servers=servers
+                algorithm, members, draft.topology, sizes=sizes, base=base, servers=servers
             )
         else:
             known = ", ".join(RUN)
             raise sources.refusal(f"there is no algorithm `{algorithm}`\nhint: auto, {known}")
-        # Libraries reduce; the factor is ours.
+        # Libraries only reduce; the factor is applied here.
         scaled = op == "mean" and library is None
-        weave.builder.collective(
+        draft.builder.collective(
             self._recorder.rank,
             what,
             buffer.place,

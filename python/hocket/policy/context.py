@@ -1,4 +1,4 @@
-"""`Context`: what a traced handler is given: the ops, and the facts that it may branch on."""
+"""`Context`: what a traced handler receives: the ops, and the facts that it may branch on."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Context(CollectiveOps):
     """One rank's view while a handler is traced."""
 
     def __init__(self, recorder: Recorder, enqueue: Enqueue | None) -> None:
-        """`enqueue` takes gradients with their priority; None outside `on_tensor_ready`."""
+        """`enqueue` receives gradients with their priority; None outside `on_tensor_ready`."""
         self._recorder = recorder
         self._enqueue = enqueue
 
@@ -32,27 +32,27 @@ class Context(CollectiveOps):
     @property
     def world(self) -> int:
         """Number of ranks."""
-        return self._recorder.weave.topology.world
+        return self._recorder.draft.topology.world
 
     @property
     def ranks(self) -> tuple[int, ...]:
         """All ranks."""
-        return self._recorder.weave.topology.ranks
+        return self._recorder.draft.topology.ranks
 
     @property
     def host(self) -> str:
         """Name of this rank's host."""
-        return self._recorder.weave.topology.hosts[self.rank]
+        return self._recorder.draft.topology.hosts[self.rank]
 
     @property
     def hosts(self) -> tuple[str, ...]:
         """Host of each rank."""
-        return self._recorder.weave.topology.hosts
+        return self._recorder.draft.topology.hosts
 
     @property
     def local_ranks(self) -> tuple[int, ...]:
         """Ranks of this host."""
-        return self._recorder.weave.topology.local_ranks(self.rank)
+        return self._recorder.draft.topology.local_ranks(self.rank)
 
     @property
     def local_rank(self) -> int:
@@ -62,7 +62,7 @@ class Context(CollectiveOps):
     @property
     def rack_ranks(self) -> tuple[int, ...]:
         """Ranks of this rack."""
-        return self._recorder.weave.topology.rack_ranks(self.rank)
+        return self._recorder.draft.topology.rack_ranks(self.rank)
 
     @property
     def leader(self) -> int:
@@ -72,44 +72,47 @@ class Context(CollectiveOps):
     @property
     def leaders(self) -> tuple[int, ...]:
         """The first rank of each host."""
-        return self._recorder.weave.topology.leaders
+        return self._recorder.draft.topology.leaders
 
     @property
     def rack_leaders(self) -> tuple[int, ...]:
         """The first rank of each rack."""
-        return self._recorder.weave.topology.rack_leaders
+        return self._recorder.draft.topology.rack_leaders
 
     def link(self, peer: int, source: int | None = None) -> Link:
         """The link from this rank (or from `source`) to `peer`: `.bandwidth` in bit/s, `.latency` in seconds."""
-        return self._recorder.weave.topology.link(self.rank if source is None else source, peer)
+        return self._recorder.draft.topology.link(self.rank if source is None else source, peer)
 
     def agreed(self, name: str) -> Value:
-        """A value on which all ranks agree: one of the policy's `parameters`, as last proposed."""
-        agreed = self._recorder.weave.agreed
+        """A value on which all ranks agree: one of the policy's `parameters`, with the value last proposed for it."""
+        agreed = self._recorder.draft.agreed
         if name not in agreed:
             raise sources.refusal(f"no value `{name}` is agreed\nhint: there are {', '.join(sorted(agreed))}")
         return agreed[name]
 
     def get(self, name: str, window: int = 10) -> Observed:
-        """Mean of this rank's last `window` values of a statistic when the epoch began. Every use of it is guarded."""
+        """Mean of this rank's last `window` values of a statistic at the start of the epoch.
+
+        Every use of it is guarded.
+        """
         rank = self.rank
-        return self._recorder.weave.assumptions.observe(
+        return self._recorder.draft.assumptions.observe(
             lambda snapshot: window_mean(snapshot[rank].get(name, ()), window)
         )
 
     def negotiate(self, value: float | Observed, how: str = "mode") -> float | Observed:
-        """One value for all ranks, from the value that each gives: `mode`, `min`, `max`, or `leader` (rank 0's).
+        """Reduce a value of each rank to one for all: `mode`, `min`, `max`, or `leader` (rank 0's).
 
-        All ranks call this in the same order.
+        All ranks make these calls in the same order.
         """
-        recorder, weave = self._recorder, self._recorder.weave
+        recorder, draft = self._recorder, self._recorder.draft
         turn = recorder.negotiations
         recorder.negotiations += 1
-        if turn < len(weave.negotiated):
-            result = weave.negotiated[turn]
-            # Decisions by it are guarded in the attempt that stays.
-            return weave.assumptions.observe(result) if callable(result) else result
-        weave.requests[self.rank] = (value, how, sources.where())
+        if turn < len(draft.negotiated):
+            result = draft.negotiated[turn]
+            # The final attempt guards decisions that depend on the result.
+            return draft.assumptions.observe(result) if callable(result) else result
+        draft.requests[self.rank] = (value, how, sources.where())
         raise Pending
 
     def backward_order(self, grad: Gradient) -> int:
@@ -121,8 +124,10 @@ class Context(CollectiveOps):
         return grad.forward_order
 
     def enqueue(self, grad: Gradient, priority: int | None = None) -> None:
-        """Put `grad` into the priority queue, where it is fused with its neighbours. A lower priority goes first (default: backward
-        order)."""
+        """Put `grad` into the priority queue, where neighbours are fused.
+
+        A lower priority goes first (default: backward order).
+        """
         if self._enqueue is not None and isinstance(grad, Buffer) and not isinstance(grad, Gradient):
             raise sources.refusal(
                 "enqueues a part of a gradient: the entries of the queue are whole gradients\n"
@@ -148,7 +153,7 @@ class Context(CollectiveOps):
 
 
 def settle(values: list[tuple[object, str, str]]) -> float | Source:
-    """The result of a negotiation from all ranks' (value, way, place); how it follows from statistics, when a value did."""
+    """The result of a negotiation from all ranks' (value, way, place); a source if a value depends on statistics."""
     hows = {how for _, how, _ in values}
     if len(hows) > 1:
         places = ", ".join(dict.fromkeys(place for _, _, place in values))

@@ -1,4 +1,4 @@
-"""What handlers in Python (`on_timer`, `on_worker_added`, `on_worker_removed`) are given: statistics, agreement, proposals.
+"""Context of Python handlers (`on_timer`, `on_worker_added`, `on_worker_removed`): statistics, agreement, proposals.
 
 They run beside training, on their own thread; nothing in a step waits for them.
 """
@@ -16,31 +16,34 @@ from hocket.policy.policy import Value
 from hocket.policy.topology import Topology
 
 KEPT = 1000
-"""Values of each statistic that are kept."""
+"""Number of values kept per statistic."""
 
 PUBLISHED = 50
-"""Of these, how many other ranks can read."""
+"""How many of these other ranks can read."""
 
 
 class Statistics:
-    """Values by name, the latest `KEPT` of each. Built in: `step_time`, `wait_time` (seconds), `bytes` (sent in a step),
-    `throughput.N` (bit/s to rank N), `gradient_norm`."""
+    """The latest `KEPT` values of each statistic, by name.
+
+    Built in: `step_time`, `wait_time` (seconds), `bytes` (sent in a step), `throughput.N` (bit/s to rank N),
+    `gradient_norm`.
+    """
 
     def __init__(self) -> None:
-        """None yet."""
+        """Without values."""
         self._lock = threading.Lock()
         self._values: dict[str, deque[float]] = {}
         self._counts: dict[str, int] = {}
         self._others: Sequence[Mapping[str, Sequence[float]]] = ()
 
     def record(self, name: str, value: float) -> None:
-        """One more value."""
+        """Add a value."""
         with self._lock:
             self._values.setdefault(name, deque(maxlen=KEPT)).append(float(value))
             self._counts[name] = self._counts.get(name, 0) + 1
 
     def get(self, name: str, window: int = 10, rank: int | None = None) -> float:
-        """Mean of the last `window` values, of this rank or as another one last published; 0 when there are none."""
+        """Mean of the last `window` values, of this rank or as another rank last published them; 0 when there are none."""
         if rank is not None and rank < len(self._others):
             return window_mean(self._others[rank].get(name, ()), window)
         return window_mean(self.values(name), window)
@@ -51,39 +54,39 @@ class Statistics:
         return statistics.median(values) if values else 0.0
 
     def count(self, name: str) -> int:
-        """How many values came since the epoch began, also those that are not kept any more."""
+        """Number of values since the epoch began, including those no longer kept."""
         with self._lock:
             return self._counts.get(name, 0)
 
     def values(self, name: str) -> list[float]:
-        """This rank's, oldest first."""
+        """This rank's values, oldest first."""
         with self._lock:
             return list(self._values.get(name, ()))
 
     def published(self) -> dict[str, list[float]]:
-        """What other ranks may read."""
+        """The values that other ranks may read."""
         with self._lock:
             return {name: list(values)[-PUBLISHED:] for name, values in self._values.items()}
 
     def take_others(self, others: Sequence[Mapping[str, Sequence[float]]]) -> None:
-        """What the ranks published, by rank."""
+        """The values that ranks published, by rank."""
         self._others = others
 
     def forget(self) -> None:
-        """A new epoch: old values say nothing of it."""
+        """Start a new epoch: earlier values no longer apply."""
         with self._lock:
             self._values.clear()
             self._counts.clear()
 
 
 class Exchange(Protocol):
-    """How ranks reach one another beside training."""
+    """Communication of ranks beside training."""
 
     def gather(self, key: str, value: float) -> list[float]:
-        """Every rank's value of a key, by rank; blocks until all gave theirs."""
+        """Every rank's value of a key, by rank; blocks until all have given theirs."""
 
     def propose(self, changes: Mapping[str, Value]) -> None:
-        """Hand changes to the coordinator."""
+        """Send changes to the coordinator."""
 
 
 class Control:
@@ -99,7 +102,7 @@ class Control:
         exchange: Exchange,
         turn: str,
     ) -> None:
-        """`turn` names this call of the handler alike on all ranks."""
+        """`turn` identifies this call of the handler on all ranks."""
         self.rank = rank
         self.topology = topology
         self.statistics = statistics
@@ -120,20 +123,23 @@ class Control:
         return self._agreed[name]
 
     def get(self, name: str, window: int = 10, rank: int | None = None) -> float:
-        """As `Statistics.get`."""
+        """Mean of a statistic's last values, as `Statistics.get`."""
         return self.statistics.get(name, window, rank)
 
     def record(self, name: str, value: float) -> None:
-        """One more value of a statistic of this rank."""
+        """Add a value of a statistic of this rank."""
         self.statistics.record(name, value)
 
     def negotiate(self, value: float, how: str = "mode") -> float:
-        """One value for all ranks: `mode`, `min`, `max` or `leader` (rank 0's). Waits for the same call on all ranks."""
+        """Reduce a value of each rank to one for all: `mode`, `min`, `max` or `leader` (rank 0's).
+
+        Waits for the same call on all ranks.
+        """
         self._negotiations += 1
         return agree(self._exchange.gather(f"{self._turn}/{self._negotiations}", float(value)), how)
 
     def propose(self, **changes: Value) -> None:
-        """Change agreed values on all ranks at one iteration, as a new epoch: policies are traced again."""
+        """Change agreed values on all ranks at one iteration, as a new epoch; policies are then traced again."""
         unknown = next((name for name in changes if name not in self._agreed), None)
         if unknown is not None:
             raise KeyError(f"`{unknown}` is no agreed value; declare it in the policy's `parameters`")

@@ -40,11 +40,11 @@ class DataOps:
 
         Args:
             name: unique within the bucket.
-            like: the buffer whose length and type it gets; else `elements` and `dtype`.
+            like: the buffer that determines length and type; otherwise `elements` and `dtype` do.
             elements: its length.
             dtype: its element type.
-            shared: whether its elements are proven to be the same on all ranks.
-            starts_as: a slice of the bucket, whose values when training starts are the first ones; default: zeros.
+            shared: whether the verifier must prove its elements equal on all ranks.
+            starts_as: a slice of the bucket with its initial values when training starts; default: zeros.
         """
         like = like if starts_as is None else starts_as
         if like is not None:
@@ -58,7 +58,7 @@ class DataOps:
         into = self._target(source, into, source.dtype)
         casts = source.dtype != into.dtype
         self._floats_if(casts, source, into)
-        builder = self._recorder.weave.builder
+        builder = self._recorder.draft.builder
         builder.copy(self._rank, source.place, into.place, casts=casts, source=sources.line())
         return into
 
@@ -69,13 +69,13 @@ class DataOps:
         return self.copy(source, self.alloc(source.elements, dtype) if into is None else into)
 
     def round(self, buffer: Buffer, dtype: str) -> Buffer:
-        """Round in place to the nearest values that `dtype` can hold; the buffer keeps its type.
+        """Round in place to the nearest values of `dtype`; the buffer keeps its type.
 
-        A rank that keeps a value which others receive over a lossy link rounds its own copy in this way.
+        A rank uses this on its own copy of a value that others receive over a lossy link.
         """
         self._recorder.check(buffer)
         self._known(dtype)
-        self._recorder.weave.builder.round(self._rank, dtype, buffer.place, source=sources.line())
+        self._recorder.draft.builder.round(self._rank, dtype, buffer.place, source=sources.line())
         return buffer
 
     def reduce(self, source: Buffer, into: Buffer, op: str = "sum") -> Buffer:
@@ -83,7 +83,7 @@ class DataOps:
         self._recorder.check(source, into)
         self._recorder.same_length(source, into)
         self._floats_if(source.dtype != into.dtype, source, into)
-        builder = self._recorder.weave.builder
+        builder = self._recorder.draft.builder
         builder.reduce(self._rank, _reduction(op), source.place, into.place, source=sources.line())
         return into
 
@@ -109,13 +109,13 @@ class DataOps:
         """Multiply in place by a constant."""
         self._recorder.check(buffer)
         self._floats_if(True, buffer)
-        self._recorder.weave.builder.scale(self._rank, float(factor), buffer.place, source=sources.line())
+        self._recorder.draft.builder.scale(self._rank, float(factor), buffer.place, source=sources.line())
         return buffer
 
     def clamp(
         self, buffer: Buffer, low: SupportsFloat, high: SupportsFloat, into: Buffer | None = None
     ) -> Buffer:
-        """Limit every element to the range from `low` to `high`."""
+        """Clamp every element to the range from `low` to `high`."""
         self._recorder.check(buffer)
         target = self.alloc(buffer.elements, buffer.dtype) if into is None or into == buffer else into
         self.apply(f"clamp.{buffer.dtype}", [buffer], [target], low, high)
@@ -134,14 +134,14 @@ class DataOps:
         outputs: Sequence[Buffer],
         *constants: SupportsFloat,
     ) -> None:
-        """Run a kernel on whole slices: a built-in by name, or one of yours. Inputs and outputs may share no elements."""
+        """Run a kernel on whole slices: a built-in by name, or the user's. Inputs and outputs may share no elements."""
         found = builtin(kernel) if isinstance(kernel, str) else kernel
         self._recorder.check(*inputs, *outputs)
         found.check_call([each.dtype for each in inputs], [each.dtype for each in outputs])
-        weave = self._recorder.weave
-        if found.address is not None and weave.kernels.setdefault(found.name, found) != found:
+        draft = self._recorder.draft
+        if found.address is not None and draft.kernels.setdefault(found.name, found) != found:
             raise sources.refusal(f"two kernels are called `{found.name}`")
-        number = weave.builder.kernel(
+        number = draft.builder.kernel(
             found.name,
             elementwise=found.elementwise,
             updates=found.updates,
@@ -149,7 +149,7 @@ class DataOps:
             constants=[float(each) for each in constants],
         )
         places = [each.place for each in inputs], [each.place for each in outputs]
-        weave.builder.call(self._rank, number, *places, source=sources.line())
+        draft.builder.call(self._rank, number, *places, source=sources.line())
 
     def split(self, buffer: Buffer, parts: int) -> list[Buffer]:
         """Split into `parts` slices, as even as the number of elements allows. Part `i` belongs to member `i` of a group."""
@@ -162,7 +162,7 @@ class DataOps:
         return buffer[start:stop]
 
     def concat(self, buffers: Sequence[Buffer]) -> Buffer:
-        """A new buffer with the elements of all `buffers`, one after the other. They have one type."""
+        """A new buffer that concatenates all `buffers`, which have one element type."""
         self._recorder.check(*buffers)
         if not buffers or len({each.dtype for each in buffers}) > 1:
             raise sources.refusal("concat takes buffers of one type, at least one")
@@ -180,7 +180,7 @@ class DataOps:
     def _binary(self, name: str, left: Buffer, right: Buffer, into: Buffer | None) -> Buffer:
         self._recorder.check(left, right)
         self._recorder.same_length(left, right)
-        # A kernel's output shares nothing with its inputs.
+        # A kernel's output must not overlap its inputs.
         own = into is not None and into.place[0] not in (left.place[0], right.place[0])
         target = into if own and into is not None else self.alloc(left.elements, left.dtype)
         self.apply(f"{name}.{left.dtype}", [left, right], [target])

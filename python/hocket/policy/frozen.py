@@ -1,6 +1,6 @@
-"""A policy as its traced handlers see it: they read all that it has, and keep nothing that they learnt from statistics.
+"""A policy as its traced handlers see it: they read its attributes, but store nothing that depends on statistics.
 
-What a handler stores would be there in the next epoch, when nothing guards it any more.
+A stored value would survive into the next epoch, where no guard covers it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from hocket.policy.policy import Policy
 
 
 def frozen(policy: Policy, assumptions: Assumptions) -> Policy:
-    """The same attributes, under a class that refuses to set one once a statistic was looked at."""
+    """The same attributes, under a class that refuses to set one after a statistic was used."""
     kind = type(policy)
 
     def refuse(name: str) -> None:

@@ -1,6 +1,6 @@
-"""What traced handlers hold instead of data: slices of buffers that will be there when the program runs.
+"""Handles that stand for data in traced handlers: slices of buffers that exist when the program runs.
 
-A handle knows extents and types, never values: everything that would need one is refused, with what to use instead.
+A handle knows extents and types, never values. An operation that needs values is refused, with a hint.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Buffer:
     @property
     def elements(self) -> int:
         """Number of elements."""
-        self._recorder.weave.knows_lengths = True
+        self._recorder.draft.knows_lengths = True
         return self._stop - self._start
 
     @property
@@ -40,11 +40,14 @@ class Buffer:
 
     @property
     def place(self) -> tuple[int, int, int]:
-        """(buffer, start, stop), as programs have it; for tracing, not for handlers, whose look at a length is noted."""
+        """(buffer, start, stop), as in programs.
+
+        For tracing; handlers use `elements`, which notes that the length was used.
+        """
         return self._number, self._start, self._stop
 
     def owned_by(self, recorder: Recorder) -> bool:
-        """Whether it is of that rank's trace."""
+        """Whether it belongs to that rank's trace."""
         return self._recorder is recorder
 
     def __len__(self) -> int:
@@ -66,7 +69,7 @@ class Buffer:
         )
 
     def __repr__(self) -> str:
-        """For people."""
+        """A description for error messages."""
         return f"<{self.elements} {self.dtype} of %{self._number}[{self._start}:{self._stop}]>"
 
     def __bool__(self) -> bool:  # noqa: PLE0304  # it never returns
@@ -91,7 +94,7 @@ class Buffer:
         _refuse("calls NumPy on a buffer", "use `cx.add`, `cx.scale`, …, or a kernel (`cx.apply`)")
 
     def __setitem__(self, *_: Any) -> None:
-        """Refused: what happens to memory is an op of the context."""
+        """Refused: changing memory is an op of the context."""
         _refuse("assigns to a buffer", "use `cx.copy(source, into)`")
 
     def _arithmetic(self, *_: Any) -> NoReturn:
@@ -120,18 +123,18 @@ class Buffer:
     __lt__ = __le__ = __gt__ = __ge__ = _comparison
 
     def __eq__(self, other: object) -> bool:
-        """Whether it is the same slice; other things are not compared with values."""
+        """Whether it is the same slice; comparing with values is refused."""
         if not isinstance(other, Buffer):
             self._comparison()
         return self._recorder is other._recorder and self.place == other.place
 
     def __hash__(self) -> int:
-        """Of the slice."""
+        """Hash of the slice."""
         return hash((id(self._recorder), self.place))
 
 
 class Gradient(Buffer):
-    """One parameter's gradient: its slice of the bucket, and what is known of it."""
+    """One parameter's gradient: its slice of the bucket, name, shape and positions."""
 
     def __init__(
         self,

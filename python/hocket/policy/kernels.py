@@ -1,7 +1,7 @@
 """Kernels of whole slices for `cx.apply`: built-ins by name, a `numba.cfunc`, a symbol of a shared library.
 
-A kernel says which element types it takes, whether it works element by element, and whether it reads what it writes; the
-verifier believes that, and `hocket.testing.check_kernel` compares it with NumPy.
+A kernel declares the element types that it takes, whether it works element by element, and whether it reads its
+outputs. The verifier relies on the declaration, and `hocket.testing.check_kernel` checks it against NumPy.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hocket.errors import UsageError
 from hocket.policy import sources
 
 NUMPY = {"f64": "float64", "f32": "float32", "i64": "int64", "i32": "int32", "i8": "int8", "u8": "uint8"}
-"""Element types that kernels take, as NumPy calls them; 16-bit floats are cast before."""
+"""Element types of kernels, by NumPy's names; 16-bit floats are cast before."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Kernel:
     """Keeps the code behind the address alive."""
 
     def check_call(self, inputs: Sequence[str], outputs: Sequence[str]) -> None:
-        """Whether element types are those declared; PolicyError says which."""
+        """Raise PolicyError unless the element types are those declared."""
         if tuple(inputs) != self.inputs or tuple(outputs) != self.outputs:
             declared = f"({', '.join(self.inputs)}) → ({', '.join(self.outputs)})"
             given = f"({', '.join(inputs)}) → ({', '.join(outputs)})"
@@ -74,11 +74,11 @@ def _builtins() -> dict[str, Kernel]:
 
 
 BUILTINS = _builtins()
-"""By name; `crates/kernels/src/named` has the code, `hocket.reference.kernels` the definition."""
+"""By name; the code is in `crates/kernels/src/named`, the definition in `hocket.reference.kernels`."""
 
 
 def builtin(name: str) -> Kernel:
-    """The built-in of that name, `NAME.TYPE`; PolicyError lists them."""
+    """The built-in kernel of that name, `NAME.TYPE`; PolicyError lists them."""
     if name not in BUILTINS:
         raise sources.refusal(f"there is no built-in kernel `{name}`\nhint: {', '.join(sorted(BUILTINS))}")
     return BUILTINS[name]
@@ -129,8 +129,11 @@ def library_kernel(
     updates: bool = False,
     joins: str | None = None,
 ) -> Kernel:
-    """A C function of a shared library: `void f(const void *const *inputs, const int64_t *input_bytes, void *const *outputs, const
-    int64_t *output_bytes, const double *constants)`. Raises UsageError when there is no such library or symbol."""
+    """A C function of a shared library: `void f(const void *const *inputs, const int64_t *input_bytes, void *const
+    *outputs, const int64_t *output_bytes, const double *constants)`.
+
+    Raises UsageError when there is no such library or symbol.
+    """
     _known_types([*inputs, *outputs])
     try:
         loaded = ctypes.CDLL(str(path))

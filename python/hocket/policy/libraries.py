@@ -1,6 +1,7 @@
-"""Which libraries a collective may name; loads none of them.
+"""The libraries that a collective may name; loads none of them.
 
-A name that nobody serves, or that this machine cannot, is refused where the policy says it: what is proven can run.
+A name that is unknown, or unavailable on this machine, is refused where the policy uses it, so a verified program can
+run.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from hocket.policy import sources
 Library = Literal["gloo", "nccl", "mpi"]
 KNOWN: tuple[str, ...] = get_args(Library)
 GPU_FILES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
-"""Of the kernel's drivers for NVIDIA and AMD, and of Windows' for Linux: asking a framework would load it."""
+"""Device files of the kernel's drivers for NVIDIA and AMD, and of Windows' for Linux: asking a framework would load
+it."""
 
 
 def check(name: str, algorithm: str) -> None:
-    """PolicyError, with the user's line, unless a collective can be left to the library `name` here."""
+    """Raise PolicyError, with the user's line, unless the library `name` can execute a collective here."""
     if name not in KNOWN:
         raise sources.refusal(f"there is no library `{name}`\nhint: {', '.join(KNOWN)}")
     if name == "nccl" and not has_gpu():
@@ -32,5 +34,5 @@ def check(name: str, algorithm: str) -> None:
 
 
 def has_gpu() -> bool:
-    """Whether a driver of one is there."""
+    """Whether a GPU driver is present."""
     return any(Path(each).exists() for each in GPU_FILES)

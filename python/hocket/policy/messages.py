@@ -14,7 +14,8 @@ class MessageOps:
     """Messages between two ranks: `send, recv, recv_reduce`.
 
     `wire` is the element type on the wire (default: the buffer's own); another float type is converted while it is sent. `count`,
-    one element of i64, tells at run time how many elements move. Both ends must hold the same count, which is proven.
+    one element of i64, determines at run time how many elements move. Both ends must hold the same count; the verifier
+    proves it.
     """
 
     _recorder: Recorder
@@ -24,10 +25,10 @@ class MessageOps:
     ) -> None:
         """Send `buffer` to a rank, or to each rank of a group."""
         self._check(buffer, wire, count)
-        weave, rank = self._recorder.weave, self._recorder.rank
+        draft, rank = self._recorder.draft, self._recorder.rank
         for peer in [to] if isinstance(to, int) else to:
-            tag = weave.next_send(rank, self._recorder.peer(peer))
-            weave.builder.send(
+            tag = draft.next_send(rank, self._recorder.peer(peer))
+            draft.builder.send(
                 rank,
                 buffer.place,
                 peer,
@@ -55,9 +56,9 @@ class MessageOps:
         self, into: Buffer, source: int, wire: str | None, count: Buffer | None, op: str | None
     ) -> Buffer:
         self._check(into, wire, count)
-        weave, rank = self._recorder.weave, self._recorder.rank
-        tag = weave.next_receive(self._recorder.peer(source), rank)
-        weave.builder.recv(
+        draft, rank = self._recorder.draft, self._recorder.rank
+        tag = draft.next_receive(self._recorder.peer(source), rank)
+        draft.builder.recv(
             rank,
             into.place,
             source,

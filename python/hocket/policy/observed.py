@@ -1,9 +1,8 @@
-"""Statistics in handlers: numbers that no decision can be made by unnoticed.
+"""Statistics in handlers: numbers whose every use in a decision is recorded.
 
-One rule: arithmetic with a statistic gives another statistic, and every other use, whichever it is, becomes a guard, which holds as
-long as that use comes out the same. An `Observed` is no `float`, since C code would read a float's value behind our back: whoever
-wants the number has to call one of its methods. When a guard breaks with newer statistics, the policy is traced again in the next
-epoch.
+One rule holds: arithmetic with a statistic gives another statistic, and every other use becomes a guard, which holds
+while that use has the same result. An `Observed` is no `float`, because C code would read a float's value without
+calling any of its methods. When newer statistics break a guard, the policy is traced again in the next epoch.
 """
 
 from __future__ import annotations
@@ -24,30 +23,30 @@ Snapshot = Sequence[Mapping[str, Sequence[float]]]
 Source = Callable[[Snapshot], Any]
 
 DEPTH_MAX = 100
-"""Operations on operations before a statistic is guarded by its value: guards recompute them one within the other."""
+"""Depth of operations after which a statistic is guarded by its value: guards recompute them recursively."""
 
 
 @dataclass(frozen=True)
 class Guard:
-    """What a trace took for granted, and the user's line that did."""
+    """An assumption of a trace, and the user's line that made it."""
 
     where: str
     holds: Callable[[Snapshot], bool]
 
 
 class Assumptions:
-    """Of one trace: its statistics, and the guards of what its handlers did with them."""
+    """The statistics of one trace, and the guards from its handlers' uses of them."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        """None yet."""
+        """Without guards."""
         self.snapshot = snapshot
         self.guards: list[Guard] = []
         self.closed = False
         self.looked = False
-        """Whether a handler was given a statistic."""
+        """Whether a handler has received a statistic."""
 
     def check_open(self) -> None:
-        """Raises PolicyError when the trace is over: a guard would come too late."""
+        """Raise PolicyError when the trace is over: a guard would come too late."""
         if self.closed:
             raise sources.refusal(
                 "uses a statistic, or a `cx`, that was kept from another call of a handler\n"
@@ -55,7 +54,7 @@ class Assumptions:
             )
 
     def observe(self, source: Source) -> Observed:
-        """The number that `source` makes of the statistics."""
+        """The number that `source` computes from the statistics."""
         self.check_open()
         self.looked = True
         return _made(self, source(self.snapshot), source, 0)
@@ -63,7 +62,7 @@ class Assumptions:
 
 @dataclass(frozen=True)
 class _Outcome:
-    """What an operation made, or the error that it raised."""
+    """The result of an operation, or the error that it raised."""
 
     value: Any = None
     error: Exception | None = None
@@ -74,7 +73,7 @@ class _Outcome:
 
     @property
     def exactly(self) -> tuple[type, str]:
-        """Equal for equal results alone: zeros have their signs, and NaN is itself."""
+        """Equal only for identical results: zeros have their signs, and NaN equals itself."""
         return self.kind, repr(self.value)
 
     def take(self) -> Any:
@@ -91,7 +90,7 @@ def _outcome(operation: Callable[..., Any], *operands: Any) -> _Outcome:
 
 
 def _derived(name: str, *, reflected: bool = False, may_raise: bool = False) -> Callable[..., Any]:
-    """A method that does arithmetic, by the function of that name in `operator` or `builtins`."""
+    """A method that does arithmetic with the function of that name in `operator` or `builtins`."""
     operation = _OPERATIONS[name]
 
     def method(self: Observed, *others: object) -> Any:
@@ -126,10 +125,11 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
 
 
 class Observed:
-    """A statistic as a handler sees it: `cx.get` makes it, and arithmetic with it. It acts as the float that it is now.
+    """A statistic in a handler, made by `cx.get` and by arithmetic with it. It behaves as its current float.
 
-    Arithmetic is recorded. Everything else is a guard: comparisons, `int`, `round`, `str` by what they give; `float`, and with it
-    `math`, NumPy and what takes constants (`cx.scale`), by the value itself, which seldom stays: round it first.
+    Arithmetic is recorded. Everything else is a guard: comparisons, `int`, `round` and `str` guard their result;
+    `float`, and with it `math`, NumPy and ops with constants (`cx.scale`), guard the value itself, which seldom stays
+    the same: round it first.
     """
 
     __slots__ = ("_assumptions", "_depth", "_source", "_value")
@@ -147,13 +147,13 @@ class Observed:
         )
 
     def _guarded(self, operation: Callable[..., Any], *others: object) -> Any:
-        """What `operation` makes of the number now; the trace is good as long as it makes the same."""
+        """The current result of `operation`; the trace holds while the result stays the same."""
         outcome, source = self._applied(operation, (self, *others))
         self._guard(outcome.exactly, lambda snapshot: _outcome(source, snapshot).exactly)
         return outcome.take()
 
     def _derive(self, operation: Callable[..., Any], operands: tuple[object, ...], *, may_raise: bool) -> Any:
-        """A statistic again; a guard where a handler could tell otherwise: an error, another type."""
+        """The result as a statistic; guarded if a handler could see a difference: an error, or another type."""
         outcome, source = self._applied(operation, operands)
         depth = 1 + max(each._depth for each in operands if isinstance(each, Observed))
         if outcome.error is not None or not isinstance(outcome.value, int | float) or depth > DEPTH_MAX:
@@ -166,7 +166,7 @@ class Observed:
     def _applied(
         self, operation: Callable[..., Any], operands: tuple[object, ...]
     ) -> tuple[_Outcome, Source]:
-        """An operation on the numbers now, and how it follows from other statistics."""
+        """The result of an operation on the current numbers, with its derivation from other statistics."""
         for each in operands:
             if isinstance(each, Observed):
                 each._assumptions.check_open()
@@ -197,7 +197,7 @@ class Observed:
     __neg__, __pos__, __abs__ = _derived("neg"), _derived("pos"), _derived("abs")
 
     __bool__ = _converted(bool)
-    # That of NaN is its address, which is another every time.
+    # The hash of NaN is its address, which changes every time.
     __hash__ = _converted(lambda value: 0 if math.isnan(value) else hash(value))
     __float__, __complex__ = _converted(float), _converted(complex)
     __int__, __trunc__ = _converted(int), _converted(math.trunc)
@@ -228,7 +228,7 @@ class Observed:
     __reduce__ = __getstate__ = _converted(float)
 
     def __copy__(self) -> Observed:
-        """Itself: a number does not change."""
+        """Itself: numbers are immutable."""
         return self
 
     def __deepcopy__(self, _memo: object) -> Observed:
@@ -253,7 +253,7 @@ def _made(assumptions: Assumptions, value: float, source: Source, depth: int) ->
 
 
 def source_of(value: object) -> Source:
-    """How a statistic, or a constant, follows from statistics."""
+    """The derivation of a statistic, or of a constant, from statistics."""
     return value._source if isinstance(value, Observed) else lambda _snapshot: value
 
 

@@ -1,4 +1,4 @@
-"""Writes down what the handlers of all ranks do with one bucket, op by op, each with the user's file and line."""
+"""Records the ops of all ranks' handlers on one bucket, each with the user's file and line."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 class Pending(Exception):  # noqa: N818  # a signal, not an error: the trace goes on once all ranks have said their value
-    """A rank asked for a value that depends on all ranks' handlers."""
+    """A rank called for a value that depends on all ranks' handlers."""
 
 
-class Weave:
-    """One program of all ranks in the making, and what its handlers may ask."""
+class Draft:
+    """A program of all ranks under construction, and the facts that its handlers may use."""
 
     def __init__(
         self,
@@ -35,7 +35,10 @@ class Weave:
         negotiated: Sequence[float | Source],
         tuning: Tuning,
     ) -> None:
-        """`negotiated`: results of earlier attempts, in the order of the calls. `tuning`: what `auto` goes by."""
+        """`negotiated`: results of earlier attempts, in the order of the calls.
+
+        `tuning`: decides the algorithm under `auto`.
+        """
         self.builder = Builder(name, topology.world)
         self.topology = topology
         self.agreed = agreed
@@ -44,20 +47,20 @@ class Weave:
         self._tuning = tuning
         self._chosen: dict[tuple[str, tuple[int, ...], int], tuple[str, tuple[int, ...]]] = {}
         self.knows_lengths = False
-        """Whether a handler was told how long a buffer is. Where none was, it would do the same with buckets of other lengths."""
+        """Whether a handler read the length of a buffer. If none did, all do the same for buckets of other lengths."""
         self.requests: dict[int, tuple[object, str, str]] = {}
         """By rank: value, way and place of the first negotiation without a result."""
         self.kernels: dict[str, Kernel] = {}
-        """The user's, by name."""
+        """The user's kernels, by name."""
         self.libraries: set[str] = set()
-        """That execute collectives."""
+        """Libraries that execute collectives."""
         self.starts: dict[str, tuple[int, int]] = {}
-        """State that starts as a slice of the bucket, by name: start, stop."""
+        """State buffers that start as a slice of the bucket, by name: (start, stop)."""
         self._sends: dict[tuple[int, int], int] = {}
         self._receives: dict[tuple[int, int], int] = {}
 
     def choose(self, what: str, group: Sequence[int], buffer: Buffer) -> tuple[str, tuple[int, ...]]:
-        """The algorithm of a collective that is left to us, and its numbers: decided once for all ranks."""
+        """The algorithm of a collective under `auto`, and its numbers: chosen once for all ranks."""
         _, start, stop = buffer.place
         key = (what, tuple(group), (stop - start) * ITEM_BYTES[buffer.dtype])
         if key not in self._chosen:
@@ -65,7 +68,7 @@ class Weave:
         return self._chosen[key]
 
     def would_choose(self, before_bytes: int, size_bytes: int) -> bool:
-        """Whether all choices are the same for buffers of another size, where those of `before_bytes` are of `size_bytes`."""
+        """Whether all choices stay the same when buffers of `before_bytes` have `size_bytes` instead."""
         return all(
             algorithms.choose(what, group, size_bytes, self.topology, self._tuning) == chosen
             for (what, group, held_bytes), chosen in self._chosen.items()
@@ -73,46 +76,46 @@ class Weave:
         )
 
     def next_send(self, source: int, destination: int) -> int:
-        """Tag of the next message from one rank to another, at the sender."""
+        """The sender's tag of the next message from one rank to another."""
         tag = self._sends.get((source, destination), 0)
         self._sends[source, destination] = tag + 1
         return tag
 
     def next_receive(self, source: int, destination: int) -> int:
-        """The same at the receiver: the k-th receive meets the k-th send."""
+        """The receiver's tag: the k-th receive meets the k-th send."""
         tag = self._receives.get((source, destination), 0)
         self._receives[source, destination] = tag + 1
         return tag
 
 
 class Recorder:
-    """One rank's part."""
+    """One rank's part of a draft."""
 
-    def __init__(self, weave: Weave, rank: int) -> None:
-        """An empty one."""
-        self.weave = weave
+    def __init__(self, draft: Draft, rank: int) -> None:
+        """Without ops."""
+        self.draft = draft
         self.rank = rank
         self.negotiations = 0
         self._scratch = 0
         self._states: dict[str, Buffer] = {}
 
     def bound(self, name: str, elements: int, dtype: str) -> Buffer:
-        """A buffer that is there when the program is loaded."""
+        """A buffer that exists when the program is loaded."""
         return self._declare(name, elements, dtype, "bound")
 
     def alloc(self, elements: int, dtype: str) -> Buffer:
-        """Undefined elements."""
+        """A scratch buffer with undefined elements."""
         self._scratch += 1
         return self._declare(f"t{self._scratch}", elements, dtype, "scratch")
 
     def state(self, name: str, elements: int, dtype: str, shared: bool, starts_as: Buffer | None) -> Buffer:
-        """Elements that stay from step to step: at first zero, or a slice of the bucket."""
+        """A buffer that persists from step to step: initially zero, or a slice of the bucket."""
         kind = "shared_state" if shared else "state"
         known = self._states.get(name)
         if known is None:
             known = self._states[name] = self._declare(name, elements, dtype, kind)
             if starts_as is not None:
-                self.weave.starts[name] = starts_as.place[1:]
+                self.draft.starts[name] = starts_as.place[1:]
         if known.elements != elements or known.dtype != dtype:
             raise sources.refusal(
                 f"state `{name}` is {known.elements} {known.dtype}, asked for as {elements} {dtype}"
@@ -120,12 +123,12 @@ class Recorder:
         return known
 
     def _declare(self, name: str, elements: int, dtype: str, kind: str) -> Buffer:
-        number = self.weave.builder.buffer(self.rank, name, dtype, elements, kind)
+        number = self.draft.builder.buffer(self.rank, name, dtype, elements, kind)
         return Buffer(self, number, 0, elements, dtype)
 
     def check(self, *buffers: object) -> None:
-        """Whether all are buffers of this rank's trace, which is not over."""
-        self.weave.assumptions.check_open()
+        """Raise unless all are buffers of this rank's open trace."""
+        self.draft.assumptions.check_open()
         for buffer in buffers:
             if not isinstance(buffer, Buffer):
                 raise sources.refusal(
@@ -139,15 +142,15 @@ class Recorder:
                 )
 
     def same_length(self, *buffers: Buffer) -> None:
-        """Whether all are equally long."""
+        """Raise unless all have the same length."""
         if len({each.elements for each in buffers}) > 1:
             lengths = " and ".join(str(each.elements) for each in buffers)
             raise sources.refusal(f"buffers of {lengths} elements do not go together")
 
     def peer(self, rank: object) -> int:
-        """A rank to exchange messages with."""
-        if not isinstance(rank, int) or not 0 <= rank < self.weave.topology.world or rank == self.rank:
+        """Check a rank to exchange messages with."""
+        if not isinstance(rank, int) or not 0 <= rank < self.draft.topology.world or rank == self.rank:
             raise sources.refusal(
-                f"rank {self.rank} of {self.weave.topology.world} exchanges nothing with rank {rank!r}"
+                f"rank {self.rank} of {self.draft.topology.world} exchanges nothing with rank {rank!r}"
             )
         return rank

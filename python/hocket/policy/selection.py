@@ -1,7 +1,7 @@
-"""Which algorithm a tuning says is fastest, for a group of ranks and a size: a pure function of what was measured.
+"""Chooses the fastest algorithm for a group of ranks and a size from a tuning: a pure function of measurements.
 
-The ladder whose shape is nearest to the group's decides; between two sizes times are interpolated, since the time of a collective
-is latency and bytes: nearly linear between two sizes that are near.
+The ladder whose shape is nearest to the group's decides. Times are interpolated between sizes: a collective takes
+latency plus bytes over bandwidth, which is nearly linear between two neighbouring sizes.
 """
 
 from __future__ import annotations
@@ -10,23 +10,24 @@ from collections.abc import Sequence
 from itertools import pairwise
 from math import log2
 
-from hocket.artefacts.tuning import Ladder, Point, Runner, Shape, Tuning
+from hocket.artefacts.tuning import Ladder, NetworkShape, Point, Runner, Tuning
 from hocket.policy.topology import Topology
 
 LATENCY_S_MIN = 2e-5
-"""Less is that of the processors on the way, not of the network."""
+"""A lower latency comes from the processors, not from the network."""
 
 TIE = 0.02
-"""Times that differ by less say nothing: two runs of one algorithm do, too. The one that is named first is taken."""
+"""Smaller relative differences of times are noise, as between two runs of one algorithm. The algorithm named first
+wins."""
 
 
 def fastest(ladder: Ladder, size_bytes: int, among: Sequence[str]) -> str | None:
-    """The algorithm with the smallest time of those `among`, the first of them when times are equal; None: none was measured.
+    """The algorithm `among` those given with the smallest time, the first of equals; None if none was measured.
 
     >>> from hocket.artefacts.tuning import Point, Timing
     >>> timing = lambda name, time_s: Timing(algorithm=name, median_s=time_s, p10_s=time_s, p90_s=time_s, rounds=1)
     >>> points = (Point(size_bytes=8, timings=(timing("ring", 3.0), timing("direct", 1.0))),)
-    >>> fastest(Ladder(collective="all_reduce", shape=Shape(ranks=4), points=points), 8, ["ring", "direct"])
+    >>> fastest(Ladder(collective="all_reduce", shape=NetworkShape(ranks=4), points=points), 8, ["ring", "direct"])
     'direct'
     """
     times_s = seconds(ladder, size_bytes)
@@ -38,8 +39,11 @@ def fastest(ladder: Ladder, size_bytes: int, among: Sequence[str]) -> str | None
 
 
 def seconds(ladder: Ladder, size_bytes: int) -> dict[str, float]:
-    """Time of each algorithm at that size, by name: linear between the sizes around it. Below the smallest the smallest's, above
-    the largest in proportion to the size."""
+    """Time of each algorithm at that size, by name.
+
+    Interpolates linearly between the sizes around it; below the smallest size the smallest's time holds, above the
+    largest the time is proportional to the size.
+    """
     points = sorted(ladder.points, key=lambda point: point.size_bytes)
     first, last = points[0], points[-1]
     if size_bytes <= first.size_bytes:
@@ -52,8 +56,11 @@ def seconds(ladder: Ladder, size_bytes: int) -> dict[str, float]:
     return {name: low_s[name] + share * (high_s[name] - low_s[name]) for name in low_s if name in high_s}
 
 
-def nearest(tuning: Tuning, collective: str, shape: Shape, runner: Runner = "engine") -> Ladder | None:
-    """The ladder of the most similar group; the first of several; None when none is of that kind: one host, or several."""
+def nearest(tuning: Tuning, collective: str, shape: NetworkShape, runner: Runner = "engine") -> Ladder | None:
+    """The ladder of the most similar group, the first of equals.
+
+    One host and several hosts are never similar; None if no ladder is left.
+    """
     fitting = [
         ladder
         for ladder in tuning.ladders
@@ -63,17 +70,17 @@ def nearest(tuning: Tuning, collective: str, shape: Shape, runner: Runner = "eng
     return min(fitting, key=lambda ladder: distance(ladder.shape, shape), default=None)
 
 
-def shape_of(group: Sequence[int], topology: Topology) -> Shape:
-    """What a group's speed depends on."""
+def network_shape(group: Sequence[int], topology: Topology) -> NetworkShape:
+    """The network shape of a group."""
     hosts = {topology.hosts[rank]: rank for rank in group}
     racks = {topology.racks[rank] for rank in group}
     if len(hosts) == 1:
-        return Shape(ranks=len(group))
+        return NetworkShape(ranks=len(group))
     pairs = [(a, b) for a in hosts.values() for b in hosts.values() if a != b]
     links = {pair: topology.link(*pair) for pair in pairs}
     within = [links[a, b].bandwidth for a, b in pairs if topology.racks[a] == topology.racks[b]]
     between = [links[a, b].bandwidth for a, b in pairs if topology.racks[a] != topology.racks[b]]
-    return Shape(
+    return NetworkShape(
         ranks=len(group),
         hosts=len(hosts),
         racks=len(racks),
@@ -84,9 +91,11 @@ def shape_of(group: Sequence[int], topology: Topology) -> Shape:
 
 
 def flat_bytes(tuning: Tuning, ranks: int) -> tuple[int, int]:
-    """Up to how many bytes an all-reduce by the calling threads of one host is faster flat, in registered memory and in other: the
-    largest size that was measured so, and all smaller ones, too. 0: none."""
-    shape = Shape(ranks=ranks)
+    """Up to how many bytes a flat all-reduce by calling threads is faster, in registered memory and in other memory.
+
+    It is the largest measured size for which it and all smaller ones are faster flat; 0 means none.
+    """
+    shape = NetworkShape(ranks=ranks)
     return _flat_bytes(nearest(tuning, "all_reduce", shape, "thread_registered")), _flat_bytes(
         nearest(tuning, "all_reduce", shape, "thread")
     )
@@ -106,8 +115,8 @@ def _medians(point: Point) -> dict[str, float]:
     return {timing.algorithm: timing.median_s for timing in point.timings}
 
 
-def distance(a: Shape, b: Shape) -> float:
-    """How different two shapes are: the factors between them, in powers of two."""
+def distance(a: NetworkShape, b: NetworkShape) -> float:
+    """Distance of two shapes: the factors between them, in powers of two."""
     pairs = [(a.ranks / a.hosts, b.ranks / b.hosts), (a.hosts, b.hosts), (a.racks, b.racks)]
     pairs.append((a.rack_slowdown, b.rack_slowdown))
     if a.bit_per_s is not None and b.bit_per_s is not None:

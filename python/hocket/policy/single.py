@@ -1,4 +1,4 @@
-"""A program of one collective over all ranks of a job: what benchmarks and `hocket tune` run."""
+"""A program of one collective over all ranks of a job, for benchmarks and `hocket tune`."""
 
 from __future__ import annotations
 
@@ -20,9 +20,11 @@ def collective_program(
     numbers: Sequence[int],
     chunk_bytes: int,
 ) -> Program:
-    """Compiled as a policy's, and verified. `group`: all ranks in the order of their parts; sums; the root is rank `ROOT`.
+    """Compiled like a policy's program, and verified.
 
-    Buffer 0 of each rank is bound; an all-to-all goes from it to buffer 1.
+    `group`: all ranks in the order of their parts; reduces with sum; the root is rank `ROOT`.
+
+    Buffer 0 of each rank is bound; an all-to-all writes its result to buffer 1.
 
     >>> collective_program("all_reduce", [0, 1], elements=8, dtype="f32", algorithm="ring", numbers=(), chunk_bytes=64).name
     'all_reduce'
@@ -52,5 +54,5 @@ def collective_program(
 
 
 def by_place(hosts: Sequence[str], racks: Sequence[str]) -> list[int]:
-    """All ranks, those of a rack and of a host next to one another, whatever order they were given in."""
+    """All ranks, with those of a rack and of a host next to one another, whatever order they come in."""
     return sorted(range(len(hosts)), key=lambda rank: (racks[rank], hosts[rank]))

@@ -1,4 +1,4 @@
-"""The user's file and line behind what a handler does: the innermost frame that is not of tracing itself."""
+"""The user's file and line behind an op: the innermost frame outside this package."""
 
 from __future__ import annotations
 
@@ -25,6 +25,6 @@ def where() -> str:
 
 
 def refusal(what: str) -> PolicyError:
-    """The error that the user's line is refused with, ready to raise."""
+    """The error for the user's line, ready to raise."""
     file, number = line() or (None, None)
     return PolicyError(f"{where()}: {what}", file=file, line=number)

@@ -1,4 +1,4 @@
-"""Who is where, and how fast the network between them is: what handlers may branch on."""
+"""Host and rack of each rank, and the network between them: what handlers may branch on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hocket.errors import UsageError
 
 @dataclass(frozen=True)
 class Link:
-    """From one rank to another: bandwidth of payload in bit/s, latency in seconds, one way."""
+    """From one rank to another: bandwidth of payload in bit/s, one-way latency in seconds."""
 
     bandwidth: float
     latency: float
@@ -71,7 +71,7 @@ class Topology:
         """The first rank of each rack."""
         return tuple(members[0] for members in self._by_rack.values())
 
-    # Handlers of all ranks ask, for every bucket.
+    # Cached, since handlers of all ranks use them for every bucket.
     @cached_property
     def _by_host(self) -> dict[str, tuple[int, ...]]:
         return _members(self.hosts)
@@ -82,7 +82,7 @@ class Topology:
 
     @classmethod
     def of(cls, hosts: Sequence[str], cluster: Cluster | None = None) -> Topology:
-        """Of ranks on `hosts`; without a cluster every link between hosts is as fast as any other."""
+        """The topology of ranks on `hosts`; without a cluster every link between hosts is equally fast."""
         if cluster is None:
             return cls._joined(
                 tuple(hosts), ("rack0",) * len(hosts), lambda _a, _b: Link(BIT_PER_S, LATENCY_S)
@@ -149,7 +149,7 @@ class Topology:
 
 
 def _members(names: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    """By name, in the order in which names come: the ranks that have it."""
+    """The ranks that have each name, by name, in the order of first appearance."""
     found: dict[str, list[int]] = {}
     for rank, name in enumerate(names):
         found.setdefault(name, []).append(rank)

@@ -1,7 +1,8 @@
-"""Runs a policy's handlers for every rank and makes of it what a job needs: buckets, and a verified program for each.
+"""Runs a policy's handlers for every rank and produces what a job needs: buckets, and a verified program for each.
 
-Two steps: `layout` asks `on_tensor_ready` which gradients go into the queue, and puts them into buckets; `Programs` traces both
-handlers for each bucket. Both are the same on every rank, since all ranks' handlers are run on each.
+There are two steps: `layout` runs `on_tensor_ready` to learn which gradients are enqueued, and puts them into buckets;
+`Programs` traces both handlers for each bucket. The results are the same on every rank, since each rank runs the
+handlers of all ranks.
 """
 
 from __future__ import annotations
@@ -22,28 +23,28 @@ from hocket.policy.frozen import frozen
 from hocket.policy.kernels import Kernel
 from hocket.policy.observed import Guard, Snapshot, Source
 from hocket.policy.policy import DEFAULTS, Policy, Value
-from hocket.policy.recorder import Pending, Recorder, Weave
+from hocket.policy.recorder import Draft, Pending, Recorder
 from hocket.policy.topology import Topology
 
 CHUNK_BYTES_MIN = 64
-"""Smaller chunks make programs of more ops than anybody can run."""
+"""Smaller chunks make programs with too many ops to run."""
 
 BUCKET = 0
 """Number of the bucket's own buffer on each rank."""
 
 NEGOTIATIONS_MAX = 100
-"""In one handler; more are a loop that does not end."""
+"""Limit of negotiations in one handler; more mean an endless loop."""
 
 
 @dataclass(frozen=True)
 class TraceContext:
-    """What handlers may ask: who is where, what is agreed, what was observed when the epoch began."""
+    """Facts that handlers may use: topology, agreed values, and statistics at the start of the epoch."""
 
     topology: Topology
     agreed: Mapping[str, Value] = field(default_factory=dict)
     snapshot: Snapshot = ()
     tuning: Tuning = field(default_factory=shipped.tuning)
-    """What `auto` goes by."""
+    """Decides the algorithm under `auto`."""
 
     @classmethod
     def of(
@@ -54,7 +55,7 @@ class TraceContext:
         snapshot: Snapshot = (),
         tuning: Tuning | None = None,
     ) -> TraceContext:
-        """With the policy's parameters where nothing else is agreed, and the tuning that comes with Hocket where none is given."""
+        """A context; the defaults are the policy's own parameters and the tuning that comes with Hocket."""
         values = {**DEFAULTS, **policy.parameters, **(agreed or {})}
         return cls(
             topology, values, snapshot or [{} for _ in range(topology.world)], tuning or shipped.tuning()
@@ -70,20 +71,20 @@ class TraceContext:
 
 @dataclass(frozen=True)
 class Trace:
-    """What the handlers of all ranks did with one bucket."""
+    """The recorded ops of all ranks' handlers on one bucket."""
 
-    weave: Weave
+    draft: Draft
     program: Program
 
     @property
     def guards(self) -> tuple[Guard, ...]:
-        """What it took for granted."""
-        return tuple(self.weave.assumptions.guards)
+        """Its assumptions."""
+        return tuple(self.draft.assumptions.guards)
 
 
 @dataclass(frozen=True)
 class Traced:
-    """A program, what its trace took for granted, and the user's kernels in it."""
+    """A program, the assumptions of its trace, and the user's kernels in it."""
 
     program: Program
     guards: tuple[Guard, ...]
@@ -94,7 +95,7 @@ class Traced:
 
 @dataclass(frozen=True)
 class Layout:
-    """Buckets, and what `on_tensor_ready` took for granted when it enqueued, or did not."""
+    """Buckets, and the assumptions under which `on_tensor_ready` enqueued gradients."""
 
     buckets: tuple[Bucket, ...]
     guards: tuple[Guard, ...]
@@ -136,32 +137,32 @@ def is_plain(policy: Policy) -> bool:
 
 
 class Programs:
-    """The programs of a policy's buckets. What is equal for several is done once.
+    """The programs of a policy's buckets. Work that is equal for several buckets is done once.
 
-    Handlers that were not told a bucket's length do the same with any other, so their trace is taken for buckets of other lengths,
-    too. Programs that differ in lengths alone share one proof (`crates/program/src/verify/alike.rs`).
+    If no handler read a bucket's length, its trace is reused for buckets of other lengths. Programs that differ only in
+    lengths share one proof (`crates/program/src/verify/alike.rs`).
     """
 
     def __init__(self, policy: Policy, context: TraceContext) -> None:
-        """None yet."""
+        """Without programs."""
         self._policy, self._context = policy, context
         self._proofs = Proofs()
         self._known: dict[tuple[str, int], Trace] = {}
         """By element type and elements."""
         self._general: dict[str, tuple[int, Trace]] = {}
-        """By element type: elements and trace of a bucket whose length no handler knows."""
+        """By element type: elements and trace of a bucket whose length no handler read."""
 
     def program(self, bucket: Bucket, *, name: str = "bucket") -> Traced:
         """Trace, compile and verify the program of one bucket.
 
-        Raises PolicyError with file and line for what cannot be traced, for what a handler raises (with its traceback), and for
-        programs that would lose, double, race or deadlock.
+        Raises PolicyError with file and line if tracing fails, if a handler raises (with its traceback), or if the
+        program would lose, double, race or deadlock.
         """
         return self.compiled(self.trace(bucket, name=name))
 
     def trace(self, bucket: Bucket, *, name: str = "bucket") -> Trace:
-        """What the handlers of all ranks do with one bucket; the same object for buckets that do not differ."""
-        # A handler of gradients may look at names and orders; one of buckets knows type and length alone.
+        """The trace of one bucket; the same object for buckets that do not differ."""
+        # A handler of gradients may use names and orders; a handler of buckets knows only type and length.
         if not is_plain(self._policy):
             return _trace(self._policy, bucket, self._context, name)
         signature = (bucket.dtype, bucket.elements)
@@ -170,7 +171,7 @@ class Programs:
                 self._policy, bucket, self._context, name
             )
         trace = self._known[signature]
-        if not trace.weave.knows_lengths:
+        if not trace.draft.knows_lengths:
             self._general.setdefault(bucket.dtype, (bucket.elements, trace))
         return trace
 
@@ -179,53 +180,56 @@ class Programs:
             return None
         elements, trace = self._general[bucket.dtype]
         item_bytes = ITEM_BYTES[bucket.dtype]
-        if not trace.weave.would_choose(elements * item_bytes, bucket.elements * item_bytes):
+        if not trace.draft.would_choose(elements * item_bytes, bucket.elements * item_bytes):
             return None
         program = trace.program.resized(name, BUCKET, bucket.elements)
-        return None if program is None else Trace(trace.weave, program)
+        return None if program is None else Trace(trace.draft, program)
 
     def compiled(self, trace: Trace) -> Traced:
         """The verified program of a trace."""
-        weave = trace.weave
+        draft = trace.draft
         try:
             program = trace.program.compiled(pass_options(self._context))
             self._proofs.verify(program)
         except ProgramError as error:
-            # What a pass refuses, the verifier explains with the lines, where it sees it too.
+            # If a pass refuses a program, the verifier often finds the cause, and names the user's lines.
             findings = error.findings or tuple(trace.program.findings())
             why = str(error) if error.findings else "\n".join(map(str, findings)) or str(error)
             raise PolicyError(
                 f"{_handler(self._policy, 'on_buffer_ready')} is refused: {why}", findings=findings
             ) from None
-        return Traced(program, trace.guards, dict(weave.kernels), dict(weave.starts))
+        return Traced(program, trace.guards, dict(draft.kernels), dict(draft.starts))
 
 
 def bucket_program(policy: Policy, bucket: Bucket, context: TraceContext, *, name: str = "bucket") -> Traced:
-    """The program of one bucket alone; as `Programs.program`."""
+    """The program of one bucket, as by `Programs.program`."""
     return Programs(policy, context).program(bucket, name=name)
 
 
 def stages(
     policy: Policy, bucket: Bucket, context: TraceContext, *, name: str = "bucket"
 ) -> dict[str, Program]:
-    """The program after each pass, by its name, in order; not verified."""
+    """The program after each pass, by the pass's name, in order; not verified."""
     traced = _trace(policy, bucket, context, name).program
     return {"trace": traced, **traced.stages(pass_options(context))}
 
 
 def pass_options(context: TraceContext) -> PassOptions:
-    """Handlers name ranks as they are, and convert what they send: there is no order and no codec."""
+    """Options of the passes.
+
+    Handlers name physical ranks and convert for themselves, so there is no order and no codec.
+    """
     return PassOptions(chunk_bytes=max(CHUNK_BYTES_MIN, context.number("chunk_bytes")))
 
 
 def _enqueued(
     policy: Policy, gradient: Gradient, context: TraceContext
 ) -> tuple[list[list[int]], list[Guard]]:
-    """By rank, the priorities that its handler enqueues a gradient with, and the guards of that; its ops are thrown away."""
+    """By rank, the priorities with which its handler enqueues a gradient, and the guards; discards the ops."""
     found: dict[int, list[int]] = {}
 
-    def run(handlers: Policy, weave: Weave, rank: int) -> None:
-        recorder = Recorder(weave, rank)
+    def run(handlers: Policy, draft: Draft, rank: int) -> None:
+        recorder = Recorder(draft, rank)
         place = recorder.bound("bucket", gradient.elements, gradient.dtype).place
         mine = found[rank] = []
 
@@ -234,19 +238,19 @@ def _enqueued(
 
         handlers.on_tensor_ready(Context(recorder, enqueue), _gradient(recorder, gradient, place))
 
-    weave = _negotiated(policy, "on_tensor_ready", context, name="layout", run_rank=run)
+    draft = _negotiated(policy, "on_tensor_ready", context, name="layout", run_rank=run)
     most = max(len(each) for each in found.values())
     if most > 1:
         raise PolicyError(f"{_handler(policy, 'on_tensor_ready')}: enqueues `{gradient.name}` {most} times")
-    return [found[rank] for rank in sorted(found)], weave.assumptions.guards
+    return [found[rank] for rank in sorted(found)], draft.assumptions.guards
 
 
 def _trace(policy: Policy, bucket: Bucket, context: TraceContext, name: str) -> Trace:
-    def run_rank(handlers: Policy, weave: Weave, rank: int) -> None:
-        recorder = Recorder(weave, rank)
+    def run_rank(handlers: Policy, draft: Draft, rank: int) -> None:
+        recorder = Recorder(draft, rank)
         buffer = recorder.bound("bucket", bucket.elements, bucket.dtype)
         if bucket.dtype in ("f64", "f32", "f16", "bf16") and bucket.elements:
-            weave.builder.record_non_finite(rank, buffer.place, source=None)
+            draft.builder.record_non_finite(rank, buffer.place, source=None)
         start = 0
         for gradient in () if is_plain(policy) else bucket.gradients:
             place = (buffer.place[0], start, start + gradient.elements)
@@ -257,17 +261,17 @@ def _trace(policy: Policy, bucket: Bucket, context: TraceContext, name: str) -> 
         handlers.on_buffer_ready(Context(recorder, None), buffer)
 
     ranks = list(context.topology.ranks)
-    weave = _negotiated(policy, "on_buffer_ready", context, name=name, run_rank=run_rank)
+    draft = _negotiated(policy, "on_buffer_ready", context, name=name, run_rank=run_rank)
     match policy.contract:
         case "mean":
-            weave.builder.ensure_all_reduce(BUCKET, ranks, "sum", 1.0 / len(ranks))
+            draft.builder.ensure_all_reduce(BUCKET, ranks, "sum", 1.0 / len(ranks))
         case "same":
-            weave.builder.ensure_same(BUCKET, ranks)
+            draft.builder.ensure_same(BUCKET, ranks)
         case "none":
             pass
         case other:
             raise PolicyError(f"{type(policy).__name__}.contract is {other!r}\nhint: mean, same or none")
-    return Trace(weave, weave.builder.finish())
+    return Trace(draft, draft.builder.finish())
 
 
 def _negotiated(
@@ -276,13 +280,13 @@ def _negotiated(
     context: TraceContext,
     *,
     name: str,
-    run_rank: Callable[[Policy, Weave, int], None],
-) -> Weave:
-    """Run a handler for all ranks, again from the start after each negotiation, until none is open."""
+    run_rank: Callable[[Policy, Draft, int], None],
+) -> Draft:
+    """Run a handler for all ranks, from the start again after each negotiation, until none is open."""
     ranks = range(context.topology.world)
     results: list[float | Source] = []
     while True:
-        weave = Weave(
+        draft = Draft(
             name,
             context.topology,
             context.agreed,
@@ -290,10 +294,10 @@ def _negotiated(
             negotiated=results,
             tuning=context.tuning,
         )
-        handlers = frozen(policy, weave.assumptions)
+        handlers = frozen(policy, draft.assumptions)
         for rank in ranks:
             try:
-                run_rank(handlers, weave, rank)
+                run_rank(handlers, draft, rank)
             except Pending:
                 continue
             except Error:
@@ -303,16 +307,16 @@ def _negotiated(
                 raise PolicyError(
                     f"{_handler(policy, handler)} raised for rank {rank} of {context.topology.world}:\n{text}"
                 ) from error
-        weave.assumptions.closed = True
-        if not weave.requests:
-            return weave
-        if len(weave.requests) < len(ranks):
-            missing = next(rank for rank in ranks if rank not in weave.requests)
-            place = next(iter(weave.requests.values()))[2]
+        draft.assumptions.closed = True
+        if not draft.requests:
+            return draft
+        if len(draft.requests) < len(ranks):
+            missing = next(rank for rank in ranks if rank not in draft.requests)
+            place = next(iter(draft.requests.values()))[2]
             raise PolicyError(
                 f"{place}: rank {missing} does not negotiate here\nhint: all ranks negotiate in one order"
             )
-        results.append(settle([weave.requests[rank] for rank in ranks]))
+        results.append(settle([draft.requests[rank] for rank in ranks]))
         if len(results) > NEGOTIATIONS_MAX:
             raise PolicyError(f"{_handler(policy, handler)} negotiates more than {NEGOTIATIONS_MAX} times")
 

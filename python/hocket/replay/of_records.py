@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 NS = 1e-9
 
-Key = tuple[int, int, int, int, int]
+MessageId = tuple[int, int, int, int, int]
 """Source, destination, program, instance, turn: messages of a pair in one launch meet in the order of their ops."""
 
 
@@ -32,7 +32,7 @@ def of_records(trace: Trace | Recording) -> Traffic:
     Raises ArtefactError: no messages, or those of two ranks do not match.
     """
     everyone = [trace.records(rank) for rank in range(trace.run.world)]
-    sent, received = (_by_key(everyone, kind) for kind in (Kind.SEND, Kind.RECV))
+    sent, received = (_by_id(everyone, kind) for kind in (Kind.SEND, Kind.RECV))
     unmatched = sorted(set(sent) ^ set(received))
     if unmatched:
         source, to, program, instance, _ = unmatched[0]
@@ -42,7 +42,7 @@ def of_records(trace: Trace | Recording) -> Traffic:
         )
     order = sorted(sent, key=lambda key: (sent[key][0], key))
     number = {key: at for at, key in enumerate(order)}
-    arrivals: dict[int, list[tuple[int, Key]]] = defaultdict(list)
+    arrivals: dict[int, list[tuple[int, MessageId]]] = defaultdict(list)
     for key, (_, end_ns, _) in received.items():
         arrivals[key[1]].append((end_ns, key))
     made: list[Message | None] = [None] * len(order)
@@ -52,7 +52,7 @@ def of_records(trace: Trace | Recording) -> Traffic:
         launched = _launches(rank, iterations(records), own, number, len(order) + len(moments))
         moments += [moment for moment, _, _ in launched.values()]
         places = {launch: (place, ready_ns) for launch, (_, place, ready_ns) in launched.items()}
-        landed: dict[tuple[int, int], list[tuple[int, Key]]] = defaultdict(list)
+        landed: dict[tuple[int, int], list[tuple[int, MessageId]]] = defaultdict(list)
         for end_ns, key in own:
             landed[key[2], key[3]].append((end_ns, key))
         for key in order:
@@ -73,9 +73,9 @@ def of_records(trace: Trace | Recording) -> Traffic:
     return traffic(trace.run.hosts, trace.run.world, whole, times_s)
 
 
-def _by_key(everyone: list[Records], kind: Kind) -> dict[Key, tuple[int, ...]]:
+def _by_id(everyone: list[Records], kind: Kind) -> dict[MessageId, tuple[int, ...]]:
     """Ready and, of receives, the end, of sends the end and the bytes; nanoseconds."""
-    found: dict[Key, tuple[int, ...]] = {}
+    found: dict[MessageId, tuple[int, ...]] = {}
     for rank, records in enumerate(everyone):
         for (program, instance), messages in messages_of(records).items():
             own = messages[messages["kind"] == kind]
@@ -92,8 +92,8 @@ def _by_key(everyone: list[Records], kind: Kind) -> dict[Key, tuple[int, ...]]:
 def _launches(
     rank: int,
     rank_iterations: list[Iteration],
-    own: list[tuple[int, Key]],
-    number: dict[Key, int],
+    own: list[tuple[int, MessageId]],
+    number: dict[MessageId, int],
     first: int,
 ) -> dict[tuple[int, int], tuple[Message, int, int]]:
     """By program and instance: the moment, its number and its time. `own` are the rank's arrivals by time."""

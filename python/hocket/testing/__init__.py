@@ -1,4 +1,4 @@
-"""For tests of policies and kernels, in one process, on a laptop: `run` and `check_kernel`."""
+"""Tests of policies and kernels in one process: `run` and `check_kernel`."""
 
 from hocket.testing.kernels import check_kernel
 from hocket.testing.policies import Result, run, trace

@@ -1,4 +1,4 @@
-"""A kernel against its NumPy form: the same numbers for random inputs, nothing written beyond its outputs, what it declares."""
+"""Checks a kernel against its NumPy form: equal results, no writes beyond its outputs, and its declaration."""
 
 from __future__ import annotations
 
@@ -47,8 +47,9 @@ def check_kernel(
 ) -> None:
     """Compare a kernel with `expected(*inputs, *outputs, constants)`, which writes its outputs, over several sizes.
 
-    `lengths(n)` gives the lengths of inputs and outputs; by default all are `n`. Raises AssertionError with the size, the first
-    element that differs and both values; also when an elementwise kernel's element depends on another one.
+    `lengths(n)` returns the lengths of inputs and outputs; by default all are `n`. Raises AssertionError with the size,
+    the first
+    element that differs and both values, and also when an element of an elementwise kernel depends on another one.
 
     >>> def halve(x, out, constants): out[:] = np.clip(x, *constants)
     >>> check_kernel("clamp.f32", halve, constants=(-0.5, 0.5))

@@ -23,7 +23,7 @@ SHAPES = ((64, 32), (32,), (7, 5), (1,))
 
 @dataclass
 class Result:
-    """What a run gave: `gradients[step][rank]` by name after each step, `inputs` alike before, and one program per bucket."""
+    """The result of a run: `gradients[step][rank]` by name after each step, `inputs` before it, a program per bucket."""
 
     inputs: list[list[dict[str, Array]]] = field(default_factory=list)
     gradients: list[list[dict[str, Array]]] = field(default_factory=list)
@@ -57,18 +57,18 @@ def run(
     """Trace, verify and run `policy` for `steps` steps of `world` ranks.
 
     Args:
-        policy: to be tested.
+        policy: the policy under test.
         world: number of ranks, each on its own host unless `topology` says otherwise.
         shapes: of the gradients, named `g0`, `g1`, … in the order of forward.
-        steps: state buffers are kept from step to step.
-        topology: where ranks are.
+        steps: number of steps; state buffers persist from step to step.
+        topology: hosts, racks and links of the ranks.
         dtype: element type of the gradients: f64, f32, f16 or bf16.
         seed: of the gradients, normally distributed.
-        gradients: `gradients[step][rank][name]` instead.
+        gradients: `gradients[step][rank][name]`, instead of random ones.
         agreed: values instead of the policy's parameters.
 
     Raises:
-        PolicyError: what cannot be traced, or is refused, with file and line.
+        PolicyError: a policy that cannot be traced, or whose program is refused, with file and line.
 
     >>> run(Policy(), world=3).error() < 1e-6
     True
@@ -98,7 +98,7 @@ def run(
 def trace(
     policy: Policy, context: TraceContext, *, shapes: Sequence[tuple[int, ...]] = SHAPES, dtype: str = "f32"
 ) -> list[tuple[Bucket, Traced]]:
-    """The policy's buckets of gradients of some shapes, each with its verified program."""
+    """The policy's buckets for gradients of the given shapes, each with its verified program."""
     count = len(shapes)
     gradients = [
         Gradient(f"g{at}", tuple(shape), dtype, count - 1 - at, at) for at, shape in enumerate(shapes)
@@ -128,7 +128,7 @@ def _run_bucket(
     ]
     for name, (start, stop) in traced.starts.items():
         for rank in range(len(inputs)):
-            # Replicas start equal: from rank 0's.
+            # Replicas start equal, from rank 0's state.
             state.setdefault((rank, name), buffers[0][0][start:stop].copy())
     kernels = {name: python_form(kernel) for name, kernel in traced.kernels.items()}
     reference.run(traced.program, buffers, state=state, kernels=kernels)
@@ -147,6 +147,6 @@ def _flat(arrays: Mapping[str, Any]) -> Array:
 
 
 def stages_of(policy: Policy, topology: Topology, elements: int) -> dict[str, Program]:
-    """The program of one f32 gradient after each pass, by its name."""
+    """The program of one f32 gradient after each pass, by the pass's name."""
     bucket = Bucket((Gradient("g0", (elements,), "f32", 0, 0),), 0)
     return stages(policy, bucket, TraceContext.of(policy, topology))

@@ -13,7 +13,7 @@ from hocket.artefacts.trace import LoadedProgram, Roles
 from hocket.launch.rendezvous import Job
 from hocket.parameter_server import programs
 from hocket.parameter_server.choice import ParameterServer, among_workers
-from hocket.parameter_server.description import Description, Key
+from hocket.parameter_server.description import Description, Parameter
 from hocket.parameter_server.programs import Loaded
 from hocket.torch import hyperparameters
 from hocket.torch.framework import Torch
@@ -92,7 +92,7 @@ def _describe(
         staleness=choice.staleness,
         optimizer=kind,
         keys=tuple(
-            Key(name=each.name, elements=each.elements, dtype=each.dtype, group=group[each.name])
+            Parameter(name=each.name, elements=each.elements, dtype=each.dtype, group=group[each.name])
             for each in gradients
         ),
         groups=hyperparameters.groups_of(optimizer),

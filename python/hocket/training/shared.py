@@ -163,7 +163,7 @@ class _Work:
                 program = self._programs.compiled(trace).program
                 for rank, own in parts.items():
                     own.append(program.to_bytes(rank))
-            rows.append((places[id(trace)], dict(trace.weave.starts)))
+            rows.append((places[id(trace)], dict(trace.draft.starts)))
         return {rank: msgspec.msgpack.encode(Entry(own, rows)) for rank, own in parts.items()}
 
     def taken(self, kept: Cache, offer: Offer) -> list[CompiledBucket] | None:
@@ -201,7 +201,7 @@ def _agree(policy: Policy, offers: list[Offer]) -> None:
 
 def _portable(trace: Trace) -> bool:
     """Guards are functions of this process, kernels are at its addresses, and libraries are opened by all ranks."""
-    return not (trace.guards or trace.weave.kernels or trace.weave.libraries)
+    return not (trace.guards or trace.draft.kernels or trace.draft.libraries)
 
 
 def _digest(traces: Sequence[Trace]) -> str:
@@ -211,7 +211,7 @@ def _digest(traces: Sequence[Trace]) -> str:
     for trace in traces:
         if id(trace) not in known:
             known[id(trace)] = hashlib.sha256(trace.program.to_bytes()).digest()
-        digest.update(known[id(trace)] + repr(sorted(trace.weave.starts.items())).encode())
+        digest.update(known[id(trace)] + repr(sorted(trace.draft.starts.items())).encode())
     return digest.hexdigest()
 
 

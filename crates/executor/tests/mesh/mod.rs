@@ -6,15 +6,15 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-/// Of everything that waits.
+/// Deadline of everything that waits.
 pub const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Engines of one job in this process; `hosts` says which share memory.
+/// Engines of one job in this process; ranks with equal `hosts` share memory.
 pub fn mesh(hosts: &[&str], threads: usize) -> Vec<Arc<Engine>> {
     mesh_of(hosts, threads, 1)
 }
 
-/// The same, with so many connections between ranks of different hosts.
+/// The same, with this many connections between ranks of different hosts.
 pub fn mesh_of(hosts: &[&str], threads: usize, streams: usize) -> Vec<Arc<Engine>> {
     let job = format!("test-{}-{:?}", std::process::id(), thread::current().id());
     let engines: Vec<Arc<Engine>> = (0..hosts.len())
@@ -28,7 +28,7 @@ pub fn mesh_of(hosts: &[&str], threads: usize, streams: usize) -> Vec<Arc<Engine
                 bind: vec![[127, 0, 0, 1].into()],
                 threads,
                 trace: None,
-                shape: None,
+                emulated_links: None,
                 checksum: false,
                 tls: false,
                 silence_max: TIMEOUT,

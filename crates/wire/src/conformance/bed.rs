@@ -17,11 +17,11 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Nothing here may wait for ever.
+/// The deadline of every wait.
 const DEADLINE: Duration = Duration::from_secs(60);
-/// How long a rank may be silent while it is waited for.
+/// How long a rank may be silent while another waits for it.
 pub const SILENCE_MAX: Duration = Duration::from_secs(4);
-/// What receivers hold before anything lands.
+/// The receivers' contents before anything lands.
 const BEFORE: f32 = 3.0;
 
 pub type Halves = (Arc<dyn Link>, Box<dyn Port>);
@@ -65,7 +65,7 @@ impl Receive {
     }
 }
 
-/// What an end has heard, and its side of the messages.
+/// The events at an end, and its side of the messages.
 pub struct Taker {
     link: Arc<dyn Link>,
     sends: HashMap<u32, Send>,
@@ -201,7 +201,7 @@ impl End {
         Self { link, port, taker, bell, arena, poller }
     }
 
-    /// Registered memory of so many elements.
+    /// Registered memory for this many elements.
     pub fn memory(&self, bytes: usize) -> Allocation {
         self.arena.allocate(bytes).unwrap()
     }
@@ -223,7 +223,7 @@ impl End {
         port.close(taker)
     }
 
-    /// Polls this end alone until something holds.
+    /// Polls this end alone until a condition holds.
     pub fn until(&mut self, what: &str, mut holds: impl FnMut(&Self) -> bool) {
         let deadline = Instant::now() + DEADLINE;
         let start = Duration::from_nanos(now_ns());
@@ -251,7 +251,7 @@ impl Bed {
         Self { ends, clock: Duration::from_nanos(now_ns()), from: HashMap::new() }
     }
 
-    /// Begins a message: the end that begins posts.
+    /// Starts a message: the end that starts it posts.
     pub fn message(&mut self, from: usize, op: u32, elements: usize, wire: DType, land: Land, priority: u32) {
         let (source, sink) = (self.ends[from].memory(elements * 4), self.ends[1 - from].memory(elements * 4));
         for (at, bytes) in source.region().as_bytes_mut()[..elements * 4].chunks_exact_mut(4).enumerate() {
@@ -277,20 +277,20 @@ impl Bed {
         }
     }
 
-    /// A turn of one end; whether it was busy.
+    /// One turn of an end; whether it was busy.
     pub fn poll_end(&mut self, end: usize) -> bool {
         let now = self.clock;
         self.ends[end].poll(now)
     }
 
-    /// Whether end 0 has handed over so many messages, once the posts of end 1 are on their way: it has not moved what is
-    /// handed over in this turn.
+    /// Whether end 0 has queued this many messages, once the posts of end 1 are in flight. The turn does not move the
+    /// messages that it queues.
     pub fn hands_over(&mut self, messages: usize) -> bool {
         self.poll_end(1);
         self.ends[0].taker.handed_over == messages
     }
 
-    /// Turns of both ends until something holds.
+    /// Turns of both ends until a condition holds.
     pub fn until(&mut self, what: &str, mut holds: impl FnMut(&mut Self) -> bool) {
         let deadline = Instant::now() + DEADLINE;
         while !holds(self) {
@@ -316,7 +316,7 @@ impl Bed {
         ops.all(|op| self.ends[1 - self.from[&op]].taker.is_complete(op))
     }
 
-    /// All elements of a message are what they must be.
+    /// Asserts that all elements of a message are right.
     pub fn check(&self, op: u32) {
         let receive = &self.ends[1 - self.from[&op]].taker.receives[&op];
         let sent: Vec<u8> = (0..receive.elements).flat_map(|at| value(op, at).to_ne_bytes()).collect();
@@ -332,7 +332,7 @@ impl Bed {
         assert!(elements(receive.region().as_bytes()) == wanted, "message {op} arrived otherwise");
     }
 
-    /// An end dies: its memory stays, its process does nothing more. The other.
+    /// End `at` dies: its memory stays, its process does nothing more. Returns the other end.
     pub fn kill(self, victim: usize) -> End {
         let [one, other] = self.ends;
         let (dead, survivor) = if victim == 0 { (one, other) } else { (other, one) };
@@ -340,7 +340,7 @@ impl Bed {
         survivor
     }
 
-    /// End `at` leaves until the other has heard its goodbye.
+    /// End `at` leaves until its goodbye has reached the other end.
     pub fn say_goodbye(&mut self, at: usize) {
         let deadline = Instant::now() + DEADLINE;
         while self.ends[1 - at].taker.left == 0 {
@@ -350,7 +350,7 @@ impl Bed {
         }
     }
 
-    /// Both ends leave; each is gone when it is done. What they have heard.
+    /// Both ends leave; each is gone when it is done. Returns their events.
     pub fn part(self) -> [Taker; 2] {
         let deadline = Instant::now() + DEADLINE;
         let mut ends = self.ends.map(Some);

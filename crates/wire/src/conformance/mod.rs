@@ -1,5 +1,5 @@
-//! What every link promises, tried on all of them: TCP with one and several lanes, with checksums, within TLS, shared memory,
-//! and the reference. A new transport adds its pair to [`KINDS`].
+//! The promises of every link, tested on all of them: TCP with one and several lanes, with checksums, within TLS,
+//! shared memory, and the reference. A new transport adds its pair to [`KINDS`].
 
 mod bed;
 mod pairs;
@@ -11,7 +11,7 @@ use hocket_kernels::{DType, ReduceOp};
 use hocket_protocol::why::Why;
 use pairs::KINDS;
 
-/// Runs a test on every link; its name comes with what fails.
+/// Runs a test on every link; a failure names the link.
 fn on_every_link(test: impl Fn(Bed)) {
     for (name, pair) in KINDS {
         println!("{name}");
@@ -19,14 +19,14 @@ fn on_every_link(test: impl Fn(Bed)) {
     }
 }
 
-/// Elements that many frames carry, and that no power of two divides.
+/// An element count that needs many frames and that no power of two divides.
 const MANY: usize = 300_001;
 
-/// An announcement that overtakes or is lost would stall a step, or reduce memory that is still written.
+/// A lost or overtaken announcement would stall a step, or reduce memory that is still being written.
 #[test]
 fn posts_keep_their_order_and_none_is_lost() {
     on_every_link(|mut bed| {
-        // More than any ring or socket holds while the other end does not look.
+        // More than any ring or socket holds while the other end does not poll.
         let count = 20_000;
         for op in 0..count {
             for end in 0..2 {
@@ -71,7 +71,7 @@ fn pieces_land_once_wherever_they_belong() {
     });
 }
 
-/// A bucket of tens of megabytes must not need as much memory besides, nor end early.
+/// A bucket of tens of megabytes would need as much memory again, or end early.
 #[test]
 fn a_huge_message_arrives_whole() {
     on_every_link(|mut bed| {
@@ -81,14 +81,14 @@ fn a_huge_message_arrives_whole() {
     });
 }
 
-/// The bucket that the next layer waits for would come last.
+/// The bucket that the next layer waits for would arrive last.
 #[test]
 fn the_most_urgent_message_begins_first() {
     on_every_link(|mut bed| {
         for (op, priority) in [(0, 9), (1, 1), (2, 5)] {
             bed.message(0, op, MANY, DType::F32, Land::Store, priority);
         }
-        // All are handed over before the sender moves a byte.
+        // All are queued before the sender moves a byte.
         bed.until("all posts", |bed| bed.hands_over(3));
         bed.until("all messages", |bed| bed.is_complete(0..3));
         let first = bed.ends[1].taker.order[0];
@@ -104,7 +104,7 @@ fn a_sender_waits_for_a_receiver_that_does_not_look() {
         for op in 0..16 {
             bed.message(0, op, MANY, DType::F32, Land::Store, 0);
         }
-        // The receiver has posted, and now looks away.
+        // The receiver has posted, and now stops polling.
         bed.until("all posts", |bed| bed.hands_over(16));
         let mut turns = 0;
         while bed.poll_end(0) {
@@ -119,7 +119,7 @@ fn a_sender_waits_for_a_receiver_that_does_not_look() {
     });
 }
 
-/// The job would hang, or blame nobody.
+/// The job would hang, or the error would name no rank.
 #[test]
 fn a_peer_that_dies_in_a_message_is_named() {
     for victim in 0..2 {
@@ -144,7 +144,7 @@ fn a_peer_that_dies_in_a_message_is_named() {
     }
 }
 
-/// The others would guess why the job failed, and wait for messages that nobody needs.
+/// The other ranks would not know why the job failed, and would wait for messages that nobody needs.
 #[test]
 fn an_abort_arrives_whole_and_instead_of_messages() {
     on_every_link(|mut bed| {
@@ -163,7 +163,7 @@ fn an_abort_arrives_whole_and_instead_of_messages() {
     });
 }
 
-/// A rank that hangs would never be noticed, or one that is only slow would be given up.
+/// A hanging rank would never be noticed, or a merely slow one would be given up.
 #[test]
 fn silence_is_asked_about_and_borne_while_it_is_answered() {
     on_every_link(|mut bed| {
@@ -187,7 +187,7 @@ fn silence_is_asked_about_and_borne_while_it_is_answered() {
     });
 }
 
-/// A rank that nobody waits for, which trains on, would be given up.
+/// A training rank for which nobody waits would be given up.
 #[test]
 fn silence_of_a_rank_that_is_not_awaited_is_borne() {
     on_every_link(|mut bed| {
@@ -199,7 +199,7 @@ fn silence_of_a_rank_that_is_not_awaited_is_borne() {
     });
 }
 
-/// A neighbour would find other bytes than those that were meant.
+/// A neighbour would read other bytes than the sender's.
 #[test]
 fn memory_that_the_other_end_cannot_reach_is_refused() {
     on_every_link(|bed| {
@@ -210,7 +210,7 @@ fn memory_that_the_other_end_cannot_reach_is_refused() {
     });
 }
 
-/// What a link offers beyond messages must be what the other end sees.
+/// Direct access to memory must show the other end's bytes.
 #[test]
 fn memory_that_is_offered_is_the_other_ends_own() {
     on_every_link(|bed| {
@@ -226,7 +226,7 @@ fn memory_that_is_offered_is_the_other_ends_own() {
     });
 }
 
-/// A rank that ends its training first would cut off what others still need.
+/// A rank that finishes first would cut off what others still need.
 #[test]
 fn what_was_handed_over_arrives_before_a_goodbye() {
     on_every_link(|mut bed| {
@@ -252,7 +252,7 @@ fn both_ends_can_leave_at_once() {
     });
 }
 
-/// A rank that makes no sense would go on to be heard.
+/// Further frames of a rank that broke the protocol would be processed.
 #[test]
 fn what_the_owner_refuses_ends_the_link() {
     on_every_link(|mut bed| {
@@ -261,7 +261,7 @@ fn what_the_owner_refuses_ends_the_link() {
         bed.until("the refusal", |bed| !bed.ends[1].taker.ended.is_empty());
         assert_eq!(bed.ends[1].taker.ended, [(Why::Violation, "broke the protocol: refused".to_owned())]);
         assert!(!bed.is_complete(0..1));
-        // It can still be told so.
+        // It can still be sent the reason.
         bed.ends[1].link.abort(Rank(0), Why::Violation, "refused");
         bed.until("the abort", |bed| bed.ends[0].taker.aborted.is_some());
     });
@@ -278,7 +278,7 @@ fn a_post_wakes_whoever_must_move_it() {
         bed.rest();
         bed.ends.iter().for_each(|end| end.bell.sleeping().set());
         bed.ends[0].link.post(first).unwrap();
-        // One of both ends was woken, and what it then does wakes the other.
+        // One of the ends was woken, and its action wakes the other.
         let woken = bed.ends.iter().any(|end| !end.bell.sleeping().must_wake());
         assert!(woken, "nobody was woken");
         bed.until("the post", |bed| bed.ends[1].taker.posts == [3]);

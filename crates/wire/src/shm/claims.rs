@@ -1,24 +1,24 @@
-//! Blocks of a reduction that ranks of one host share out as they go: whoever is free claims the next.
+//! Dynamic scheduling of a reduction among the ranks of one host: a free rank claims the next block.
 //!
-//! Equal parts make all wait for the rank that the scheduler serves last. With 4 ranks on 2 cores three of them share a core for
-//! a while now and then, and an all-reduce of 25 MB then took 1.4 times as long as with two on each. (Self-scheduling of loops:
-//! Polychronopoulos and Kuck, 1987.)
+//! With equal parts, all ranks wait for the one that the scheduler serves last. With 4 ranks on 2 cores, three ranks
+//! share a core now and then, and an all-reduce of 25 MB then took 1.4 times as long as with two on each.
+//! (Self-scheduling of loops: Polychronopoulos and Kuck, 1987.)
 
 use crate::memory::Region;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-/// Memory that the claims of one reduction take: a cache line of their own.
+/// Memory for the claims of one reduction: a cache line of its own.
 pub const CLAIMS_BYTES: usize = 64;
 
-/// Claims of each member, if all are equally fast: the last ones are waited for.
+/// Claims per member if all are equally fast; members wait for the last ones.
 const CLAIMS_PER_MEMBER: usize = 8;
-/// Blocks are multiples of this, so that they start at cache lines and pages are not shared needlessly.
+/// Blocks are multiples of this, so that they start at cache lines and rarely share a page.
 const GRAIN_BYTES: usize = 64 * 1024;
-/// A claim costs a cache line that moves between cores, about 0.5 µs; this many bytes take 50 µs.
+/// A claim moves a cache line between cores, which costs about 0.5 µs; this many bytes take 50 µs.
 const BLOCK_BYTES_MAX: usize = 256 * 1024;
 
-/// The blocks that this rank claims, one by one. Members agree on `bytes` and on their number.
+/// Iterates over the blocks that this rank claims. Members agree on `bytes` and on their number.
 #[derive(Debug)]
 pub struct Claims {
     word: Region,
@@ -27,7 +27,8 @@ pub struct Claims {
 }
 
 impl Claims {
-    /// Of `bytes` that so many members share out by the word at the start of `memory`; `None` where no word can lie there.
+    /// Claims on `bytes` among `members`, through the word at the start of `memory`; `None` where no word can lie
+    /// there.
     pub fn new(memory: Region, bytes: usize, members: usize) -> Option<Self> {
         let fits = memory.len() >= CLAIMS_BYTES && memory.arena_offset().is_multiple_of(8);
         let each = bytes / (members.max(1) * CLAIMS_PER_MEMBER);
@@ -35,12 +36,13 @@ impl Claims {
         fits.then_some(Self { word: memory, bytes, block })
     }
 
-    /// Nothing is claimed. Before any member can claim, and after all are done with the claims before.
+    /// Resets the claims. Call before any member can claim, and after all are done with the previous claims.
     pub fn reset(&self) {
         self.word.atomic_u64(0).store(0, Ordering::Relaxed);
     }
 
-    /// What this rank claims in pieces of at most `most` bytes, as start and length: short enough to stay in a core's cache.
+    /// This rank's claims in pieces of at most `most` bytes, as start and length: short enough to stay in a core's
+    /// cache.
     pub fn pieces(self, most: usize) -> impl Iterator<Item = (usize, usize)> {
         self.flat_map(move |block| {
             let end = block.end;
@@ -53,7 +55,8 @@ impl Iterator for Claims {
     type Item = Range<usize>;
 
     fn next(&mut self) -> Option<Range<usize>> {
-        // The meetings before and after order the bytes; the word only hands out numbers. Other processes write it: it may hold any.
+        // The meetings before and after order the bytes; the word only hands out numbers. Other processes write it, so
+        // it may hold any value.
         let claimed = self.word.atomic_u64(0).fetch_add(1, Ordering::Relaxed);
         let start = usize::try_from(claimed).ok()?.checked_mul(self.block)?;
         (start < self.bytes).then(|| start..self.bytes.min(start.saturating_add(self.block)))
@@ -66,7 +69,7 @@ mod tests {
     use crate::memory::Arena;
     use std::thread;
 
-    /// A byte that nobody reduces, or that two reduce, is a wrong gradient.
+    /// A byte that is reduced twice or never is a wrong gradient.
     #[test]
     fn every_byte_is_claimed_once() {
         let arena = Arena::new(4096).unwrap();

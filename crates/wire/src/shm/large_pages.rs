@@ -1,19 +1,21 @@
-//! Large pages for ordinary memory that ranks of one host read and write over and over, as they do with gradients.
+//! Large pages for unregistered memory that ranks of one host access again and again, such as gradients.
 //!
-//! The kernel looks up every page of another process's memory that it copies, and a virtual machine translates each twice. An
-//! all-reduce of 25 MB on 4 ranks took 10 ms on pages of 4 KiB and 5 ms on pages of 2 MiB. The kernel moves memory onto large
-//! pages when it is asked to (`MADV_COLLAPSE`, Linux 6.1), which costs about as much as one such all-reduce; so it is asked
-//! when a place is used for the second time. Where it does not, nothing is lost but speed.
+//! The kernel looks up every page of another process's memory that it copies, and a virtual machine translates each
+//! page twice. An all-reduce of 25 MB on 4 ranks took 10 ms on pages of 4 KiB and 5 ms on pages of 2 MiB. The kernel
+//! moves memory onto large pages on request (`MADV_COLLAPSE`, Linux 6.1), which costs about as much as one such
+//! all-reduce; the request is therefore made when a place is used for the second time. If the kernel refuses, only
+//! speed is lost.
 
 use std::ops::Range;
 
-/// Of a large page, on x86-64 and on aarch64 with pages of 4 KiB.
+/// Size of a large page, on x86-64 and on aarch64 with pages of 4 KiB.
 const PAGE_BYTES: u64 = 2 * 1024 * 1024;
-/// Uses of a place after which the kernel is asked again: its owner may have freed it and be back at the same address.
+/// Uses of a place after which the request is repeated: its owner may have freed the memory and got the same address
+/// back.
 const USES: u32 = 32;
-/// Places that are remembered; the one that was not used for longest goes first.
+/// Places remembered; the least recently used one is dropped first.
 const PLACES_MAX: usize = 256;
-/// The system's owner may want none: then this file says `[never]`.
+/// The administrator may disable large pages: then this file says `[never]`.
 const SETTING: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
 
 /// The places that one process uses.
@@ -31,15 +33,16 @@ struct Place {
 }
 
 impl LargePages {
-    /// Asks the system whether it has large pages.
+    /// Reads from the system whether it has large pages.
     pub fn new() -> Self {
         let setting = std::fs::read_to_string(SETTING);
         Self { wanted: setting.is_ok_and(|setting| !setting.contains("[never]")), places: Vec::new() }
     }
 
-    /// Memory of this process at these addresses is about to be read and written by others. It keeps its contents.
+    /// Memory of this process at these addresses is about to be accessed by other processes. Its contents stay.
     pub fn note(&mut self, bytes: Range<u64>) {
-        // With the pages that its ends share with other memory of the same mapping: else half of a tensor of 4 MB stayed as it is.
+        // Includes the pages at its ends, which it shares with other memory of the same mapping: otherwise, half of a 4
+        // MB tensor stayed on small pages.
         let whole = bytes.start / PAGE_BYTES * PAGE_BYTES..bytes.end.next_multiple_of(PAGE_BYTES);
         if self.wanted && bytes.end - bytes.start >= PAGE_BYTES && self.is_due(bytes) {
             collapse(whole);
@@ -71,7 +74,7 @@ impl Default for LargePages {
     }
 }
 
-/// Asks the kernel, which leaves out pages that do not lie in one mapping. That it refuses (memory is scarce, or of a kind that has no
+/// Makes the request, without pages that do not lie in one mapping. A refusal (memory is scarce, or of a kind without
 /// large pages) changes nothing.
 fn collapse(whole: Range<u64>) {
     let start = std::ptr::without_provenance_mut::<libc::c_void>(whole.start as usize);
@@ -85,7 +88,8 @@ fn collapse(whole: Range<u64>) {
 mod tests {
     use super::*;
 
-    /// Memory that is reduced once would pay for what nobody uses; memory that came back at an old address would stay on small pages.
+    /// Memory that is reduced once would pay for pages that nobody uses; memory at a reused address would stay on small
+    /// pages.
     #[test]
     fn the_second_use_asks_and_then_one_in_many() {
         let mut pages = LargePages { wanted: true, places: Vec::new() };

@@ -1,5 +1,6 @@
-//! The link to a rank of the same host: posts go through a ring in the receiver's memory, bytes are taken where they lie. A
-//! connection beside them carries what must be heard from a rank that hangs or dies: probes, goodbyes, aborts, its end.
+//! The link to a rank of the same host: posts go through a ring in the receiver's memory, and bytes are copied from
+//! where they lie. A connection beside it carries what detects a rank that hangs or dies: probes, goodbyes, aborts, and
+//! its own end.
 
 use super::mailbox::{Inbox, Outbox, SLOT_WORDS, encode};
 use crate::bell::Bell;
@@ -18,7 +19,7 @@ use std::time::Duration;
 /// Pause before a full ring is tried again.
 const FULL_PAUSE: Duration = Duration::from_millis(1);
 
-/// What all threads use.
+/// The half for all threads.
 pub struct ShmLink {
     rank: Rank,
     own: Arc<Mapping>,
@@ -31,13 +32,13 @@ pub struct ShmLink {
 
 struct Posts {
     outbox: Outbox,
-    /// Did not fit the ring; in order. Bounded by the instructions of the loaded programs.
+    /// Posts that did not fit the ring, in order. The instructions of the loaded programs bound their number.
     waiting: VecDeque<[u64; SLOT_WORDS]>,
 }
 
 impl ShmLink {
-    /// To `rank`, whose memory and bell are given; `position` is ours among the ranks of the host, `own_bell` of our own I/O
-    /// thread.
+    /// A link to `rank`, given its memory and bell; `position` is our place among the ranks of the host, `own_bell`
+    /// that of our own I/O thread.
     pub fn new(
         rank: Rank,
         own: &Arena,
@@ -56,7 +57,7 @@ impl ShmLink {
         }
     }
 
-    /// Moves what did not fit before; whether some still waits.
+    /// Moves posts that did not fit before into the ring; whether some are left.
     fn flush(&self) -> io::Result<bool> {
         let mut posts = self.posts.lock().unwrap_or_else(PoisonError::into_inner);
         if posts.waiting.is_empty() {
@@ -80,7 +81,7 @@ impl Link for ShmLink {
         self.rank
     }
 
-    /// The neighbour finds nothing but what lies in our arena.
+    /// The neighbour can only reach memory within our arena.
     fn register(&self, region: &Region) -> io::Result<()> {
         if region.is_of(&self.own) {
             Ok(())
@@ -126,7 +127,7 @@ impl Link for ShmLink {
     }
 }
 
-/// What the I/O thread polls.
+/// The half that the I/O thread polls.
 pub struct ShmPort {
     link: Arc<ShmLink>,
     lane: Lane,
@@ -134,8 +135,8 @@ pub struct ShmPort {
 }
 
 impl ShmPort {
-    /// With the connection to the neighbour, which is the `position`-th rank of the host; `silence_max`: how long it may be
-    /// silent while it is waited for.
+    /// With the connection to the neighbour, the `position`-th rank of the host; `silence_max`: how long it may be
+    /// silent while this rank waits for it.
     pub fn new(link: Arc<ShmLink>, stream: Stream, position: usize, silence_max: Duration) -> Self {
         let inbox = Inbox::new(&link.own, position);
         let lane = Lane::new(0, stream, false, silence_max, None, Duration::from_nanos(now_ns()));
@@ -153,7 +154,7 @@ impl ShmPort {
     }
 }
 
-/// Passes on all posts; whether there were any. `Err`: one that is none, or that the sink refuses.
+/// Delivers all posts to the sink; whether there were any. `Err`: a malformed post, or one that the sink refuses.
 fn take_posts(inbox: &mut Inbox, sink: &mut dyn Sink) -> Result<bool, String> {
     let mut busy = false;
     loop {

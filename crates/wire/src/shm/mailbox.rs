@@ -1,6 +1,6 @@
-//! Small messages between co-located ranks: what a post says, in the words that a ring carries.
+//! Posts between ranks of one host, encoded in the words of a ring's slot.
 //!
-//! Rings and the flag that says whether a receiver must be woken are `hocket_sync::ring`, here over shared memory.
+//! Rings, and the flag for waking the receiver, are those of `hocket_sync::ring`, here in shared memory.
 
 use crate::link::Post;
 use crate::memory::Mapping;
@@ -9,7 +9,7 @@ pub use hocket_sync::ring::{SLOT_WORDS, reserved_bytes};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-/// The flag of an arena whose owner sleeps.
+/// The sleep flag of an arena's owner.
 pub type Sleeping = hocket_sync::ring::Sleeping<Mapping>;
 
 impl Words for Mapping {
@@ -18,7 +18,7 @@ impl Words for Mapping {
     }
 }
 
-/// A post in the words of a slot; `None` for one that this kind of link does not have.
+/// Encodes a post in the words of a slot; `None` for a post that this kind of link does not have.
 pub fn encode(post: Post) -> Option<[u64; SLOT_WORDS]> {
     let join = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
     Some(match post {
@@ -59,12 +59,12 @@ fn decode(words: [u64; SLOT_WORDS]) -> Option<Post> {
 pub struct Outbox(Producer<Mapping>);
 
 impl Outbox {
-    /// Into the arena behind `peer`, where we are the `sender`-th rank of the host.
+    /// In the arena behind `peer`, as the `sender`-th rank of the host.
     pub fn new(peer: &Arc<Mapping>, sender: usize) -> Self {
         Self(Producer::new(peer, sender))
     }
 
-    /// Puts an encoded post; `false` when the ring is full.
+    /// Adds an encoded post; `false` when the ring is full.
     pub fn put(&mut self, words: [u64; SLOT_WORDS]) -> bool {
         self.0.put(words)
     }
@@ -84,12 +84,12 @@ impl Inbox {
         Self(Consumer::new(own, sender))
     }
 
-    /// Whether a post waits.
+    /// Whether a post is waiting.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The next post, if one waits.
+    /// The next post, if there is one.
     pub fn take(&mut self) -> Result<Option<Post>, NotAPost> {
         self.0.take().map(|words| decode(words).ok_or(NotAPost)).transpose()
     }
@@ -119,7 +119,7 @@ mod tests {
         }
     }
 
-    /// Offsets above 4 GiB must not be cut.
+    /// Offsets above 4 GiB would be truncated.
     #[test]
     fn places_survive_the_ring() {
         let post =

@@ -1,4 +1,5 @@
-//! Links between ranks of one host: data stays in the sender's registered memory and the receiver takes it from there.
+//! Links between ranks of one host: data stays in the sender's registered memory, and the receiver copies it from
+//! there.
 
 pub mod claims;
 pub mod large_pages;

@@ -1,4 +1,4 @@
-//! Hands file descriptors to a co-located rank over a Unix socket.
+//! Passes file descriptors to a rank of the same host over a Unix socket.
 
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::net::{
@@ -35,7 +35,7 @@ pub fn receive(stream: &UnixStream) -> io::Result<[OwnedFd; 2]> {
     if message.bytes != 1 || byte != *b"F" {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
-    // The kernel leaves out what the process has no room for.
+    // The kernel drops descriptors for which the process has no room.
     if message.flags.contains(ReturnFlags::CTRUNC) {
         return Err(rustix::io::Errno::MFILE.into());
     }

@@ -1,5 +1,5 @@
-//! How far apart two cores are: the time for a cache line to go there and back. Virtual cores are near on some days and
-//! far on others, which changes every shared-memory figure, so each benchmark prints this first.
+//! The distance between two cores: the time for a cache line to go there and back. The placement of virtual cores
+//! varies from day to day and changes every shared-memory figure, so each benchmark prints this first.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 const ROUNDS: u32 = 20_000;
 
-/// Half the round trip of a cache line between two threads; the best of several short runs, since a preempted run
+/// Half the round trip of a cache line between two threads: the best of several short runs, since a preempted run
 /// measures the scheduler. `None` on a machine with one core, where two threads cannot run at once.
 pub fn one_way() -> Option<Duration> {
     if thread::available_parallelism().is_ok_and(|cores| cores.get() < 2) {

@@ -1,21 +1,22 @@
-//! Memory of another process that is not registered: the kernel copies it (`process_vm_readv`, `process_vm_writev`), once.
+//! Access to unregistered memory of another process, with one copy by the kernel (`process_vm_readv`,
+//! `process_vm_writev`).
 //!
-//! Whether it does is a matter of the same user, capabilities, Yama's `ptrace_scope` and seccomp, so it is tried: a process shows where
-//! a random word of it lies, and who reads that word from the process of that number has the right one, even where numbers are of another
-//! namespace.
+//! The kernel's permission depends on the user, capabilities, Yama's `ptrace_scope` and seccomp, so it is tried. A
+//! process publishes the address of a random word of its own. If reading that word by process number succeeds and the
+//! value matches, the number names the right process, even across PID namespaces.
 //!
-//! The invariants are the callers': memory at an address is lent by its process, for as long as a collective lasts, and no two processes
-//! write the same bytes of it. Our own process is refused, whose memory the language guards.
+//! The callers keep the invariants: a process lends the memory at an address for as long as a collective lasts, and no
+//! two processes write the same bytes of it. Our own process is refused; the language guards its memory.
 
 use nix::sys::uio::{RemoteIoVec, process_vm_readv, process_vm_writev};
 use nix::unistd::Pid;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Words that others find a process by.
+/// The words by which others find a process.
 pub const CARD_WORDS: usize = 3;
 
-/// How others find this process; they can as long as it is kept.
+/// Makes this process reachable for others while it is kept.
 #[derive(Debug)]
 pub struct Card(Box<AtomicU64>);
 
@@ -27,18 +28,18 @@ impl Card {
         Ok(Self(Box::new(AtomicU64::new(u64::from_ne_bytes(word)))))
     }
 
-    /// To be given to the others.
+    /// The card to give to the others.
     pub fn words(&self) -> [u64; CARD_WORDS] {
         [u64::from(std::process::id()), address(self.0.as_ptr()), self.0.load(Ordering::Relaxed)]
     }
 }
 
-/// Another process of this machine whose memory we may read and write.
+/// Another process of this machine whose memory we may access.
 #[derive(Clone, Copy, Debug)]
 pub struct Neighbour(Pid);
 
 impl Neighbour {
-    /// The process with that card. Errors: the kernel refuses, or it is another process, or our own.
+    /// The process with that card. Errors: the kernel refuses, or the card is another process's or our own.
     pub fn find([pid, place, word]: [u64; CARD_WORDS]) -> io::Result<Self> {
         let pid = i32::try_from(pid).map_err(|_| io::Error::other("no process has such a number"))?;
         if pid.unsigned_abs() == std::process::id() {
@@ -61,19 +62,19 @@ impl Neighbour {
         whole(process_vm_readv(self.0, &mut [IoSliceMut::new(into)], &there)?, len)
     }
 
-    /// Puts `bytes` into its memory at `address`.
+    /// Writes `bytes` to its memory at `address`.
     pub fn write(self, address: u64, bytes: &[u8]) -> io::Result<()> {
         let there = [RemoteIoVec { base: address as usize, len: bytes.len() }];
         whole(process_vm_writev(self.0, &[IoSlice::new(bytes)], &there)?, bytes.len())
     }
 }
 
-/// Where memory lies, for another process.
+/// Memory at an address of another process.
 pub fn address<T>(memory: *const T) -> u64 {
     memory.expose_provenance() as u64
 }
 
-/// The kernel stops at the first page that is not there.
+/// The kernel stops at the first page that is not mapped.
 fn whole(moved: usize, asked: usize) -> io::Result<()> {
     if moved == asked {
         return Ok(());
@@ -85,7 +86,7 @@ fn whole(moved: usize, asked: usize) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// Bytes would be written into a process that has nothing to do with the job, or into memory that we use ourselves.
+    /// Bytes would be written into a process outside the job, or into memory that we use ourselves.
     #[test]
     fn only_the_process_of_the_card_is_found() {
         let card = Card::new().unwrap();

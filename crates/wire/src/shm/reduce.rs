@@ -1,14 +1,14 @@
-//! Reduces buckets of several ranks in place: each rank does some blocks of all of them.
+//! Reduces buckets of several ranks in place: each rank processes some blocks of all of them.
 //!
-//! Bound by memory: a block is reduced straight out of all buckets and written to all of them while it is in the caches, so
-//! n buckets are read once and written once, the least there is.
+//! Memory bounds it: a block is reduced straight out of all buckets and written to all of them while it is in the
+//! caches, so n buckets are read once and written once, which is the minimum.
 
 use super::claims::Claims;
 use crate::memory::Region;
 use hocket_kernels::{DType, ReduceOp, Source, reduce_many, scale};
 use std::ops::Range;
 
-/// Reduced and written to all before the next: with its copies it stays in a cache of the second level.
+/// Bytes reduced and written to all buckets before the next: with its copies, a block stays in the second-level cache.
 const BLOCK_BYTES: usize = 16 * 1024;
 /// Parts start at cache lines.
 const LINE_BYTES: usize = 64;
@@ -19,10 +19,11 @@ pub fn part(bytes: usize, members: usize, at: usize) -> Range<usize> {
     (at * each).min(bytes)..((at + 1) * each).min(bytes)
 }
 
-/// The bytes in `claimed` of all `buckets`, which are equally long, become `factor` times their reduction, taken in their order.
+/// The bytes `claimed` of all `buckets`, which have equal lengths, become `factor` times their reduction, in the order
+/// of the buckets.
 ///
 /// # Panics
-/// When there is no bucket, or one is shorter than what is claimed.
+/// When there is no bucket, or one is shorter than the claimed range.
 pub fn reduce_in_place(buckets: &[Region], claimed: Claims, op: ReduceOp, dtype: DType, factor: f64) {
     for (start, len) in claimed.pieces(BLOCK_BYTES) {
         let blocks: Vec<Region> = buckets.iter().map(|bucket| bucket.sub(start, len)).collect();

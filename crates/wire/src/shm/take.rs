@@ -1,14 +1,14 @@
-//! Takes a message straight out of a neighbour's memory: the shared-memory counterpart of a payload's landing.
+//! Copies a message straight out of a neighbour's memory: the counterpart of landing a payload from a socket.
 
 use crate::link::{Land, Landing};
 use crate::memory::Region;
 use hocket_kernels::{DType, cast};
 
-/// Source bytes that pass through a conversion at a time; a block and its conversion stay in the second-level cache.
+/// Source bytes converted at a time; a block and its conversion stay in the second-level cache.
 const BLOCK_BYTES: usize = 64 * 1024;
 
-/// Lands `source`, whose elements are of type `dtype`, as if it had crossed a wire in `landing`'s wire type. It is part of
-/// `together_bytes` that are moved at a time.
+/// Lands `source`, with elements of type `dtype`, as if it had crossed a wire in `landing`'s wire type. It is part of
+/// `together_bytes` moved in one go.
 pub fn take(landing: &Landing, dtype: DType, source: &Region, together_bytes: usize) {
     let Landing { region, land } = landing;
     let (Land::Cast { wire, .. } | Land::Reduce { wire, .. }) = *land else {
@@ -17,7 +17,7 @@ pub fn take(landing: &Landing, dtype: DType, source: &Region, together_bytes: us
     if wire == dtype {
         return land.apply(region, source.as_bytes());
     }
-    // Rounded to the wire's type first, so that a codec means the same within a host as between hosts.
+    // Rounded to the wire's type first, so that a codec gives the same bits within a host as between hosts.
     let (Land::Cast { dtype: own, .. } | Land::Reduce { dtype: own, .. }) = *land else { return };
     let elements_max = BLOCK_BYTES / dtype.bytes();
     let mut block = Vec::new();

@@ -1,12 +1,12 @@
-//! How much a connection may hold that is not acknowledged: set, or left to the system again.
+//! Limits the unacknowledged bytes of a connection, or leaves the limit to the system.
 
 use hocket_protocol::backlog::Buffer;
 use socket2::SockRef;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Sets the send buffer. The system takes twice what it is asked for, for headers of its own, which are about a fifth; where it lets
-/// us have less than we want, it keeps the choice.
+/// Sets the send buffer. The system reserves twice the requested size for headers of its own, which take about a fifth.
+/// Where it grants less than requested, it keeps the choice.
 pub fn set(socket: BorrowedFd<'_>, buffer: Buffer) -> io::Result<()> {
     let Buffer::Bytes(bytes) = buffer else { return unlock(socket) };
     let asked = usize::try_from(bytes / 8 * 5).unwrap_or(usize::MAX).min(i32::MAX as usize / 2);
@@ -53,7 +53,7 @@ mod tests {
         if status == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// A connection would be held to a size for good, or to one that it was not asked for.
+    /// A connection would be held to a size for good, or to a size that nobody requested.
     #[test]
     fn a_buffer_is_bounded_and_given_back() -> io::Result<()> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
@@ -64,7 +64,7 @@ mod tests {
         assert_eq!(locked(near.as_fd())?, 1);
         set(near.as_fd(), Buffer::System)?;
         assert_eq!(locked(near.as_fd())?, 0);
-        // More than any system gives a program: the system's own choice is better than the most that it gives.
+        // More than any system grants: its own choice is better than the most that it grants.
         set(near.as_fd(), Buffer::Bytes(1 << 40))?;
         assert_eq!(locked(near.as_fd())?, 0);
         set(near.as_fd(), Buffer::Bytes(128 * 1024))?;

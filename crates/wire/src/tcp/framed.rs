@@ -1,4 +1,4 @@
-//! What any thread hands to a rank's connections: frames of control, and messages that all of its lanes share out.
+//! The queues of a rank's connections, filled by any thread: control frames, and messages that all lanes share.
 
 use super::{Info, Outgoing};
 use crate::bell::Bell;
@@ -10,23 +10,23 @@ use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The connections to one rank, as all threads see them.
+/// The connections to one rank, shared by all threads.
 pub struct Framed {
-    /// The I/O thread's, which sends what is queued here.
+    /// Of the I/O thread, which sends what is queued here.
     bell: Arc<Bell>,
     outgoing: Mutex<Outgoing>,
-    /// Lanes over which the rank has not said goodbye.
+    /// Lanes on which the rank has not said goodbye yet.
     lanes_open: AtomicUsize,
     /// Payload bytes sent.
     sent_bytes: AtomicU64,
-    /// How often somebody wanted to know how the connections do: lanes look.
+    /// Number of requests for statistics; lanes refresh theirs when it grows.
     pub(super) looks: AtomicUsize,
-    /// What each lane saw when it last looked.
+    /// Each lane's latest statistics.
     seen: Mutex<Vec<Option<Info>>>,
 }
 
 impl Framed {
-    /// Nothing waits to be sent over so many lanes; `checksums`: every frame will carry one; `bell`: of our own I/O thread.
+    /// Empty queues for this many lanes; `checksums`: every frame carries one; `bell`: that of our own I/O thread.
     pub fn new(lanes: usize, checksums: bool, bell: Arc<Bell>) -> Self {
         Self {
             bell,
@@ -47,18 +47,18 @@ impl Framed {
         &self.outgoing
     }
 
-    /// Queues a frame without payload; those keep their order.
+    /// Queues a frame without payload; such frames keep their order.
     pub fn control(&self, frame: Frame) -> io::Result<()> {
         self.queue().control(frame, &[]);
         self.bell.ring()
     }
 
-    /// The same, from the I/O thread, for what is said of one lane.
+    /// Queues a frame for one lane, from the I/O thread.
     pub fn control_on(&self, lane: usize, frame: Frame) {
         self.queue().control_on(lane, frame, &[]);
     }
 
-    /// Queues an answer to a peer that wants to know whether we are there.
+    /// Queues a reply to a peer's probe.
     pub fn answer(&self, lane: usize) {
         self.queue().answer(lane);
     }
@@ -69,7 +69,7 @@ impl Framed {
         self.bell.ring()
     }
 
-    /// Queues the reason of the job's failure, in place of messages that have not begun. The I/O thread sends it at its
+    /// Queues the reason of the job's failure and drops messages that have not begun. The I/O thread sends it on its
     /// next turn.
     pub fn abort(&self, rank: Rank, why: Why, text: &str) {
         let text: String = text.chars().take(ABORT_BYTES_MAX / 4).collect();
@@ -79,17 +79,17 @@ impl Framed {
         outgoing.control(frame, text.as_bytes());
     }
 
-    /// Messages that have not begun will never be wanted.
+    /// Messages that have not begun will never be needed.
     pub fn drop_messages(&self) {
         self.queue().drop_messages();
     }
 
-    /// Whether nothing waits that `lane` could send.
+    /// Whether nothing is queued that `lane` could send.
     pub fn is_empty(&self, lane: usize) -> bool {
         self.queue().is_empty(lane)
     }
 
-    /// The rank said goodbye over one of its lanes, once each; whether that was the last.
+    /// The rank said goodbye on one of its lanes, once each; returns whether that was the last.
     pub fn leave_lane(&self) -> bool {
         self.lanes_open.fetch_sub(1, Ordering::AcqRel) == 1
     }
@@ -99,7 +99,7 @@ impl Framed {
         self.lanes_open.load(Ordering::Acquire) == 0
     }
 
-    /// A message has left.
+    /// Counts a message that has left.
     pub fn note_sent(&self, sent: Sent) {
         self.sent_bytes.fetch_add(sent.bytes as u64, Ordering::Relaxed);
     }
@@ -109,12 +109,12 @@ impl Framed {
         self.sent_bytes.load(Ordering::Relaxed)
     }
 
-    /// What a lane sees of its connection.
+    /// Stores a lane's statistics of its connection.
     pub fn note_seen(&self, lane: usize, info: Option<Info>) {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)[lane] = info;
     }
 
-    /// What the last look saw of all lanes, as one; lanes look again at their next turn.
+    /// All lanes' latest statistics, combined; lanes refresh them on their next turn.
     pub fn info(&self) -> Option<Info> {
         self.looks.fetch_add(1, Ordering::Relaxed);
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);

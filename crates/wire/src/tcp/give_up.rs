@@ -1,4 +1,4 @@
-//! The last word on connections whose frames nobody sends yet: why the rank gives up before its mesh is complete.
+//! The last frame on connections that no I/O thread serves yet: why the rank gives up before its mesh is complete.
 
 use super::Stream;
 use hocket_ids::Rank;
@@ -7,8 +7,9 @@ use hocket_protocol::frame::{ABORT_BYTES_MAX, Frame};
 use hocket_protocol::why::Why;
 use std::io::Write;
 
-/// Tells the rank at the other end of each of `streams` why we, `own`, end them; `checksums`: the job's frames between hosts carry
-/// one. A frame fits what a fresh connection takes at once; a peer that cannot be told sees the end alone.
+/// Tells the rank at the other end of each of `streams` why we, `own`, close them; `checksums`: whether the job's
+/// frames between hosts carry one. A frame fits the buffer of a fresh connection; a peer that it does not reach sees
+/// only the end.
 pub fn give_up(
     streams: impl IntoIterator<Item = Stream>,
     checksums: bool,

@@ -1,9 +1,9 @@
-//! What the kernel knows of a connection: round trips, what was acknowledged, how long something was on its way.
+//! The kernel's statistics of a connection: round trips, acknowledged bytes, busy time.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Numbers of a connection since it began, and its latest estimates.
+/// Totals of a connection since it began, and its latest estimates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Info {
     /// Smoothed round trip, microseconds.
@@ -12,19 +12,19 @@ pub struct Info {
     pub round_trip_us_min: u32,
     /// Latest rate of delivery, byte/s.
     pub delivery_byte_per_s: u64,
-    /// Bytes that the peer acknowledged.
+    /// Bytes acknowledged by the peer.
     pub acknowledged_bytes: u64,
-    /// Bytes that came from the peer.
+    /// Bytes received from the peer.
     pub received_bytes: u64,
-    /// Time in which something was on its way, microseconds; counted in the kernel's ticks of some milliseconds.
+    /// Time with unacknowledged data in flight, microseconds; the kernel counts it in ticks of a few milliseconds.
     pub busy_us: u64,
-    /// Segments with data that were sent, those again included.
+    /// Data segments sent, retransmissions included.
     pub sent: u32,
-    /// Segments that were sent again.
+    /// Data segments sent again.
     pub sent_again: u32,
 }
 
-/// Offsets in the kernel's `struct tcp_info` (linux/tcp.h), which grows at its end only.
+/// Offsets in the kernel's `struct tcp_info` (linux/tcp.h), which grows only at its end.
 const ROUND_TRIP: usize = 68;
 const SENT_AGAIN: usize = 100;
 const ACKNOWLEDGED: usize = 120;
@@ -36,12 +36,13 @@ const BUSY: usize = 168;
 const KNOWN_BYTES: usize = 256;
 
 impl Info {
-    /// Of a TCP socket; what an old kernel does not tell is 0.
+    /// Statistics of a TCP socket; a field that an old kernel lacks is 0.
     pub fn of(socket: BorrowedFd<'_>) -> io::Result<Self> {
         let mut bytes = [0_u8; KNOWN_BYTES];
         let mut length = KNOWN_BYTES as libc::socklen_t;
-        // SAFETY: `bytes` has room for `length` bytes, of which the kernel writes no more and says how many; the descriptor is
-        // borrowed for the call. `a_connection_tells_of_itself` would see numbers of another place.
+        // SAFETY: `bytes` has room for `length` bytes; the kernel writes no more and stores how many it wrote. The
+        // descriptor is borrowed for the call. `a_connection_tells_of_itself` would see a wrong offset as wrong
+        // numbers.
         let status = unsafe {
             libc::getsockopt(
                 socket.as_raw_fd(),
@@ -57,7 +58,7 @@ impl Info {
         Ok(Self::parse(&bytes))
     }
 
-    /// Of two connections between the same hosts, as if they were one.
+    /// Combines two connections between the same hosts.
     #[must_use]
     pub fn beside(self, other: Self) -> Self {
         Self {
@@ -101,13 +102,13 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
     use std::os::fd::AsFd;
 
-    /// Orders would be judged by whatever else lies in the kernel's structure.
+    /// Rank orders would be judged by another field of the kernel's structure.
     #[test]
     fn a_connection_tells_of_itself() -> io::Result<()> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let mut near = TcpStream::connect(listener.local_addr()?)?;
         let (mut far, _) = listener.accept()?;
-        // More than both ends hold: the connection is busy until somebody reads.
+        // More than both ends' buffers hold: the connection is busy until somebody reads.
         let sent = vec![7; 32 << 20];
         let reader = std::thread::spawn(move || {
             std::thread::sleep(std::time::Duration::from_millis(100));
@@ -118,19 +119,19 @@ mod tests {
         near.read_exact(&mut [0])?;
         reader.join().map_err(|_| io::ErrorKind::Other)??;
         let info = Info::of(near.as_fd())?;
-        // The connection's own first byte counts as well.
+        // The connection's own first byte (SYN) counts as well.
         assert_eq!(info.acknowledged_bytes, (32 << 20) + 1);
         assert!(info.round_trip_us > 0 && info.round_trip_us < 1_000_000, "{info:?}");
         assert!(info.round_trip_us_min <= info.round_trip_us, "{info:?}");
         assert!(info.busy_us > 50_000 && info.busy_us < 60_000_000, "{info:?}");
         assert!(info.delivery_byte_per_s > 100_000, "{info:?}");
-        // A probe of the closed window may be sent again; what lies beside it in the structure is far larger.
+        // A zero-window probe may be sent again; neighbouring fields of the structure are far larger.
         assert!(info.sent_again < 100, "{info:?}");
         assert!(info.sent >= (32 << 20) / 65_536 && info.sent < 100_000, "{info:?}");
         Ok(())
     }
 
-    /// A socket that is none would be taken for an idle connection.
+    /// A descriptor that is no socket would be taken for an idle connection.
     #[test]
     fn what_is_no_connection_is_refused() -> io::Result<()> {
         assert!(Info::of(std::fs::File::open("/dev/null")?.as_fd()).is_err());

@@ -1,7 +1,8 @@
-//! One connection of a link, as the I/O thread sees it: frames both ways, signs of life, and a watch on its path.
+//! One connection of a link, as the I/O thread handles it: frames in both directions, liveness, and a watch on its
+//! path.
 //!
-//! Budget: a poll receives and sends a bounded amount, so that a large message of low priority delays an urgent one, and one
-//! peer the others, by one turn.
+//! Budget: a poll receives and sends a bounded amount, so a large message of low priority delays an urgent one, and one
+//! peer delays the others, by at most one turn.
 
 use super::{Framed, Outcome, Pace, Receiver, Stream, Transmitter};
 use crate::clock::now_ns;
@@ -16,24 +17,24 @@ use std::io;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Bytes moved in each direction in a turn: a few frames.
+/// Bytes moved in each direction per turn: a few frames.
 const TURN_BYTES: usize = 1 << 20;
 
-/// Takes what the peer put elsewhere before it ended the connection.
+/// Drains what the peer posted elsewhere before it ended the connection.
 pub type Last<'a> = dyn FnMut(&mut dyn Sink) -> Result<(), String> + 'a;
 
-/// What still goes over a connection.
+/// What a connection still carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Frames both ways.
+    /// Frames in both directions.
     Open,
-    /// The peer broke the protocol: nothing more is taken from it, but it can be told so.
+    /// The peer broke the protocol: no frame is accepted from it any more, but it can still be sent the reason.
     Refused,
     /// Nothing.
     Closed,
 }
 
-/// How far this rank is with leaving.
+/// Progress of an orderly shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Leaving {
     No,
@@ -46,32 +47,32 @@ enum Leaving {
 /// One connection.
 pub struct Lane {
     number: usize,
-    /// Both ends, for messages.
+    /// Both ends' addresses, for error messages.
     ends: Option<String>,
     stream: Stream,
     receiver: Receiver,
     transmitter: Transmitter,
     readable: bool,
     writable: bool,
-    /// The emulated network is busy until then.
+    /// When the emulated network is free again.
     held_until_ns: Option<u64>,
     phase: Phase,
-    /// The peer's goodbye has been heard.
+    /// The peer's goodbye has arrived.
     left: bool,
     leaving: Leaving,
     liveness: Liveness,
     losses: Losses,
     backlog: Backlog,
     looked_at: Duration,
-    /// Of the looks that were asked for, those that were done.
+    /// Requests for statistics that have been served.
     looks: usize,
-    /// Received when we last listened.
+    /// Bytes received at the last check for life.
     heard_bytes: u64,
 }
 
 impl Lane {
-    /// Number `number` of the link; `checksums`: every frame must carry one; `silence_max`: how long the peer may be silent
-    /// while it is waited for; `pace` when the network is emulated.
+    /// Lane `number` of the link; `checksums`: every frame must carry one; `silence_max`: how long the peer may be
+    /// silent while this rank waits for it; `pace` if the network is emulated.
     pub fn new(
         number: usize,
         stream: Stream,
@@ -101,28 +102,28 @@ impl Lane {
         }
     }
 
-    /// What the poller watches.
+    /// The descriptor to poll.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
     }
 
-    /// What became possible.
+    /// Stores the descriptor's readiness.
     pub fn handle_ready(&mut self, ready: Readiness) {
         self.readable |= ready.readable;
         self.writable |= ready.writable;
     }
 
-    /// Twice in the time after which a silent peer is asked.
+    /// Half of the silence after which a peer gets a probe.
     pub fn pause_max(&self) -> Duration {
         self.liveness.ask_after() / 2
     }
 
-    /// How long until the emulated network lets something leave.
+    /// Time until the emulated network lets something leave.
     pub fn held(&self) -> Option<Duration> {
         self.held_until_ns.map(|until_ns| Duration::from_nanos(until_ns.saturating_sub(now_ns())))
     }
 
-    /// Receives, listens for life and sends; whether anything moved. `heard`: the peer gave another sign of life.
+    /// Receives, checks for life and sends; whether anything moved. `heard`: the peer gave another sign of life.
     pub fn poll(
         &mut self,
         framed: &Framed,
@@ -152,7 +153,7 @@ impl Lane {
         match received {
             Ok(more) => self.readable = more,
             Err(error) => {
-                // What the peer put elsewhere before it ended is ours to finish.
+                // Posts that the peer left elsewhere before it ended must still be processed.
                 if let Err(what) = last(sink) {
                     self.end(sink, &LinkError::Violation(what));
                 }
@@ -183,7 +184,7 @@ impl Lane {
                 false
             }
             Err(error) => {
-                // The peer may have said why before it closed: hear that first.
+                // The peer may have sent the reason before it closed: receive that first.
                 self.readable = true;
                 while self.readable && !self.has_ended() {
                     self.receive(framed, sink, last);
@@ -195,13 +196,13 @@ impl Lane {
         }
     }
 
-    /// Takes no more frames, because of `error`.
+    /// Stops receiving, because of `error`.
     pub fn end(&mut self, sink: &mut dyn Sink, error: &LinkError) {
         if self.has_ended() {
             return;
         }
         self.phase = match error {
-            // What cannot be decrypted; our own direction is whole.
+            // A record that cannot be decrypted; our own direction is intact.
             LinkError::Io(cause) if cause.kind() == io::ErrorKind::InvalidData => Phase::Refused,
             LinkError::Closed | LinkError::Io(_) => Phase::Closed,
             LinkError::Frame(_)
@@ -214,7 +215,7 @@ impl Lane {
         }
     }
 
-    /// Asks a silent peer that is waited for whether it is there; gives it up when it does not answer.
+    /// Sends a probe to a silent peer that this rank waits for; gives it up when it does not reply.
     fn listen(&mut self, framed: &Framed, sink: &mut dyn Sink, now: Duration, heard: bool) {
         let received_bytes = self.receiver.received_bytes();
         if heard || received_bytes != self.heard_bytes {
@@ -228,13 +229,13 @@ impl Lane {
         let open = !self.has_ended() && !self.left;
         match self.liveness.poll(now, || open && sink.is_awaited()) {
             Action::Ask => framed.control_on(self.number, Frame::Ask),
-            // The connection stays: the peer may yet hear why the job failed.
+            // The connection stays open: the peer may yet be told why the job failed.
             Action::GiveUp { silence } => sink.ended(self.ends.as_deref(), &LinkError::Silent { silence }),
             Action::Wait => {}
         }
     }
 
-    /// Takes note of the connection, and asks for a sign of life, whose way there and back is the next round trip to be seen.
+    /// Refreshes the statistics, and sends a probe, whose round trip updates them again.
     fn look(&self, framed: &Framed) {
         framed.note_seen(self.number, self.stream.info());
         if !self.has_ended() && !framed.has_left() {
@@ -242,7 +243,7 @@ impl Lane {
         }
     }
 
-    /// Bears losses that no queue of ours explains, and keeps our own queues short.
+    /// Tolerates losses that no queue of ours explains, and keeps our own queues short.
     fn watch(&mut self, now: Duration) {
         if now.saturating_sub(self.looked_at) < LOOK_EVERY || self.has_ended() {
             return;
@@ -259,7 +260,8 @@ impl Lane {
             received_bytes: info.received_bytes,
             busy: Duration::from_micros(info.busy_us),
         };
-        // Where the kernel has no other control, or does not let us, all stays as slow as it was.
+        // Where the kernel has no other congestion control, or does not allow it, the connection stays as slow as it
+        // was.
         if self.losses.handle_look(&look) {
             self.stream.bear_losses();
         }
@@ -268,20 +270,20 @@ impl Lane {
         }
     }
 
-    /// Nothing to do until something happens.
+    /// Whether there is nothing to do until an event.
     pub fn is_idle(&self, framed: &Framed) -> bool {
         let cannot_send = self.phase == Phase::Closed || !self.writable || self.held_until_ns.is_some();
         cannot_send || framed.is_empty(self.number)
     }
 
-    /// No more frames are taken.
+    /// Whether no more frames are received.
     pub fn has_ended(&self) -> bool {
         self.phase != Phase::Open
     }
 
-    /// A step of leaving; whether nothing comes any more, and nothing is left to say.
+    /// One step of an orderly shutdown; whether nothing more comes and nothing is left to send.
     pub fn close(&mut self, framed: &Framed, sink: &mut dyn Sink, last: &mut Last<'_>) -> bool {
-        // What waits goes before the goodbye.
+        // Queued frames go before the goodbye.
         while self.transmit(framed, sink, last) && self.writable {}
         if self.leaving == Leaving::No && framed.is_empty(self.number) {
             self.leaving = Leaving::Said;

@@ -1,4 +1,4 @@
-//! The link to a rank of another host: one or several connections, plain or within TLS, that share out its messages.
+//! The link to a rank of another host: one or several connections, plain or within TLS, that share its messages.
 
 use super::{Framed, Lane, Pace, Stream};
 use crate::bell::Bell;
@@ -14,14 +14,14 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What all threads use.
+/// The half for all threads.
 pub struct TcpLink {
     rank: Rank,
     framed: Framed,
 }
 
 impl TcpLink {
-    /// To `rank`, over so many connections; `checksums`: frames carry them; `bell`: of our own I/O thread.
+    /// A link to `rank` over this many connections; `checksums`: frames carry them; `bell`: that of our own I/O thread.
     pub fn new(rank: Rank, lanes: usize, checksums: bool, bell: Arc<Bell>) -> Self {
         Self { rank, framed: Framed::new(lanes, checksums, bell) }
     }
@@ -32,7 +32,7 @@ impl Link for TcpLink {
         self.rank
     }
 
-    /// The kernel copies from and to any memory.
+    /// Nothing to prepare: the kernel copies from and to any memory.
     fn register(&self, _: &Region) -> io::Result<()> {
         Ok(())
     }
@@ -77,15 +77,15 @@ impl Link for TcpLink {
     }
 }
 
-/// What the I/O thread polls.
+/// The half that the I/O thread polls.
 pub struct TcpPort {
     link: Arc<TcpLink>,
     lanes: Vec<Lane>,
 }
 
 impl TcpPort {
-    /// Over `streams`, by lane; `silence_max`: how long the rank may be silent while it is waited for; `pace`: of an emulated
-    /// network.
+    /// Over `streams`, by lane; `silence_max`: how long the rank may be silent while this rank waits for it; `pace` if
+    /// the network is emulated.
     pub fn new(
         link: Arc<TcpLink>,
         streams: Vec<Stream>,

@@ -1,8 +1,8 @@
-//! The receiving half of a connection: frames in, payloads straight to where they belong.
+//! The receiving half of a connection: frames in, payloads straight to their destination.
 //!
-//! Budget: a payload that lands as it is crosses from the kernel into its destination, no copy between; one that is
-//! converted or reduced passes a 64 KiB block that stays in the first two cache levels. Headers of small frames are
-//! read many at a time.
+//! Budget: an unconverted payload crosses from the kernel straight into its destination, without a copy between. A
+//! payload that is converted or reduced passes through a 64 KiB block that stays in the first two cache levels. Headers
+//! of small frames are read many at a time.
 
 use super::Stream;
 use crate::link::{Arrivals, Land, Landing, LinkError, Post};
@@ -18,7 +18,7 @@ const BLOCK_BYTES: usize = 64 * 1024;
 const NO_CHECKSUM: &str = "a frame carries no checksum (HOCKET_CHECKSUM must be the same on all ranks)";
 
 enum State {
-    /// So many bytes of the next header are there.
+    /// Bytes of the next header received so far.
     Header {
         bytes: [u8; HEADER_BYTES],
         have: usize,
@@ -43,7 +43,7 @@ enum State {
 pub struct Receiver {
     checksums: bool,
     received_bytes: u64,
-    /// The peer wants to know whether we are there.
+    /// The peer sent a probe.
     asked: bool,
     /// The peer said goodbye.
     left: bool,
@@ -59,7 +59,7 @@ impl State {
 }
 
 impl Receiver {
-    /// Nothing yet; `checksums`: a frame without one is refused.
+    /// A receiver at the start of a stream; `checksums`: a frame without one is refused.
     pub fn new(checksums: bool) -> Self {
         Self {
             checksums,
@@ -74,7 +74,7 @@ impl Receiver {
         }
     }
 
-    /// Receives until the socket is empty (`Ok(false)`) or about `budget_bytes` came (`Ok(true)`: call again).
+    /// Receives until the socket is empty (`Ok(false)`) or about `budget_bytes` arrived (`Ok(true)`: call again).
     pub fn receive(
         &mut self,
         stream: &mut Stream,
@@ -100,12 +100,12 @@ impl Receiver {
         }
     }
 
-    /// Bytes that ever came.
+    /// Bytes received in all.
     pub fn received_bytes(&self) -> u64 {
         self.received_bytes
     }
 
-    /// Whether the peer wants to know whether we are there, since this was last looked at.
+    /// Whether the peer sent a probe since the last call.
     pub fn take_asked(&mut self) -> bool {
         std::mem::take(&mut self.asked)
     }
@@ -115,7 +115,7 @@ impl Receiver {
         self.left
     }
 
-    /// One read: into the rest of the payload, if one is under way, and what follows into the buffer.
+    /// One read: the rest of the current payload, if any, and then into the buffer.
     fn fill(&mut self, stream: &mut Stream) -> io::Result<usize> {
         debug_assert_eq!(self.start, self.end);
         let Self { buffer, block, state, .. } = self;
@@ -143,7 +143,7 @@ impl Receiver {
         Ok(bytes)
     }
 
-    /// Works through all of the buffer.
+    /// Processes the whole buffer.
     fn consume(&mut self, sink: &mut dyn Arrivals) -> Result<(), LinkError> {
         loop {
             self.finish_payload(sink)?;
@@ -205,7 +205,7 @@ impl Receiver {
         }
     }
 
-    /// Notes `bytes` more of the payload and applies a block that is full.
+    /// Counts `bytes` more of the payload and applies a full block.
     fn advance(&mut self, bytes: usize) {
         let State::Payload { data, landing, check, done, staged } = &mut self.state else { return };
         if matches!(landing.land, Land::Store) {
@@ -275,7 +275,7 @@ fn begin(frame: Frame, check: Option<Check>, sink: &mut dyn Arrivals) -> Result<
         Frame::Abort { rank, why, payload_bytes } => {
             Ok(State::Abort { rank, why, text: Vec::new(), check, wanted: payload_bytes as usize })
         }
-        // The receiver has noted both; that the third came is all that it says.
+        // The receiver has noted the other two; only this event carries no data.
         Frame::Bye | Frame::Ask | Frame::Alive => Ok(State::NEXT),
     }
 }

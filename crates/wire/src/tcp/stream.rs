@@ -12,7 +12,7 @@ use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// Bytes that a connection takes before they can leave: half a frame.
+/// Unsent bytes at which a connection stops accepting more: half a frame.
 const NOT_SENT_BYTES_MAX: u32 = 128 * 1024;
 
 /// TCP between hosts, Unix within one.
@@ -33,7 +33,7 @@ impl Stream {
         socket.set_read_timeout(Some(timeout)).and_then(|()| socket.set_write_timeout(Some(timeout)))
     }
 
-    /// What only the two ends of this connection know; nothing for a plain one.
+    /// The channel binding of a TLS session, known to its two ends alone; empty for a plain connection.
     pub fn binding(&self) -> &[u8] {
         match self {
             Self::Tls(s) => s.binding(),
@@ -41,7 +41,7 @@ impl Stream {
         }
     }
 
-    /// Both ends' addresses, for messages.
+    /// Both ends' addresses, for error messages.
     pub fn ends(&self) -> Option<String> {
         let socket = match self {
             Self::Tcp(s) => s,
@@ -62,14 +62,14 @@ impl Stream {
         // reached 0.65 to 0.90 of the rate from burst to burst, CUBIC 0.94 steadily (headers take the rest).
         // Where a kernel has no CUBIC its own choice stays, which is slower at worst.
         let _: Result<(), _> = set_tcp_congestion(tcp, "cubic");
-        // What the kernel has taken, nothing overtakes: it takes little beyond what TCP may send now. Without this, the
-        // most urgent bucket waited 200 ms behind others at 0.6 Gbit/s, with it half of that.
+        // Nothing overtakes what the kernel has accepted, so it accepts little beyond what TCP may send now. Without
+        // this limit, the most urgent bucket waited 200 ms behind others at 0.6 Gbit/s; with it, half of that.
         SockRef::from(tcp).set_tcp_notsent_lowat(NOT_SENT_BYTES_MAX)?;
         tcp.set_nodelay(true)?;
         tcp.set_nonblocking(true)
     }
 
-    /// Changes to a control that bears losses by chance; whether the kernel has one and lets us.
+    /// Changes to a congestion control that tolerates random losses; whether the kernel has one and allows it.
     pub fn bear_losses(&self) -> bool {
         match self {
             Self::Tcp(s) => set_tcp_congestion(s, "bbr").is_ok(),
@@ -78,7 +78,7 @@ impl Stream {
         }
     }
 
-    /// Bounds what may be on its way, or leaves that to the system again; nothing within a host.
+    /// Limits the bytes in flight, or leaves the limit to the system; no effect within a host.
     pub fn set_buffer(&self, bytes: Buffer) -> io::Result<()> {
         match self {
             Self::Tcp(_) | Self::Tls(_) => buffer::set(self.as_fd(), bytes),
@@ -86,7 +86,7 @@ impl Stream {
         }
     }
 
-    /// What the kernel knows of the connection; nothing of one within a host.
+    /// The kernel's statistics of the connection; `None` within a host.
     pub fn info(&self) -> Option<Info> {
         match self {
             Self::Tcp(_) | Self::Tls(_) => Info::of(self.as_fd()).ok(),
@@ -94,7 +94,7 @@ impl Stream {
         }
     }
 
-    /// Ends our direction, so that the peer reads all and then an end.
+    /// Shuts our direction down, so that the peer reads everything and then an end.
     pub fn shutdown_write(&self) -> io::Result<()> {
         match self {
             Self::Tcp(s) => s.shutdown(Shutdown::Write),
@@ -103,7 +103,7 @@ impl Stream {
         }
     }
 
-    /// Sends what was taken and is not sent yet; whether nothing is left.
+    /// Sends bytes that were accepted and not sent yet; whether none are left.
     pub(super) fn send_rest(&mut self) -> io::Result<bool> {
         match self {
             Self::Tls(s) => s.flush(),

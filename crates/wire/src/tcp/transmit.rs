@@ -1,13 +1,13 @@
 //! The sending half of a connection: control frames first, then messages by priority, a frame at a time.
 //!
-//! Budget: header and payload leave in one vectored write from where the payload lies; a payload that is converted
-//! passes one block of the frame's size. A more urgent message waits for at most one frame. Where two ranks have several
-//! connections (lanes), each takes frames from the same queue as it can send them.
+//! Budget: header and payload leave in one vectored write from where the payload lies; a converted payload passes
+//! through one block of a frame's size. A more urgent message waits for at most one frame. Where two ranks have several
+//! connections (lanes), each takes frames from the same queue when it can send.
 
 use super::Stream;
 use crate::clock::now_ns;
 use crate::link::{Message, Sent};
-use crate::shape::Shaper;
+use crate::shaper::Shaper;
 use hocket_kernels::cast;
 use hocket_protocol::checksum::seal;
 use hocket_protocol::frame::{Data, Frame, HEADER_BYTES, PAYLOAD_BYTES_MAX};
@@ -19,11 +19,11 @@ use std::sync::atomic::{AtomicUsize, Ordering as Memory};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// A message of which frames are on their way.
+/// A message with frames in flight.
 #[derive(Debug)]
 struct Flight {
     message: Message,
-    /// Bytes that have not left; the lane that sends the last says so.
+    /// Bytes that have not left; the lane that sends the last of them reports the message sent.
     unsent_bytes: AtomicUsize,
 }
 
@@ -31,7 +31,7 @@ struct Flight {
 struct Queued {
     flight: Arc<Flight>,
     sequence: u64,
-    /// In frames that a lane has taken.
+    /// Bytes in frames that a lane has taken.
     taken_bytes: usize,
 }
 
@@ -48,35 +48,35 @@ impl PartialOrd for Queued {
 }
 impl Ord for Queued {
     fn cmp(&self, other: &Self) -> Ordering {
-        // The heap's greatest goes first: lowest priority number, then first come.
+        // A heap returns its greatest first: the lowest priority number, then the first queued.
         let priority = |queued: &Self| (queued.flight.message.priority, queued.sequence);
         priority(other).cmp(&priority(self))
     }
 }
 
-/// What waits to be sent to one peer; any thread adds to it. Bounded by the instructions of the loaded programs.
+/// The queue of one peer, filled by any thread. The instructions of the loaded programs bound its length.
 #[derive(Debug)]
 pub struct Outgoing {
     checksums: bool,
     lanes: Vec<Control>,
-    /// Of each lane, in byte/s; 0 while it is not known.
+    /// Each lane's rate in byte/s; 0 while it is unknown.
     rates: Vec<f64>,
     messages: BinaryHeap<Queued>,
-    /// Of the messages, those that no lane has taken.
+    /// Bytes of messages that no lane has taken.
     waiting_bytes: usize,
     sequence: u64,
 }
 
-/// What goes over one lane and no other, before all messages.
+/// Frames for one lane, sent before all messages.
 #[derive(Debug, Default)]
 struct Control {
     bytes: Vec<u8>,
-    /// An answer is among them already: however often a peer asks, one is enough.
+    /// Whether a reply is queued already: one is enough, however often a peer sends probes.
     answering: bool,
 }
 
 impl Outgoing {
-    /// Nothing yet; `checksums`: every frame will carry one.
+    /// An empty queue; `checksums`: every frame carries one.
     pub fn new(checksums: bool, lanes: usize) -> Self {
         let control = (0..lanes).map(|_| Control::default()).collect();
         let messages = BinaryHeap::new();
@@ -88,7 +88,7 @@ impl Outgoing {
         self.control_on(0, frame, payload);
     }
 
-    /// The same, for what is said of one lane.
+    /// Queues a control frame for one lane.
     pub fn control_on(&mut self, lane: usize, frame: Frame, payload: &[u8]) {
         debug_assert_eq!(frame.payload_bytes(), payload.len());
         let mut header = frame.encode();
@@ -100,7 +100,7 @@ impl Outgoing {
         bytes.extend_from_slice(payload);
     }
 
-    /// Queues an answer to a peer that wants to know whether we are there.
+    /// Queues a reply to a peer's probe.
     pub fn answer(&mut self, lane: usize) {
         if !std::mem::replace(&mut self.lanes[lane].answering, true) {
             self.control_on(lane, Frame::Alive, &[]);
@@ -116,13 +116,13 @@ impl Outgoing {
         self.messages.push(Queued { flight, sequence: self.sequence, taken_bytes: 0 });
     }
 
-    /// Drops messages that will never be wanted again: the job failed.
+    /// Drops messages that will never be needed: the job failed.
     pub fn drop_messages(&mut self) {
         self.messages.clear();
         self.waiting_bytes = 0;
     }
 
-    /// Whether nothing waits that `lane` could send.
+    /// Whether nothing is queued that `lane` could send.
     pub fn is_empty(&self, lane: usize) -> bool {
         self.lanes[lane].bytes.is_empty() && self.messages.is_empty()
     }
@@ -132,7 +132,7 @@ impl Outgoing {
         let mut queued = self.messages.pop()?;
         let message = &queued.flight.message;
         let left = message.wire_bytes() - queued.taken_bytes;
-        // Whole elements of every type: both limits are multiples of eight.
+        // A whole number of elements of every type: both limits are multiples of eight.
         let bytes = piece_bytes(&self.rates, lane, self.waiting_bytes, PAYLOAD_BYTES_MAX).min(left);
         let piece = Piece { flight: Arc::clone(&queued.flight), start: queued.taken_bytes, bytes };
         self.waiting_bytes -= bytes;
@@ -151,17 +151,17 @@ struct Piece {
     bytes: usize,
 }
 
-/// A frame that is being written.
+/// A frame being written.
 struct Current {
     piece: Piece,
     header: [u8; HEADER_BYTES],
-    /// Of header and payload together.
+    /// Written bytes of header and payload together.
     written: usize,
-    /// When it may leave, once reserved.
+    /// When the emulated network lets it leave, once reserved.
     leaves_ns: Option<u64>,
 }
 
-/// The emulated network's word on what goes to one rank.
+/// The emulated network on the way to one rank.
 #[derive(Clone, Debug)]
 pub struct Pace {
     /// All links.
@@ -170,7 +170,7 @@ pub struct Pace {
     pub destination: usize,
 }
 
-/// How a turn of sending ended.
+/// Result of a turn of sending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Nothing is left to send.
@@ -197,12 +197,12 @@ pub struct Transmitter {
 }
 
 impl Transmitter {
-    /// Over that lane; `pace` when the network is emulated.
+    /// Sends on lane `lane`; `pace` if the network is emulated.
     pub fn new(lane: usize, pace: Option<Pace>) -> Self {
         Self { lane, pace, ..Self::default() }
     }
 
-    /// Writes until nothing is left, the socket is full or about `budget_bytes` went.
+    /// Writes until the queue is empty, the socket is full or about `budget_bytes` were written.
     pub fn transmit(
         &mut self,
         stream: &mut Stream,
@@ -240,9 +240,9 @@ impl Transmitter {
         Ok(Outcome::More)
     }
 
-    /// Between frames, takes what is most urgent.
+    /// Between frames, takes the most urgent message.
     fn refill(&mut self, outgoing: &Mutex<Outgoing>) {
-        // A frame under way must end before control bytes may follow it.
+        // A frame must be complete before control bytes may follow it.
         if self.current.as_ref().is_some_and(|current| current.written > 0) {
             return;
         }
@@ -287,14 +287,14 @@ impl Transmitter {
         self.current = Some(current);
     }
 
-    /// When the emulated network lets the frame that comes next leave; 0: at once.
+    /// When the emulated network lets the next frame leave; 0: at once.
     fn leaves_ns(&mut self) -> u64 {
         let (Some(pace), Some(current)) = (&self.pace, &mut self.current) else { return 0 };
         let bytes = HEADER_BYTES + current.piece.bytes;
         *current.leaves_ns.get_or_insert_with(|| pace.shaper.reserve(pace.destination, bytes, now_ns()))
     }
 
-    /// One vectored write of all that is under way; of control frames alone while the frame is `held`.
+    /// One vectored write of frame and control bytes; of control bytes alone while the frame is `held`.
     fn write(&mut self, stream: &mut Stream, held: bool) -> io::Result<usize> {
         let control = &self.control[self.control_written..];
         let bytes = match self.current.as_ref().filter(|_| !held) {
@@ -330,7 +330,7 @@ impl Transmitter {
     }
 }
 
-/// The payload of the frame that is being written: where it lies, or as it was converted.
+/// The payload of the frame being written: in place, or converted.
 fn payload<'a>(current: &'a Current, converted: &'a [u8]) -> &'a [u8] {
     let Piece { flight, start, bytes } = &current.piece;
     if flight.message.wire == flight.message.dtype {

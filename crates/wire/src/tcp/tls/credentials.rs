@@ -1,7 +1,7 @@
-//! How a rank takes part in TLS: which versions and ciphers, its own key pair, and whose keys it accepts.
+//! A rank's TLS configuration: versions, ciphers, its own key pair, and the keys that it accepts.
 //!
-//! The key pair lives as long as the process. Any key of the other side is accepted: what makes it a peer is its proof of the
-//! job's secret, bound to the session.
+//! The key pair lives as long as the process. Any key of the other side is accepted: a peer authenticates itself by its
+//! proof of the job's secret, bound to the session.
 
 use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -14,7 +14,7 @@ use rustls::version::TLS13;
 use rustls::{ClientConfig, DigitallySignedStruct, Error, ServerConfig, SignatureScheme};
 use std::sync::Arc;
 
-/// What both sides of a session are made from.
+/// Configuration of both sides of a session.
 #[derive(Debug)]
 pub struct Credentials {
     connector: Arc<ClientConfig>,
@@ -25,7 +25,7 @@ impl Credentials {
     /// With a fresh key pair.
     pub fn new() -> Result<Self, Error> {
         let provider = Arc::new(CryptoProvider {
-            // The fastest where processors have AES, and one for where they do not.
+            // The fastest cipher on processors with AES instructions, and one for processors without.
             cipher_suites: vec![
                 cipher_suite::TLS13_AES_128_GCM_SHA256,
                 cipher_suite::TLS13_CHACHA20_POLY1305_SHA256,
@@ -49,18 +49,18 @@ impl Credentials {
         Ok(Self { connector: Arc::new(connector), acceptor: Arc::new(acceptor) })
     }
 
-    /// What a session that we open is made from.
+    /// Configuration of a session that we open.
     pub(super) fn connector(&self) -> Result<(Arc<ClientConfig>, ServerName<'static>), Error> {
         Ok((Arc::clone(&self.connector), nobody()?))
     }
 
-    /// What a session that a peer opens is made from.
+    /// Configuration of a session that a peer opens.
     pub(super) fn acceptor(&self) -> Arc<ServerConfig> {
         Arc::clone(&self.acceptor)
     }
 }
 
-/// TLS wants a name; nobody looks at it, and it is not sent.
+/// TLS requires a name; it is neither checked nor sent.
 fn nobody() -> Result<ServerName<'static>, Error> {
     ServerName::try_from("hocket.invalid").map_err(|error| Error::General(error.to_string()))
 }
@@ -75,7 +75,7 @@ fn key_pair() -> Result<CertifiedKey, Error> {
     Ok(CertifiedKey::new(vec![public], key))
 }
 
-/// Accepts every key, but only from who holds its other half.
+/// Accepts every key whose private half the peer holds.
 #[derive(Debug)]
 struct AnyKey(WebPkiSupportedAlgorithms);
 

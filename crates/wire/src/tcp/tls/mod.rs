@@ -1,17 +1,19 @@
-//! TLS 1.3 on connections between hosts: nobody between two ranks can read or change what they exchange.
+//! TLS 1.3 on connections between hosts: nobody between two ranks can read or change their messages.
 //!
-//! There are no certificates. Each rank makes a key pair when it starts and shows the bare public key (RFC 7250), which the
-//! connector accepts whatever it is: TLS alone then keeps out who listens, not who sits in the middle. The job's secret does the
-//! rest. Inside the channel both sides run the mutual challenge of `hocket_protocol::handshake`, and each proof also covers a
-//! value that TLS exports from this very session (RFC 8446, §7.5; channel binding as in RFC 9266). Somebody in the middle holds
-//! two sessions with two such values: a proof made for one does not fit the other, and without the secret none can be made.
+//! There are no certificates. Each rank makes a key pair when it starts and presents the bare public key (RFC 7250),
+//! and the connector accepts any key. TLS alone thus keeps eavesdroppers out, but not a man in the middle. The job's
+//! secret does the rest: inside the channel, both sides run the mutual challenge of `hocket_protocol::handshake`, and
+//! each proof also covers a value that TLS exports from this very session (RFC 8446, §7.5; channel binding as in RFC
+//! 9266). A man in the middle holds two sessions with two different values, so a proof made for one does not fit the
+//! other, and nobody can make a proof without the secret.
 //!
-//! Handshake, records, keys and their renewal are all rustls' own; this module moves bytes between its buffers and a socket.
+//! rustls implements handshake, records, keys and their renewal; this module moves bytes between its buffers and a
+//! socket.
 //!
-//! Budget: beside what a plain connection does, a pass of AES-GCM, an allocation and a copy per record when it is sealed, a pass
-//! and two copies when it is opened, and one copy out of the buffer that the system fills. Records stay in the second-level
-//! cache throughout. `hocket bench all_reduce --tcp --ours engine,tls` measures what that leaves of the plain throughput,
-//! `examples/secure_throughput.rs` the same of one connection, and the ciphers alone.
+//! Budget: beyond a plain connection, sealing costs a pass of AES-GCM, an allocation and a copy per record; opening
+//! costs a pass, two copies, and one copy out of the buffer that the system fills. Records stay in the second-level
+//! cache throughout. `hocket bench all_reduce --tcp --ours engine,tls` measures how much of the plain throughput
+//! remains; `examples/secure_throughput.rs` measures one connection, and the ciphers alone.
 
 mod credentials;
 mod session;
@@ -27,7 +29,7 @@ use std::net::TcpStream;
 use std::ops::Range;
 use std::time::Instant;
 
-/// Taken from the system at a time. rustls itself reads 4 KiB at a time, a system call for each.
+/// Bytes read from the system at a time. rustls itself reads 4 KiB at a time, with a system call for each.
 const READ_BYTES: usize = 64 * 1024;
 
 /// A TCP connection that carries TLS records.
@@ -36,7 +38,7 @@ pub struct TlsStream {
     session: Session,
     binding: [u8; BINDING_BYTES],
     buffer: Box<[u8]>,
-    /// Of `buffer`: came, and the session has yet to take it.
+    /// Range of `buffer` that was received and that the session has not taken yet.
     arrived: Range<usize>,
 }
 
@@ -77,7 +79,7 @@ impl TlsStream {
             let mut bytes = &buffer[..came];
             while !bytes.is_empty() {
                 if let Err(error) = session.handle(&mut bytes) {
-                    // The alert tells the peer; whether it comes through changes nothing.
+                    // The alert informs the peer; whether it arrives changes nothing.
                     drop(session.write_to(&mut timed));
                     return Err(error);
                 }
@@ -86,7 +88,7 @@ impl TlsStream {
         Ok(Self { socket, session, binding, buffer, arrived: 0..0 })
     }
 
-    /// What only the two ends of this very session know; proofs of the job's secret cover it.
+    /// The session's exported secret, known to its two ends alone; proofs of the job's secret cover it.
     pub fn binding(&self) -> &[u8; BINDING_BYTES] {
         &self.binding
     }
@@ -96,7 +98,7 @@ impl TlsStream {
         &self.socket
     }
 
-    /// Decrypts into `slices`; 0: the peer has ended its side.
+    /// Decrypts into `slices`; 0 means that the peer has closed its side.
     pub fn readv(&mut self, slices: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         let mut filled = 0;
         for slice in slices {
@@ -113,7 +115,7 @@ impl TlsStream {
         Ok(filled)
     }
 
-    /// Gives the session more of what came, from the system if it `may_fill`; whether there was more.
+    /// Passes received bytes to the session, and reads from the system if it `may_fill`; whether there were any.
     fn advance(&mut self, may_fill: bool) -> io::Result<bool> {
         if self.session.has_ended() {
             return Ok(false);
@@ -132,13 +134,13 @@ impl TlsStream {
         let given = self.session.handle(&mut bytes);
         self.arrived.start = self.arrived.end - bytes.len();
         if given.is_err() {
-            // The alert tells the peer; whether it comes through changes nothing.
+            // The alert informs the peer; whether it arrives changes nothing.
             drop(self.flush());
         }
         given.map(|()| true)
     }
 
-    /// Encrypts some of `slices` and sends what the system takes; returns the plain bytes that are taken care of.
+    /// Encrypts some of `slices` and sends what the system accepts; returns the number of plain bytes consumed.
     pub fn writev(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         if !self.flush()? {
             return Err(io::ErrorKind::WouldBlock.into());
@@ -148,7 +150,7 @@ impl TlsStream {
         Ok(taken)
     }
 
-    /// Sends what is encrypted; whether the system took it all.
+    /// Sends encrypted bytes; whether the system accepted all of them.
     pub fn flush(&mut self) -> io::Result<bool> {
         while self.session.wants_write() {
             match self.session.write_to(&mut &self.socket) {
@@ -162,7 +164,7 @@ impl TlsStream {
     }
 }
 
-/// A blocking socket whose every read and write ends at a deadline.
+/// A blocking socket on which every read and write ends at a deadline.
 struct Timed<'a> {
     socket: &'a TcpStream,
     deadline: Instant,

@@ -1,17 +1,17 @@
-//! One side of a TLS session without I/O: bytes of the network in and out, plain bytes in and out.
+//! One side of a TLS session without I/O: network bytes in and out, plain bytes in and out.
 
 use super::Credentials;
 use rustls::{ClientConnection, Connection, Error, ServerConnection};
 use std::fmt;
 use std::io::{self, BufRead, IoSlice, Write};
 
-/// Bytes of the value that a session exports.
+/// Length of the value that a session exports, in bytes.
 pub const BINDING_BYTES: usize = 32;
 
-/// Registered with nobody; "EXPERIMENTAL" is the prefix for such (RFC 5705, §4).
+/// An unregistered label; "EXPERIMENTAL" is the prefix for those (RFC 5705, §4).
 const LABEL: &[u8] = b"EXPERIMENTAL-hocket-channel-binding";
 
-/// Sealed and not sent yet: as much as the system takes at once, and small enough to stay in the second-level cache.
+/// Limit of sealed, unsent bytes: as much as the system accepts at once, and small enough for the second-level cache.
 const SEALED_BYTES_MAX: usize = 128 * 1024;
 
 /// One side of a session.
@@ -27,13 +27,13 @@ impl fmt::Debug for Session {
 }
 
 impl Session {
-    /// Of the side that connects.
+    /// The connecting side.
     pub fn connector(credentials: &Credentials) -> io::Result<Self> {
         let (config, name) = credentials.connector().map_err(io::Error::other)?;
         Ok(Self::new(ClientConnection::new(config, name).map_err(io::Error::other)?.into()))
     }
 
-    /// Of the side that accepts.
+    /// The accepting side.
     pub fn acceptor(credentials: &Credentials) -> io::Result<Self> {
         Ok(Self::new(ServerConnection::new(credentials.acceptor()).map_err(io::Error::other)?.into()))
     }
@@ -43,7 +43,7 @@ impl Session {
         Self { connection, ended: false }
     }
 
-    /// What only the two ends of this session know (RFC 8446, §7.5); none while they shake hands.
+    /// The exported value, known to the two ends of this session alone (RFC 8446, §7.5); `None` during the handshake.
     pub fn binding(&self) -> io::Result<Option<[u8; BINDING_BYTES]>> {
         if self.connection.is_handshaking() {
             return Ok(None);
@@ -52,7 +52,7 @@ impl Session {
         exported.map(Some).map_err(broken)
     }
 
-    /// Takes some of the bytes that came, off their front; what they say is `read` before more is given.
+    /// Takes bytes off the front of `bytes`; the resulting plain bytes must be `read` before more is given.
     pub fn handle(&mut self, bytes: &mut &[u8]) -> io::Result<()> {
         if self.connection.read_tls(bytes)? == 0 && !bytes.is_empty() {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "TLS: a record longer than there can be"));
@@ -62,15 +62,15 @@ impl Session {
         Ok(())
     }
 
-    /// Whether the peer said that nothing more comes.
+    /// Whether the peer has closed its side.
     pub fn has_ended(&self) -> bool {
         self.ended
     }
 
-    /// Moves plain bytes that came into `room`; how many: 0 when there are none.
+    /// Moves received plain bytes into `room`; returns how many, 0 when there are none.
     pub fn read(&mut self, room: &mut [u8]) -> usize {
         let mut reader = self.connection.reader();
-        // An error says that there is nothing now, or nothing more; `has_ended` tells which.
+        // An error means that nothing is there now or that nothing follows; `has_ended` distinguishes the two.
         let Ok(ready) = reader.fill_buf() else { return 0 };
         let bytes = ready.len().min(room.len());
         room[..bytes].copy_from_slice(&ready[..bytes]);
@@ -78,21 +78,21 @@ impl Session {
         bytes
     }
 
-    /// Seals some of `slices`, as far as there is room for what is sealed; how many bytes.
+    /// Seals some of `slices`, as far as there is room for sealed bytes; returns how many.
     pub fn write(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         if slices.iter().all(|slice| slice.is_empty()) {
-            // What a broken session has to say can still be sent.
+            // A broken session can still send its alert.
             return Ok(0);
         }
         self.connection.writer().write_vectored(slices)
     }
 
-    /// Whether something is to be sent.
+    /// Whether sealed bytes wait to be sent.
     pub fn wants_write(&self) -> bool {
         self.connection.wants_write()
     }
 
-    /// Sends some of it.
+    /// Sends some of them.
     pub fn write_to(&mut self, out: &mut impl Write) -> io::Result<usize> {
         self.connection.write_tls(out)
     }

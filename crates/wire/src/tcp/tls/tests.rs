@@ -1,4 +1,4 @@
-//! What comes through a session, whatever the sizes of writes and reads, and what does not.
+//! TLS sessions deliver every byte, whatever the sizes of writes and reads, and reject anything else.
 
 use super::{Credentials, Session, TlsStream};
 use proptest::prelude::*;
@@ -13,7 +13,7 @@ fn said(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| (at * 7 % 251) as u8).collect()
 }
 
-/// What a side wants to send.
+/// The plain bytes that a side sends.
 fn sent(session: &mut Session) -> Vec<u8> {
     let mut bytes = Vec::new();
     while session.wants_write() {
@@ -22,7 +22,7 @@ fn sent(session: &mut Session) -> Vec<u8> {
     bytes
 }
 
-/// What a side reads when `bytes` come in pieces.
+/// The plain bytes that a side receives when `bytes` arrive in pieces.
 fn heard(session: &mut Session, bytes: &[u8], piece: usize, room: usize) -> std::io::Result<Vec<u8>> {
     let mut heard = Vec::new();
     for mut piece in bytes.chunks(piece) {
@@ -37,7 +37,7 @@ fn heard(session: &mut Session, bytes: &[u8], piece: usize, room: usize) -> std:
     Ok(heard)
 }
 
-/// Both sides, hands shaken.
+/// Two sides after their handshake.
 fn sessions() -> [Session; 2] {
     let credentials = Credentials::new().unwrap();
     let mut ends = [Session::connector(&credentials).unwrap(), Session::acceptor(&credentials).unwrap()];
@@ -53,7 +53,7 @@ fn sessions() -> [Session; 2] {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
-    /// Bytes would be lost, doubled or moved where records, reads and what the network gives meet at odd places.
+    /// Bytes would be lost, doubled or moved where boundaries of records, reads and network data meet.
     #[test]
     fn bytes_come_through_in_pieces_of_any_size(
         sizes in prop::collection::vec(prop_oneof![1..100usize, 16_000..=40_000usize], 1..8),
@@ -70,7 +70,7 @@ proptest! {
         }
     }
 
-    /// Whoever sits between could change a gradient, or crash a rank.
+    /// An attacker between two ranks could change a gradient, or crash a rank.
     #[test]
     fn damage_is_an_error(size in 1..40_000usize, at in any::<prop::sample::Index>(), flip in 1..=255u8) {
         let [mut ours, mut theirs] = sessions();
@@ -79,7 +79,7 @@ proptest! {
         let mut bytes = sent(&mut ours);
         let at = at.index(bytes.len());
         bytes[at] ^= flip;
-        // After a length that grew, the rest of a record is awaited that never comes.
+        // After a length that grew, the session waits for the rest of a record, which never comes.
         match heard(&mut theirs, &bytes, 1 << 16, 1 << 16) {
             Ok(heard) => prop_assert!(heard.len() < said.len() && said.starts_with(&heard)),
             Err(error) => prop_assert_eq!(error.kind(), std::io::ErrorKind::InvalidData),
@@ -87,7 +87,7 @@ proptest! {
     }
 }
 
-/// A record that is sent twice, left out or overtaken would be taken for the next one.
+/// A record that is repeated, left out or reordered would be taken for the next one.
 #[test]
 fn records_have_their_order() {
     for order in [&[0, 0][..], &[1], &[0, 2], &[1, 0]] {
@@ -102,7 +102,7 @@ fn records_have_their_order() {
     }
 }
 
-/// Somebody in the middle holds two sessions: a proof made for one would fit the other.
+/// A man in the middle holds two sessions: a proof made for one would fit the other.
 #[test]
 fn each_session_has_its_binding() {
     let [ours, theirs] = sessions().map(|end| end.binding().unwrap());
@@ -110,7 +110,7 @@ fn each_session_has_its_binding() {
     assert_ne!(ours, sessions()[0].binding().unwrap());
 }
 
-/// What a peer does not read would grow without bound in our memory.
+/// Data that a peer does not read would grow without bound in our memory.
 #[test]
 fn what_is_sealed_is_bounded() {
     let [mut ours, _] = sessions();
@@ -134,7 +134,7 @@ fn streams() -> (TlsStream, TlsStream) {
     })
 }
 
-/// Streams could lose or double what the system takes or gives in parts.
+/// Streams could lose or double bytes where the system accepts or returns them in parts.
 #[test]
 fn megabytes_come_through_a_socket() {
     let (mut ours, mut theirs) = streams();
@@ -163,7 +163,7 @@ fn megabytes_come_through_a_socket() {
     hearing.join().unwrap();
 }
 
-/// A stranger that trickles a byte at a time, or says nothing, would hold the listener for ever.
+/// A stranger that trickles a byte at a time, or sends nothing, would hold the listener for ever.
 #[test]
 fn a_handshake_ends_at_its_deadline() {
     for trickles in [false, true] {

@@ -17,7 +17,7 @@ BYTES_PER_LINK = 16
 """When the link is free again (nanoseconds), and the bytes that crossed it so far; both little-endian."""
 
 
-class Shape(Struct, frozen=True, kw_only=True):
+class EmulatedLinks(Struct, frozen=True, kw_only=True):
     """`routes[a][b]`: the links, by index, that bytes from host `a` to host `b` cross. `table` is memory that ranks share."""
 
     table: str
@@ -31,9 +31,9 @@ def write(
     """Make the shared table and the file that names it; both go with the directory."""
     table = directory / "links"
     table.write_bytes(bytes(BYTES_PER_LINK * len(links_bit_per_s)))
-    path = directory / "shape.json"
-    shape = Shape(table=str(table), links_bit_per_s=tuple(links_bit_per_s), routes=routes)
-    path.write_bytes(msgspec.json.encode(shape))
+    path = directory / "links.json"
+    found = EmulatedLinks(table=str(table), links_bit_per_s=tuple(links_bit_per_s), routes=routes)
+    path.write_bytes(msgspec.json.encode(found))
     return path
 
 
@@ -49,13 +49,13 @@ def bytes_so_far(directory: Path) -> tuple[int, ...]:
 def read(path: Path, host: str, hosts: Sequence[str]) -> tuple[str, tuple[float, ...], list[list[int]]]:
     """What the engine of a rank on `host` takes: table, rates, and the route to each rank; `hosts` by rank."""
     try:
-        shape = msgspec.json.decode(path.read_bytes(), type=Shape)
+        found = msgspec.json.decode(path.read_bytes(), type=EmulatedLinks)
     except OSError as error:
         raise ArtefactError(f"the emulated network {path} cannot be read: {error.strerror}") from None
     except msgspec.DecodeError as error:
         raise ArtefactError(f"the emulated network {path} is damaged: {error}") from None
-    if host not in shape.routes or any(other not in shape.routes[host] for other in hosts):
+    if host not in found.routes or any(other not in found.routes[host] for other in hosts):
         raise ArtefactError(
             f"the emulated network {path} knows no way from {host} to each of {', '.join(hosts)}"
         )
-    return shape.table, shape.links_bit_per_s, [list(shape.routes[host][other]) for other in hosts]
+    return found.table, found.links_bit_per_s, [list(found.routes[host][other]) for other in hosts]
