@@ -32,6 +32,22 @@ pub enum PlanError {
     /// What is to be planned makes no sense.
     #[error("the model's {0}")]
     Model(&'static str),
+    /// A window of computation, its links or buckets make no sense.
+    #[error("the window's {0}")]
+    Window(&'static str),
+    /// No window is long enough for a bucket, so that its gradients would never be applied.
+    #[error(
+        "bucket {bucket} takes {busy_s:.6} s, and no gap of computation is longer than {gap_s:.6} s: its gradients would never be \
+         applied; cut it into parts"
+    )]
+    Starved {
+        /// The input side's is 0.
+        bucket: usize,
+        /// On its fastest link.
+        busy_s: f64,
+        /// The longest one.
+        gap_s: f64,
+    },
     /// The algorithm does not fit the ranks.
     #[error(transparent)]
     Misfit(#[from] Misfit),

@@ -1,0 +1,48 @@
+//! DeFT's Algorithm 1: the naive knapsack over what is left when the first buckets are given up.
+//!
+//! The paper leaves two things out: it begins with what is left of the backward when the first bucket is ready, and ends where
+//! nothing is left. Release dates of all but the first kept bucket are ignored, so the set may end late on a real link;
+//! [`super::pack`] has the sets that do not.
+
+use super::{BUDGET, Item, greedy, pack};
+use crate::network::PlanError;
+
+/// What a solver of the paper sends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chosen {
+    /// By item: its link.
+    pub links: Vec<Option<usize>>,
+    /// Of all that is sent.
+    pub profit: u64,
+}
+
+/// `items` in order of readiness; each link is free from its `from` to its `until`.
+///
+/// Giving up all buckets before one leaves the window from its readiness on. Of equal profits the shorter list's is taken, as printed.
+pub fn recursive(items: &[Item], from: &[u32], until: &[u32]) -> Result<Chosen, PlanError> {
+    let mut best = Chosen { links: vec![None; items.len()], profit: 0 };
+    for first in (0..items.len()).rev() {
+        let ready = items[first].ready;
+        let remain = from.iter().zip(until).map(|(&from, until)| until.saturating_sub(from.max(ready)));
+        let remain: Vec<u32> = remain.collect();
+        let chosen = naive(&items[first..], &remain)?;
+        if chosen.profit > best.profit {
+            let mut links = vec![None; first];
+            links.extend(chosen.links);
+            best = Chosen { links, profit: chosen.profit };
+        }
+    }
+    Ok(best)
+}
+
+/// Problem 1 on one link, exactly; Problem 2 on several, by the greedy. Release dates are ignored.
+pub(crate) fn naive(items: &[Item], capacity: &[u32]) -> Result<Chosen, PlanError> {
+    let links = if capacity.len() == 1 {
+        let at_once: Vec<Item> = items.iter().map(|item| Item { ready: 0, ..item.clone() }).collect();
+        pack(&at_once, capacity, BUDGET)?.links
+    } else {
+        greedy(items, capacity)
+    };
+    let sent = items.iter().zip(&links).filter(|(_, link)| link.is_some());
+    Ok(Chosen { profit: sent.map(|(item, _)| u64::from(item.profit)).sum(), links })
+}

@@ -1,0 +1,19 @@
+//! When buckets travel and are applied over many iterations: DeFT's own schedules, ours, and what either comes to.
+//!
+//! A schedule fixes which gradients travel together and in which order; links never idle beside work. Times are not fixed, so
+//! the results of training depend on the schedule and not on when something arrived.
+
+mod partition;
+mod periods;
+mod stages;
+mod steady;
+mod turns;
+
+pub use partition::{PARTITION_ELEMENTS, parts};
+pub use periods::{Candidate, Limits, front, ratio_below};
+pub use stages::{Case, Generation, Sending, Staged, Stages, Timed, stages};
+pub use steady::{Computation, Steady, steady};
+pub use turns::{Due, Schedule, Sent, Turn};
+
+#[cfg(test)]
+mod tests;

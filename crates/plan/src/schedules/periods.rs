@@ -1,0 +1,136 @@
+//! Our schedules: turn boundaries for links that never idle beside work, and the front of what may be had for which staleness.
+//!
+//! Where links carry a share r < 1 of what is made, turns of all buckets are spread evenly over a period at the best ratio of small
+//! numbers below r; so updates come as often as the links allow, and stages lose nothing at their ends. Two slots of a bucket limit how
+//! late a turn may be applied: at the end of the next one.
+
+use super::steady::{Computation, Steady, steady};
+use super::turns::{Schedule, spread, turns};
+use crate::timeline::Piece;
+
+/// What is allowed.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Iterations after its last one at which a turn is applied, at most.
+    pub delay_max: usize,
+    /// Iterations in a turn, at most.
+    pub merge_max: usize,
+    /// Whether forward may wait for each bucket alone.
+    pub gates: bool,
+    /// Whether all buckets have the same turns; else long buckets may be merged more often than others.
+    pub together: bool,
+}
+
+/// A schedule and what it comes to.
+#[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "the line above")]
+pub struct Candidate {
+    pub schedule: Schedule,
+    pub steady: Steady,
+}
+
+/// Iterations of a period, at most.
+const PERIOD_MAX: usize = 64;
+
+/// Shares of what the links carry that are tried: a little less leaves room for what is late.
+const SHARES: [f64; 4] = [1.0, 0.98, 0.95, 0.9];
+
+/// Long buckets that get turns of their own, at most.
+const LONG_MAX: usize = 3;
+
+/// Schedules that no other is better than in step, updates per iteration and delay at the same time; the fastest steps first.
+///
+/// The synchronous one and each of `others` are candidates, too. `pieces` by bucket, in order of priority.
+pub fn front(
+    computation: &Computation,
+    pieces: &[Piece],
+    limits: &Limits,
+    others: &[Schedule],
+) -> Vec<Candidate> {
+    let mut schedules = others.to_vec();
+    let gates: &[bool] = if limits.gates { &[false, true] } else { &[false] };
+    for &gate in gates {
+        for lengths in lengths(computation, pieces, limits) {
+            let longest = lengths.iter().copied().max().unwrap_or(1);
+            for delay in 0..=limits.delay_max.min(longest) {
+                let made = Schedule::together(pieces.len(), &lengths, delay, gate);
+                if !schedules.contains(&made) {
+                    schedules.push(made);
+                }
+            }
+        }
+        if !limits.together {
+            schedules.extend(long_apart(pieces, limits, gate));
+        }
+    }
+    let candidates = schedules.into_iter().map(|schedule| {
+        let steady = steady(computation, pieces, &schedule);
+        Candidate { schedule, steady }
+    });
+    not_dominated(candidates.collect())
+}
+
+/// The largest ratio of whole numbers that is at most `share`, as (turns, iterations), iterations at most `period_max`.
+pub fn ratio_below(share: f64, period_max: usize) -> (usize, usize) {
+    let below = |iterations: usize| ((share * iterations as f64 + 1e-9).floor() as usize, iterations);
+    let ratios = (1..=period_max).map(below).filter(|&(turns, _)| turns > 0);
+    let larger = |best: (usize, usize), next: (usize, usize)| {
+        // Of equal ones, the shorter period.
+        if next.0 * best.1 > best.0 * next.1 { next } else { best }
+    };
+    ratios.reduce(larger).map_or((1, period_max), |(turns, iterations)| (turns.min(iterations), iterations))
+}
+
+/// Lengths of turns that are worth a try, by period.
+fn lengths(computation: &Computation, pieces: &[Piece], limits: &Limits) -> Vec<Vec<usize>> {
+    let resources = pieces.first().map_or(0, |piece| piece.busy_s.len());
+    let busy_s = |resource: usize| pieces.iter().map(|piece| piece.busy_s[resource]).sum::<f64>();
+    let busiest_s = (0..resources).map(busy_s).fold(0.0, f64::max);
+    let carried = if busiest_s > 0.0 { (computation.step_s / busiest_s).min(1.0) } else { 1.0 };
+    let mut found: Vec<Vec<usize>> = (1..=limits.merge_max.max(1)).map(|merge| vec![merge]).collect();
+    for share in SHARES {
+        let (count, iterations) = ratio_below(carried * share, PERIOD_MAX);
+        let made = spread(iterations, count);
+        if made.iter().all(|&length| length <= limits.merge_max) && !found.contains(&made) {
+            found.push(made);
+        }
+    }
+    found
+}
+
+/// The longest buckets are merged, others travel in every iteration.
+fn long_apart(pieces: &[Piece], limits: &Limits, gate: bool) -> Vec<Schedule> {
+    let longest_s = |piece: &Piece| piece.busy_s.iter().copied().fold(0.0, f64::max);
+    let mut longest: Vec<usize> = (0..pieces.len()).collect();
+    longest.sort_by(|&one, &other| longest_s(&pieces[other]).total_cmp(&longest_s(&pieces[one])));
+    let mut found = Vec::new();
+    for merged in 1..pieces.len().min(LONG_MAX + 1) {
+        for merge in 2..=limits.merge_max {
+            for delay in 0..=limits.delay_max.min(merge) {
+                let each = |bucket| {
+                    let long = longest[..merged].contains(&bucket);
+                    turns(&if long { vec![merge] } else { vec![1; merge] }, delay, gate)
+                };
+                found.push(Schedule { period: merge, turns: (0..pieces.len()).map(each).collect() });
+            }
+        }
+    }
+    found
+}
+
+fn not_dominated(mut candidates: Vec<Candidate>) -> Vec<Candidate> {
+    candidates.sort_by(|one, other| one.steady.iteration_s.total_cmp(&other.steady.iteration_s));
+    let covers = |one: &Candidate, other: &Candidate| {
+        one.steady.iteration_s <= other.steady.iteration_s * (1.0 + 1e-9)
+            && one.steady.updates_per_iteration >= other.steady.updates_per_iteration - 1e-9
+            && one.schedule.delay() <= other.schedule.delay()
+    };
+    let mut front: Vec<Candidate> = Vec::new();
+    for candidate in candidates {
+        if !front.iter().any(|known| covers(known, &candidate)) {
+            front.retain(|known| !covers(&candidate, known));
+            front.push(candidate);
+        }
+    }
+    front
+}

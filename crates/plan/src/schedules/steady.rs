@@ -1,0 +1,235 @@
+//! What a schedule comes to when it has run for a while: links that never idle beside work, computation that waits only for what is due.
+//!
+//! Every link and engine serves what has arrived in order of its due iteration, then of priority. Computation stops at the end of
+//! backward, or in forward at the gate of a bucket, until what is due there is done; while it stops nothing new arrives, so that
+//! links can be followed without looking ahead. `timeline.rs` is the bound for one iteration; this is the same links, moment by moment.
+
+use super::turns::{Schedule, Sent, Turn};
+use crate::timeline::Piece;
+
+/// An iteration without communication, in seconds after its forward began.
+#[derive(Clone, Debug)]
+pub struct Computation {
+    /// By bucket: when forward needs its parameters.
+    pub needed_s: Vec<f64>,
+    /// When backward ends.
+    pub backward_end_s: f64,
+    /// When the next iteration begins.
+    pub step_s: f64,
+}
+
+/// A schedule in the long run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Steady {
+    /// Mean of iterations.
+    pub iteration_s: f64,
+    /// Mean over buckets.
+    pub updates_per_iteration: f64,
+}
+
+/// Iterations that are run at least, of which the second half counts.
+const ITERATIONS_MIN: usize = 24;
+
+/// Runs a schedule for a while; `pieces` by bucket, in order of priority: their starts are when gradients are ready in an iteration.
+pub fn steady(computation: &Computation, pieces: &[Piece], schedule: &Schedule) -> Steady {
+    let mut run = Run::new(computation, pieces, schedule);
+    let periods = 2 * ITERATIONS_MIN.div_ceil(2 * schedule.period).max(2);
+    let half = periods / 2 * schedule.period;
+    let mut middle_s = 0.0;
+    for iteration in 0..periods * schedule.period {
+        if iteration == half {
+            middle_s = run.now_s;
+        }
+        run.iterate(iteration);
+    }
+    // Where links have a little too much to do, delays absorb it for hundreds of iterations, and then no longer.
+    let iteration_s = ((run.now_s - middle_s) / half as f64).max(carried_s(pieces, schedule));
+    Steady { iteration_s, updates_per_iteration: 1.0 / schedule.merge() }
+}
+
+/// What the busiest resource has to do in an iteration, on average.
+fn carried_s(pieces: &[Piece], schedule: &Schedule) -> f64 {
+    let resources = pieces.first().map_or(0, |piece| piece.busy_s.len());
+    let turns = |bucket: usize| schedule.turns[bucket].len() as f64 / schedule.period as f64;
+    let of = |resource: usize| {
+        pieces.iter().enumerate().map(|(bucket, piece)| turns(bucket) * piece.busy_s[resource]).sum::<f64>()
+    };
+    (0..resources).map(of).fold(0.0, f64::max)
+}
+
+/// A launch under way.
+struct Job {
+    bucket: usize,
+    due: (usize, bool),
+    start_s: f64,
+    /// Resources that have not served it.
+    left: usize,
+    served_s: f64,
+}
+
+/// Work of a job that waits for a resource, or is served.
+struct Work {
+    key: (usize, usize),
+    job: usize,
+    arrives_s: f64,
+    left_s: f64,
+}
+
+/// What happens in an iteration, at its time.
+#[derive(Clone, Copy)]
+enum Point {
+    Gate(usize),
+    Ready(usize),
+    End,
+}
+
+struct Run<'a> {
+    computation: &'a Computation,
+    pieces: &'a [Piece],
+    schedule: &'a Schedule,
+    points: Vec<(f64, Point)>,
+    now_s: f64,
+    /// All so far; those that were waited for have been served.
+    jobs: Vec<Job>,
+    /// Jobs that nobody has waited for.
+    open: Vec<usize>,
+    queues: Vec<(f64, Vec<Work>)>,
+}
+
+impl<'a> Run<'a> {
+    fn new(computation: &'a Computation, pieces: &'a [Piece], schedule: &'a Schedule) -> Self {
+        let gates =
+            computation.needed_s.iter().enumerate().map(|(at, &needed_s)| (needed_s, Point::Gate(at)));
+        let ready = pieces.iter().enumerate().map(|(at, piece)| (piece.start_s, Point::Ready(at)));
+        let mut points: Vec<(f64, Point)> = gates.chain(ready).collect();
+        points.push((computation.backward_end_s, Point::End));
+        points.sort_by(|one, other| one.0.total_cmp(&other.0));
+        let resources = pieces.first().map_or(0, |piece| piece.busy_s.len());
+        Self {
+            computation,
+            pieces,
+            schedule,
+            points,
+            now_s: 0.0,
+            jobs: Vec::new(),
+            open: Vec::new(),
+            queues: (0..resources).map(|_| (0.0, Vec::new())).collect(),
+        }
+    }
+
+    fn iterate(&mut self, iteration: usize) {
+        let mut passed_s = 0.0;
+        self.launch_begun(iteration);
+        for at in 0..self.points.len() {
+            let (point_s, point) = self.points[at];
+            self.now_s += (point_s - passed_s).max(0.0);
+            passed_s = point_s.max(passed_s);
+            match point {
+                Point::Gate(bucket) if iteration > 0 => {
+                    self.wait(|job| job.bucket == bucket && job.due <= (iteration - 1, true));
+                }
+                Point::Gate(_) => {}
+                Point::Ready(bucket) => self.launch_ready(iteration, bucket),
+                Point::End => self.wait(|job| job.due <= (iteration, false)),
+            }
+        }
+        self.now_s += (self.computation.step_s - passed_s).max(0.0);
+    }
+
+    fn launch_ready(&mut self, iteration: usize, bucket: usize) {
+        let (period, place) = (self.schedule.period, iteration % self.schedule.period);
+        let ends = |turn: &&Turn| turn.last == place && turn.sent == Sent::Ready;
+        if let Some(turn) = self.schedule.turns[bucket].iter().find(ends) {
+            self.launch(bucket, turn, iteration / period);
+        }
+    }
+
+    fn launch_begun(&mut self, iteration: usize) {
+        let period = self.schedule.period;
+        let mut begun = Vec::new();
+        for (bucket, turns) in self.schedule.turns.iter().enumerate() {
+            for turn in turns {
+                if let Sent::Begun { iteration: at, place } = turn.sent
+                    && at % period == iteration % period
+                    && iteration >= at
+                {
+                    begun.push((place, bucket, turn, (iteration - at) / period));
+                }
+            }
+        }
+        begun.sort_by_key(|&(place, bucket, ..)| (place, bucket));
+        for (_, bucket, turn, period) in begun {
+            self.launch(bucket, turn, period);
+        }
+    }
+
+    fn launch(&mut self, bucket: usize, turn: &Turn, period: usize) {
+        let piece = &self.pieces[bucket];
+        let due = (turn.due.iteration + period * self.schedule.period, turn.due.gate);
+        let job = self.jobs.len();
+        let mut left = 0;
+        for ((_, queue), &busy_s) in self.queues.iter_mut().zip(&piece.busy_s) {
+            if busy_s > 0.0 {
+                let arrives_s = self.now_s + piece.head_s;
+                queue.push(Work { key: (due.0, bucket), job, arrives_s, left_s: busy_s });
+                left += 1;
+            }
+        }
+        self.jobs.push(Job { bucket, due, start_s: self.now_s, left, served_s: 0.0 });
+        self.open.push(job);
+    }
+
+    /// Goes on when all of these are done.
+    fn wait(&mut self, due: impl Fn(&Job) -> bool) {
+        let (waited, open): (Vec<usize>, Vec<usize>) =
+            self.open.iter().partition(|&&job| due(&self.jobs[job]));
+        self.open = open;
+        for resource in 0..self.queues.len() {
+            self.serve(resource, self.now_s, None);
+        }
+        for job in waited {
+            for resource in 0..self.queues.len() {
+                if self.queues[resource].1.iter().any(|work| work.job == job) {
+                    self.serve(resource, f64::INFINITY, Some(job));
+                }
+            }
+            let Job { bucket, start_s, served_s, left, .. } = self.jobs[job];
+            debug_assert_eq!(left, 0);
+            let piece = &self.pieces[bucket];
+            let end_s = if served_s > 0.0 { served_s + piece.tail_s } else { 0.0 };
+            self.now_s = self.now_s.max(end_s).max(start_s + piece.alone_s);
+        }
+    }
+
+    /// Serves until a time, or until a job is done.
+    fn serve(&mut self, resource: usize, until_s: f64, wanted: Option<usize>) {
+        let (now_s, queue) = &mut self.queues[resource];
+        while *now_s < until_s {
+            let arrived = |work: &&Work| work.arrives_s <= *now_s;
+            let urgent = queue.iter().filter(arrived).min_by_key(|work| work.key).map(|work| work.job);
+            let arrivals = queue.iter().map(|work| work.arrives_s).filter(|arrives_s| arrives_s > now_s);
+            let next_s = arrivals.fold(until_s, f64::min);
+            let Some(job) = urgent else {
+                if next_s.is_infinite() {
+                    return;
+                }
+                *now_s = next_s;
+                continue;
+            };
+            let Some(at) = queue.iter().position(|work| work.job == job) else { return };
+            let ends_s = *now_s + queue[at].left_s;
+            if ends_s > next_s {
+                queue[at].left_s -= next_s - *now_s;
+                *now_s = next_s;
+                continue;
+            }
+            *now_s = ends_s;
+            queue.swap_remove(at);
+            self.jobs[job].left -= 1;
+            self.jobs[job].served_s = self.jobs[job].served_s.max(ends_s);
+            if wanted == Some(job) {
+                return;
+            }
+        }
+    }
+}
