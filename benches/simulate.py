@@ -11,9 +11,9 @@ from msgspec import Struct
 
 from hocket import _native
 from hocket.artefacts.network import Link
-from hocket.artefacts.plan import Plan, Synchroniser
+from hocket.artefacts.plan import AllReduce
 from hocket.artefacts.profile import Gradient, Profile
-from hocket.planning.buckets import buckets
+from hocket.planning.buckets import buckets, plan_of
 from hocket.simulation import flow
 from hocket.simulation.conditions import Costs
 from hocket.simulation.networks import BITS, Network, leaf_spine, neighbours, torus
@@ -88,7 +88,7 @@ def large() -> tuple[Speed, float]:
     network = leaf_spine(
         LARGE_LEAVES, LARGE_HOSTS_PER_LEAF, bit_per_s=100e9, oversubscription=2.0, latency_s=2e-6
     )
-    synchroniser = Synchroniser(algorithm="two_level", sizes=(LARGE_HOSTS_PER_LEAF,) * LARGE_LEAVES)
+    route = AllReduce(algorithm="two_level", sizes=(LARGE_HOSTS_PER_LEAF,) * LARGE_LEAVES)
     gradients = tuple(
         Gradient(
             name=f"g{at}",
@@ -109,14 +109,8 @@ def large() -> tuple[Speed, float]:
         step_s=0.1,
         gradients=gradients,
     )
-    plan = Plan(
-        world=network.world,
-        order=tuple(range(network.world)),
-        buckets=buckets([[each] for each in gradients], synchroniser),
-        label="two-level",
-        reason="",
-        predicted_step_s=0.0,
-    )
+    made = buckets([[each] for each in gradients], route, range(network.world))
+    plan = plan_of(made, network.world, label="two-level")
     began_s = time.perf_counter()
     outcome = flow.predict(plan, network, profile).outcome
     took_s = time.perf_counter() - began_s

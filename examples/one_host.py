@@ -23,7 +23,7 @@ import torch.multiprocessing as processes
 
 from hocket import _native
 from hocket.artefacts import shipped
-from hocket.artefacts.plan import SHARED_CHUNK_BYTES
+from hocket.artefacts.chunks import SHARED_CHUNK_BYTES
 from hocket.policy import single
 from hocket.policy.selection import flat_bytes
 

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from hocket._native import Program
 from hocket.artefacts.algorithms import ALL_REDUCES, ORDERED
+from hocket.artefacts.chunks import chunk_bytes
 from hocket.artefacts.cluster import Cluster
-from hocket.artefacts.plan import Synchroniser, chunk_bytes
+from hocket.artefacts.plan import AllReduce
 from hocket.planning.compile import all_reduce_program
 from hocket.planning.links import link_graph
 from hocket.planning.order import rack_blocks
@@ -40,6 +41,7 @@ def native_program(
         dtype="f32",
         op="sum",
         scale=1.0 / len(order),
-        synchroniser=Synchroniser(algorithm=algorithm, sizes=sizes, chunk_bytes=piece_bytes),
+        route=AllReduce(algorithm=algorithm, sizes=sizes),
+        chunk_bytes=piece_bytes,
         order=order,
     )

@@ -14,20 +14,18 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import msgspec
 from msgspec import Struct
 
 from benches.emulated import hosts
 from benches.spearman import spearman
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster
-from hocket.artefacts.plan import Codec, Plan, Synchroniser
+from hocket.artefacts.plan import AllReduce, Codec, Plan
 from hocket.artefacts.profile import Gradient, Profile
 from hocket.demo.emulation import open_emulation, ranks, run_ranks
 from hocket.errors import PeerError
-from hocket.planning.buckets import buckets
+from hocket.planning.buckets import buckets, plan_of, with_codec
 from hocket.planning.links import link_graph
-from hocket.planning.traffic import pairs
 from hocket.settings import Settings
 from hocket.simulation import flow
 from hocket.simulation.fidelity import Fidelity, predict
@@ -129,20 +127,12 @@ def plans(cluster: Cluster) -> Iterator[Plan]:
     codecs: tuple[Codec, ...] = ("none", "f16")
     for algorithm, sizes in kinds:
         for codec in codecs:
-            synchroniser = Synchroniser(algorithm=algorithm, sizes=sizes)
+            route = AllReduce(algorithm=algorithm, sizes=sizes)
+            made = buckets([[each] for each in profile().gradients], route, range(world))
             if codec != "none":
-                used = pairs(synchroniser, range(world))
-                links = tuple(pair for pair in graph.remote_pairs() if pair in used)
-                synchroniser = msgspec.structs.replace(synchroniser, codec=codec, codec_links=links)
-            gradients = profile().gradients
-            yield Plan(
-                world=world,
-                order=tuple(range(world)),
-                buckets=buckets([[each] for each in gradients], synchroniser),
-                label=algorithm.replace("_", "-") + ("" if codec == "none" else " f16"),
-                reason="",
-                predicted_step_s=0.0,
-            )
+                made = tuple(with_codec(bucket, codec, graph.remote_pairs()) for bucket in made)
+            label = algorithm.replace("_", "-") + ("" if codec == "none" else " f16")
+            yield plan_of(made, world, label=label)
 
 
 def measure(clusters: Sequence[str] | None = None) -> list[Row]:

@@ -39,7 +39,7 @@ def main() -> None:
             for bucket, program in zip(plan.buckets, programs(plan), strict=True):
                 memory = engine.allocate(bucket.elements * ITEM_BYTES[bucket.dtype])
                 number = engine.load(program, {0: (memory, 0)}, priority=bucket.priority, label=program.name)
-                loaded.append((max(ready_s[name] for name in bucket.gradients), number))
+                loaded.append((max(ready_s[name] for name in bucket.variables), number))
             times_s = []
             for step in range(WARM_UP_STEPS + steps):
                 time.sleep(SETTLE_S)

@@ -9,7 +9,7 @@ import threading
 import numpy as np
 import pytest
 
-from hocket.artefacts.plan import Synchroniser
+from hocket.artefacts.plan import AllReduce
 from hocket.errors import PeerError, UsageError
 from hocket.planning.compile import all_reduce_program
 from tests.support.engines import TIMEOUT_S, Job
@@ -24,7 +24,7 @@ def program(world=2):
         dtype="f32",
         op="sum",
         scale=1.0,
-        synchroniser=Synchroniser(algorithm="direct"),
+        route=AllReduce(algorithm="direct"),
     )
 
 

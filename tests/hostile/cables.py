@@ -9,7 +9,7 @@ import uuid
 import numpy as np
 
 from hocket import _native
-from hocket.artefacts.plan import Synchroniser
+from hocket.artefacts.plan import AllReduce
 from hocket.planning.compile import all_reduce_program
 
 TIMEOUT_S = 20.0
@@ -90,7 +90,7 @@ def exchange(flip_at=None, *, reset_at=None, mute_at=None, **options):
         dtype="f32",
         op="sum",
         scale=1.0,
-        synchroniser=Synchroniser(algorithm="ring"),
+        route=AllReduce(algorithm="ring"),
     )
     outcomes = [None, None]
 

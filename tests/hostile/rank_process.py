@@ -9,7 +9,7 @@ import time
 import numpy as np
 
 from hocket import Error, _native
-from hocket.artefacts.plan import Synchroniser
+from hocket.artefacts.plan import AllReduce
 from hocket.planning.compile import all_reduce_program
 
 CONNECT_S = 4.0
@@ -41,7 +41,7 @@ def main() -> None:
         dtype="f32",
         op="sum",
         scale=1.0,
-        synchroniser=Synchroniser(algorithm="ring"),
+        route=AllReduce(algorithm="ring"),
     )
     memory = engine.allocate(20_000)
     values = np.frombuffer(memory, np.float32)

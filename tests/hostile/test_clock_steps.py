@@ -53,7 +53,7 @@ time_t time(time_t *now) {
 RANK = """
 import sys, time
 import numpy as np
-from hocket.artefacts.plan import Synchroniser
+from hocket.artefacts.plan import AllReduce
 from hocket.launch.rendezvous import join
 from hocket.planning.compile import all_reduce_program
 
@@ -62,7 +62,7 @@ print("the clock steps back", sum(later < earlier for earlier, later in zip(date
 with join() as job:
     engine = job.engine()
     program = all_reduce_program(
-        world=job.world, elements=5000, dtype="f32", op="sum", scale=1.0, synchroniser=Synchroniser(algorithm="ring")
+        world=job.world, elements=5000, dtype="f32", op="sum", scale=1.0, route=AllReduce(algorithm="ring")
     )
     memory = engine.allocate(20_000)
     values = np.frombuffer(memory, np.float32)

@@ -6,7 +6,7 @@ import uuid
 import pytest
 
 from hocket import PeerError, _native
-from hocket.artefacts.plan import Synchroniser
+from hocket.artefacts.plan import AllReduce
 from hocket.planning.compile import all_reduce_program
 from tests.hostile.cables import TIMEOUT_S, exchange
 
@@ -56,7 +56,7 @@ def test_checksums_on_one_side_only_are_refused(own):
     ]
     peers = [(engine.addresses, f"h{rank}") for rank, engine in enumerate(made)]
     program = all_reduce_program(
-        world=2, elements=8, dtype="f32", op="sum", scale=1.0, synchroniser=Synchroniser(algorithm="ring")
+        world=2, elements=8, dtype="f32", op="sum", scale=1.0, route=AllReduce(algorithm="ring")
     )
     errors = []
 

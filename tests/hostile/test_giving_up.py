@@ -8,7 +8,7 @@ import uuid
 import pytest
 
 from hocket import PeerError, RendezvousError, _native
-from hocket.artefacts.plan import Synchroniser
+from hocket.artefacts.plan import AllReduce
 from hocket.planning.compile import all_reduce_program
 
 TIMEOUT_S = 20.0
@@ -43,7 +43,7 @@ def test_a_rank_that_gives_up_tells_who_is_connected_already(hosts, options):
     assert later.value.missing == (1,)
     zero.join(TIMEOUT_S)
     program = all_reduce_program(
-        world=3, elements=4, dtype="f32", op="sum", scale=1.0, synchroniser=Synchroniser(algorithm="ring")
+        world=3, elements=4, dtype="f32", op="sum", scale=1.0, route=AllReduce(algorithm="ring")
     )
     memory = made[0].allocate(16)
     with pytest.raises(PeerError, match=r"gave up: not connected after .*rank 2 on c") as told:
@@ -66,7 +66,7 @@ def test_a_connection_that_nobody_awaits_is_turned_away_with_a_reason(options):
     made[1].connect(peers, TIMEOUT_S, [2, 2])
     zero.join(TIMEOUT_S)
     program = all_reduce_program(
-        world=2, elements=4, dtype="f32", op="sum", scale=1.0, synchroniser=Synchroniser(algorithm="ring")
+        world=2, elements=4, dtype="f32", op="sum", scale=1.0, route=AllReduce(algorithm="ring")
     )
     memory = made[1].allocate(16)
     with pytest.raises(PeerError, match="HOCKET_STREAMS") as refused:

@@ -18,7 +18,7 @@ RANK = f"""
 import json, sys, time
 import numpy as np
 from hocket import PeerError, _native
-from hocket.artefacts.plan import Synchroniser
+from hocket.artefacts.plan import AllReduce
 from hocket.planning.compile import all_reduce_program
 from hocket.settings import Settings
 
@@ -31,7 +31,7 @@ print(engine.addresses[0], flush=True)
 engine.connect([([address], host) for address, host in zip(sys.stdin.readline().split(), hosts)], {TIMEOUT_S})
 algorithm = "ring" if len(set(hosts)) > 1 else "in_place"
 program = all_reduce_program(
-    world=len(hosts), elements=5000, dtype="f32", op="sum", scale=1.0, synchroniser=Synchroniser(algorithm=algorithm)
+    world=len(hosts), elements=5000, dtype="f32", op="sum", scale=1.0, route=AllReduce(algorithm=algorithm)
 )
 memory = engine.allocate(20000)
 values = np.frombuffer(memory, np.float32)

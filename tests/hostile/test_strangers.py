@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from hocket import PeerError, RendezvousError, _native
-from hocket.artefacts.plan import Synchroniser
+from hocket.artefacts.plan import AllReduce
 from hocket.planning.compile import all_reduce_program
 from tests.hostile.cables import exchange
 
@@ -60,7 +60,7 @@ def test_garbage_at_the_door_does_not_disturb(garbage, capfd):
     made, errors = engines()
     assert not errors
     program = all_reduce_program(
-        world=2, elements=100, dtype="f32", op="sum", scale=1.0, synchroniser=Synchroniser(algorithm="ring")
+        world=2, elements=100, dtype="f32", op="sum", scale=1.0, route=AllReduce(algorithm="ring")
     )
     host, _, port = made[0].addresses[0].rpartition(":")
 
@@ -101,7 +101,7 @@ def test_a_rank_that_gives_up_is_quoted():
     made, errors = engines()
     assert not errors
     program = all_reduce_program(
-        world=2, elements=4, dtype="f32", op="sum", scale=1.0, synchroniser=Synchroniser(algorithm="ring")
+        world=2, elements=4, dtype="f32", op="sum", scale=1.0, route=AllReduce(algorithm="ring")
     )
     memory = made[1].allocate(16)
     number = made[1].load(program, {0: (memory, 0)}, priority=0, label="x")
@@ -145,7 +145,7 @@ def training(enough, steps):
         dtype="f32",
         op="sum",
         scale=1.0,
-        synchroniser=Synchroniser(algorithm="ring"),
+        route=AllReduce(algorithm="ring"),
     )
 
     def train(engine, rank):

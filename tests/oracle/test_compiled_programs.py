@@ -1,5 +1,6 @@
 """Whatever is chosen, a compiled program sums: on the reference executor, on the native one, and the same bits on both."""
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
@@ -7,15 +8,16 @@ from hypothesis import strategies as st
 
 from hocket import reference
 from hocket._native import Program
-from hocket.artefacts.plan import Synchroniser
-from hocket.planning.compile import all_reduce_program, broadcast_program
+from hocket.artefacts.plan import AllReduce, Bucket
+from hocket.planning.buckets import plan_of
+from hocket.planning.compile import all_reduce_program, broadcast_program, bucket_program
 from hocket.reference.ops import STORED
 from tests.support.engines import Job
 
 
 @st.composite
 def cases(draw, world_max=9):
-    """(world, elements, dtype, synchroniser, order, seed)."""
+    """(bucket, seed)."""
     world = draw(st.integers(1, world_max))
     elements = draw(st.sampled_from([0, 1, 2, 3, 7, 64, 101, 1000]))
     algorithm = draw(st.sampled_from(["ring", "direct", "in_place", "two_level"]))
@@ -28,42 +30,38 @@ def cases(draw, world_max=9):
     codec = draw(st.sampled_from(["none", "f16", "bf16"]))
     pairs = [(a, b) for a in range(world) for b in range(world) if a != b]
     links = draw(st.lists(st.sampled_from(pairs), unique=True)) if pairs and codec != "none" else []
-    synchroniser = Synchroniser(
-        algorithm=algorithm,
-        sizes=tuple(sizes),
+    bucket = Bucket(
+        parts=(),
+        elements=elements,
+        dtype="f32",
+        route=AllReduce(algorithm=algorithm, sizes=tuple(sizes)),
+        order=tuple(draw(st.permutations(range(world)))),
+        priority=0,
         codec=codec,
         codec_links=tuple(links),
         chunk_bytes=draw(st.sampled_from([16, 60, 4096])),
     )
-    order = draw(st.permutations(range(world)))
-    return world, elements, synchroniser, order, draw(st.integers(0, 2**32 - 1))
+    return bucket, draw(st.integers(0, 2**32 - 1))
 
 
-def compiled(world, elements, synchroniser, order):
-    return all_reduce_program(
-        world=world,
-        elements=elements,
-        dtype="f32",
-        op="sum",
-        scale=1.0 / world,
-        synchroniser=synchroniser,
-        order=order,
-    )
+def compiled(bucket):
+    return bucket_program(0, plan_of([bucket], len(bucket.order), label=""))
 
 
 @settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 @given(cases())
 def test_reference_sums(case):
     """Gradients would be wrong by the plan alone, before any byte moves."""
-    world, elements, synchroniser, order, seed = case
+    bucket, seed = case
+    world, elements = len(bucket.order), bucket.elements
     inputs = np.random.default_rng(seed).standard_normal((world, elements)).astype(np.float32)
     buffers = [[row.copy()] for row in inputs]
-    reference.run(compiled(world, elements, synchroniser, order), buffers)
+    reference.run(compiled(bucket), buffers)
     for (each,) in buffers:
         assert np.array_equal(each, buffers[0][0]), "replicas differ"
     exact = inputs.astype(np.float64).mean(axis=0)
     # One rounding to 11 or 8 bits per hop over an encoded link; sums themselves are f32.
-    unit = {"none": 2.0**-24, "f16": 2.0**-11, "bf16": 2.0**-8}[synchroniser.codec]
+    unit = {"none": 2.0**-24, "f16": 2.0**-11, "bf16": 2.0**-8}[bucket.codec]
     bound = 3 * world * unit * np.abs(inputs).sum(axis=0) + 1e-6
     assert np.all(np.abs(buffers[0][0] - exact) <= bound)
 
@@ -72,8 +70,7 @@ def test_reference_sums(case):
 @given(cases())
 def test_text_is_the_program(case):
     """A program that was printed, edited and read back would be another one."""
-    world, elements, synchroniser, order, _ = case
-    text = str(compiled(world, elements, synchroniser, order))
+    text = str(compiled(case[0]))
     assert str(Program.parse(text)) == text
 
 
@@ -86,23 +83,22 @@ def test_native_is_reference(hosts):
     @settings(deadline=None, max_examples=25, database=None)
     @given(cases(world_max=1), st.permutations(range(world)), st.data())
     def check(case, order, data):
-        _, elements, synchroniser, _, seed = case
-        assume(synchroniser.algorithm != "in_place" or len(set(hosts)) == 1)
-        sizes = (world,) if synchroniser.algorithm == "two_level" else ()
+        bucket, seed = case
+        assume(bucket.route.algorithm != "in_place" or len(set(hosts)) == 1)
+        sizes = (world,) if bucket.route.algorithm == "two_level" else ()
         if sizes and world > 1:
             cut = data.draw(st.integers(1, world - 1))
             sizes = (cut, world - cut)
         pairs = [(a, b) for a in range(world) for b in range(world) if a != b]
         links = data.draw(st.lists(st.sampled_from(pairs), unique=True)) if pairs else []
-        synchroniser = Synchroniser(
-            algorithm=synchroniser.algorithm,
-            sizes=sizes,
-            codec=synchroniser.codec,
+        bucket = msgspec.structs.replace(
+            bucket,
+            route=AllReduce(algorithm=bucket.route.algorithm, sizes=sizes),
+            order=tuple(order),
             codec_links=tuple(links),
-            chunk_bytes=synchroniser.chunk_bytes,
         )
-        program = compiled(world, elements, synchroniser, order)
-        inputs = np.random.default_rng(seed).standard_normal((world, elements)).astype(np.float32)
+        program = compiled(bucket)
+        inputs = np.random.default_rng(seed).standard_normal((world, bucket.elements)).astype(np.float32)
         expected = [[row.copy()] for row in inputs]
         found = [[row.copy()] for row in inputs]
         reference.run(program, expected)
@@ -132,7 +128,7 @@ def test_every_type_and_reduction(dtype, op):
     else:
         inputs = rng.integers(0, 20, (3, 50)).astype(STORED[dtype])
     program = all_reduce_program(
-        world=3, elements=50, dtype=dtype, op=op, scale=1.0, synchroniser=Synchroniser(algorithm="ring")
+        world=3, elements=50, dtype=dtype, op=op, scale=1.0, route=AllReduce(algorithm="ring")
     )
     expected, found = ([[row.copy()] for row in inputs] for _ in range(2))
     reference.run(program, expected)

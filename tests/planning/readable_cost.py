@@ -19,21 +19,19 @@ from hocket.planning.traffic import wire_bytes
 from tests.planning.readable_traffic import Stream, Traffic, traffic
 
 
-def alone_s(bucket: Bucket, order: tuple[int, ...], graph: LinkGraph) -> float:
+def alone_s(bucket: Bucket, graph: LinkGraph) -> float:
     """Time of one bucket's all-reduce with the network to itself."""
-    return _alone(bucket, order, graph).total_s
+    return _alone(bucket, graph).total_s
 
 
-def communication_s(
-    buckets: tuple[Bucket, ...], order: tuple[int, ...], graph: LinkGraph, profile: Profile
-) -> float:
+def communication_s(buckets: tuple[Bucket, ...], graph: LinkGraph, profile: Profile) -> float:
     """When the last bucket of a step is done."""
     ready_s = {gradient.name: gradient.ready_s for gradient in profile.gradients}
     done_s = 0.0
     launched: list[tuple[float, float, list[float]]] = []
     for bucket in sorted(buckets, key=lambda bucket: bucket.priority):
-        start_s = BUCKET_S + max(ready_s[name] for name in bucket.gradients)
-        alone = _alone(bucket, order, graph)
+        start_s = BUCKET_S + max(ready_s[name] for name in bucket.variables)
+        alone = _alone(bucket, graph)
         work, delays = alone.work, alone.delays
         launched.append((start_s, delays.head_s, work.busy_s(graph)))
         done_s = max(done_s, start_s + alone.total_s)
@@ -81,8 +79,8 @@ class _Alone:
     total_s: float
 
 
-def _alone(bucket: Bucket, order: tuple[int, ...], graph: LinkGraph) -> _Alone:
-    moves = traffic(bucket.synchroniser, order, bucket.elements)
+def _alone(bucket: Bucket, graph: LinkGraph) -> _Alone:
+    moves = traffic(bucket)
     delays = _delays(moves, bucket, graph)
     work = _work(moves.cycle, bucket, graph)
     cycle_s = delays.stall_s + max(delays.cycle_s, *work.busy_s(graph))
@@ -96,7 +94,7 @@ def _work(streams: tuple[Stream, ...], bucket: Bucket, graph: LinkGraph) -> _Wor
     plain = ITEM_BYTES[bucket.dtype]
     for stream in streams:
         pair = (stream.source, stream.destination)
-        on_wire = wire_bytes(bucket.synchroniser, bucket.dtype, *pair)
+        on_wire = wire_bytes(bucket, *pair)
         for link in graph.paths[pair]:
             work.bytes[link] += stream.elements * on_wire
         remote = graph.hosts[stream.source] != graph.hosts[stream.destination]
@@ -113,7 +111,7 @@ def _messages(stream: Stream, bucket: Bucket) -> float:
 
 
 def _chunk_elements(bucket: Bucket) -> float:
-    return max(1, bucket.synchroniser.chunk_bytes // ITEM_BYTES[bucket.dtype])
+    return max(1, bucket.chunk_bytes // ITEM_BYTES[bucket.dtype])
 
 
 @dataclass(frozen=True)
@@ -174,6 +172,6 @@ class _Sharing:
 
     def _transfer_s(self, stream: Stream, elements: float) -> float:
         pair = (stream.source, stream.destination)
-        bits = 8 * elements * wire_bytes(self._bucket.synchroniser, self._bucket.dtype, *pair)
+        bits = 8 * elements * wire_bytes(self._bucket, *pair)
         links = self._graph.paths[pair]
         return max(bits * self._crossing[link] / self._graph.links[link].bit_per_s for link in links)

@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
-from hocket.artefacts.plan import Synchroniser
+from hocket.artefacts.plan import Bucket
+from hocket.planning.routes import all_reduce
 
 
 @dataclass(frozen=True)
@@ -55,26 +56,28 @@ class Traffic:
         return (*self.chains, *self.cycle)
 
 
-def traffic(synchroniser: Synchroniser, order: tuple[int, ...], elements: int) -> Traffic:
-    """What every rank sends whom when `elements` are all-reduced over `order`.
+def traffic(bucket: Bucket) -> Traffic:
+    """What every rank sends whom.
 
-    >>> ring = traffic(Synchroniser(algorithm="ring"), (0, 2, 1, 3), 100)
+    >>> route = AllReduce(algorithm="ring")
+    >>> ring = traffic(Bucket(parts=(), elements=100, dtype="f32", route=route, order=(0, 2, 1, 3), priority=0))
     >>> [(s.source, s.destination, s.elements) for s in ring.cycle]
     [(0, 2, 150.0), (2, 1, 150.0), (1, 3, 150.0), (3, 0, 150.0)]
     """
+    route, order, elements = all_reduce(bucket), bucket.order, bucket.elements
     n = len(order)
-    match synchroniser.algorithm:
+    match route.algorithm:
         case "ring":
             return Traffic(head=(), cycle=_ring(order, elements), tail=(), depth=2 * (n - 1))
         case "direct" | "in_place":
             return Traffic(head=(), cycle=_owned(order, order, elements), tail=(), depth=2)
         case "parameter_server":
-            owners = order[: synchroniser.sizes[0]]
+            owners = order[: route.sizes[0]]
             return Traffic(head=(), cycle=_owned(order, owners, elements), tail=(), depth=2)
         case "double_binary_tree":
             depth = 2 * max((_depth(node, n) for node in range(n)), default=0)
             return Traffic(head=(), cycle=_trees(order, elements), tail=(), depth=depth)
-    blocks = _blocks(order, synchroniser.sizes)
+    blocks = _blocks(order, route.sizes)
     up = tuple(_chain(block[::-1], elements, reduced=True) for block in blocks)
     down = tuple(_chain(block, elements, reduced=False) for block in blocks)
     leaders = tuple(block[0] for block in blocks)

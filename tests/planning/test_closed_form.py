@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import random
 
+import msgspec
 import pytest
 
 from hocket.artefacts.cluster import Cluster, Host, Rack
-from hocket.artefacts.plan import Bucket, Synchroniser
+from hocket.artefacts.plan import AllReduce, Bucket, Part
 from hocket.artefacts.profile import Gradient, Profile
+from hocket.planning.buckets import with_codec
 from hocket.planning.cost import alone_s, predict_on
 from hocket.planning.links import link_graph
-from hocket.planning.search import neutral_profile, with_codec
+from hocket.planning.search import neutral_profile
 from tests.planning import readable_cost
 
 
@@ -29,15 +31,22 @@ def _cluster(draw: random.Random) -> Cluster:
     return Cluster(hosts=hosts, racks=racks)
 
 
-def _synchroniser(draw: random.Random, world: int) -> Synchroniser:
+def _way(draw: random.Random, world: int) -> Bucket:
+    """A bucket of nothing, in an order and by a route of its own."""
     cut = draw.randint(1, world - 1)
     numbers = {
         "two_level": draw.choice([(cut, world - cut), (world,), (1,) * world]),
         "parameter_server": (cut,),
     }
     name = draw.choice(["ring", "direct", "in_place", "two_level", "double_binary_tree", "parameter_server"])
-    return Synchroniser(
-        algorithm=name, sizes=numbers.get(name, ()), chunk_bytes=draw.choice([4096, 65_536, 262_144])
+    return Bucket(
+        parts=(),
+        elements=0,
+        dtype="f32",
+        route=AllReduce(algorithm=name, sizes=numbers.get(name, ())),
+        order=tuple(draw.sample(range(world), world)),
+        priority=0,
+        chunk_bytes=draw.choice([4096, 65_536, 262_144]),
     )
 
 
@@ -61,21 +70,20 @@ def test_the_native_closed_form_is_the_readable_one(seed: int) -> None:
     cluster, profile = _cluster(draw), _profile(draw)
     world = sum(host.slots for host in cluster.hosts)
     graph = link_graph(cluster, world)
-    order = tuple(draw.sample(range(world), world))
-    synchronisers = [_synchroniser(draw, world) for _ in range(2)]
-    synchronisers += [with_codec(each, "f16", graph.remote_pairs(), order) for each in synchronisers]
+    ways = [_way(draw, world) for _ in range(2)]
+    ways += [with_codec(each, "f16", graph.remote_pairs()) for each in ways]
     buckets = tuple(
-        Bucket(
-            gradients=(each.name,),
+        msgspec.structs.replace(
+            draw.choice(ways),
+            parts=(Part(variable=each.name),),
             elements=each.shape[0],
             dtype=each.dtype,
             priority=draw.randint(0, 3),
-            synchroniser=draw.choice(synchronisers),
         )
         for each in profile.gradients
     )
     for bucket in buckets:
-        expected_s = readable_cost.alone_s(bucket, order, graph)
-        assert alone_s(bucket, order, graph) == pytest.approx(expected_s, rel=1e-9)
-    expected_s = readable_cost.communication_s(buckets, order, graph, profile)
-    assert predict_on(buckets, order, graph, profile).communication_s == pytest.approx(expected_s, rel=1e-9)
+        expected_s = readable_cost.alone_s(bucket, graph)
+        assert alone_s(bucket, graph) == pytest.approx(expected_s, rel=1e-9)
+    expected_s = readable_cost.communication_s(buckets, graph, profile)
+    assert predict_on(buckets, graph, profile).communication_s == pytest.approx(expected_s, rel=1e-9)

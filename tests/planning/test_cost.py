@@ -8,10 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hocket.artefacts.cluster import Cluster, Host
-from hocket.artefacts.plan import Bucket, Plan
+from hocket.artefacts.plan import AllReduce, Bucket, Owned, Owner
 from hocket.artefacts.profile import Profile
 from hocket.errors import ArtefactError, UsageError
 from hocket.planning import search
+from hocket.planning.buckets import buckets, plan_of
 from hocket.planning.cost import predict
 from tests.planning.planner_inputs import alternating, model
 
@@ -76,23 +77,18 @@ def test_relabelling_hosts_and_order_alike_changes_nothing(
     moved = [cluster.hosts[i] for i in shuffle]
     place = {old: new for new, old in enumerate(shuffle)}
     renamed = Cluster(hosts=tuple(moved), racks=cluster.racks)
-    relabelled = Plan(
-        world=4,
-        order=tuple(place[rank] for rank in plan.order),
-        buckets=tuple(relabel(bucket, place) for bucket in plan.buckets),
-        label="",
-        reason="",
-        predicted_step_s=0,
-    )
+    relabelled = plan_of([relabel(bucket, place) for bucket in plan.buckets], 4, label="")
     plain = Cluster(hosts=cluster.hosts, racks=cluster.racks)
     expected = predict(plan, plain, model()).step_s
     assert predict(relabelled, renamed, model()).step_s == pytest.approx(expected, rel=1e-9)
 
 
 def relabel(bucket: Bucket, place: dict[int, int]) -> Bucket:
-    links = tuple((place[a], place[b]) for a, b in bucket.synchroniser.codec_links)
-    moved = msgspec.structs.replace(bucket.synchroniser, codec_links=links)
-    return msgspec.structs.replace(bucket, synchroniser=moved)
+    links = tuple((place[a], place[b]) for a, b in bucket.codec_links)
+    order, route = tuple(place[rank] for rank in bucket.order), bucket.route
+    if isinstance(route, Owned):
+        route = Owned(owners=tuple(Owner(rank=place[each.rank]) for each in route.owners))
+    return msgspec.structs.replace(bucket, order=order, route=route, codec_links=links)
 
 
 def test_no_step_beats_its_busiest_link_or_its_compute(two_racks: Cluster, profile: Profile) -> None:
@@ -119,8 +115,9 @@ def test_a_plan_for_another_model_is_refused(two_racks: Cluster, profile: Profil
 
 def test_an_order_that_is_no_permutation_is_refused(two_racks: Cluster, profile: Profile) -> None:
     """Broken: a damaged plan would be scored."""
-    plan = Plan(world=4, order=(0, 1, 1, 3), buckets=(), label="", reason="", predicted_step_s=0)
-    with pytest.raises(UsageError, match="not a permutation"):
+    made = buckets([profile.gradients], AllReduce(algorithm="ring"), (0, 1, 1, 3))
+    plan = plan_of(made, 4, label="")
+    with pytest.raises(ArtefactError, match="is not of ranks of a world of 4, each once"):
         predict(plan, two_racks, profile)
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from benches.predict.measure import CLUSTERS, profile
 from hocket.artefacts.cluster import Cluster, Host, Rack
+from hocket.artefacts.plan import AllReduce, Owned, Owner
 from hocket.artefacts.profile import Profile
 from hocket.artefacts.promise import Level, Promise
 from hocket.planning import search
@@ -48,7 +49,7 @@ def test_no_plan_of_one_route_is_faster(name: str, promise: Level) -> None:
     assert predict(plan, cluster, made_for).step_s == pytest.approx(plan.predicted_step_s, rel=1e-9)
     for each in search.candidates(cluster, made_for, world, promise=asked):
         assert plan.predicted_step_s <= predict(each, cluster, made_for).step_s + 1e-6
-    assert sorted(name for bucket in plan.buckets for name in bucket.gradients) == sorted(
+    assert sorted(name for bucket in plan.buckets for name in bucket.variables) == sorted(
         gradient.name for gradient in made_for.gradients
     )
 
@@ -62,11 +63,13 @@ def test_owners_are_fast_hosts() -> None:
     ring = [
         each.predicted_step_s
         for each in search.candidates(cluster, model(elements=500_000), 4)
-        if each.buckets[0].synchroniser.algorithm == "ring"
+        if each.buckets[0].route == AllReduce(algorithm="ring")
     ]
-    assert plan.order[-1] == 0
-    assert {bucket.synchroniser.algorithm for bucket in plan.buckets} == {"parameter_server"}
-    assert {bucket.synchroniser.sizes for bucket in plan.buckets} == {(3,)}
+    fast = {Owner(rank=rank) for rank in (1, 2, 3)}
+    for bucket in plan.buckets:
+        assert isinstance(bucket.route, Owned)
+        assert set(bucket.route.owners) == fast
+        assert bucket.order[-1] == 0
     assert min(ring) > 1.3 * plan.predicted_step_s
 
 

@@ -10,11 +10,10 @@ from click.testing import CliRunner, Result
 
 from hocket.artefacts import files as artefacts
 from hocket.artefacts.cluster import Cluster, Rack
-from hocket.artefacts.plan import Plan
+from hocket.artefacts.plan import Plan, Rule
+from hocket.artefacts.plan_check import check
 from hocket.artefacts.profile import Profile
 from hocket.artefacts.promise import ROUNDED
-from hocket.artefacts.strategy import Rule, Strategy
-from hocket.artefacts.strategy_check import check
 from hocket.cli.plan import command
 from hocket.errors import ArtefactError
 from hocket.planning import search
@@ -37,7 +36,7 @@ def test_writes_the_plan_and_shows_what_it_was_chosen_from(files: Path) -> None:
     """Broken: the file would not be the plan that was shown, or the choice would go unexplained."""
     result = call(files, "-o", str(files / "plan.json"))
     assert result.exit_code == 0, result.output
-    plan = msgspec.json.decode((files / "plan.json").read_bytes(), type=Strategy)
+    plan = msgspec.json.decode((files / "plan.json").read_bytes(), type=Plan)
     check(plan, model().gradients)
     assert plan.world == 4
     assert plan.reason in result.output
@@ -49,7 +48,7 @@ def test_writes_the_plan_and_shows_what_it_was_chosen_from(files: Path) -> None:
 def test_the_plan_says_how_it_came_about(files: Path) -> None:
     """Broken: nobody could tell how good a plan is, what it was made from, or what it would be on another cluster."""
     call(files, "--promise", "rounded", "-o", str(files / "plan.json"))
-    plan = artefacts.read(files / "plan.json", Strategy)
+    plan = artefacts.read(files / "plan.json", Plan)
     assert plan.promise == "rounded"
     assert set(plan.evidence.digests) == {"cluster", "profile"}
     assert plan.evidence.gap is not None
@@ -64,7 +63,7 @@ def test_the_plan_says_how_it_came_about(files: Path) -> None:
 def test_json_is_the_plan_alone(files: Path) -> None:
     """Broken: scripts could not read the output."""
     result = call(files, "--json", "-n", "2")
-    plan = msgspec.json.decode(result.stdout, type=Strategy)
+    plan = msgspec.json.decode(result.stdout, type=Plan)
     assert plan.world == 2
     assert plan.promise == "exact"
     assert plan.buckets[0].codec == "none"

@@ -4,15 +4,13 @@ import msgspec
 import pytest
 
 from hocket.artefacts.cluster import Cluster, Host
-from hocket.artefacts.plan import Synchroniser
+from hocket.artefacts.plan import AllReduce
 from hocket.artefacts.promise import EXACT, ROUNDED
 from hocket.errors import UsageError
 from hocket.planning.compile import programs
 from hocket.planning.rescaled import rescaled
 from hocket.planning.search import candidates
 from tests.planning.planner_inputs import alternating, model
-
-PARTS = ("order", "buckets")
 
 
 def hosts(cluster):
@@ -26,12 +24,7 @@ def grown(plan, old, new, workers):
 def changed(plan, **fields):
     return msgspec.structs.replace(
         plan,
-        buckets=tuple(
-            msgspec.structs.replace(
-                bucket, synchroniser=msgspec.structs.replace(bucket.synchroniser, **fields)
-            )
-            for bucket in plan.buckets
-        ),
+        buckets=tuple(msgspec.structs.replace(bucket, **fields) for bucket in plan.buckets),
     )
 
 
@@ -56,8 +49,7 @@ def test_each_choice_is_the_same_choice_for_more_workers(old, new, workers, prom
     for plan in considered:
         found = grown(plan, old, new, workers)
         assert found.world == workers
-        for part in PARTS:
-            assert getattr(found, part) == getattr(wanted[plan.label], part), plan.label
+        assert found.buckets == wanted[plan.label].buckets, plan.label
 
 
 def test_the_programs_of_a_rescaled_plan_are_right():
@@ -69,11 +61,13 @@ def test_the_programs_of_a_rescaled_plan_are_right():
 def test_groups_of_hosts_are_known_without_a_cluster():
     """Runs without a cluster file, whose groups are their hosts, could not be asked about."""
     ring = candidates(pairs(2), model(1), 4)[0]
-    plan = changed(ring, algorithm="two_level", sizes=(2, 2))
+    plan = changed(ring, route=AllReduce(algorithm="two_level", sizes=(2, 2)))
     found = rescaled(plan, 6, pairs(3), made_for=None, hosts=["a", "a", "b", "b"])
-    assert {bucket.synchroniser.sizes for bucket in found.buckets} == {(2, 2, 2)}
-    servers = changed(ring, algorithm="parameter_server", sizes=(2,))
-    assert grown(servers, pairs(2), pairs(3), 6).buckets == servers.buckets
+    assert {bucket.route.sizes for bucket in found.buckets} == {(2, 2, 2)}
+    servers = changed(ring, route=AllReduce(algorithm="parameter_server", sizes=(2,)))
+    assert [bucket.route for bucket in grown(servers, pairs(2), pairs(3), 6).buckets] == [
+        bucket.route for bucket in servers.buckets
+    ]
 
 
 @pytest.mark.parametrize(
@@ -81,13 +75,17 @@ def test_groups_of_hosts_are_known_without_a_cluster():
     [
         ({"order": (1, 0, 2, 3)}, 6, r"order \[1, 0, 2, 3\] is neither as hosts are listed nor rack by rack"),
         (
-            {"algorithm": "two_level", "sizes": (1, 3)},
+            {"route": AllReduce(algorithm="two_level", sizes=(1, 3))},
             6,
             "groups of 1, 3 ranks are neither the racks nor the",
         ),
-        ({"algorithm": "two_level", "sizes": (2, 2)}, 2, "2 ranks of the cluster are not in several"),
         (
-            {"algorithm": "parameter_server", "sizes": (3,)},
+            {"route": AllReduce(algorithm="two_level", sizes=(2, 2))},
+            2,
+            "2 ranks of the cluster are not in several",
+        ),
+        (
+            {"route": AllReduce(algorithm="parameter_server", sizes=(3,))},
             2,
             "3 ranks own the parts of a bucket: there are 2",
         ),
@@ -99,8 +97,8 @@ def test_groups_of_hosts_are_known_without_a_cluster():
 def test_what_is_of_these_ranks_alone_is_refused(fields, workers, said):
     """A guess would be shown as a prediction."""
     plan = candidates(pairs(2), model(1), 4)[0]
-    assert plan.buckets[0].synchroniser == Synchroniser(algorithm="ring")
-    plan = msgspec.structs.replace(plan, **fields) if "order" in fields else changed(plan, **fields)
+    assert plan.buckets[0].route == AllReduce(algorithm="ring")
+    plan = changed(plan, **fields)
     with pytest.raises(UsageError, match=said):
         grown(plan, pairs(2), pairs(3), workers)
 

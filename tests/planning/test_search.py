@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from hocket.artefacts.cluster import Cluster, Host
+from hocket.artefacts.plan import AllReduce
 from hocket.artefacts.profile import Gradient, Profile
 from hocket.artefacts.promise import ROUNDED, Promise
 from hocket.errors import ArtefactError, UsageError
@@ -16,14 +17,14 @@ from tests.planning.planner_inputs import alternating, model
 def test_alternating_hosts_behind_a_slow_trunk(two_racks: Cluster, profile: Profile) -> None:
     """Broken: the demo's cluster would not get the plan that crosses the trunk least."""
     plan = search.plan(two_racks, profile, 4, promise=ROUNDED)
-    synchroniser = plan.buckets[0].synchroniser
-    assert plan.order == (0, 2, 1, 3)
-    assert (synchroniser.algorithm, synchroniser.sizes) == ("two_level", (2, 2))
-    assert synchroniser.codec == "f16"
-    assert synchroniser.codec_links == ((0, 1), (1, 0))  # the leaders, each way; not within racks
+    first = plan.buckets[0]
+    assert first.order == (0, 2, 1, 3)
+    assert first.route == AllReduce(algorithm="two_level", sizes=(2, 2))
+    assert first.codec == "f16"
+    assert first.codec_links == ((0, 1), (1, 0))  # the leaders, each way; not within racks
     assert "trunk of rack0" in plan.reason
-    assert plan.label in {candidate.label for candidate in plan.candidates}
-    assert plan.predicted_step_s == min(candidate.predicted_step_s for candidate in plan.candidates)
+    assert plan.label in {candidate.label for candidate in plan.evidence.candidates}
+    assert plan.predicted_step_s == min(candidate.predicted_step_s for candidate in plan.evidence.candidates)
 
 
 def test_candidates_cover_every_choice_once(two_racks: Cluster, profile: Profile) -> None:
@@ -38,27 +39,27 @@ def test_candidates_cover_every_choice_once(two_racks: Cluster, profile: Profile
 def test_nothing_is_rounded_that_nobody_allowed(two_racks: Cluster, profile: Profile) -> None:
     """Broken: two lines alone would train with rounded gradients."""
     for plan in search.candidates(two_racks, profile, 4):
-        assert all(bucket.synchroniser.codec == "none" for bucket in plan.buckets)
+        assert all(bucket.codec == "none" for bucket in plan.buckets)
 
 
 def test_rounding_between_all_hosts_where_no_link_is_slow(profile: Profile) -> None:
     """Broken: `--promise rounded` on an even network would silently do nothing."""
     even = alternating(host_bit_per_s=1e8, trunk_bit_per_s=1e9)
-    synchroniser = search.plan(even, profile, 4, promise=ROUNDED).buckets[0].synchroniser
-    assert synchroniser.codec == "f16"
-    assert len(synchroniser.codec_links) >= 4
+    first = search.plan(even, profile, 4, promise=ROUNDED).buckets[0]
+    assert first.codec == "f16"
+    assert len(first.codec_links) >= 4
 
 
 def test_the_promise_says_which_type_is_on_links(two_racks: Cluster, profile: Profile) -> None:
     """Broken: a model whose gradients are beyond f16's range could not be rounded."""
     plan = search.plan(two_racks, profile, 4, promise=Promise("rounded", codec="bf16"))
-    assert {bucket.synchroniser.codec for bucket in plan.buckets} == {"bf16"}
+    assert {bucket.codec for bucket in plan.buckets} == {"bf16"}
 
 
 def test_buckets_hold_every_gradient_once_with_its_flag(two_racks: Cluster, profile: Profile) -> None:
     """Broken: a gradient would be lost, sent twice, or have no room for its flag."""
     for plan in search.candidates(two_racks, profile, 4):
-        names = [name for bucket in plan.buckets for name in bucket.gradients]
+        names = [name for bucket in plan.buckets for name in bucket.variables]
         assert names == [f"p{i}" for i in reversed(range(8))]  # the order in which backward makes them
         assert sum(bucket.elements for bucket in plan.buckets) == 8 * 100_000
         assert [bucket.priority for bucket in plan.buckets] == list(range(len(plan.buckets)))
@@ -71,7 +72,7 @@ def test_dtypes_do_not_share_a_bucket(two_racks: Cluster) -> None:
         for i in range(4)
     )
     plan = search.plan(two_racks, search.neutral_profile(gradients), 4)
-    assert {bucket.dtype: bucket.gradients for bucket in plan.buckets} == {
+    assert {bucket.dtype: bucket.variables for bucket in plan.buckets} == {
         "f32": ("g3", "g1"),
         "bf16": ("g2", "g0"),
     }
@@ -80,15 +81,13 @@ def test_dtypes_do_not_share_a_bucket(two_racks: Cluster) -> None:
 def test_one_host_uses_its_memory_directly(profile: Profile) -> None:
     """Broken: ranks of one host would go round a ring instead of reading each other's buckets."""
     plan = search.plan(Cluster(hosts=(Host(name="one", slots=4, bandwidth_bit_per_s=1e9),)), profile, 4)
-    assert plan.buckets[0].synchroniser.algorithm == "in_place"
+    assert plan.buckets[0].route.algorithm == "in_place"
 
 
 def test_one_rack_with_several_ranks_per_host_blocks_by_host(profile: Profile) -> None:
     """Broken: ranks that share memory would each use the network."""
     hosts = tuple(Host(name=name, slots=2, bandwidth_bit_per_s=1e8) for name in "ab")
-    sizes = {
-        plan.buckets[0].synchroniser.sizes for plan in search.candidates(Cluster(hosts=hosts), profile, 4)
-    }
+    sizes = {plan.buckets[0].route.sizes for plan in search.candidates(Cluster(hosts=hosts), profile, 4)}
     assert sizes == {(), (2, 2)}
 
 
@@ -101,7 +100,7 @@ def test_the_same_input_gives_the_same_plan(two_racks: Cluster, profile: Profile
 
 def test_without_a_profile_the_network_still_decides(two_racks: Cluster) -> None:
     """Broken: a plan could not be previewed before the model was profiled."""
-    assert search.plan(two_racks, None, 4).order == (0, 2, 1, 3)
+    assert search.plan(two_racks, None, 4).buckets[0].order == (0, 2, 1, 3)
 
 
 def test_input_that_cannot_be_planned_is_refused(two_racks: Cluster, profile: Profile) -> None:
@@ -128,8 +127,9 @@ def test_a_measured_network_gets_an_order_of_its_own(profile: Profile, hosts: in
     """Broken: what a probe measured beyond racks would be thrown away."""
     cluster = chained(hosts)
     plan = search.plan(cluster, profile, hosts)
-    following = (*plan.order[1:], plan.order[0])
-    steps = [cluster.latency_s[a][b] for a, b in zip(plan.order, following, strict=True)]
+    order = plan.buckets[0].order
+    following = (*order[1:], order[0])
+    steps = [cluster.latency_s[a][b] for a, b in zip(order, following, strict=True)]
     assert plan.label.startswith("solved ring")
     assert sum(steps) == pytest.approx(2e-4 * (hosts - 1))  # along the line and back; nothing is shorter
     assert plan == search.plan(chained(hosts), profile, hosts)

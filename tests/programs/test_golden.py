@@ -3,33 +3,33 @@
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from hocket._native import Builder, PassOptions, Program
-from hocket.artefacts.plan import Bucket, Plan, Synchroniser
+from hocket.artefacts.gradient import Gradient
+from hocket.artefacts.plan import AllReduce
+from hocket.planning.buckets import buckets, plan_of
 from hocket.planning.compile import stages
 
 GOLDEN = Path(__file__).parent / "golden"
 
 CASES = {
-    "ring-3": (6, (2, 0, 1), Synchroniser(algorithm="ring", chunk_bytes=4)),
-    "direct-2": (5, (0, 1), Synchroniser(algorithm="direct")),
-    "in-place-3": (6, (2, 0, 1), Synchroniser(algorithm="in_place", chunk_bytes=16)),
+    "ring-3": (6, (2, 0, 1), AllReduce(algorithm="ring"), {"chunk_bytes": 4}),
+    "direct-2": (5, (0, 1), AllReduce(algorithm="direct"), {}),
+    "in-place-3": (6, (2, 0, 1), AllReduce(algorithm="in_place"), {"chunk_bytes": 16}),
     "two-level-f16-4": (
         8,
         (0, 2, 1, 3),
-        Synchroniser(
-            algorithm="two_level", sizes=(2, 2), codec="f16", codec_links=((0, 1), (1, 0)), chunk_bytes=16
-        ),
+        AllReduce(algorithm="two_level", sizes=(2, 2)),
+        {"codec": "f16", "codec_links": ((0, 1), (1, 0)), "chunk_bytes": 16},
     ),
 }
 
 
-def plan(elements, order, synchroniser):
-    bucket = Bucket(gradients=("w",), elements=elements, dtype="f32", priority=0, synchroniser=synchroniser)
-    return Plan(
-        world=len(order), order=order, buckets=(bucket,), label="golden", reason="", predicted_step_s=0.0
-    )
+def plan(elements, order, route, fields):
+    (bucket,) = buckets([[Gradient("w", (elements,), "f32")]], route, order)
+    return plan_of([msgspec.structs.replace(bucket, **fields)], len(order), label="golden")
 
 
 def by_hand():

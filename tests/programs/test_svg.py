@@ -5,16 +5,21 @@ from xml.etree import ElementTree
 
 import pytest
 
-from hocket.artefacts.plan import Synchroniser
+from hocket.artefacts.plan import AllReduce
 from hocket.errors import UsageError
 from hocket.formats.svg import svg
 from hocket.planning.compile import all_reduce_program
 
 
 def program(world, algorithm, chunk_bytes=1 << 20):
-    synchroniser = Synchroniser(algorithm=algorithm, chunk_bytes=chunk_bytes)
     return all_reduce_program(
-        world=world, elements=240, dtype="f32", op="sum", scale=0.5, synchroniser=synchroniser
+        world=world,
+        elements=240,
+        dtype="f32",
+        op="sum",
+        scale=0.5,
+        route=AllReduce(algorithm=algorithm),
+        chunk_bytes=chunk_bytes,
     )
 
 

@@ -201,7 +201,7 @@ def test_memory_that_ranks_shared_is_not_there_between_hosts(trace):
     """What ranks of one host do would be predicted of a network."""
     run = json.loads((trace / RUN_FILE).read_text())
     for bucket in run["plan"]["buckets"]:
-        bucket["synchroniser"]["algorithm"] = "in_place"
+        bucket["route"] = {"type": "all_reduce", "algorithm": "in_place"}
     (trace / RUN_FILE).write_text(json.dumps(run))
     assert predicted([trace], wide(1, slots=4), workers=4).ratio > 0
     with pytest.raises(UsageError, match="memory that all ranks share: 4 ranks are on 2 hosts"):

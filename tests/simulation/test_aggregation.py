@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from hocket._native import BUCKET_S
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster, Host
-from hocket.artefacts.plan import Plan, Synchroniser
+from hocket.artefacts.plan import AllReduce
 from hocket.artefacts.profile import Gradient, Profile
 from hocket.cli.main import hocket
 from hocket.errors import UsageError
-from hocket.planning.buckets import buckets
+from hocket.planning.buckets import buckets, plan_of
 from hocket.simulation import aggregation, flow
 from hocket.simulation.aggregation import Switch
 from hocket.simulation.conditions import Conditions
@@ -40,11 +40,8 @@ def job(world, elements):
         step_s=0.0,
         gradients=gradients,
     )
-    made = buckets([[each] for each in gradients], Synchroniser(algorithm="ring"))
-    plan = Plan(
-        world=world, order=tuple(range(world)), buckets=made, label="", reason="", predicted_step_s=0.0
-    )
-    return plan, profile
+    made = buckets([[each] for each in gradients], AllReduce(algorithm="ring"), range(world))
+    return plan_of(made, world, label=""), profile
 
 
 def closed_form_s(pieces, slots, slot_s, latency_s):

@@ -11,10 +11,12 @@ from click.testing import CliRunner
 
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster, Host, Rack
+from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.network import restricted
-from hocket.artefacts.plan import Bucket, Plan, Synchroniser
+from hocket.artefacts.plan import AllReduce, Plan
 from hocket.cli.order import command
 from hocket.errors import UsageError
+from hocket.planning.buckets import buckets, plan_of
 from hocket.simulation import flow
 from hocket.simulation.networks import from_cluster
 from hocket.simulation.order import _at_once, solve_program
@@ -37,24 +39,9 @@ def cluster(racks: int, hosts: int, slots: int = 1) -> Cluster:
 
 
 def plan(world: int, algorithm: str = "ring", sizes: tuple[int, ...] = ()) -> Plan:
-    buckets = tuple(
-        Bucket(
-            gradients=(f"w{at}",),
-            elements=200_000,
-            dtype="f32",
-            priority=at,
-            synchroniser=Synchroniser(algorithm=algorithm, sizes=sizes),  # type: ignore[arg-type]
-        )
-        for at in range(2)
-    )
-    return Plan(
-        world=world,
-        order=tuple(range(world)),
-        buckets=buckets,
-        label="",
-        reason="",
-        predicted_step_s=0.0,
-    )
+    gradients = [[Gradient(f"w{at}", (200_000,), "f32")] for at in range(2)]
+    made = buckets(gradients, AllReduce(algorithm=algorithm, sizes=sizes), range(world))
+    return plan_of(made, world, label="")
 
 
 def step_s(of: Plan, told: Cluster, order: tuple[int, ...]) -> float:

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from hocket.artefacts import files, trace
 from hocket.artefacts.cluster import Cluster, Host, Rack
-from hocket.artefacts.plan import Synchroniser
+from hocket.artefacts.plan import AllReduce
 from hocket.artefacts.promise import ROUNDED
 from hocket.cli.main import hocket
 from hocket.errors import SimulationError, UsageError
@@ -140,8 +140,10 @@ def test_simgrid_agrees_with_flows_on_whole_programs(cluster, profile, algorithm
     """Dependencies, priorities or engine times would be simulated in a way that only this engine believes in."""
     sizes = (2, 2) if algorithm == "two_level" else ()
     made = search.plan(cluster, profile, 4)
-    synchroniser = Synchroniser(algorithm=algorithm, sizes=sizes)
-    buckets = tuple(msgspec.structs.replace(each, synchroniser=synchroniser) for each in made.buckets)
+    route = AllReduce(algorithm=algorithm, sizes=sizes)
+    buckets = tuple(
+        msgspec.structs.replace(each, route=route, codec="none", codec_links=()) for each in made.buckets
+    )
     plan = msgspec.structs.replace(made, buckets=buckets)
     ideal = dataclasses.replace(from_cluster(cluster, 4), incast=(), queues_s=())
     ours = flow.predict(plan, ideal, profile).outcome

@@ -11,7 +11,7 @@ ELEMENTS = 1_500_000
 RANK = f"""
 import json, subprocess
 import numpy as np
-from hocket.artefacts.plan import Synchroniser
+from hocket.artefacts.plan import AllReduce
 from hocket.launch.rendezvous import join
 from hocket.planning.compile import all_reduce_program
 
@@ -24,7 +24,7 @@ with join() as job:
     memory = engine.allocate({ELEMENTS} * 4)
     values = np.frombuffer(memory, np.float32)
     program = all_reduce_program(
-        world=job.world, elements={ELEMENTS}, dtype="f32", op="sum", scale=1.0, synchroniser=Synchroniser(algorithm="ring")
+        world=job.world, elements={ELEMENTS}, dtype="f32", op="sum", scale=1.0, route=AllReduce(algorithm="ring")
     )
     number = engine.load(program, {{0: (memory, 0)}}, priority=0, label="bucket")
     before = sent()

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import hocket.torch as hk
 import torch
-from hocket.artefacts.plan import Bucket, Plan, Synchroniser
+from hocket.artefacts.gradient import Gradient
+from hocket.artefacts.plan import AllReduce
 from hocket.launch.testbed import wiring
+from hocket.planning.buckets import buckets, plan_of
 from torch import nn
 
 SIDE = 512
@@ -36,21 +38,8 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(rank)
     model = nn.Linear(SIDE, SIDE, bias=False)
-    bucket = Bucket(
-        gradients=("weight",),
-        elements=SIDE * SIDE,
-        dtype="f32",
-        priority=0,
-        synchroniser=Synchroniser(algorithm="ring"),
-    )
-    plan = Plan(
-        world=world,
-        order=tuple(range(world)),
-        buckets=(bucket,),
-        label="ring",
-        reason="",
-        predicted_step_s=0.0,
-    )
+    weight = Gradient("weight", (SIDE, SIDE), "f32")
+    plan = plan_of(buckets([[weight]], AllReduce(algorithm="ring"), range(world)), world, label="ring")
     model, optimizer = hk.distribute(
         model, torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9), plan=plan
     )

@@ -198,7 +198,7 @@ def poison():
 def hold_the_gil():
     """Holds the GIL in C for half a second from the launch on; when did the all-reduce end?"""
     from hocket import _native
-    from hocket.artefacts.plan import Synchroniser
+    from hocket.artefacts.plan import AllReduce
     from hocket.launch.rendezvous import join
     from hocket.planning.compile import all_reduce_program
 
@@ -212,7 +212,7 @@ def hold_the_gil():
             dtype="f32",
             op="sum",
             scale=1.0,
-            synchroniser=Synchroniser(algorithm="ring"),
+            route=AllReduce(algorithm="ring"),
         )
         number = engine.load(program, {0: (memory, 0)}, priority=0, label="held")
         job.store.gather("go", job.rank, job.world, None, 10)

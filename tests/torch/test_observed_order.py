@@ -1,8 +1,10 @@
 """The order in which backward makes gradients is seen in the first step, and decides on buckets from then on."""
 
 from hocket.artefacts import files
-from hocket.artefacts.plan import Bucket, Plan, Synchroniser
+from hocket.artefacts.gradient import Gradient
+from hocket.artefacts.plan import AllReduce
 from hocket.artefacts.trace import Kind, read
+from hocket.planning.buckets import buckets, plan_of
 from hocket.settings import Settings
 from tests.support import ranks
 
@@ -35,7 +37,7 @@ def test_a_model_that_registers_its_last_layer_first_gets_its_buckets(tmp_path):
 def _read_back(trace, buckets):
     """Reports and replays would take the buckets of the first step for those of all."""
     run = read(trace).run
-    assert [sorted(bucket.gradients) for bucket in run.plan.buckets] == buckets
+    assert [sorted(bucket.variables) for bucket in run.plan.buckets] == buckets
     current = {each.program: each.bucket for each in run.programs if each.bucket is not None}
     assert sorted(current.values()) == list(range(len(buckets)))
     assert all("epoch 1" in each.label for each in run.programs if each.bucket is not None)
@@ -73,15 +75,9 @@ def test_a_plan_that_was_given_stays(tmp_path):
         name: sizes[layer] if name.endswith("weight") else 4 if layer == LAST else 512
         for name, layer in names
     }
-    one = Bucket(
-        gradients=tuple(elements),
-        elements=sum(elements.values()),
-        dtype="f32",
-        priority=0,
-        synchroniser=Synchroniser(algorithm="in_place"),
-    )
-    plan = Plan(world=2, order=(0, 1), buckets=(one,), label="one", reason="", predicted_step_s=0.0)
-    files.write(tmp_path / "plan.json", plan)
+    all_of_it = [Gradient(name, (count,), "f32") for name, count in elements.items()]
+    one = buckets([all_of_it], AllReduce(algorithm="in_place"), range(2))
+    files.write(tmp_path / "plan.json", plan_of(one, 2, label="one"))
     settings = Settings(timeout_s=30, start_timeout_s=30, plan=str(tmp_path / "plan.json"))
     for epoch, before, after, *_ in run("backwards", tmp_path, "plan", settings=settings):
         assert epoch == 0

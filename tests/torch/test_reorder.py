@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 
 from hocket.artefacts.cluster import Cluster, Host, Rack
-from hocket.artefacts.plan import Bucket, Plan, Synchroniser
+from hocket.artefacts.gradient import Gradient
+from hocket.artefacts.plan import AllReduce
 from hocket.errors import UsageError
 from hocket.launch.processes import ProcessSpec
 from hocket.launch.run import launch
 from hocket.launch.testbed import Testbed
+from hocket.planning.buckets import buckets, plan_of
 from hocket.planning.ordering.current import Sample
 from hocket.planning.ordering.monitor import Monitor
 from hocket.settings import Settings
@@ -87,8 +89,10 @@ def test_a_bad_start_is_repaired(emulated: Emulated, tmp_path: Path) -> None:
 
 
 def test_orders_are_agreed_as_text() -> None:
-    """Broken: an epoch could not carry an order."""
-    assert decode(encode((3, 0, 12, 1))) == (3, 0, 12, 1)
+    """Broken: an epoch could not carry orders."""
+    orders = ((3, 0, 12, 1), (0, 1, 3, 12))
+    assert decode(encode(orders)) == orders
+    assert decode(encode(())) == ()
 
 
 def test_measured_hosts_give_ranks_their_distances() -> None:
@@ -113,21 +117,15 @@ def test_racks_of_the_cluster_file_repair_an_order_that_goes_to_and_fro() -> Non
         racks=(Rack(name="r0", uplink_bit_per_s=1e9), Rack(name="r1", uplink_bit_per_s=1e9)),
     )
     known = of_ranks(tuple(host.name for host in cluster.hosts), cluster)
-    bucket = Bucket(
-        gradients=("w",),
-        elements=1 << 20,
-        dtype="f32",
-        priority=0,
-        synchroniser=Synchroniser(algorithm="ring"),
-    )
+    weight, ring = Gradient("w", (1 << 20,), "f32"), AllReduce(algorithm="ring")
     # Every pair tells the same: of a trunk's share nothing is seen here.
     samples = [[None if a == b else Sample(1e-3, 1e6, 1e-2) for b in range(8)] for a in range(8)]
     for given, repaired in (((0, 1, 2, 3, 4, 5, 6, 7), True), ((0, 2, 4, 6, 1, 3, 5, 7), False)):
-        plan = Plan(world=8, order=given, buckets=(bucket,), label="", reason="", predicted_step_s=0.0)
+        plan = plan_of(buckets([[weight]], ring, given), 8, label="")
         monitor = Monitor(plan, *known)
-        proposed = [order for order in (monitor.observe(samples) for _ in range(20)) if order is not None]
+        proposed = [orders for orders in (monitor.observe(samples) for _ in range(20)) if orders is not None]
         assert bool(proposed) == repaired
-        for order in proposed:
+        for (order,) in proposed:
             assert sum(a % 2 != b % 2 for a, b in pairwise((*order, order[0]))) == 2
 
 

@@ -1,7 +1,7 @@
 """Artefacts as files: a cluster in TOML, since people write it too; profiles, plans and tunings in JSON.
 
-Plans are read in both of their versions. Reading checks the version and the schema; every error names the file. Writing
-replaces the file at once, so that nobody reads half of one.
+Plans are read in both of their versions, and checked. Reading checks the version and the schema; every error names the
+file. Writing replaces the file at once, so that nobody reads half of one.
 """
 
 from __future__ import annotations
@@ -16,17 +16,16 @@ import tomli_w
 
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.plan import Plan
+from hocket.artefacts.plan_check import check
 from hocket.artefacts.profile import Profile
-from hocket.artefacts.strategy import Strategy
-from hocket.artefacts.strategy_check import check
 from hocket.artefacts.tuning import Tuning
-from hocket.artefacts.upgrade import executable, upgraded
+from hocket.artefacts.upgrade import current
 from hocket.errors import ArtefactError
 
-VERSIONS: dict[type, int] = {Cluster: 1, Profile: 1, Plan: 2, Strategy: 2, Tuning: 1}
+VERSIONS: dict[type, int] = {Cluster: 1, Profile: 1, Plan: 2, Tuning: 1}
 """The newest version of each that is understood."""
 
-Artefact = TypeVar("Artefact", Cluster, Profile, Plan, Strategy, Tuning)
+Artefact = TypeVar("Artefact", Cluster, Profile, Plan, Tuning)
 
 
 def read(path: Path, kind: type[Artefact]) -> Artefact:
@@ -44,21 +43,15 @@ def read(path: Path, kind: type[Artefact]) -> Artefact:
         raise ArtefactError(f"{what} file {path} is damaged or truncated: {error}") from None
     _check_version(what, path, tree, VERSIONS[kind])
     try:
-        return msgspec.convert(_as_asked(tree, kind) if kind in (Plan, Strategy) else tree, kind)
+        artefact = msgspec.convert(current(tree) if kind is Plan else tree, kind)
     except msgspec.ValidationError as error:
         raise ArtefactError(f"{what} file {path} is not a {what}: {error}") from None
+    if isinstance(artefact, Plan):
+        check(artefact, name=f"plan file {path}")
+    return artefact
 
 
-def _as_asked(tree: Any, kind: type) -> Any:
-    """A plan of either version as the asked one. ArtefactError: it is not sound. UsageError: no session runs it."""
-    if isinstance(tree, dict) and tree.get("version") == VERSIONS[Strategy]:
-        strategy = msgspec.convert(tree, Strategy)
-        check(strategy)
-        return tree if kind is Strategy else msgspec.to_builtins(executable(strategy))
-    return tree if kind is Plan else msgspec.to_builtins(upgraded(msgspec.convert(tree, Plan)))
-
-
-def write(path: Path, artefact: Cluster | Profile | Plan | Strategy | Tuning) -> None:
+def write(path: Path, artefact: Cluster | Profile | Plan | Tuning) -> None:
     """Write the artefact's file, replacing what was there; ArtefactError says why not."""
     data = encode(artefact)
     partial = path.with_name(f".{path.name}.{os.getpid()}")
@@ -70,7 +63,7 @@ def write(path: Path, artefact: Cluster | Profile | Plan | Strategy | Tuning) ->
         raise ArtefactError(f"{path} cannot be written: {error.strerror}") from None
 
 
-def encode(artefact: Cluster | Profile | Plan | Strategy | Tuning) -> bytes:
+def encode(artefact: Cluster | Profile | Plan | Tuning) -> bytes:
     """The bytes of the artefact's file: the same for equal artefacts."""
     if isinstance(artefact, Cluster):
         return tomli_w.dumps(_without_none(msgspec.to_builtins(artefact))).encode()

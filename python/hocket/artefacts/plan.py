@@ -1,4 +1,7 @@
-"""How a job's gradients travel: buckets, the synchroniser of each, and the rank order."""
+"""A plan: how each part of each gradient travels, on a route of its bucket's own.
+
+`hocket.artefacts.plan_check` says whether a plan is sound. Files of version 1 are read, too (`hocket.artefacts.upgrade`).
+"""
 
 from __future__ import annotations
 
@@ -6,79 +9,159 @@ from typing import Literal
 
 from msgspec import Struct
 
-from hocket.artefacts.algorithms import ALL_REDUCES, BY_NAME
+from hocket.artefacts.chunks import CHUNK_BYTES
+from hocket.artefacts.promise import Level
 
 Codec = Literal["none", "f16", "bf16"]
 
-BUCKET_BYTES = 4 << 20
-"""Of a bucket: large enough that what each bucket costs vanishes, small enough to overlap with backward."""
-
-FIRST_BUCKET_BYTES = 1 << 20
-"""Of the first bucket, which is ready early in backward: a small one puts the network to work."""
-
-CHUNK_BYTES = 262_144
-"""Between hosts, at most: enough to make what a message costs vanish."""
-
-CHUNK_BYTES_MIN = 65_536
-"""Between hosts, at least: smaller ones take more of a processor than a slow link gains by them."""
-
-CHUNK_S = 5e-3
-"""What a chunk takes on the slowest link, at most: the link is busy soon, and to the end. Of an all-reduce of 12 MB over two racks,
-a trunk of 100 Mbit/s was busy for 0.955 of the time with 64 KiB, 0.935 with 256 KiB; over loopback 64 KiB took twice as long."""
-
-POLICY_CHUNK_BYTES = 524_288
-"""Of a policy's messages, of which nobody knows beforehand whether they leave a host. Within one, of 128 KiB to 2 MiB, 512 KiB
-and 1 MiB were fastest for 25 MB on 4 ranks (4.1 ms; 256 KiB took 4.4 ms)."""
-
-SHARED_CHUNK_BYTES = 8_388_608
-"""In place a chunk costs each member two posts and perhaps a wake-up, and what is urgent waits for it, 2 ms at most. 25 MB on 4
-ranks took 1.3 times what one native loop did with 2 MiB, 1.15 with 4 MiB, 1.1 with 8 MiB and 1.05 all at once."""
+OrderRule = Literal["given", "rack by rack", "fast first", "solved"]
+GroupRule = Literal["racks", "hosts"]
+OwnersRule = Literal["all", "hosts by bandwidth", "fastest hosts", "rack leaders", "idle hosts", "one"]
+LinksRule = Literal["slow links", "links between hosts"]
 
 
-def chunk_bytes(slowest_bit_per_s: float) -> int:
-    """How finely messages between hosts are cut where their slowest link has that rate; a power of two.
+class Rule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a bucket's order, groups, owners and links with a codec came about, so that another cluster or world can be asked again.
 
-    >>> chunk_bytes(100e6), chunk_bytes(250e6), chunk_bytes(10e9)
-    (65536, 131072, 262144)
+    None: nobody knows, or there are none.
     """
-    fitting = min(max(slowest_bit_per_s / 8 * CHUNK_S, CHUNK_BYTES_MIN), CHUNK_BYTES)
-    return 1 << (int(fitting).bit_length() - 1)
+
+    order: OrderRule | None = None
+    groups: GroupRule | None = None
+    owners: OwnersRule | None = None
+    links: LinksRule | None = None
 
 
-class Synchroniser(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How one bucket is all-reduced.
-
-    `algorithm` is one of `hocket.artefacts.algorithms.ALL_REDUCES`; `in_place` is for ranks of one host. `sizes` are the
-    numbers that it takes: group sizes of `two_level`, over logical ranks in order; the base of `bcube`; how many ranks own
-    the parts of `parameter_server`, the first ones; empty otherwise. `codec` is used on `codec_links`, ordered pairs of
-    physical ranks (source, destination). `chunk_bytes` is the pipelining unit.
-
-    Raises ValueError for an algorithm that no bucket can take, or numbers that it does not take.
-    """
+class AllReduce(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="all_reduce"):
+    """Everyone ends with the mean. `sizes`: the numbers that the algorithm takes."""
 
     algorithm: str
     sizes: tuple[int, ...] = ()
-    codec: Codec = "none"
-    codec_links: tuple[tuple[int, int], ...] = ()
-    chunk_bytes: int = CHUNK_BYTES
 
-    def __post_init__(self) -> None:
-        """Checks that the algorithm takes these numbers."""
-        if self.algorithm not in ALL_REDUCES:
-            raise ValueError(f"`{self.algorithm}` is not one of {', '.join(ALL_REDUCES)}")
-        takes, count = BY_NAME[self.algorithm].takes, len(self.sizes)
-        if (takes == "nothing" and count) or (takes in ("base", "servers") and count != 1):
-            raise ValueError(f"`{self.algorithm}` takes {takes}, not {list(self.sizes)}")
+
+class Direct(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="direct"):
+    """Everyone pushes to the owners and is sent values by them."""
+
+
+class TwoLevel(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="two_level"):
+    """Members of a group push and pull through its first one. `stations`: sizes of the groups, of workers in the bucket's order."""
+
+    stations: tuple[int, ...]
+
+
+class Owner(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A rank, and how many shares of the bucket it owns; shares are as large as all owners' sum says."""
+
+    rank: int
+    share: int = 1
+
+
+class Owned(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="owned"):
+    """Owners reduce their shares. They send back means (`replicas` update), or update and send back values (`owners`)."""
+
+    owners: tuple[Owner, ...]
+    update: Literal["replicas", "owners"] = "replicas"
+    via: Direct | TwoLevel = Direct()
+
+
+class Served(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="served"):
+    """Server processes hold the values. `staleness`: how many iterations the fastest worker may be ahead; None: any."""
+
+    servers: tuple[int, ...]
+    staleness: int | None = 0
+
+
+class Gathered(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="gathered"):
+    """Everyone gets the rows that others have touched. `rows`: the most of one rank; an iteration with more goes dense."""
+
+    rows: int
+    algorithm: str = "ring"
+
+
+class Traced(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="traced"):
+    """A policy for this bucket alone."""
+
+    policy: str
+    parameters: dict[str, bool | int | float | str] = {}
+
+
+Route = AllReduce | Owned | Served | Gathered | Traced
+
+
+class Part(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Elements `start` to `stop` of a flattened variable; None: to its end."""
+
+    variable: str
+    start: int = 0
+    stop: int | None = None
 
 
 class Bucket(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Gradients that travel together, in the order they lie in the bucket. Lower `priority` goes first."""
+    """Parts of one element type that travel together, in the order in which they lie in the bucket.
 
-    gradients: tuple[str, ...]
+    `order[logical]` is the rank that plays logical rank `logical`. Lower `priority` goes first. `ways`: indices of the cards that
+    it may use; None: all. `codec` is used on `codec_links`, ordered pairs of ranks. `chunk_bytes`: the pipelining unit.
+    """
+
+    parts: tuple[Part, ...]
     elements: int
     dtype: str
+    route: Route
+    order: tuple[int, ...]
     priority: int
-    synchroniser: Synchroniser
+    ways: tuple[int, ...] | None = None
+    codec: Codec = "none"
+    codec_links: tuple[tuple[int, int], ...] = ()
+    chunk_bytes: int = CHUNK_BYTES
+    rule: Rule = Rule()
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Whose elements it has, each once, in the order in which they lie."""
+        return tuple(dict.fromkeys(part.variable for part in self.parts))
+
+
+class Ready(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="ready"):
+    """As soon as the last gradient of the turn is there."""
+
+
+class Begun(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="begun"):
+    """At a point of an iteration of the period; of launches there, those of lower `place` go first."""
+
+    iteration: int
+    point: Literal["begin", "backward_end"]
+    place: int = 0
+
+
+class Due(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Applied at the end of an iteration of the period, or at the gates of the forward after it."""
+
+    iteration: int
+    at: Literal["end", "gate"] = "end"
+
+
+class Turn(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Gradients of iterations `first` to `last` of the period, summed, sent once and applied once."""
+
+    first: int
+    last: int
+    sent: Ready | Begun = Ready()
+    due: Due
+
+
+class Schedule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """When buckets travel and are applied, over a period of iterations.
+
+    `turns`, by bucket; none: every gradient in its own iteration. `together`: all buckets have the same turns. `rate`: what the
+    learning rate is multiplied with for k merged iterations: k, its root, or 1. `delay_max`: in iterations.
+    """
+
+    period: int = 1
+    overlap: Literal["barrier", "gates"] = "barrier"
+    together: bool = True
+    turns: tuple[tuple[Turn, ...], ...] = ()
+    rate: Literal["linear", "sqrt", "one"] = "one"
+    delay_max: int = 0
 
 
 class Candidate(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -89,18 +172,43 @@ class Candidate(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     measured_step_s: float | None = None
 
 
+class Evidence(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Why this plan: seconds of a step as predicted, and what no plan of the considered routes can beat; digests of what it was
+    made from, by kind (`cluster`, `profile`, `tuning`); what else was scored.
+    """
+
+    predicted_step_s: float | None = None
+    bound_step_s: float | None = None
+    evaluations: int = 0
+    digests: dict[str, str] = {}
+    candidates: tuple[Candidate, ...] = ()
+
+    @property
+    def gap(self) -> float | None:
+        """By how much of the bound the prediction is above it."""
+        if self.predicted_step_s is None or not self.bound_step_s:
+            return None
+        return self.predicted_step_s / self.bound_step_s - 1
+
+
 class Plan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What every rank of the job compiles to the same programs.
 
-    `order[logical]` is the physical rank that plays logical rank `logical`. `label` names the choice among
-    `candidates`, `reason` says in a sentence why.
+    `workers` are the ranks that compute; the others of the `world` only own or serve. `label` names the choice, `reason` says in a
+    sentence why.
     """
 
-    version: int = 1
+    version: int = 2
     world: int
-    order: tuple[int, ...]
+    workers: tuple[int, ...]
     buckets: tuple[Bucket, ...]
+    schedule: Schedule = Schedule()
+    promise: Level
+    evidence: Evidence = Evidence()
     label: str
     reason: str
-    predicted_step_s: float
-    candidates: tuple[Candidate, ...] = ()
+
+    @property
+    def predicted_step_s(self) -> float:
+        """Of the evidence; 0 where nobody has predicted."""
+        return self.evidence.predicted_step_s or 0.0

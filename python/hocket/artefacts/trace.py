@@ -23,6 +23,7 @@ from hocket.artefacts.clock import Alignment, Reading
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.profile import Profile
+from hocket.artefacts.upgrade import current
 from hocket.errors import ArtefactError
 
 if TYPE_CHECKING:
@@ -199,7 +200,7 @@ def read(directory: Path) -> Trace:
     if isinstance(tree, dict):
         _check_version(path, tree.get("version"), RUN_VERSION)
     try:
-        run = msgspec.convert(tree, RunInfo)
+        run = run_of(tree)
     except msgspec.ValidationError as error:
         raise ArtefactError(f"{path} is not a run description: {error}") from None
     if run.world < 1 or len(run.hosts) != run.world:
@@ -207,6 +208,13 @@ def read(directory: Path) -> Trace:
     if run.clocks and (len(run.clocks) != run.world or not all(0 <= each < run.world for each in run.clocks)):
         raise ArtefactError(f"{path} names clocks {list(run.clocks)} for a world of {run.world} ranks")
     return Trace(directory, run)
+
+
+def run_of(tree: Any) -> RunInfo:
+    """What was run, of the tree of a `run.json`. Raises msgspec.ValidationError."""
+    if isinstance(tree, dict) and tree.get("plan") is not None:
+        tree = {**tree, "plan": current(tree["plan"])}
+    return msgspec.convert(tree, RunInfo)
 
 
 def write_run(directory: Path, info: RunInfo) -> None:

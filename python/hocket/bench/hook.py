@@ -13,7 +13,7 @@ from msgspec import Struct
 
 import torch
 from hocket import _native
-from hocket.artefacts.plan import Synchroniser
+from hocket.artefacts.plan import AllReduce
 from hocket.bench.alternate import alternate
 from hocket.planning.compile import all_reduce_program
 
@@ -45,7 +45,7 @@ def measure(*, rounds: int = 30) -> HookCost:
         dtype="f32",
         op="sum",
         scale=1.0,
-        synchroniser=Synchroniser(algorithm="direct"),
+        route=AllReduce(algorithm="direct"),
     )
     number = engine.load(program, {0: (memory, 0)}, priority=0, label="hook")
 

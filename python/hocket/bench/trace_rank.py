@@ -12,7 +12,8 @@ import msgspec
 
 import torch
 from hocket import _native
-from hocket.artefacts.plan import SHARED_CHUNK_BYTES, Synchroniser
+from hocket.artefacts.chunks import SHARED_CHUNK_BYTES
+from hocket.artefacts.plan import AllReduce
 from hocket.bench.alternate import Spread, alternate
 from hocket.launch.rendezvous import join
 from hocket.planning.compile import all_reduce_program
@@ -91,7 +92,8 @@ def _load(engine: _native.Engine, world: int, elements: int, index: int) -> int:
         dtype="f32",
         op="sum",
         scale=1.0,
-        synchroniser=Synchroniser(algorithm="in_place", chunk_bytes=SHARED_CHUNK_BYTES),
+        route=AllReduce(algorithm="in_place"),
+        chunk_bytes=SHARED_CHUNK_BYTES,
     )
     return engine.load(program, {0: (memory, 0)}, priority=index, label=f"bucket {index}")
 

@@ -6,7 +6,7 @@ import time
 
 from msgspec import Struct
 
-from hocket.artefacts.plan import Synchroniser
+from hocket.artefacts.plan import AllReduce
 from hocket.planning.compile import all_reduce_program
 from hocket.policies.two_level import TwoLevelRing
 from hocket.policy.bucketing import Bucket, Gradient
@@ -29,7 +29,7 @@ class VerifyCost(Struct, frozen=True, kw_only=True):
 
 def measure(*, world: int = 64, buckets: int = 200, elements: int = 1_000_000) -> VerifyCost:
     """A plan's, two-level over RACKS racks; every bucket is compiled and verified anew."""
-    synchroniser = Synchroniser(algorithm="two_level", sizes=(world // RACKS,) * RACKS)
+    route = AllReduce(algorithm="two_level", sizes=(world // RACKS,) * RACKS)
     began_s = time.perf_counter()
     for _ in range(buckets):
         all_reduce_program(
@@ -38,7 +38,7 @@ def measure(*, world: int = 64, buckets: int = 200, elements: int = 1_000_000) -
             dtype="f32",
             op="sum",
             scale=1.0 / world,
-            synchroniser=synchroniser,
+            route=route,
         )
     total_s = time.perf_counter() - began_s
     return VerifyCost(source="plan", world=world, buckets=buckets, elements=elements, total_s=total_s)

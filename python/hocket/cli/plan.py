@@ -9,9 +9,9 @@ from rich.table import Table
 
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.plan import Plan
 from hocket.artefacts.profile import Profile
 from hocket.artefacts.promise import EXACT, Promise
-from hocket.artefacts.strategy import Strategy
 from hocket.artefacts.tuning import Tuning
 from hocket.cli.shared.options import (
     cluster_option,
@@ -51,7 +51,7 @@ def command(
     cluster = files.read(cluster_path, Cluster)
     profile = files.read(profile_path, Profile) if profile_path else None
     slots = sum(host.slots for host in cluster.hosts)
-    chosen = search.strategy(
+    chosen = search.plan(
         cluster,
         profile,
         world or (profile.world if profile else slots),
@@ -64,7 +64,7 @@ def command(
     publish((_table(chosen), chosen.reason, *written), chosen, as_json=as_json)
 
 
-def _table(chosen: Strategy) -> Table:
+def _table(chosen: Plan) -> Table:
     table = Table("candidate", "predicted step", "", title=f"{chosen.world} ranks, fastest first")
     for each in sorted(chosen.evidence.candidates, key=lambda each: each.predicted_step_s):
         mark = "chosen" if each.label == chosen.label else ""

@@ -18,7 +18,8 @@ from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.plan import Candidate, Plan
 from hocket.artefacts.profile import Profile
 from hocket.artefacts.promise import ROUNDED
-from hocket.artefacts.trace import RUN_FILE, RunInfo, write_run
+from hocket.artefacts.trace import read as read_trace
+from hocket.artefacts.trace import write_run
 from hocket.demo import training
 from hocket.demo.catalogue import MODELS, STRATEGIES, WARM_UP_STEPS
 from hocket.demo.comparison import Comparison, PlanQuality, median_step_s, quality, row
@@ -123,7 +124,9 @@ class _Comparing:
         for seed in range(1, self._wanted.seeds):
             for name, trained in runs.items():
                 trained.append(self._train(name, seed))
-        candidates = self._measure(cluster, profile) if self._wanted.all_candidates else plan.candidates
+        candidates = (
+            self._measure(cluster, profile) if self._wanted.all_candidates else plan.evidence.candidates
+        )
         model = MODELS[self._wanted.model]
         comparison = Comparison(
             model=model.label,
@@ -202,7 +205,7 @@ class _Comparing:
             checked = programs(plan)
             files.write(self._out / "plan.json", plan)
             phase.finish(
-                f"{plan.label}, best of {len(plan.candidates)}, {len(checked)} programs, "
+                f"{plan.label}, best of {len(plan.evidence.candidates)}, {len(checked)} programs, "
                 f"{_seconds(plan.predicted_step_s)} a step predicted"
             )
         return plan
@@ -229,7 +232,7 @@ class _Comparing:
 
     def _complete_trace(self, profile: Profile) -> None:
         """The ranks know plan and cluster; the report also wants what the plan was made from."""
-        info = msgspec.json.decode((self._trace / RUN_FILE).read_bytes(), type=RunInfo)
+        info = read_trace(self._trace).run
         write_run(self._trace, msgspec.structs.replace(info, profile=profile))
 
 

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from hocket._native import DLC_OPERATIONS
-from hocket.artefacts.trace import FIELDS, NO_PEER, Recording, RunInfo, Trace, kind_name
+from hocket.artefacts.trace import FIELDS, NO_PEER, Recording, RunInfo, Trace, kind_name, run_of
 from hocket.errors import ArtefactError
 from hocket.formats import dlc
 from hocket.formats.arrow import arrow
@@ -107,7 +107,7 @@ class Reader:
                 f"{self.path} has no `hocket.run` in its metadata: it was not written by Hocket"
             )
         try:
-            run = msgspec.json.decode(text, type=RunInfo)
+            run = run_of(msgspec.json.decode(text))
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise ArtefactError(f"{self.path}: its `hocket.run` is no run description: {error}") from None
         if not 0 < run.world <= RANKS_MAX or len(run.hosts) != run.world:

@@ -17,8 +17,8 @@ import msgspec
 import numpy as np
 
 from hocket import _native
+from hocket.artefacts.chunks import CHUNK_BYTES, SHARED_CHUNK_BYTES
 from hocket.artefacts.cluster import Cluster
-from hocket.artefacts.plan import CHUNK_BYTES, SHARED_CHUNK_BYTES
 from hocket.artefacts.tuning import Point, Runner, Timing
 from hocket.errors import Error
 from hocket.launch.rendezvous import Job, join

@@ -1,22 +1,67 @@
-"""The buckets of a plan."""
+"""Buckets and plans of whole gradients that all travel alike."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
+from hocket.artefacts.chunks import CHUNK_BYTES
 from hocket.artefacts.gradient import Gradient
-from hocket.artefacts.plan import Bucket, Synchroniser
+from hocket.artefacts.plan import Bucket, Codec, Evidence, Part, Plan, Route, Rule
+from hocket.planning.traffic import pairs
 
 
-def buckets(gradients: Sequence[Sequence[Gradient]], synchroniser: Synchroniser) -> tuple[Bucket, ...]:
+def buckets(
+    gradients: Sequence[Sequence[Gradient]],
+    route: Route,
+    order: Sequence[int],
+    *,
+    chunk_bytes: int = CHUNK_BYTES,
+    rule: Rule | None = None,
+) -> tuple[Bucket, ...]:
     """Of the gradients of each, urgent ones first."""
     return tuple(
         Bucket(
-            gradients=tuple(each.name for each in own),
+            parts=tuple(Part(variable=each.name, stop=each.elements) for each in own),
             elements=sum(each.elements for each in own),
             dtype=own[0].dtype,
+            route=route,
+            order=tuple(order),
             priority=priority,
-            synchroniser=synchroniser,
+            chunk_bytes=chunk_bytes,
+            rule=rule or Rule(),
         )
         for priority, own in enumerate(gradients)
     )
+
+
+def plan_of(
+    buckets: Sequence[Bucket], world: int, *, label: str, reason: str = "", step_s: float | None = None
+) -> Plan:
+    """A plan of these buckets in which every rank computes, with the least promise that they keep.
+
+    >>> plan_of([], 2, label="empty").workers
+    (0, 1)
+    """
+    return Plan(
+        world=world,
+        workers=tuple(range(world)),
+        buckets=tuple(buckets),
+        promise="rounded" if any(each.codec != "none" for each in buckets) else "exact",
+        evidence=Evidence(predicted_step_s=step_s),
+        label=label,
+        reason=reason,
+    )
+
+
+def with_codec(bucket: Bucket, codec: Codec, slow: Sequence[tuple[int, int]]) -> Bucket:
+    """The codec on those slow pairs that the bucket's route uses.
+
+    >>> ring = Bucket(parts=(), elements=0, dtype="f32", route=AllReduce(algorithm="ring"), order=(0, 1, 2), priority=0)
+    >>> with_codec(ring, "f16", [(0, 1), (1, 0)]).codec_links
+    ((0, 1),)
+    """
+    used = pairs(bucket)
+    links = tuple(pair for pair in slow if pair in used)
+    return msgspec.structs.replace(bucket, codec=codec, codec_links=links)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hocket._native import PassOptions, Program
-from hocket.artefacts.plan import CHUNK_BYTES, Plan, Synchroniser
+from hocket.artefacts.chunks import CHUNK_BYTES
+from hocket.artefacts.plan import AllReduce, Bucket, Plan
+from hocket.planning.routes import all_reduce
 
 
 def programs(plan: Plan) -> list[Program]:
@@ -25,13 +27,13 @@ def bucket_program(index: int, plan: Plan) -> Program:
 
 def unverified(index: int, plan: Plan) -> Program:
     """The same, not proven: for predictions."""
-    return _logical(plan, index).compiled(_options(plan.buckets[index].synchroniser, plan.order))
+    return _logical(plan, index).compiled(_options(plan.buckets[index]))
 
 
 def stages(plan: Plan, index: int) -> dict[str, Program]:
     """The program of bucket `index` after each pass, by the pass's name, in order."""
     logical = _logical(plan, index)
-    return {"build": logical, **logical.stages(_options(plan.buckets[index].synchroniser, plan.order))}
+    return {"build": logical, **logical.stages(_options(plan.buckets[index]))}
 
 
 def all_reduce_program(
@@ -41,27 +43,28 @@ def all_reduce_program(
     dtype: str,
     op: str,
     scale: float,
-    synchroniser: Synchroniser,
+    route: AllReduce,
     order: Sequence[int] | None = None,
+    chunk_bytes: int = CHUNK_BYTES,
 ) -> Program:
     """`scale · op` over all ranks of one bound buffer, compiled and verified.
 
     >>> print(all_reduce_program(world=2, elements=4, dtype="f32", op="sum", scale=1.0,
-    ...                          synchroniser=Synchroniser(algorithm="ring")).name)
+    ...                          route=AllReduce(algorithm="ring")).name)
     all_reduce.ring
     """
     logical = Program.all_reduce(
-        name=f"all_reduce.{synchroniser.algorithm}",
+        name=f"all_reduce.{route.algorithm}",
         world=world,
         elements=elements,
         dtype=dtype,
         op=op,
         scale=scale,
-        algorithm=synchroniser.algorithm,
-        sizes=synchroniser.sizes,
+        algorithm=route.algorithm,
+        sizes=route.sizes,
         record_non_finite=False,
     )
-    return _proven(logical, _options(synchroniser, order))
+    return _proven(logical, PassOptions(chunk_bytes=chunk_bytes, order=order))
 
 
 def votes_program(hosts: Sequence[str], elements: int) -> Program:
@@ -88,6 +91,7 @@ def broadcast_program(world: int, size_bytes: int, root: int = 0, chunk_bytes: i
 
 def _logical(plan: Plan, index: int) -> Program:
     bucket = plan.buckets[index]
+    route = all_reduce(bucket)
     return Program.all_reduce(
         name=f"bucket.{index}",
         world=plan.world,
@@ -95,18 +99,18 @@ def _logical(plan: Plan, index: int) -> Program:
         dtype=bucket.dtype,
         op="sum",
         scale=1.0 / plan.world,
-        algorithm=bucket.synchroniser.algorithm,
-        sizes=bucket.synchroniser.sizes,
+        algorithm=route.algorithm,
+        sizes=route.sizes,
         record_non_finite=True,
     )
 
 
-def _options(synchroniser: Synchroniser, order: Sequence[int] | None) -> PassOptions:
+def _options(bucket: Bucket) -> PassOptions:
     return PassOptions(
-        chunk_bytes=synchroniser.chunk_bytes,
-        order=order,
-        codec=None if synchroniser.codec == "none" else synchroniser.codec,
-        codec_links=synchroniser.codec_links,
+        chunk_bytes=bucket.chunk_bytes,
+        order=bucket.order,
+        codec=None if bucket.codec == "none" else bucket.codec,
+        codec_links=bucket.codec_links,
     )
 
 

@@ -19,10 +19,12 @@ from dataclasses import dataclass
 from hocket import _native
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.dtypes import ITEM_BYTES
-from hocket.artefacts.plan import Bucket, Plan, Synchroniser
+from hocket.artefacts.plan import AllReduce, Bucket, Codec, Plan
+from hocket.artefacts.plan_check import check
 from hocket.artefacts.profile import Profile
 from hocket.errors import UsageError
 from hocket.planning.links import LinkGraph, link_graph
+from hocket.planning.routes import all_reduce
 
 Factor = Callable[[Bucket], float]
 """Measured time over the model's, of a bucket alone."""
@@ -61,22 +63,20 @@ class Prediction:
 def predict(plan: Plan, cluster: Cluster, profile: Profile) -> Prediction:
     """Time of one training step with that plan.
 
-    Raises UsageError when the plan names a gradient that the profile lacks, or its order is no permutation.
+    Raises ArtefactError for a plan that is not sound, UsageError when it names a gradient that the profile lacks.
     """
-    if sorted(plan.order) != list(range(plan.world)):
-        raise UsageError(f"plan: order {list(plan.order)} is not a permutation of {plan.world} ranks")
-    return predict_on(plan.buckets, plan.order, link_graph(cluster, plan.world), profile)
+    check(plan)
+    return predict_on(plan.buckets, link_graph(cluster, plan.world), profile)
 
 
-def alone_s(bucket: Bucket, order: tuple[int, ...], graph: LinkGraph) -> float:
+def alone_s(bucket: Bucket, graph: LinkGraph) -> float:
     """Time of one bucket's all-reduce with the network to itself."""
-    cost, routes = _prepared([bucket], order, graph)
+    cost, routes = _prepared([bucket], graph)
     return cost.alone_s(routes[_way(bucket)], bucket.elements)
 
 
 def predict_on(
     buckets: tuple[Bucket, ...],
-    order: tuple[int, ...],
     graph: LinkGraph,
     profile: Profile,
     factor: Factor = as_modelled,
@@ -86,7 +86,7 @@ def predict_on(
     `factor`: what a bucket's time alone is multiplied with, where measurements say that the model is off.
     """
     ready_s = {gradient.name: gradient.ready_s for gradient in profile.gradients}
-    cost, routes = _prepared(buckets, order, graph)
+    cost, routes = _prepared(buckets, graph)
     done_s, carried = cost.step(
         [
             (routes[_way(each)], each.elements, _native.BUCKET_S + _ready(each, ready_s), factor(each))
@@ -102,28 +102,33 @@ def predict_on(
     )
 
 
-_Way = tuple[Synchroniser, str]
-"""What buckets that travel alike have in common: with the element type."""
+_Way = tuple[AllReduce, tuple[int, ...], str, int, Codec, tuple[tuple[int, int], ...]]
+"""What buckets that travel alike have in common."""
 
 
 def _way(bucket: Bucket) -> _Way:
-    return bucket.synchroniser, bucket.dtype
+    return (
+        all_reduce(bucket),
+        bucket.order,
+        bucket.dtype,
+        bucket.chunk_bytes,
+        bucket.codec,
+        bucket.codec_links,
+    )
 
 
-def _prepared(
-    buckets: Iterable[Bucket], order: tuple[int, ...], graph: LinkGraph
-) -> tuple[_native.PlanCost, dict[_Way, int]]:
+def _prepared(buckets: Iterable[Bucket], graph: LinkGraph) -> tuple[_native.PlanCost, dict[_Way, int]]:
     ways = list(dict.fromkeys(map(_way, buckets)))
     described = [
         (
-            how.algorithm,
-            how.sizes,
+            route.algorithm,
+            route.sizes,
             order,
             ITEM_BYTES[dtype],
-            how.chunk_bytes,
-            None if how.codec == "none" else (ITEM_BYTES[how.codec], how.codec_links),
+            chunk_bytes,
+            None if codec == "none" else (ITEM_BYTES[codec], codec_links),
         )
-        for how, dtype in ways
+        for route, order, dtype, chunk_bytes, codec, codec_links in ways
     ]
     return _native.PlanCost(graph.native, described), {way: at for at, way in enumerate(ways)}
 
@@ -138,9 +143,9 @@ def _loads(carried: list[float], graph: LinkGraph) -> tuple[Load, ...]:
 
 
 def _ready(bucket: Bucket, ready_s: dict[str, float]) -> float:
-    missing = [name for name in bucket.gradients if name not in ready_s]
+    missing = [name for name in bucket.variables if name not in ready_s]
     if missing:
         raise UsageError(
             f"plan: gradient {missing[0]} is not in the profile\nhint: make the plan from this profile"
         )
-    return max((ready_s[name] for name in bucket.gradients), default=0.0)
+    return max((ready_s[name] for name in bucket.variables), default=0.0)

@@ -12,19 +12,15 @@ import msgspec
 from msgspec import Struct
 
 from hocket.artefacts import profile
+from hocket.artefacts.chunks import BUCKET_BYTES, CHUNK_BYTES, FIRST_BUCKET_BYTES, SHARED_CHUNK_BYTES
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.network import restricted
-from hocket.artefacts.plan import (
-    BUCKET_BYTES,
-    FIRST_BUCKET_BYTES,
-    SHARED_CHUNK_BYTES,
-    Plan,
-    Synchroniser,
-)
+from hocket.artefacts.plan import AllReduce, Codec, Owned, Plan, Route, Rule
 from hocket.artefacts.promise import EXACT, Promise
 from hocket.errors import UsageError
-from hocket.planning.buckets import buckets
+from hocket.planning import routes
+from hocket.planning.buckets import buckets, plan_of
 from hocket.planning.search import candidates, neutral_profile
 from hocket.policy.algorithms import blocks
 from hocket.policy.bucketing import bucketed
@@ -34,7 +30,11 @@ class Choice(Struct, frozen=True, kw_only=True):
     """How all buckets travel, and why."""
 
     order: tuple[int, ...]
-    synchroniser: Synchroniser
+    route: Route
+    chunk_bytes: int = CHUNK_BYTES
+    codec: Codec = "none"
+    codec_links: tuple[tuple[int, int], ...] = ()
+    rule: Rule = Rule()
     reason: str
 
 
@@ -45,14 +45,13 @@ def default_plan(gradients: Sequence[Gradient], choice: Choice) -> Plan:
     'default in_place'
     """
     grouped = bucketed(gradients, BUCKET_BYTES, first_bytes=FIRST_BUCKET_BYTES)
-    return Plan(
-        world=len(choice.order),
-        order=choice.order,
-        buckets=buckets(grouped, choice.synchroniser),
-        label=f"default {choice.synchroniser.algorithm}",
-        reason=choice.reason,
-        predicted_step_s=0.0,
-    )
+    plain = buckets(grouped, choice.route, choice.order, chunk_bytes=choice.chunk_bytes, rule=choice.rule)
+    made = [
+        msgspec.structs.replace(bucket, codec=choice.codec, codec_links=choice.codec_links)
+        for bucket in plain
+    ]
+    label = f"default {routes.name(choice.route)}"
+    return plan_of(made, len(choice.order), label=label, reason=choice.reason)
 
 
 def by_hosts(hosts: Sequence[str]) -> Choice:
@@ -61,22 +60,25 @@ def by_hosts(hosts: Sequence[str]) -> Choice:
     One host: in place, through shared memory. Several hosts with several ranks each, next to one another: `two_level`. Else
     a ring.
 
-    >>> by_hosts(["a", "a", "b", "b"]).synchroniser.sizes
+    >>> by_hosts(["a", "a", "b", "b"]).route.sizes
     (2, 2)
     """
     world = len(hosts)
     sizes = blocks(range(world), hosts)
+    route, chunk_bytes, rule = AllReduce(algorithm="ring"), CHUNK_BYTES, Rule(order="given")
+    why = "ranks of a host are not next to one another" if sizes is None else "each rank has its own host"
     if sizes is not None and len(sizes) == 1:
-        synchroniser = Synchroniser(algorithm="in_place", chunk_bytes=SHARED_CHUNK_BYTES)
+        route, chunk_bytes = AllReduce(algorithm="in_place"), SHARED_CHUNK_BYTES
         why = "all ranks are on one host"
     elif sizes is not None and len(sizes) < world:
-        synchroniser = Synchroniser(algorithm="two_level", sizes=sizes)
-        why = "hosts have several ranks"
-    else:
-        synchroniser = Synchroniser(algorithm="ring")
-        why = "ranks of a host are not next to one another" if sizes is None else "each rank has its own host"
+        route = AllReduce(algorithm="two_level", sizes=sizes)
+        rule, why = Rule(order="given", groups="hosts"), "hosts have several ranks"
     return Choice(
-        order=tuple(range(world)), synchroniser=synchroniser, reason=f"Nothing was measured; {why}."
+        order=tuple(range(world)),
+        route=route,
+        chunk_bytes=chunk_bytes,
+        rule=rule,
+        reason=f"Nothing was measured; {why}.",
     )
 
 
@@ -101,14 +103,26 @@ def by_cluster(
     )
     considered = candidates(job, neutral, len(hosts), promise=promise)
     best = min(considered, key=lambda each: round(each.predicted_step_s, 6))
-    synchroniser = best.buckets[0].synchroniser
-    links = tuple((ranks[a], ranks[b]) for a, b in synchroniser.codec_links)
+    first = best.buckets[0]
+    links = tuple((ranks[a], ranks[b]) for a, b in first.codec_links)
     return Choice(
-        order=tuple(ranks[place] for place in best.order),
-        synchroniser=msgspec.structs.replace(synchroniser, codec_links=tuple(sorted(links))),
+        order=tuple(ranks[place] for place in first.order),
+        route=_on_ranks(first.route, ranks),
+        chunk_bytes=first.chunk_bytes,
+        codec=first.codec,
+        codec_links=tuple(sorted(links)),
+        rule=first.rule,
         reason=f"No model was measured; for this cluster, {best.label} is predicted to be the fastest of "
         f"{len(considered)} plans.",
     )
+
+
+def _on_ranks(route: Route, ranks: Sequence[int]) -> Route:
+    """The route of a plan for places, for the ranks that have them."""
+    if isinstance(route, Owned):
+        owners = (msgspec.structs.replace(each, rank=ranks[each.rank]) for each in route.owners)
+        return msgspec.structs.replace(route, owners=tuple(owners))
+    return route
 
 
 def _of_job(cluster: Cluster, hosts: Sequence[str]) -> tuple[Cluster, tuple[int, ...]]:

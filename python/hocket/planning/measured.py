@@ -10,15 +10,18 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from hocket.artefacts.algorithms import Fitting, fitting
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.gradient import Gradient
-from hocket.artefacts.plan import Bucket, Synchroniser
+from hocket.artefacts.plan import AllReduce, Bucket
 from hocket.artefacts.tuning import Tuning
 from hocket.planning.cost import Factor, alone_s
 from hocket.planning.links import LinkGraph
 from hocket.planning.order import contiguous_order, placement
+from hocket.planning.routes import all_reduce
 from hocket.policy.selection import distance, nearest, network_shape, seconds
 from hocket.policy.topology import Topology
 
@@ -49,8 +52,10 @@ class Correction:
         found = []
         for name in sorted(self.measured & set(self.algorithms)):
             algorithm, numbers = self.algorithms[name]
-            synchroniser = Synchroniser(algorithm=algorithm, sizes=numbers, chunk_bytes=chunk_bytes)
-            factors = [(float(size), self.ratio(name, _of(size, largest, synchroniser))) for size in sizes]
+            route = AllReduce(algorithm=algorithm, sizes=numbers)
+            factors = [
+                (float(size), self.ratio(name, _of(size, largest, route, chunk_bytes))) for size in sizes
+            ]
             found.append((name, factors))
         return found
 
@@ -70,14 +75,14 @@ def correction_of(tuning: Tuning, cluster: Cluster, world: int, graph: LinkGraph
     def ratio(name: str, bucket: Bucket) -> float:
         """1 for an algorithm that was not measured."""
         measured = seconds(ladder, bucket.elements * ITEM_BYTES[bucket.dtype])
-        return measured[name] / alone_s(_plain(bucket), order, graph) if name in measured else 1.0
+        return measured[name] / alone_s(_plain(bucket, order), graph) if name in measured else 1.0
 
     def remembered(bucket: Bucket) -> float:
         """The same for all buckets of a size."""
-        how = bucket.synchroniser
-        key = (how.algorithm, how.chunk_bytes, bucket.elements * ITEM_BYTES[bucket.dtype])
+        algorithm = all_reduce(bucket).algorithm
+        key = (algorithm, bucket.chunk_bytes, bucket.elements * ITEM_BYTES[bucket.dtype])
         if key not in known:
-            name = f"two_level.{level}" if how.algorithm == "two_level" else how.algorithm
+            name = f"two_level.{level}" if algorithm == "two_level" else algorithm
             known[key] = ratio(name, bucket)
         return known[key]
 
@@ -93,19 +98,20 @@ def correction_of(tuning: Tuning, cluster: Cluster, world: int, graph: LinkGraph
     )
 
 
-def _of(elements: int, gradient: Gradient, synchroniser: Synchroniser) -> Bucket:
+def _of(elements: int, gradient: Gradient, route: AllReduce, chunk_bytes: int) -> Bucket:
     return Bucket(
-        gradients=(), elements=elements, dtype=gradient.dtype, priority=0, synchroniser=synchroniser
+        parts=(),
+        elements=elements,
+        dtype=gradient.dtype,
+        route=route,
+        order=(),
+        priority=0,
+        chunk_bytes=chunk_bytes,
     )
 
 
-def _plain(bucket: Bucket) -> Bucket:
-    """Without a codec, as it was measured."""
-    how = bucket.synchroniser
-    return Bucket(
-        gradients=bucket.gradients,
-        elements=bucket.elements,
-        dtype=bucket.dtype,
-        priority=bucket.priority,
-        synchroniser=Synchroniser(algorithm=how.algorithm, sizes=how.sizes, chunk_bytes=how.chunk_bytes),
+def _plain(bucket: Bucket, order: tuple[int, ...]) -> Bucket:
+    """In the order in which it was measured, without a codec."""
+    return msgspec.structs.replace(
+        bucket, route=all_reduce(bucket), order=order, codec="none", codec_links=()
     )

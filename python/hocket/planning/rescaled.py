@@ -13,11 +13,12 @@ from dataclasses import dataclass
 import msgspec
 
 from hocket.artefacts.cluster import Cluster
-from hocket.artefacts.plan import Plan, Synchroniser
+from hocket.artefacts.plan import AllReduce, Bucket, Evidence, Owned, Owner, Plan, Route
 from hocket.errors import UsageError
+from hocket.planning.buckets import with_codec
 from hocket.planning.links import link_graph
 from hocket.planning.order import contiguous_order, given_order, level_sizes, placement
-from hocket.planning.search import with_codec
+from hocket.planning.routes import name
 from hocket.policy.algorithms import blocks
 
 HINT = "hint: make a plan for that many with `hocket plan`, and simulate it"
@@ -54,30 +55,33 @@ def rescaled(
 
     >>> from hocket.artefacts.cluster import Cluster, Host
     >>> wide = Cluster(hosts=tuple(Host(name=name, bandwidth_bit_per_s=1e9) for name in "abcd"))
-    >>> ring = Plan(world=2, order=(0, 1), buckets=(), label="ring", reason="", predicted_step_s=0.0)
-    >>> rescaled(ring, 4, wide, made_for=None, hosts=["a", "b"]).order
+    >>> from hocket.planning.buckets import buckets, plan_of
+    >>> from hocket.artefacts.gradient import Gradient
+    >>> made = buckets([[Gradient("w", (8,), "f32")]], AllReduce(algorithm="ring"), (0, 1))
+    >>> ring = plan_of(made, 2, label="ring")
+    >>> rescaled(ring, 4, wide, made_for=None, hosts=["a", "b"]).buckets[0].order
     (0, 1, 2, 3)
     """
+    if plan.workers != tuple(range(plan.world)):
+        raise UsageError(f"the plan has ranks that do not compute: nobody knows those of {workers}\n{HINT}")
     fits = made_for is not None and sum(host.slots for host in made_for.hosts) >= plan.world
     old = _Place(hosts, made_for if fits else None)
     new = _Place([cluster.hosts[at].name for at in placement(cluster, workers)], cluster)
-    order = _order(plan.order, old, new)
-    carried = {
-        each: _with_links(each, _with_sizes(each, old, new), (plan.order, old), (order, new))
-        for each in {bucket.synchroniser for bucket in plan.buckets}
-    }
     return msgspec.structs.replace(
         plan,
         world=workers,
-        order=order,
-        buckets=tuple(
-            msgspec.structs.replace(bucket, synchroniser=carried[bucket.synchroniser])
-            for bucket in plan.buckets
-        ),
+        workers=tuple(range(workers)),
+        buckets=tuple(_bucket(bucket, old, new) for bucket in plan.buckets),
         reason=f"The choices of a plan for {plan.world} ranks.",
-        predicted_step_s=0.0,
-        candidates=(),
+        evidence=Evidence(),
     )
+
+
+def _bucket(bucket: Bucket, old: _Place, new: _Place) -> Bucket:
+    order = _order(bucket.order, old, new)
+    route = _route(bucket, order, old, new)
+    moved = msgspec.structs.replace(bucket, order=order, route=route, codec="none", codec_links=())
+    return _with_links(bucket, moved, old, new)
 
 
 def _order(order: tuple[int, ...], old: _Place, new: _Place) -> tuple[int, ...]:
@@ -92,14 +96,17 @@ def _order(order: tuple[int, ...], old: _Place, new: _Place) -> tuple[int, ...]:
     )
 
 
-def _with_sizes(synchroniser: Synchroniser, old: _Place, new: _Place) -> Synchroniser:
-    sizes = synchroniser.sizes
-    if synchroniser.algorithm == "parameter_server" and sizes[0] > new.world:
-        raise UsageError(
-            f"in the plan {sizes[0]} ranks own the parts of a bucket: there are {new.world}\n{HINT}"
-        )
-    if synchroniser.algorithm != "two_level":
-        return synchroniser
+def _route(bucket: Bucket, order: tuple[int, ...], old: _Place, new: _Place) -> Route:
+    route = bucket.route
+    if isinstance(route, Owned):
+        return _owned(bucket, route, order)
+    if not isinstance(route, AllReduce):
+        raise UsageError(f"a bucket of the plan is `{name(route)}`: nobody knows that of {new.world}\n{HINT}")
+    if route.algorithm == "parameter_server" and route.sizes[0] > new.world:
+        raise _too_many(route.sizes[0], new.world)
+    if route.algorithm != "two_level":
+        return route
+    sizes = route.sizes
     if sizes == old.levels():
         found = new.levels()
     elif sizes == old.host_levels():
@@ -113,20 +120,29 @@ def _with_sizes(synchroniser: Synchroniser, old: _Place, new: _Place) -> Synchro
         raise UsageError(
             f"the plan reduces on two levels: {new.world} ranks of the cluster are not in several racks or hosts of several\n{HINT}"
         )
-    return msgspec.structs.replace(synchroniser, sizes=found)
+    return AllReduce(algorithm="two_level", sizes=found)
 
 
-def _with_links(
-    synchroniser: Synchroniser,
-    resized: Synchroniser,
-    before: tuple[tuple[int, ...], _Place],
-    now: tuple[tuple[int, ...], _Place],
-) -> Synchroniser:
-    """`resized` with the codec of `synchroniser`; orders and places as they were and are."""
-    codec = synchroniser.codec
-    (old_order, old), (order, new) = before, now
+def _owned(bucket: Bucket, route: Owned, order: tuple[int, ...]) -> Owned:
+    """The owners at the same places of the new order."""
+    places = [bucket.order.index(owner.rank) for owner in route.owners]
+    if max(places) >= len(order):
+        raise _too_many(len(places), len(order))
+    owners = zip(route.owners, places, strict=True)
+    return msgspec.structs.replace(
+        route, owners=tuple(Owner(rank=order[place], share=owner.share) for owner, place in owners)
+    )
+
+
+def _too_many(owners: int, world: int) -> UsageError:
+    return UsageError(f"in the plan {owners} ranks own the parts of a bucket: there are {world}\n{HINT}")
+
+
+def _with_links(bucket: Bucket, moved: Bucket, old: _Place, new: _Place) -> Bucket:
+    """`moved` with the codec of `bucket`."""
+    codec = bucket.codec
     if codec == "none":
-        return resized
+        return moved
     if old.cluster is None or new.cluster is None:
         raise UsageError(
             f"the plan has {codec} on some links, and the cluster that it was made for is not known\n{HINT}"
@@ -136,10 +152,10 @@ def _with_links(
         ("slow links", was.slow_pairs(), graph.slow_pairs()),
         ("links between hosts", was.remote_pairs(), graph.remote_pairs()),
     ):
-        known = with_codec(synchroniser, codec, chosen, old_order).codec_links
-        if set(known) != set(synchroniser.codec_links):
+        known = with_codec(bucket, codec, chosen).codec_links
+        if set(known) != set(bucket.codec_links):
             continue
-        found = with_codec(resized, codec, pairs, order)
+        found = with_codec(moved, codec, pairs)
         if not found.codec_links:
             raise UsageError(
                 f"the plan has {codec} on {title}: {new.world} ranks of the cluster use none\n{HINT}"

@@ -22,14 +22,14 @@ import msgspec
 from hocket import _native
 from hocket.artefacts import files
 from hocket.artefacts.algorithms import LIST
+from hocket.artefacts.chunks import SHARED_CHUNK_BYTES, chunk_bytes
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.dtypes import ITEM_BYTES
-from hocket.artefacts.plan import SHARED_CHUNK_BYTES, Candidate, Codec, Plan, Synchroniser, chunk_bytes
-from hocket.artefacts.profile import Gradient, Profile
-from hocket.artefacts.promise import EXACT, Promise
-from hocket.artefacts.strategy import (
+from hocket.artefacts.plan import (
     AllReduce,
     Bucket,
+    Candidate,
+    Codec,
     Evidence,
     GroupRule,
     LinksRule,
@@ -37,18 +37,20 @@ from hocket.artefacts.strategy import (
     Owned,
     Owner,
     Part,
+    Plan,
     Rule,
-    Strategy,
 )
+from hocket.artefacts.profile import Gradient, Profile
+from hocket.artefacts.promise import EXACT, Promise
 from hocket.artefacts.tuning import Tuning
-from hocket.artefacts.upgrade import executable
 from hocket.errors import UsageError
+from hocket.planning.buckets import plan_of
 from hocket.planning.cost import Load, Prediction, as_modelled, predict_on
 from hocket.planning.links import LinkGraph, link_graph
 from hocket.planning.measured import Correction, correction_of
 from hocket.planning.order import contiguous_order, fast_first_order, given_order, placement
+from hocket.planning.routes import OWNERS
 from hocket.planning.solved import solved_orders
-from hocket.planning.traffic import pairs
 
 EVALUATIONS = 20_000
 """Of all orders together, beside those that a search begins with: half a second for 64 ranks and 200 gradients."""
@@ -57,8 +59,6 @@ SEED = 1
 
 TITLES = {"in_place": "in place", "parameter_server": "owners"}
 """In labels, where that is not the name with hyphens."""
-
-OWNERS = "parameter_server"
 
 GROUPS: dict[str, GroupRule] = {"two_level.rack": "racks", "two_level.host": "hosts"}
 """By the name under which an algorithm is measured."""
@@ -72,7 +72,8 @@ def plan(
     promise: Promise = EXACT,
     tuning: Tuning | None = None,
 ) -> Plan:
-    """The plan with the smallest predicted step time; its `candidates` are it and all plans with one route for all buckets.
+    """The plan with the smallest predicted step time, with its rules, its bound, and digests of what it was made from. Its
+    candidates are it and all plans with one route for all buckets.
 
     Args:
         cluster: the network.
@@ -88,43 +89,31 @@ def plan(
 
     >>> from hocket.artefacts.cluster import Cluster, Host
     >>> hosts = tuple(Host(name=name, bandwidth_bit_per_s=1e9) for name in "ab")
-    >>> plan(Cluster(hosts=hosts), None, 2).order
+    >>> plan(Cluster(hosts=hosts), None, 2).buckets[0].order
     (0, 1)
     """
-    return executable(strategy(cluster, profile, world, promise=promise, tuning=tuning))
-
-
-def strategy(
-    cluster: Cluster,
-    profile: Profile | None,
-    world: int,
-    *,
-    promise: Promise = EXACT,
-    tuning: Tuning | None = None,
-) -> Strategy:
-    """The same as a plan of version 2: with its rules, its bound, and digests of what it was made from."""
     question = _question(cluster, profile, world, promise, tuning)
     found = question.solved(EVALUATIONS)
     uniform = [each for solved in found for each in solved.uniform()]
     best = min(found, key=lambda solved: round(solved.solution.step_s, 6))
-    chosen = best.strategy()
+    chosen = best.plan()
     if all(each.label != chosen.label for each in uniform):
         uniform.append(chosen)
-    refused = max(uniform, key=predicted_s)
+    refused = max(uniform, key=lambda each: each.predicted_step_s)
     bound_s = min(solved.solution.bound_s for solved in found)
     made_from = {"cluster": cluster, "profile": profile, "tuning": tuning}
     return msgspec.structs.replace(
         chosen,
         reason=_reason(chosen, question.predicted(chosen), refused, question.predicted(refused))
-        + _gap(predicted_s(chosen), bound_s)
+        + _gap(chosen.predicted_step_s, bound_s)
         + _by(tuning, question.correction),
         evidence=Evidence(
-            predicted_step_s=predicted_s(chosen),
+            predicted_step_s=chosen.predicted_step_s,
             bound_step_s=bound_s,
             evaluations=sum(solved.solution.evaluations for solved in found),
             digests={kind: digest(each) for kind, each in made_from.items() if each is not None},
             candidates=tuple(
-                Candidate(label=each.label, predicted_step_s=predicted_s(each)) for each in uniform
+                Candidate(label=each.label, predicted_step_s=each.predicted_step_s) for each in uniform
             ),
         ),
     )
@@ -135,7 +124,7 @@ def candidates(
 ) -> list[Plan]:
     """Every plan with one route for all buckets, with its prediction, simplest first."""
     found = _question(cluster, profile, world, promise, None).solved(0)
-    return [executable(each) for solved in found for each in solved.uniform()]
+    return [each for solved in found for each in solved.uniform()]
 
 
 def neutral_profile(gradients: Iterable[Gradient] = ()) -> Profile:
@@ -157,15 +146,6 @@ def neutral_profile(gradients: Iterable[Gradient] = ()) -> Profile:
         step_s=0.0,
         gradients=named,
     )
-
-
-def with_codec(
-    synchroniser: Synchroniser, codec: Codec, slow: tuple[tuple[int, int], ...], order: tuple[int, ...]
-) -> Synchroniser:
-    """The codec on those slow pairs that the algorithm uses."""
-    used = pairs(synchroniser, order)
-    links = tuple(pair for pair in slow if pair in used)
-    return msgspec.structs.replace(synchroniser, codec=codec, codec_links=links)
 
 
 @dataclass(frozen=True)
@@ -191,11 +171,10 @@ class _Question:
     admitted: frozenset[str]
     correction: Correction | None
 
-    def predicted(self, strategy: Strategy) -> Prediction:
+    def predicted(self, plan: Plan) -> Prediction:
         """What it is predicted to take, with the links."""
-        plan = executable(strategy)
         factor = as_modelled if self.correction is None else self.correction.factor
-        return predict_on(plan.buckets, plan.order, self.graph, self.profile, factor)
+        return predict_on(plan.buckets, self.graph, self.profile, factor)
 
     def solved(self, evaluations: int) -> list[_Solved]:
         """The best plan of each order, with its bound; `evaluations` of all together."""
@@ -241,7 +220,7 @@ class _Solved:
     order: _Order
     solution: _native.PlanSolution
 
-    def strategy(self) -> Strategy:
+    def plan(self) -> Plan:
         """The fastest one."""
         if self.solution.chosen is not None:
             return self.uniform()[self.solution.chosen]
@@ -252,9 +231,9 @@ class _Solved:
         ]
         routes = dict.fromkeys(self._route_title(proposal) for _, proposal in grouped)
         title = " + ".join(routes) if len(routes) > 1 else f"{next(iter(routes))} uneven buckets"
-        return self._strategy(f"{self.order.title} {title}", grouped, self.solution.step_s)
+        return self._plan(f"{self.order.title} {title}", grouped, self.solution.step_s)
 
-    def uniform(self) -> list[Strategy]:
+    def uniform(self) -> list[Plan]:
         """Those with one route for all buckets, simplest first."""
         gradients = self.question.profile.gradients
         bundlings = dict(self.solution.bundlings)
@@ -264,22 +243,14 @@ class _Solved:
             size_title = f"{size_bytes >> 20} MiB" if size_bytes else "one bucket"
             label = f"{self.order.title} {self._route_title(proposal)} {size_title}"
             grouped = [([gradients[each] for each in bundle], proposal) for bundle in bundlings[size]]
-            found.append(self._strategy(label, grouped, step_s))
+            found.append(self._plan(label, grouped, step_s))
         return found
 
-    def _strategy(self, label: str, grouped: list[tuple[list[Gradient], int]], step_s: float) -> Strategy:
+    def _plan(self, label: str, grouped: list[tuple[list[Gradient], int]], step_s: float) -> Plan:
         buckets = tuple(
             self._bucket(own, priority, proposal) for priority, (own, proposal) in enumerate(grouped)
         )
-        return Strategy(
-            world=len(self.order.ranks),
-            workers=tuple(range(len(self.order.ranks))),
-            buckets=buckets,
-            promise="rounded" if any(each.codec != "none" for each in buckets) else "exact",
-            evidence=Evidence(predicted_step_s=step_s),
-            label=label,
-            reason="",
-        )
+        return plan_of(buckets, len(self.order.ranks), label=label, step_s=step_s)
 
     def _bucket(self, gradients: list[Gradient], priority: int, proposal: int) -> Bucket:
         route = self.solution.proposals[proposal]
@@ -383,17 +354,12 @@ def _gap(step_s: float, bound_s: float) -> str:
     return f" No plan of these routes takes less than {_seconds(bound_s)}: at most {1 - bound_s / step_s:.1%} can be gained."
 
 
-def predicted_s(strategy: Strategy) -> float:
-    """Of a step, as the planner has written it down."""
-    return strategy.evidence.predicted_step_s or 0.0
-
-
 def digest(artefact: Cluster | Profile | Tuning) -> str:
     """Of the artefact's file."""
     return hashlib.sha256(files.encode(artefact)).hexdigest()[:16]
 
 
-def _reason(best: Strategy, chosen: Prediction, worst: Strategy, refused: Prediction) -> str:
+def _reason(best: Plan, chosen: Prediction, worst: Plan, refused: Prediction) -> str:
     load = chosen.bottleneck
     if load is None:
         return "One rank: nothing travels."

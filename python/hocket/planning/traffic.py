@@ -1,49 +1,51 @@
-"""What one all-reduce sends between ranks, as `crates/algorithms` counts it of the algorithm that the `lower` pass writes."""
+"""What one bucket sends between ranks, as `crates/algorithms` counts it of the algorithm that the `lower` pass writes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from hocket import _native
 from hocket.artefacts.dtypes import ITEM_BYTES
-from hocket.artefacts.plan import Synchroniser
+from hocket.artefacts.plan import Bucket
+from hocket.planning.routes import all_reduce
 
 Pair = tuple[int, int]
 """Source and destination: physical ranks."""
 
 
-def sent(synchroniser: Synchroniser, order: Sequence[int], elements: int) -> dict[Pair, int]:
-    """Elements from rank to rank when `elements` are all-reduced over `order`.
+def sent(bucket: Bucket) -> dict[Pair, int]:
+    """Elements from rank to rank.
 
     Raises UsageError when the algorithm does not fit so many ranks.
 
-    >>> sent(Synchroniser(algorithm="ring"), (0, 2, 1, 3), 100)
+    >>> route = AllReduce(algorithm="ring")
+    >>> sent(Bucket(parts=(), elements=100, dtype="f32", route=route, order=(0, 2, 1, 3), priority=0))
     {(0, 2): 150, (1, 3): 150, (2, 1): 150, (3, 0): 150}
     """
-    return _sent(synchroniser, order, elements)
+    return _sent(bucket, bucket.elements)
 
 
-def pairs(synchroniser: Synchroniser, order: Sequence[int]) -> frozenset[Pair]:
+def pairs(bucket: Bucket) -> frozenset[Pair]:
     """Who sends to whom, when there is enough to send.
 
-    >>> sorted(pairs(Synchroniser(algorithm="two_level", sizes=(2, 1)), (0, 1, 2)))
+    >>> route = AllReduce(algorithm="two_level", sizes=(2, 1))
+    >>> sorted(pairs(Bucket(parts=(), elements=0, dtype="f32", route=route, order=(0, 1, 2), priority=0)))
     [(0, 1), (0, 2), (1, 0), (2, 0)]
     """
-    return frozenset(_sent(synchroniser, order, None))
+    return frozenset(_sent(bucket, None))
 
 
-def wire_bytes(synchroniser: Synchroniser, dtype: str, source: int, destination: int) -> int:
+def wire_bytes(bucket: Bucket, source: int, destination: int) -> int:
     """Bytes of one element between two ranks: the codec's on its links, where that is less."""
-    plain = ITEM_BYTES[dtype]
-    if synchroniser.codec == "none" or (source, destination) not in synchroniser.codec_links:
+    plain = ITEM_BYTES[bucket.dtype]
+    if bucket.codec == "none" or (source, destination) not in bucket.codec_links:
         return plain
-    return min(plain, ITEM_BYTES[synchroniser.codec])
+    return min(plain, ITEM_BYTES[bucket.codec])
 
 
-def _sent(synchroniser: Synchroniser, order: Sequence[int], elements: int | None) -> dict[Pair, int]:
+def _sent(bucket: Bucket, elements: int | None) -> dict[Pair, int]:
+    route, order = all_reduce(bucket), bucket.order
     flows = _native.count_messages(
-        synchroniser.algorithm,
-        synchroniser.sizes,
+        route.algorithm,
+        route.sizes,
         "all_reduce",
         members=len(order),
         elements=elements,

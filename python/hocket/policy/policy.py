@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from hocket.artefacts.plan import BUCKET_BYTES, FIRST_BUCKET_BYTES, POLICY_CHUNK_BYTES
+from hocket.artefacts.chunks import BUCKET_BYTES, FIRST_BUCKET_BYTES, POLICY_CHUNK_BYTES
 
 if TYPE_CHECKING:
     from hocket.policy.context import Context

@@ -12,6 +12,7 @@ from hocket.artefacts.plan import Plan
 from hocket.artefacts.trace import Recording, Trace
 from hocket.errors import UsageError
 from hocket.planning.rescaled import rescaled
+from hocket.planning.routes import name
 from hocket.replay import simulated
 from hocket.replay.of_dlc import of_dlc_files
 from hocket.replay.run import Replayed, compared, recording_of, traffic_in
@@ -117,7 +118,7 @@ def _plan(recording: Trace | Recording, plan: Plan, workers: int | None, cluster
 
 def _check_places(plan: Plan, network: Network) -> None:
     hosts = len(set(network.hosts))
-    if hosts > 1 and any(bucket.synchroniser.algorithm == "in_place" for bucket in plan.buckets):
+    if hosts > 1 and any(name(bucket.route) == "in_place" for bucket in plan.buckets):
         raise UsageError(
             f"the trace's plan reduces in memory that all ranks share: {plan.world} ranks are on {hosts} hosts of the cluster\n"
             "hint: make a plan for this cluster with `hocket plan`, and simulate it"

@@ -111,7 +111,7 @@ class Material:
     def candidates(self) -> tuple[Candidate, ...]:
         """The planner's candidates, or its choice alone, with measured times where a comparison has them."""
         plan = self.run.plan
-        planned = plan.candidates if plan else ()
+        planned = plan.evidence.candidates if plan else ()
         if plan and not planned and plan.predicted_step_s > 0:
             planned = (Candidate(label=plan.label, predicted_step_s=plan.predicted_step_s),)
         compared = self.comparison.candidates if self.comparison else ()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from hocket.artefacts.algorithms import BY_NAME
-from hocket.artefacts.plan import Bucket, Plan
+from hocket.artefacts.plan import AllReduce, Bucket, Gathered, Owned, Plan, Served, Traced
+from hocket.planning.routes import name
 from hocket.report import quantity
 from hocket.report.markup import Html, Row, clipped, joined, table, tag
 from hocket.report.material import Material
@@ -11,7 +12,7 @@ from hocket.report.matrix import rack_number
 from hocket.report.section import Section, absent
 
 # More rows are not read; what is cut is counted in the caption.
-BUCKETS_MAX, RANKS_MAX, NAME_CHARACTERS_MAX = 64, 32, 100
+BUCKETS_MAX, RANKS_MAX, ORDERS_MAX, NAME_CHARACTERS_MAX = 64, 32, 4, 100
 NAME, QUESTION = "plan", "Which plan was chosen, and why?"
 ELEMENT_BYTES = {
     "float64": 8,
@@ -38,7 +39,7 @@ def section(material: Material) -> Section:
         (
             tag("p", tag("strong", plan.label), class_="chosen"),
             tag("p", reason) if reason else "",
-            _path(material, plan),
+            *(_path(material, order, buckets) for order, buckets in _orders(plan).items()),
             tag("p", _words(plan)),
             _buckets(plan),
         )
@@ -46,24 +47,36 @@ def section(material: Material) -> Section:
     numbers = {
         "label": plan.label,
         "reason": reason,
-        "order": plan.order,
+        "orders": list(_orders(plan)),
         "predicted_step_s": plan.predicted_step_s,
     }
     return Section(NAME, QUESTION, body, numbers=numbers)
 
 
-def _path(material: Material, plan: Plan) -> Html:
-    """The ranks in logical order, each in its rack's colour."""
+def _orders(plan: Plan) -> dict[tuple[int, ...], list[int]]:
+    """The buckets that have each order."""
+    found: dict[tuple[int, ...], list[int]] = {}
+    for index, bucket in enumerate(plan.buckets):
+        found.setdefault(bucket.order, []).append(index)
+    # More are not read; buckets name theirs by number.
+    return dict(list(found.items())[:ORDERS_MAX])
+
+
+def _path(material: Material, order: tuple[int, ...], indices: list[int]) -> Html:
+    """The ranks in logical order, each in its rack's colour. `indices`: of the buckets that have it."""
     racks = [material.rack(rank) for rank in range(material.run.world)]
     items = []
-    for rank in plan.order[:RANKS_MAX]:
+    for rank in order[:RANKS_MAX]:
         rack = racks[rank] if 0 <= rank < len(racks) else None
         place = tag("small", rack, class_=f"rack r{rack_number(rack, racks)}") if rack else ""
         items.append(tag("li", f"{material.host(rank)} ", tag("small", f"rank {rank}"), place))
-    more = tag("li", f"and {len(plan.order) - RANKS_MAX} more") if len(plan.order) > RANKS_MAX else ""
-    algorithms = {bucket.synchroniser.algorithm for bucket in plan.buckets}
+    more = tag("li", f"and {len(order) - RANKS_MAX} more") if len(order) > RANKS_MAX else ""
+    plan = material.run.plan
+    algorithms = {name(plan.buckets[index].route) for index in indices} if plan else set()
     arrows = " ring" if "ring" in algorithms else " line" if "two_level" in algorithms else ""
-    return tag("ol", *items, more, class_=f"path{arrows}", aria_label="Rank order")
+    return tag(
+        "ol", *items, more, class_=f"path{arrows}", aria_label=f"Rank order of {_counted(len(indices))}"
+    )
 
 
 def _words(plan: Plan) -> str:
@@ -72,43 +85,55 @@ def _words(plan: Plan) -> str:
         return "It has no buckets."
     total = sum(_size(bucket) for bucket in plan.buckets)
     algorithms = " and ".join(sorted({_algorithm(bucket) for bucket in plan.buckets}))
-    buckets = "one bucket" if len(plan.buckets) == 1 else f"{len(plan.buckets)} buckets"
-    words = f"Gradients of {quantity.size(total)} in {buckets} are all-reduced by {algorithms}."
-    codecs = sorted({bucket.synchroniser.codec for bucket in plan.buckets} - {"none"})
+    words = f"Gradients of {quantity.size(total)} in {_counted(len(plan.buckets))} travel by {algorithms}."
+    codecs = sorted({bucket.codec for bucket in plan.buckets} - {"none"})
     if codecs:
-        links = max(len(bucket.synchroniser.codec_links) for bucket in plan.buckets)
+        links = max(len(bucket.codec_links) for bucket in plan.buckets)
         pairs = plan.world * (plan.world - 1)
         words += f" Between {links} of the {pairs} ordered rank pairs values travel as {' or '.join(codecs)}."
     else:
         words += " Values travel as they are, uncompressed."
-    chunks = sorted({bucket.synchroniser.chunk_bytes for bucket in plan.buckets})
+    chunks = sorted({bucket.chunk_bytes for bucket in plan.buckets})
     words += f" Transfers are pipelined in chunks of {' or '.join(map(quantity.block, chunks[:4]))}."
     if plan.predicted_step_s > 0:
         words += f" Predicted: {quantity.seconds(plan.predicted_step_s)} a step."
     return words
 
 
+def _counted(buckets: int) -> str:
+    return "one bucket" if buckets == 1 else f"{buckets} buckets"
+
+
 def _algorithm(bucket: Bucket) -> str:
-    synchroniser = bucket.synchroniser
-    entry = BY_NAME[synchroniser.algorithm]
-    numbers = ", ".join(map(str, synchroniser.sizes))
-    behind = {"nothing": "", "sizes": f" (groups of {numbers})", "base": f" (base {numbers})"}
-    return entry.title + behind.get(entry.takes, f" ({numbers} of them)")
+    match bucket.route:
+        case AllReduce(algorithm=algorithm, sizes=sizes):
+            entry = BY_NAME[algorithm]
+            numbers = ", ".join(map(str, sizes))
+            behind = {"nothing": "", "sizes": f" (groups of {numbers})", "base": f" (base {numbers})"}
+            return entry.title + behind.get(entry.takes, f" ({numbers} of them)")
+        case Owned(owners=owners):
+            return f"owners (ranks {', '.join(str(owner.rank) for owner in owners)})"
+        case Served(servers=servers):
+            return f"servers (ranks {', '.join(map(str, servers))})"
+        case Gathered(rows=rows):
+            return f"rows (at most {rows})"
+        case Traced(policy=policy):
+            return f"policy {policy}"
 
 
 def _buckets(plan: Plan) -> Html:
     largest = quantity.greatest(_size(bucket) for bucket in plan.buckets)
     rows = []
     for index, bucket in enumerate(plan.buckets[:BUCKETS_MAX]):
-        first, last = bucket.gradients[:1], bucket.gradients[-1:]
+        first, last = bucket.variables[:1], bucket.variables[-1:]
         span = " … ".join(dict.fromkeys(first + last))
-        codec = bucket.synchroniser.codec
+        codec = bucket.codec
         cells = (
             str(index),
             tag("span", clipped(span, NAME_CHARACTERS_MAX), class_="name"),
-            str(len(bucket.gradients)),
+            str(len(bucket.variables)),
             quantity.size(_size(bucket), like=largest),
-            bucket.synchroniser.algorithm.replace("_", "-"),
+            name(bucket.route).replace("_", "-"),
             quantity.UNKNOWN if codec == "none" else codec,
             str(bucket.priority),
         )

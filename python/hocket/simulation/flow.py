@@ -9,10 +9,11 @@ import msgspec
 
 from hocket import _native
 from hocket._native import BUCKET_S
-from hocket.artefacts.plan import Bucket, Plan
+from hocket.artefacts.plan import AllReduce, Bucket, Plan, Rule
 from hocket.artefacts.profile import Profile
 from hocket.errors import UsageError
 from hocket.planning.compile import unverified
+from hocket.planning.routes import name
 from hocket.simulation.conditions import Conditions, Costs
 from hocket.simulation.networks import BITS, Network
 from hocket.simulation.outcome import BucketSpan, LinkLoad, Outcome
@@ -108,7 +109,7 @@ def _programs(plan: Plan) -> tuple[list[_native.Program], list[int]]:
     programs: list[_native.Program] = []
     place = []
     for index, bucket in enumerate(plan.buckets):
-        key = msgspec.json.encode([bucket.elements, bucket.dtype, bucket.synchroniser])
+        key = msgspec.json.encode(msgspec.structs.replace(bucket, parts=(), priority=0, rule=Rule()))
         if key not in found:
             found[key] = len(programs)
             programs.append(unverified(index, plan))
@@ -117,21 +118,20 @@ def _programs(plan: Plan) -> tuple[list[_native.Program], list[int]]:
 
 
 def _with_messages(bucket: Bucket) -> Bucket:
-    if bucket.synchroniser.algorithm != "in_place":
+    if name(bucket.route) != "in_place":
         return bucket
-    direct = msgspec.structs.replace(bucket.synchroniser, algorithm="direct")
-    return msgspec.structs.replace(bucket, synchroniser=direct)
+    return msgspec.structs.replace(bucket, route=AllReduce(algorithm="direct"))
 
 
 def ready_s(bucket: Bucket, profile: Profile) -> float:
     """When the last of the bucket's gradients is there, seconds after the step began. UsageError: the profile lacks one."""
     known = {gradient.name: gradient.ready_s for gradient in profile.gradients}
-    missing = [name for name in bucket.gradients if name not in known]
+    missing = [name for name in bucket.variables if name not in known]
     if missing:
         raise UsageError(
             f"plan: gradient {missing[0]} is not in the profile\nhint: make the plan from this profile"
         )
-    return max((known[name] for name in bucket.gradients), default=0.0)
+    return max((known[name] for name in bucket.variables), default=0.0)
 
 
 def run(

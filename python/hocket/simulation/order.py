@@ -156,7 +156,7 @@ def _at_once(plan: Plan) -> Profile:
     gradients = tuple(
         Gradient(name=name, shape=(), dtype=bucket.dtype, ready_s=0.0, needed_s=0.0)
         for bucket in plan.buckets
-        for name in bucket.gradients
+        for name in bucket.variables
     )
     return Profile(
         model="",

@@ -9,17 +9,16 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial
 from itertools import product
 
-import msgspec
 from msgspec import Struct
 
+from hocket.artefacts.chunks import BUCKET_BYTES
 from hocket.artefacts.cluster import Cluster, Host
-from hocket.artefacts.plan import BUCKET_BYTES, Codec, Plan, Synchroniser
+from hocket.artefacts.plan import AllReduce, Codec, Plan
 from hocket.artefacts.profile import Profile
 from hocket.errors import UsageError
-from hocket.planning.buckets import buckets
+from hocket.planning.buckets import buckets, plan_of, with_codec
 from hocket.planning.links import link_graph
 from hocket.planning.order import contiguous_order, rack_blocks
-from hocket.planning.traffic import pairs
 from hocket.policy.bucketing import bucketed
 from hocket.simulation.conditions import Conditions
 from hocket.simulation.fidelity import Fidelity, predict
@@ -156,18 +155,9 @@ def plan(cluster: Cluster, profile: Profile, case: Case) -> Plan:
         sizes = tuple(len(block) for block in blocks)
         if len(sizes) == 1:
             sizes = tuple(min(2, case.world - at) for at in range(0, case.world, 2))
-    synchroniser = Synchroniser(algorithm=algorithm, sizes=sizes)
-    if codec != "none":
-        used = pairs(synchroniser, order)
-        remote = link_graph(cluster, case.world).remote_pairs()
-        links = tuple(pair for pair in remote if pair in used)
-        synchroniser = msgspec.structs.replace(synchroniser, codec=codec, codec_links=links)
     backward = sorted(profile.gradients, key=lambda gradient: gradient.ready_s)
-    return Plan(
-        world=case.world,
-        order=order,
-        buckets=buckets(bucketed(backward, BUCKET_BYTES), synchroniser),
-        label=case.strategy,
-        reason="",
-        predicted_step_s=0.0,
-    )
+    made = buckets(bucketed(backward, BUCKET_BYTES), AllReduce(algorithm=algorithm, sizes=sizes), order)
+    if codec != "none":
+        remote = link_graph(cluster, case.world).remote_pairs()
+        made = tuple(with_codec(bucket, codec, remote) for bucket in made)
+    return plan_of(made, case.world, label=case.strategy)

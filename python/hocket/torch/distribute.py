@@ -88,8 +88,9 @@ def distribute(
 
     Raises:
         RendezvousError: ranks do not meet, or their models differ.
-        UsageError: the plan is for another model, plan or policy promise less than was asked for, or the model is distributed
-            already.
+        ArtefactError: the plan is not sound, or for another model.
+        UsageError: the plan has what sessions do not run, plan or policy promise less than was asked for, or the model is
+            distributed already.
         PolicyError: the policy cannot be traced or is refused.
         PeerError: later, out of `backward`: another rank died or gave up.
 

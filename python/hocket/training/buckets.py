@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +13,8 @@ import numpy as np
 from hocket import _native
 from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.gradient import Gradient
-from hocket.artefacts.plan import Plan
+from hocket.artefacts.plan import Plan, Schedule
+from hocket.artefacts.plan_check import check
 from hocket.errors import UsageError
 from hocket.planning.compile import bucket_program
 from hocket.policy import bucketing
@@ -83,14 +85,31 @@ class LoadedBucket:
 
 
 def of_plan(plan: Plan, gradients: Mapping[str, Gradient]) -> list[CompiledBucket]:
-    """The plan's buckets; UsageError when it is for another model."""
-    check(plan, gradients)
+    """The plan's buckets. ArtefactError: it is for another model, or not sound. UsageError: no session runs it."""
+    check(plan, tuple(gradients.values()))
+    _check_runs(plan)
     return [
         CompiledBucket(
-            tuple(gradients[name] for name in bucket.gradients), bucket.priority, bucket_program(index, plan)
+            tuple(gradients[name] for name in bucket.variables), bucket.priority, bucket_program(index, plan)
         )
         for index, bucket in enumerate(plan.buckets)
     ]
+
+
+def _check_runs(plan: Plan) -> None:
+    """UsageError names what sessions do not run."""
+    hint = "\nhint: `hocket plan` makes plans that jobs run"
+    if plan.workers != tuple(range(plan.world)):
+        raise UsageError(f"plan: ranks that do not compute are not run by plans{hint}")
+    if plan.schedule != Schedule():
+        raise UsageError(f"plan: a schedule other than every gradient in its own iteration is not run{hint}")
+    times = Counter(part.variable for bucket in plan.buckets for part in bucket.parts)
+    for index, bucket in enumerate(plan.buckets):
+        split = next((part.variable for part in bucket.parts if times[part.variable] > 1), None)
+        if split is not None:
+            raise UsageError(f"plan: bucket {index} has a part of {split}, and whole ones are run{hint}")
+        if bucket.ways is not None:
+            raise UsageError(f"plan: bucket {index} uses some cards alone, and all are used{hint}")
 
 
 def assumed_backward(names: Iterable[str]) -> tuple[str, ...]:
@@ -188,30 +207,3 @@ def _states(
         )
         if window is not None:
             yield name, np.frombuffer(memoryview(window), np.uint8).reshape(-1, ITEM_BYTES[dtype])
-
-
-def check(plan: Plan, gradients: Mapping[str, Gradient]) -> None:
-    """Whether the plan is for this model; UsageError names the first difference."""
-    hint = "\nhint: profile the script again and make a new plan"
-    planned = [name for bucket in plan.buckets for name in bucket.gradients]
-    for index, bucket in enumerate(plan.buckets):
-        if not bucket.gradients:
-            raise UsageError(f"the plan's bucket {index} is empty{hint}")
-    for name in planned:
-        if name not in gradients:
-            raise UsageError(f"the plan has a gradient `{name}`, the model has no such parameter{hint}")
-    missing = next((name for name in gradients if name not in set(planned)), None)
-    if missing is not None:
-        raise UsageError(f"the model's parameter `{missing}` is in no bucket of the plan{hint}")
-    if len(planned) != len(set(planned)):
-        raise UsageError(f"the plan has a gradient in two buckets{hint}")
-    for index, bucket in enumerate(plan.buckets):
-        for name in bucket.gradients:
-            dtype = gradients[name].dtype
-            if dtype != bucket.dtype:
-                raise UsageError(f"`{name}` is {dtype}, the plan's bucket {index} is {bucket.dtype}{hint}")
-        elements = sum(gradients[name].elements for name in bucket.gradients)
-        if elements != bucket.elements:
-            raise UsageError(
-                f"bucket {index} has {bucket.elements} elements in the plan, {elements} in the model{hint}"
-            )

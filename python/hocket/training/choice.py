@@ -11,7 +11,6 @@ from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.promise import EXACT, Level, Promise, promise_of
-from hocket.artefacts.upgrade import upgraded
 from hocket.errors import UsageError
 from hocket.launch.first_file import of_rank_0
 from hocket.launch.rendezvous import Job
@@ -102,7 +101,7 @@ def source_of(
     cluster = process.network if plan is None else process.cluster
     planned = plan or _default_plan(gradients, job, cluster, promise or EXACT)
     if plan is not None:
-        check_promise(promise, upgraded(plan).promise, f"plan `{plan.label}`")
+        check_promise(promise, plan.promise, f"plan `{plan.label}`")
     if plan is not None and plan.world != job.world:
         raise UsageError(
             f"the plan is for {plan.world} ranks, the job has {job.world}\nhint: make a new plan"
@@ -136,6 +135,6 @@ def _default_plan(
             "plan/choice", job.rank, job.world, msgspec.to_builtins(chosen), job.settings.start_timeout_s
         )
         choice = msgspec.convert(given[0], Choice)
-        if choice.synchroniser.codec != "none":
+        if choice.codec != "none":
             check_promise(promise, "rounded", "rank 0's promise")
     return lambda backward: default_plan([gradients[name] for name in backward], choice)

@@ -1,13 +1,14 @@
-"""The thread beside training that keeps a plan's rank order fit: samples connections, shares that, makes epochs of better orders.
+"""The thread beside training that keeps a plan's rank orders fit: samples connections, shares that, makes epochs of better ones.
 
 All ranks meet at the store once per sample, over a connection of their own; nothing in a step waits for this thread. Each computes
-the same from the same samples, so they agree on an order without another word; it begins as an epoch does.
+the same from the same samples, so they agree on orders without another word; these begin as an epoch does.
 """
 
 from __future__ import annotations
 
 import itertools
 import threading
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from hocket.artefacts.plan import Plan
 from hocket.errors import Error, RendezvousError, UsageError
 from hocket.launch.rendezvous import Job
 from hocket.launch.store import Store
+from hocket.planning.ordering.classes import Order
 from hocket.planning.ordering.current import Sample, uniform
 from hocket.planning.ordering.matrix import Numbers
 from hocket.planning.ordering.monitor import Monitor
@@ -30,7 +32,7 @@ PATIENCE_S = 3600.0
 INTERVAL_S_MAX = 86_400.0
 
 ORDER = "order"
-"""The agreed value's name: ranks with commas between."""
+"""The agreed value's name: of each class of buckets, ranks with commas between."""
 
 NEIGHBOUR_S, NEIGHBOUR_S_PER_BYTE = 1e-6, 1e-10
 """Between ranks of a host."""
@@ -50,10 +52,10 @@ class Reorder:
             raise UsageError(
                 f"HOCKET_REORDER_INTERVAL_S: {interval_s:g} s between samples: it must be above 0"
             )
-        self.epochs = Epochs(Epoch(0, {ORDER: encode(plan.order)}))
+        self._monitor = Monitor(plan, *of_ranks(job.hosts, cluster))
+        self.epochs = Epochs(Epoch(0, {ORDER: encode(self._monitor.orders)}))
         self._job, self._engine = job, engine
         self._interval_s = interval_s
-        self._monitor = Monitor(plan, *of_ranks(job.hosts, cluster))
         self._seen = self.epochs.current
         self._before: list[tuple[int, int]] = [(0, 0)] * job.world
         self._stopped = threading.Event()
@@ -109,9 +111,9 @@ class Reorder:
         samples = [
             [None if sample is None else Sample(*sample) for sample in each["samples"]] for each in everyone
         ]
-        order = self._monitor.observe(samples)
-        if order is not None:
-            self.epochs.learn(current.after({ORDER: encode(order)}))
+        orders = self._monitor.observe(samples)
+        if orders is not None:
+            self.epochs.learn(current.after({ORDER: encode(orders)}))
 
     def _samples(self) -> list[tuple[float, int, float] | None]:
         """Of each connection, since the sample before."""
@@ -128,18 +130,18 @@ class Reorder:
         return found
 
 
-def encode(order: tuple[int, ...]) -> str:
-    """An order as an agreed value.
+def encode(orders: Sequence[Order]) -> str:
+    """Orders as an agreed value.
 
-    >>> encode((0, 2, 1))
-    '0,2,1'
+    >>> encode([(0, 2, 1), (0, 1, 2)])
+    '0,2,1;0,1,2'
     """
-    return ",".join(map(str, order))
+    return ";".join(",".join(map(str, order)) for order in orders)
 
 
-def decode(text: str) -> tuple[int, ...]:
-    """The order that `encode` wrote."""
-    return tuple(int(each) for each in text.split(","))
+def decode(text: str) -> tuple[Order, ...]:
+    """The orders that `encode` wrote."""
+    return tuple(tuple(int(rank) for rank in each.split(",")) for each in text.split(";") if each)
 
 
 def of_ranks(hosts: tuple[str, ...], cluster: Cluster | None) -> tuple[Numbers, Numbers, SharedLinks | None]:

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import msgspec
-
 from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import Plan
 from hocket.launch.rendezvous import Job
+from hocket.planning.ordering.classes import reordered
 from hocket.policy.epoch import Epoch, Epochs
 from hocket.policy.observed import Guard
 from hocket.policy.policy import Policy, Value
@@ -105,15 +104,15 @@ def of_plan(
             if isinstance(plan, Plan)
             else plan(epoch.backward or bucket_memory.assumed_backward(gradients))
         )
-        order = epoch.agreed.get(ORDER)
-        return made if order is None else msgspec.structs.replace(made, order=decode(str(order)))
+        orders = epoch.agreed.get(ORDER)
+        return made if orders is None else reordered(made, decode(str(orders)))
 
     def make(epoch: Epoch) -> list[CompiledBucket]:
         return bucket_memory.of_plan(current(epoch), gradients)
 
     def layout(backward: tuple[str, ...]) -> object:
         made = current(Epoch(0, backward=backward))
-        return [frozenset(bucket.gradients) for bucket in made.buckets]
+        return [frozenset(bucket.variables) for bucket in made.buckets]
 
     epochs = Epochs(Epoch(0)) if reorder is None else reorder.epochs
     epochs.observes = not isinstance(plan, Plan)

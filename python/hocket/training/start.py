@@ -40,7 +40,8 @@ def prepare(
 
     Raises:
         RendezvousError: the models differ.
-        UsageError: the plan is for another model or another job, or promises less than asked.
+        ArtefactError: the plan is not sound, or for another model.
+        UsageError: the plan is for another job, promises less than asked, or has what sessions do not run.
         PolicyError: the policy is refused.
     """
     parameters = framework.parameters()

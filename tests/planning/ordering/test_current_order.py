@@ -10,7 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hocket.artefacts.plan import Bucket, Plan, Synchroniser
+from hocket.artefacts.gradient import Gradient
+from hocket.artefacts.plan import AllReduce, Owned, Owner, Plan
+from hocket.planning.buckets import buckets, plan_of
+from hocket.planning.ordering.classes import reordered
 from hocket.planning.ordering.current import WINDOW, Current, Sample, uniform
 from hocket.planning.ordering.hysteresis import Caution, Hysteresis
 from hocket.planning.ordering.matrix import Matrix
@@ -22,14 +25,8 @@ MEGABYTE = 1 << 20
 
 
 def plan(order: tuple[int, ...], algorithm: str = "ring") -> Plan:
-    bucket = Bucket(
-        gradients=("w",),
-        elements=MEGABYTE,
-        dtype="f32",
-        priority=0,
-        synchroniser=Synchroniser(algorithm=algorithm),  # type: ignore[arg-type]
-    )
-    return Plan(world=len(order), order=order, buckets=(bucket,), label="", reason="", predicted_step_s=0.0)
+    made = buckets([[Gradient("w", (MEGABYTE,), "f32")]], AllReduce(algorithm=algorithm), order)
+    return plan_of(made, len(order), label="")
 
 
 class World:
@@ -63,10 +60,10 @@ def train(monitor: Monitor, world: World, samples: int) -> list[tuple[int, ...]]
     """The orders that are begun."""
     begun = []
     for _ in range(samples):
-        order = monitor.observe(world.samples(monitor.order))
-        if order is not None:
-            monitor.begin(order)
-            begun.append(order)
+        orders = monitor.observe(world.samples(monitor.orders[0]))
+        if orders is not None:
+            monitor.begin(orders)
+            begun.append(orders[0])
     return begun
 
 
@@ -234,3 +231,15 @@ def test_changes_move_the_matrices_by_as_much_and_stay_when_an_order_begins() ->
         assert now_s_per_byte[0, 2] == s_per_byte[0, 2]
         assert now_latency_s[1, 0] == latency_s[1, 0]
         current.begin_again()
+
+
+def test_each_class_of_buckets_keeps_an_order_of_its_own() -> None:
+    """Broken: buckets that go another way would all be given one order, or a plan's owners would move with it."""
+    ring, owned = AllReduce(algorithm="ring"), Owned(owners=(Owner(rank=0),))
+    gradients = [[Gradient(name, (MEGABYTE,), "f32")] for name in ("a", "b", "c")]
+    ways = [(ring, (0, 1, 2, 3)), (ring, (3, 2, 1, 0)), (owned, (0, 1, 2, 3))]
+    made = [buckets([own], *way)[0] for own, way in zip(gradients, ways, strict=True)]
+    mixed = plan_of(made, 4, label="")
+    assert Monitor(mixed, *uniform(4)).orders == ((0, 1, 2, 3), (3, 2, 1, 0))
+    moved = reordered(mixed, [(0, 2, 1, 3), (3, 1, 2, 0)])
+    assert [bucket.order for bucket in moved.buckets] == [(0, 2, 1, 3), (3, 1, 2, 0), (0, 1, 2, 3)]

@@ -72,7 +72,7 @@ def of_plan(path: Path) -> Subject:
         title=str(path),
         world=plan.world,
         contract="mean",
-        buckets=tuple(Bucket(len(each.gradients), each.elements, each.priority) for each in plan.buckets),
+        buckets=tuple(Bucket(len(each.variables), each.elements, each.priority) for each in plan.buckets),
         stages=lambda at: planned.stages(plan, at),
         prove=lambda at: planned.bucket_program(at, plan),
     )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from rich.table import Table
 
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster
-from hocket.artefacts.plan import Plan
+from hocket.artefacts.plan import Bucket, Plan
 from hocket.artefacts.profile import Gradient, Profile
 from hocket.cli.shared.output import publish
 from hocket.errors import UsageError
@@ -67,14 +68,28 @@ def profile_of(plan: Plan, path: Path | None) -> Profile:
     """The profile in a file; else a neutral one of what the plan's buckets hold, all ready at once."""
     if path is not None:
         return files.read(path, Profile)
-    gradients = []
+    dtypes = {name: bucket.dtype for bucket in plan.buckets for name in bucket.variables}
+    elements = dict.fromkeys(dtypes, 0)
     for bucket in plan.buckets:
-        sizes = [bucket.elements - len(bucket.gradients) + 1, *[1] * (len(bucket.gradients) - 1)]
-        gradients += [
-            Gradient(name=name, shape=(size,), dtype=bucket.dtype, ready_s=0.0, needed_s=0.0)
-            for name, size in zip(bucket.gradients, sizes, strict=False)
-        ]
-    return neutral_profile(gradients)
+        for name, size in _sizes(bucket):
+            elements[name] += size
+    return neutral_profile(
+        Gradient(name=name, shape=(elements[name],), dtype=dtype, ready_s=0.0, needed_s=0.0)
+        for name, dtype in dtypes.items()
+    )
+
+
+def _sizes(bucket: Bucket) -> Iterator[tuple[str, int]]:
+    """Elements of each part: of those without an end one has what is left, and the others one."""
+    ended = sum(part.stop - part.start for part in bucket.parts if part.stop is not None)
+    endless = sum(part.stop is None for part in bucket.parts)
+    left = bucket.elements - ended - max(0, endless - 1)
+    for part in bucket.parts:
+        if part.stop is None:
+            yield part.variable, left
+            left = 1
+        else:
+            yield part.variable, part.stop - part.start
 
 
 def _buckets(outcome: Outcome) -> Table:

@@ -1,4 +1,4 @@
-"""Keeps a plan's order fit for the network as it is now: samples in, proposals out. Pure; the same on every rank."""
+"""Keeps a plan's orders fit for the network as it is now: samples in, proposals out. Pure; the same on every rank."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hocket.artefacts.algorithms import BY_NAME
 from hocket.artefacts.dtypes import ITEM_BYTES
-from hocket.artefacts.plan import Plan
+from hocket.artefacts.plan import AllReduce, Bucket, Plan
+from hocket.planning.ordering.classes import Order, classes
 from hocket.planning.ordering.current import WINDOW, Current, Sample
 from hocket.planning.ordering.hysteresis import Caution, Hysteresis
 from hocket.planning.ordering.matrix import Matrix, Numbers
@@ -20,7 +20,7 @@ EFFORT, RESTARTS = 0.2, 2
 
 
 class Monitor:
-    """`order` is the current one, over ranks."""
+    """`orders` are the current ones, of each class of buckets (`hocket.planning.ordering.classes`)."""
 
     def __init__(
         self,
@@ -31,39 +31,40 @@ class Monitor:
         caution: Caution | None = None,
     ) -> None:
         """`latency_s`, `s_per_byte`: of every pair of ranks, as measured before; `links`: those that pairs share, where known."""
-        self.order = plan.order
+        found = classes(plan)
+        self.orders = tuple(found)
         self._links = links
         self._current = Current(latency_s, s_per_byte)
         self._hysteresis = Hysteresis(caution)
-        self._request = _request(plan)
-        self._known: tuple[Matrix, float, tuple[int, ...], float] | None = None
+        self._requests = [_request(buckets) for buckets in found.values()]
+        self._known: tuple[Matrix, float, tuple[Order, ...], float] | None = None
         self._looks = 0
 
     @property
     def matters(self) -> bool:
         """Whether any order is better than another."""
-        return self._request is not None and len(self.order) > 2
+        return any(len(order) > 2 for order in self.orders)
 
-    def observe(self, samples: Sequence[Sequence[Sample | None]]) -> tuple[int, ...] | None:
-        """What all ranks saw, by rank. Another order, when it is worth to change to it now."""
+    def observe(self, samples: Sequence[Sequence[Sample | None]]) -> tuple[Order, ...] | None:
+        """What all ranks saw, by rank. Other orders, when it is worth to change to them now."""
         for source, seen in enumerate(samples):
             self._current.learn(source, seen)
         self._looks += 1
         # Before, connections have said nothing, and what was measured once may be of another day.
-        if self._request is None or self._looks < WINDOW:
+        if not self._requests or self._looks < WINDOW:
             return None
-        current_s, best, best_s = self._best(self._request)
+        current_s, best, best_s = self._best()
         return best if self._hysteresis.propose(current_s, best_s) else None
 
-    def begin(self, order: tuple[int, ...]) -> None:
-        """This order is used from now on."""
-        self.order = order
+    def begin(self, orders: tuple[Order, ...]) -> None:
+        """These orders are used from now on."""
+        self.orders = orders
         self._current.begin_again()
         self._known = None
         self._looks = 0
 
-    def _best(self, request: Request) -> tuple[float, tuple[int, ...], float]:
-        """Cost of the current order, the best, and its cost; searched for anew when something has changed."""
+    def _best(self) -> tuple[float, tuple[Order, ...], float]:
+        """Cost of the current orders, the best, and their cost; searched for anew when something has changed."""
         latency_s, s_per_byte = self._current.matrices()
         latency_s = np.maximum(latency_s, latency_s.T)
         s_per_byte = np.maximum(s_per_byte, s_per_byte.T)
@@ -81,19 +82,20 @@ class Monitor:
             s_per_byte=s_per_byte,
             links=self._links,
         )
-        current_s = cost_s(matrix, request, self.order)
-        best = solve(matrix, request).order
-        self._known = (matrix, current_s, best, cost_s(matrix, request, best))
+        best = tuple(solve(matrix, request).order for request in self._requests)
+        self._known = (matrix, self._cost_s(matrix, self.orders), best, self._cost_s(matrix, best))
         return self._known[1:]
 
+    def _cost_s(self, matrix: Matrix, orders: tuple[Order, ...]) -> float:
+        return sum(
+            cost_s(matrix, request, order) for request, order in zip(self._requests, orders, strict=True)
+        )
 
-def _request(plan: Plan) -> Request | None:
-    """By the largest bucket; None when the order does not matter to it."""
-    if not plan.buckets:
-        return None
-    largest = max(plan.buckets, key=lambda bucket: bucket.elements * ITEM_BYTES[bucket.dtype])
-    how = largest.synchroniser
-    if not BY_NAME[how.algorithm].ordered:
-        return None
+
+def _request(buckets: Sequence[Bucket]) -> Request:
+    """By the largest of a class."""
+    largest = max(buckets, key=lambda bucket: bucket.elements * ITEM_BYTES[bucket.dtype])
+    route = largest.route
+    assert isinstance(route, AllReduce)  # noqa: S101  # `classes` has no others
     size_bytes = float(largest.elements * ITEM_BYTES[largest.dtype])
-    return own(how.algorithm, how.sizes, size_bytes, effort=EFFORT, restarts=RESTARTS)
+    return own(route.algorithm, route.sizes, size_bytes, effort=EFFORT, restarts=RESTARTS)

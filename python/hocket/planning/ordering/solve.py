@@ -16,7 +16,7 @@ import numpy as np
 
 from hocket import _native
 from hocket.artefacts.algorithms import BY_NAME, ORDERED
-from hocket.artefacts.plan import CHUNK_BYTES
+from hocket.artefacts.chunks import CHUNK_BYTES
 from hocket.errors import UsageError
 from hocket.planning.ordering.matrix import Matrix, Numbers
 

@@ -16,8 +16,8 @@ from typing import Literal
 
 from hocket import _native
 from hocket._native import Builder, PassOptions, Program
+from hocket.artefacts.chunks import chunk_bytes
 from hocket.artefacts.dtypes import ITEM_BYTES
-from hocket.artefacts.plan import chunk_bytes
 from hocket.artefacts.tuning import Tuning
 from hocket.errors import UsageError
 from hocket.policy import algorithms

@@ -6,7 +6,7 @@ import numpy as np
 
 from hocket import _native
 from hocket.artefacts import shipped
-from hocket.artefacts.plan import CHUNK_BYTES, SHARED_CHUNK_BYTES, chunk_bytes
+from hocket.artefacts.chunks import CHUNK_BYTES, SHARED_CHUNK_BYTES, chunk_bytes
 from hocket.bench.collectives.definitions import DTYPES, Elements
 from hocket.bench.collectives.request import Request
 from hocket.errors import UsageError

@@ -1,4 +1,4 @@
-"""Whether a strategy is sound: each element in one part, routes of ranks that there are, a schedule that keeps its promise."""
+"""Whether a plan is sound: each element in one part, routes of ranks that there are, a schedule that keeps its promise."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Literal, NamedTuple
 from hocket.artefacts.algorithms import ALL_REDUCES, BY_NAME
 from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.gradient import Gradient
-from hocket.artefacts.promise import allows
-from hocket.artefacts.strategy import (
+from hocket.artefacts.plan import (
     AllReduce,
     Begun,
     Bucket,
     Gathered,
     Owned,
     Part,
+    Plan,
     Served,
-    Strategy,
     Traced,
     Turn,
     TwoLevel,
 )
+from hocket.artefacts.promise import allows
 from hocket.errors import ArtefactError
 
 SLOTS_MAX = 2
@@ -40,39 +40,38 @@ class Finding(NamedTuple):
     message: str
 
 
-def check(strategy: Strategy, model: Sequence[Gradient] | None = None) -> None:
-    """Raises ArtefactError with the first finding, if there is one."""
-    for found in findings(strategy, model):
-        raise ArtefactError(f"plan: {found.message}")
+def check(plan: Plan, model: Sequence[Gradient] | None = None, *, name: str = "plan") -> None:
+    """Raises ArtefactError with the first finding, if there is one. `name`: what the plan is called."""
+    for found in findings(plan, model):
+        hint = "\nhint: profile the script again and make a new plan" if model is not None else ""
+        raise ArtefactError(f"{name}: {found.message}{hint}")
 
 
-def findings(strategy: Strategy, model: Sequence[Gradient] | None = None) -> Iterator[Finding]:
+def findings(plan: Plan, model: Sequence[Gradient] | None = None) -> Iterator[Finding]:
     """Everything that is wrong; of parts beyond a variable's end only with the `model`, whose gradients are compared then."""
-    yield from _world(strategy)
-    for index, bucket in enumerate(strategy.buckets):
-        yield from _bucket(f"bucket {index}", bucket, strategy)
-    yield from _overlaps(strategy)
-    yield from _schedule(strategy)
-    yield from _promise(strategy)
+    yield from _world(plan)
+    for index, bucket in enumerate(plan.buckets):
+        yield from _bucket(f"bucket {index}", bucket, plan)
+    yield from _overlaps(plan)
+    yield from _schedule(plan)
+    yield from _promise(plan)
     if model is not None:
-        yield from _model(strategy, model)
+        yield from _model(plan, model)
 
 
-def _world(strategy: Strategy) -> Iterator[Finding]:
-    if strategy.world < 1:
-        yield Finding("world", f"world of {strategy.world} ranks: a job has at least one")
-    workers = strategy.workers
-    if not workers or tuple(sorted(set(workers))) != workers or not _within(workers, strategy.world):
-        yield Finding(
-            "world", f"workers {list(workers)} are not ranks of a world of {strategy.world}, ascending"
-        )
+def _world(plan: Plan) -> Iterator[Finding]:
+    if plan.world < 1:
+        yield Finding("world", f"world of {plan.world} ranks: a job has at least one")
+    workers = plan.workers
+    if not workers or tuple(sorted(set(workers))) != workers or not _within(workers, plan.world):
+        yield Finding("world", f"workers {list(workers)} are not ranks of a world of {plan.world}, ascending")
 
 
 def _within(ranks: Sequence[int], world: int) -> bool:
     return all(0 <= rank < world for rank in ranks)
 
 
-def _bucket(where: str, bucket: Bucket, strategy: Strategy) -> Iterator[Finding]:
+def _bucket(where: str, bucket: Bucket, plan: Plan) -> Iterator[Finding]:
     if bucket.dtype not in ITEM_BYTES:
         yield Finding("dtype", f"{where}: dtype {bucket.dtype}: known are {', '.join(ITEM_BYTES)}")
     if not bucket.parts:
@@ -86,20 +85,20 @@ def _bucket(where: str, bucket: Bucket, strategy: Strategy) -> Iterator[Finding]
         not bucket.ways or len(set(bucket.ways)) != len(bucket.ways) or min(bucket.ways) < 0
     ):
         yield Finding("ways", f"{where}: ways {list(bucket.ways)}: they are cards, each once")
-    yield from _ranks(where, bucket, strategy)
-    yield from _route(where, bucket, strategy)
+    yield from _ranks(where, bucket, plan)
+    yield from _route(where, bucket, plan)
 
 
-def _ranks(where: str, bucket: Bucket, strategy: Strategy) -> Iterator[Finding]:
-    world = strategy.world
+def _ranks(where: str, bucket: Bucket, plan: Plan) -> Iterator[Finding]:
+    world = plan.world
     if len(set(bucket.order)) != len(bucket.order) or not _within(bucket.order, world):
         yield Finding(
             "order", f"{where}: order {list(bucket.order)} is not of ranks of a world of {world}, each once"
         )
-    missing = set(strategy.workers) - set(bucket.order)
+    missing = set(plan.workers) - set(bucket.order)
     if missing and not isinstance(bucket.route, Served):
         yield Finding("order", f"{where}: its order lacks worker {min(missing)}")
-    idle = set(bucket.order) - set(strategy.workers)
+    idle = set(bucket.order) - set(plan.workers)
     if idle and not isinstance(bucket.route, Owned | Served):
         yield Finding("order", f"{where}: rank {min(idle)} of its order is no worker")
     if bucket.codec == "none" and bucket.codec_links:
@@ -109,22 +108,22 @@ def _ranks(where: str, bucket: Bucket, strategy: Strategy) -> Iterator[Finding]:
             yield Finding("codec", f"{where}: {bucket.codec} on {list(pair)}, no pair of a world of {world}")
 
 
-def _route(where: str, bucket: Bucket, strategy: Strategy) -> Iterator[Finding]:
+def _route(where: str, bucket: Bucket, plan: Plan) -> Iterator[Finding]:
     route = bucket.route
     if isinstance(route, AllReduce):
         yield from _all_reduce(where, route, bucket)
     elif isinstance(route, Owned):
-        yield from _owned(where, route, bucket, strategy)
+        yield from _owned(where, route, bucket, plan)
     elif isinstance(route, Served):
-        yield from _served(where, route, strategy)
+        yield from _served(where, route, plan)
     elif isinstance(route, Gathered):
         entry = BY_NAME.get(route.algorithm)
         if route.rows < 1 or entry is None or "all_gather" not in entry.does:
             yield Finding("route", f"{where}: {route.rows} rows by `{route.algorithm}`")
 
 
-def _owned(where: str, route: Owned, bucket: Bucket, strategy: Strategy) -> Iterator[Finding]:
-    world, ranks = strategy.world, [owner.rank for owner in route.owners]
+def _owned(where: str, route: Owned, bucket: Bucket, plan: Plan) -> Iterator[Finding]:
+    world, ranks = plan.world, [owner.rank for owner in route.owners]
     if not ranks or len(set(ranks)) != len(ranks):
         yield Finding("route", f"{where}: owners {ranks}: at least one, and each once")
     outside = [rank for rank in ranks if not 0 <= rank < world]
@@ -135,19 +134,19 @@ def _owned(where: str, route: Owned, bucket: Bucket, strategy: Strategy) -> Iter
     if any(owner.share < 0 for owner in route.owners) or not any(owner.share for owner in route.owners):
         yield Finding("route", f"{where}: shares of owners: 0 or more, and one at least more than 0")
     if isinstance(route.via, TwoLevel):
-        stations, workers = route.via.stations, len(strategy.workers)
+        stations, workers = route.via.stations, len(plan.workers)
         if sum(stations) != workers or min(stations, default=0) < 1:
             yield Finding("route", f"{where}: stations of {list(stations)} for {workers} workers")
 
 
-def _served(where: str, route: Served, strategy: Strategy) -> Iterator[Finding]:
+def _served(where: str, route: Served, plan: Plan) -> Iterator[Finding]:
     servers = route.servers
-    if not servers or len(set(servers)) != len(servers) or not _within(servers, strategy.world):
+    if not servers or len(set(servers)) != len(servers) or not _within(servers, plan.world):
         yield Finding(
-            "route", f"{where}: servers {list(servers)} are not of a world of {strategy.world}, each once"
+            "route", f"{where}: servers {list(servers)} are not of a world of {plan.world}, each once"
         )
-    if set(servers) & set(strategy.workers):
-        yield Finding("route", f"{where}: server {min(set(servers) & set(strategy.workers))} is a worker")
+    if set(servers) & set(plan.workers):
+        yield Finding("route", f"{where}: server {min(set(servers) & set(plan.workers))} is a worker")
     if route.staleness is not None and route.staleness < 0:
         yield Finding("route", f"{where}: staleness {route.staleness}: it must be 0 or more")
 
@@ -166,25 +165,25 @@ def _all_reduce(where: str, route: AllReduce, bucket: Bucket) -> Iterator[Findin
         yield Finding("route", f"{where}: {route.sizes[0]} owners among {len(bucket.order)} ranks")
 
 
-def _overlaps(strategy: Strategy) -> Iterator[Finding]:
+def _overlaps(plan: Plan) -> Iterator[Finding]:
     """Elements in two parts, as far as that is seen without the model."""
-    for name, all_parts in _by_variable(strategy).items():
+    for name, all_parts in _by_variable(plan).items():
         parts = [(at, part) for at, part in all_parts if part.stop != part.start]
         for (_, before), (at, part) in pairwise(parts):
             if before.stop is None or part.start < before.stop:
                 yield Finding("elements", f"{name}: element {part.start} is in two parts, one of bucket {at}")
 
 
-def _by_variable(strategy: Strategy) -> dict[str, list[tuple[int, Part]]]:
+def _by_variable(plan: Plan) -> dict[str, list[tuple[int, Part]]]:
     parts: dict[str, list[tuple[int, Part]]] = {}
-    for index, bucket in enumerate(strategy.buckets):
+    for index, bucket in enumerate(plan.buckets):
         for part in bucket.parts:
             parts.setdefault(part.variable, []).append((index, part))
     return {name: sorted(each, key=lambda entry: entry[1].start) for name, each in parts.items()}
 
 
-def _schedule(strategy: Strategy) -> Iterator[Finding]:
-    schedule = strategy.schedule
+def _schedule(plan: Plan) -> Iterator[Finding]:
+    schedule = plan.schedule
     if schedule.period < 1 or schedule.delay_max < 0:
         yield Finding("schedule", f"period {schedule.period}, delay {schedule.delay_max}: at least 1 and 0")
         return
@@ -192,10 +191,8 @@ def _schedule(strategy: Strategy) -> Iterator[Finding]:
         if schedule.period != 1:
             yield Finding("schedule", f"a period of {schedule.period} iterations, and no turns")
         return
-    if len(schedule.turns) != len(strategy.buckets):
-        yield Finding(
-            "schedule", f"turns of {len(schedule.turns)} buckets: there are {len(strategy.buckets)}"
-        )
+    if len(schedule.turns) != len(plan.buckets):
+        yield Finding("schedule", f"turns of {len(schedule.turns)} buckets: there are {len(plan.buckets)}")
     if schedule.together and len(set(schedule.turns)) > 1:
         yield Finding("schedule", "buckets are said to go together, and have different turns")
     for index, turns in enumerate(schedule.turns):
@@ -245,35 +242,33 @@ def _alive(turn: Turn, iteration: int, period: int) -> int:
     )
 
 
-def _promise(strategy: Strategy) -> Iterator[Finding]:
-    turns = [turn for each in strategy.schedule.turns for turn in each]
-    for index, bucket in enumerate(strategy.buckets):
+def _promise(plan: Plan) -> Iterator[Finding]:
+    turns = [turn for each in plan.schedule.turns for turn in each]
+    for index, bucket in enumerate(plan.buckets):
         where = f"bucket {index}"
-        if bucket.codec != "none" and not allows(strategy.promise, "rounded"):
-            yield Finding(
-                "promise", f"{where} has {bucket.codec} on links: `{strategy.promise}` rounds nothing"
-            )
-        if isinstance(bucket.route, Traced) and not allows(strategy.promise, "lossy"):
+        if bucket.codec != "none" and not allows(plan.promise, "rounded"):
+            yield Finding("promise", f"{where} has {bucket.codec} on links: `{plan.promise}` rounds nothing")
+        if isinstance(bucket.route, Traced) and not allows(plan.promise, "lossy"):
             yield Finding(
                 "promise",
-                f"{where} goes by policy {bucket.route.policy}: `{strategy.promise}` does not allow that",
+                f"{where} goes by policy {bucket.route.policy}: `{plan.promise}` does not allow that",
             )
         if (
             isinstance(bucket.route, Served)
             and bucket.route.staleness != 0
-            and not allows(strategy.promise, "delayed")
+            and not allows(plan.promise, "delayed")
         ):
-            yield Finding("promise", f"{where} is served with staleness: `{strategy.promise}` delays nothing")
-    if any(turn.last > turn.first for turn in turns) and not allows(strategy.promise, "merged"):
-        yield Finding("promise", f"iterations are merged: `{strategy.promise}` does not allow that")
-    late = strategy.schedule.delay_max or any(turn.due.iteration > turn.last for turn in turns)
-    if late and not allows(strategy.promise, "delayed"):
-        yield Finding("promise", f"gradients are applied late: `{strategy.promise}` does not allow that")
+            yield Finding("promise", f"{where} is served with staleness: `{plan.promise}` delays nothing")
+    if any(turn.last > turn.first for turn in turns) and not allows(plan.promise, "merged"):
+        yield Finding("promise", f"iterations are merged: `{plan.promise}` does not allow that")
+    late = plan.schedule.delay_max or any(turn.due.iteration > turn.last for turn in turns)
+    if late and not allows(plan.promise, "delayed"):
+        yield Finding("promise", f"gradients are applied late: `{plan.promise}` does not allow that")
 
 
-def _model(strategy: Strategy, model: Sequence[Gradient]) -> Iterator[Finding]:
+def _model(plan: Plan, model: Sequence[Gradient]) -> Iterator[Finding]:
     known = {each.name: each for each in model}
-    parts = _by_variable(strategy)
+    parts = _by_variable(plan)
     for name in parts:
         if name not in known:
             yield Finding("model", f"it is for another model: {name} is not a parameter of this one")
@@ -297,7 +292,7 @@ def _model(strategy: Strategy, model: Sequence[Gradient]) -> Iterator[Finding]:
             yield Finding(
                 "elements", f"{gradient.name}: elements {covered} to {gradient.elements} are in no part"
             )
-    for index, bucket in enumerate(strategy.buckets):
+    for index, bucket in enumerate(plan.buckets):
         yield from _content(f"bucket {index}", bucket, known)
 
 

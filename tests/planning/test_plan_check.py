@@ -1,4 +1,4 @@
-"""Plans of version 2: what is refused, and that plans of version 1 are read as they were meant."""
+"""Plans: what is refused, by name, and that files of version 1 are read as they were meant."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from hocket.artefacts import files
 from hocket.artefacts.gradient import Gradient
-from hocket.artefacts.plan import Plan
-from hocket.artefacts.strategy import (
+from hocket.artefacts.plan import (
     AllReduce,
     Begun,
     Bucket,
@@ -24,19 +23,19 @@ from hocket.artefacts.strategy import (
     Owned,
     Owner,
     Part,
+    Plan,
     Rule,
     Schedule,
     Served,
-    Strategy,
     Traced,
     Turn,
     TwoLevel,
 )
-from hocket.artefacts.strategy_check import check, findings
-from hocket.artefacts.upgrade import executable, upgraded
+from hocket.artefacts.plan_check import check, findings
+from hocket.artefacts.upgrade import current
 from hocket.errors import ArtefactError, UsageError
-from hocket.planning import search
-from tests.planning.planner_inputs import alternating, model
+from hocket.planning.routes import all_reduce
+from hocket.training.buckets import of_plan as compiled_buckets
 
 MODEL = (Gradient("w", (10, 10), "f32"), Gradient("b", (10,), "f32"), Gradient("h", (4,), "f16"))
 
@@ -46,7 +45,7 @@ def bucket(*parts: Part, elements: int, dtype: str = "f32", **changes: object) -
     return Bucket(parts=parts, elements=elements, dtype=dtype, **fields)
 
 
-def strategy(**changes: object) -> Strategy:
+def mixed(**changes: object) -> Plan:
     """Most of `w` around the ring, the rest with `b` on owners one of which does not train, `h` rounded."""
     buckets = (
         bucket(Part(variable="w", stop=60), elements=60),
@@ -71,25 +70,25 @@ def strategy(**changes: object) -> Strategy:
         "label": "mixed",
         "reason": "",
     }
-    return Strategy(**(fields | changes))
+    return Plan(**(fields | changes))
 
 
-def with_bucket(index: int, **changes: object) -> Strategy:
-    sound = strategy()
+def with_bucket(index: int, **changes: object) -> Plan:
+    sound = mixed()
     changed = msgspec.structs.replace(sound.buckets[index], **changes)
     buckets = (*sound.buckets[:index], changed, *sound.buckets[index + 1 :])
     return msgspec.structs.replace(sound, buckets=buckets)
 
 
-def scheduled(*turns: Turn, **changes: object) -> Strategy:
+def scheduled(*turns: Turn, **changes: object) -> Plan:
     fields = {"period": 2, "turns": (turns,) * 3, "delay_max": 1} | changes
-    return strategy(schedule=Schedule(**fields), promise="delayed")
+    return mixed(schedule=Schedule(**fields), promise="delayed")
 
 
-def test_a_sound_strategy_of_mixed_routes_passes() -> None:
+def test_a_sound_plan_of_mixed_routes_passes() -> None:
     """Broken: what the planner mixes could not be written down."""
-    assert list(findings(strategy(), MODEL)) == []
-    assert strategy().evidence.gap == pytest.approx(0.1)
+    assert list(findings(mixed(), MODEL)) == []
+    assert mixed().evidence.gap == pytest.approx(0.1)
     merged = scheduled(Turn(first=0, last=1, due=Due(iteration=2, at="gate")))
     assert list(findings(merged, MODEL)) == []
     sent = Begun(iteration=1, point="begin")
@@ -100,9 +99,9 @@ def test_a_sound_strategy_of_mixed_routes_passes() -> None:
     assert list(findings(scheduled(*each), MODEL)) == []
 
 
-REFUSED: dict[str, tuple[str, str, Callable[[], Strategy]]] = {
-    "no worker": ("world", "workers", lambda: strategy(workers=())),
-    "worker outside": ("world", "workers", lambda: strategy(workers=(0, 1, 4))),
+REFUSED: dict[str, tuple[str, str, Callable[[], Plan]]] = {
+    "no worker": ("world", "workers", lambda: mixed(workers=())),
+    "worker outside": ("world", "workers", lambda: mixed(workers=(0, 1, 4))),
     "elements in no part": (
         "elements",
         "w: elements 60 to 61 are in no part",
@@ -167,7 +166,7 @@ REFUSED: dict[str, tuple[str, str, Callable[[], Strategy]]] = {
     "order with an idle rank": ("order", "rank 3 of its order", lambda: with_bucket(0, order=(0, 1, 2, 3))),
     "codec on no pair": ("codec", "no pair", lambda: with_bucket(2, codec_links=((1, 1),))),
     "links without a codec": ("codec", "no codec", lambda: with_bucket(0, codec_links=((0, 1),))),
-    "rounding": ("promise", "`exact` rounds nothing", lambda: strategy(promise="exact")),
+    "rounding": ("promise", "`exact` rounds nothing", lambda: mixed(promise="exact")),
     "a policy": ("promise", "goes by policy topk", lambda: with_bucket(0, route=Traced(policy="topk"))),
     "staleness": (
         "promise",
@@ -220,7 +219,7 @@ REFUSED: dict[str, tuple[str, str, Callable[[], Strategy]]] = {
     "turns of other buckets": (
         "schedule",
         "turns of 1 buckets",
-        lambda: strategy(schedule=Schedule(turns=((Turn(first=0, last=0, due=Due(iteration=0)),),))),
+        lambda: mixed(schedule=Schedule(turns=((Turn(first=0, last=0, due=Due(iteration=0)),),))),
     ),
     "another model": (
         "model",
@@ -267,55 +266,121 @@ def test_each_element_is_in_one_part_or_it_is_said(data: st.DataObject) -> None:
     )
     counted = [sum(part.start <= at < part.stop for part in parts) for at in range(21)]
     sound = counted == [1] * 20 + [0] and all(part.start <= part.stop for part in parts)
-    made = strategy(world=3, buckets=buckets)
+    made = mixed(world=3, buckets=buckets)
     assert (not list(findings(made, [Gradient("v", (20,), "f32")]))) == sound
 
 
-def test_both_versions_are_read_as_either(tmp_path: Path) -> None:
-    """Broken: plans of the last release could not be run, or a plan would come back as another one."""
-    plan = search.plan(alternating(), model(), 4)
-    files.write(tmp_path / "first.json", plan)
-    files.write(tmp_path / "second.json", upgraded(plan))
-    files.write(tmp_path / "mixed.json", strategy())
-    assert files.read(tmp_path / "first.json", Strategy) == upgraded(plan)
+FIRST = {
+    "version": 1,
+    "world": 3,
+    "order": [2, 0, 1],
+    "buckets": [
+        {
+            "gradients": ["w", "b"],
+            "elements": 110,
+            "dtype": "f32",
+            "priority": 0,
+            "synchroniser": {
+                "algorithm": "two_level",
+                "sizes": [2, 1],
+                "codec": "f16",
+                "codec_links": [[2, 1]],
+                "chunk_bytes": 4096,
+            },
+        },
+        {
+            "gradients": ["h"],
+            "elements": 4,
+            "dtype": "f16",
+            "priority": 1,
+            "synchroniser": {"algorithm": "ring"},
+        },
+    ],
+    "label": "first",
+    "reason": "it was",
+    "predicted_step_s": 0.5,
+    "candidates": [{"label": "first", "predicted_step_s": 0.5, "measured_step_s": 0.6}],
+}
+
+
+def test_files_of_the_first_version_are_read(tmp_path: Path) -> None:
+    """Broken: plans of the last release could not be run, or would be other ones."""
+    (tmp_path / "first.json").write_bytes(msgspec.json.encode(FIRST))
+    plan = files.read(tmp_path / "first.json", Plan)
+    check(plan, MODEL)
+    assert (plan.version, plan.workers, plan.promise) == (2, (0, 1, 2), "rounded")
+    assert plan.predicted_step_s == 0.5
+    assert plan.evidence.candidates[0].measured_step_s == 0.6
+    first, second = plan.buckets
+    assert first == bucket(
+        Part(variable="w"),
+        Part(variable="b"),
+        elements=110,
+        route=AllReduce(algorithm="two_level", sizes=(2, 1)),
+        order=(2, 0, 1),
+        codec="f16",
+        codec_links=((2, 1),),
+        chunk_bytes=4096,
+    )
+    assert (second.order, second.route) == ((2, 0, 1), AllReduce(algorithm="ring"))
+    files.write(tmp_path / "second.json", plan)
     assert files.read(tmp_path / "second.json", Plan) == plan
-    assert files.read(tmp_path / "mixed.json", Strategy) == strategy()
-    check(upgraded(plan), model().gradients)
-    with pytest.raises(UsageError, match="ranks that do not compute"):
-        files.read(tmp_path / "mixed.json", Plan)
+    with pytest.raises(msgspec.ValidationError, match="unknown field `speed`"):
+        current(FIRST | {"speed": 9})
 
 
 def test_what_is_damaged_is_refused(tmp_path: Path) -> None:
     """Broken: a slip of the keyboard would be ignored, or a plan that is not sound would be run."""
-    unknown = msgspec.to_builtins(strategy()) | {"speed": 9}
+    unknown = msgspec.to_builtins(mixed()) | {"speed": 9}
     (tmp_path / "plan.json").write_bytes(msgspec.json.encode(unknown))
     with pytest.raises(ArtefactError, match="unknown field `speed`"):
-        files.read(tmp_path / "plan.json", Strategy)
-    files.write(tmp_path / "plan.json", strategy(promise="exact"))
+        files.read(tmp_path / "plan.json", Plan)
+    files.write(tmp_path / "plan.json", mixed(promise="exact"))
     with pytest.raises(ArtefactError, match="rounds nothing"):
-        files.read(tmp_path / "plan.json", Strategy)
-    files.write(tmp_path / "plan.json", strategy(version=3))
+        files.read(tmp_path / "plan.json", Plan)
+    files.write(tmp_path / "plan.json", mixed(version=3))
     with pytest.raises(ArtefactError, match="has version 3: this Hocket reads up to 2"):
-        files.read(tmp_path / "plan.json", Strategy)
+        files.read(tmp_path / "plan.json", Plan)
 
 
 def test_owners_that_are_equal_run_as_parameter_servers() -> None:
     """Broken: placement on owners would be refused though it is what an algorithm does."""
-    own = strategy(world=3, buckets=strategy().buckets[:1])
     owned = Owned(owners=(Owner(rank=2), Owner(rank=0)))
-    ordered = msgspec.structs.replace(
-        own.buckets[0], parts=(Part(variable="w"),), order=(0, 2, 1), route=owned
-    )
-    plan = executable(msgspec.structs.replace(own, buckets=(ordered,)))
-    assert plan.order == (0, 2, 1)
-    assert plan.buckets[0].synchroniser.algorithm == "parameter_server"
-    assert plan.buckets[0].synchroniser.sizes == (2,)
+    one = bucket(Part(variable="w"), elements=100, order=(0, 2, 1), route=owned)
+    assert all_reduce(one) == AllReduce(algorithm="parameter_server", sizes=(2,))
     for changes, said in (
-        ({"order": (1, 0, 2)}, "is `owned`"),
+        ({"order": (1, 0, 2)}, "the first ranks of their bucket's order"),
         ({"route": msgspec.structs.replace(owned, update="owners")}, "is `owned`"),
         ({"route": Traced(policy="topk")}, "is `traced`"),
-        ({"parts": (Part(variable="w", start=5),)}, "has a part of w"),
-        ({"ways": (0,)}, "some cards"),
     ):
         with pytest.raises(UsageError, match=said):
-            executable(msgspec.structs.replace(own, buckets=(msgspec.structs.replace(ordered, **changes),)))
+            all_reduce(msgspec.structs.replace(one, **changes))
+
+
+WEIGHTS = {each.name: each for each in MODEL}
+
+
+def test_what_no_session_runs_is_refused_by_name() -> None:
+    """Broken: a plan would run as another one than it says."""
+    whole = bucket(Part(variable="w"), Part(variable="b"), elements=110)
+    half = bucket(Part(variable="h"), elements=4, dtype="f16")
+    split = (
+        bucket(Part(variable="w", stop=60), elements=60),
+        bucket(Part(variable="w", start=60), Part(variable="b"), elements=50),
+    )
+    for plan, said in (
+        (mixed(buckets=(whole, half)), "ranks that do not compute"),
+        (mixed(world=3, buckets=(*split, half)), "has a part of w"),
+        (mixed(world=3, buckets=(msgspec.structs.replace(whole, ways=(0,)), half)), "some cards"),
+        (
+            mixed(
+                world=3,
+                buckets=(whole, half),
+                promise="delayed",
+                schedule=Schedule(turns=((Turn(first=0, last=0, due=Due(iteration=1)),),) * 2, delay_max=1),
+            ),
+            "a schedule other than",
+        ),
+    ):
+        with pytest.raises(UsageError, match=said):
+            compiled_buckets(plan, WEIGHTS)
