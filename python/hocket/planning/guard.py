@@ -1,0 +1,167 @@
+"""Whether a schedule of merged or late gradients trains as synchronous training does: DeFT's preserver, and what it does not see.
+
+Each check has its number and its limit, for the evidence of a plan. What cannot be checked is reported as unknown, never as passed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple
+
+from hocket.errors import UsageError
+from hocket.planning.walk import Rule, Walk, paper_ratio, progress, rate_factor
+
+EPSILON = 0.01
+"""DeFT's: how far its ratio may be from 1."""
+
+PROGRESS_LOST_MAX = 0.15
+"""Of what synchronous training gains, the share that a schedule may lose per iteration."""
+
+MARGIN = 0.5
+"""Of the largest stable step, what a schedule may use: curvature is measured once and moves (Cohen et al. 2021)."""
+
+ROUNDS = 10
+"""DeFT's: how often the windows are enlarged before it gives up."""
+
+ENLARGED = 1.1
+"""By how much each time; the paper gives no number."""
+
+
+class Turns(NamedTuple):
+    """One bucket's turns over a period of iterations: (first, last, due) of each, ascending; `due` counts into the next periods."""
+
+    period: int
+    turns: tuple[tuple[int, int, int], ...]
+
+    @property
+    def merges(self) -> tuple[int, ...]:
+        """Iterations of each update.
+
+        >>> Turns(3, ((0, 0, 2), (1, 2, 3))).merges
+        (1, 2)
+        """
+        return tuple(last - first + 1 for first, last, _ in self.turns)
+
+    @property
+    def staleness(self) -> int:
+        """How many updates are applied between the parameters that a gradient was made with and its own, at most.
+
+        >>> Turns(1, ((0, 0, 0),)).staleness, Turns(1, ((0, 0, 1),)).staleness
+        (0, 1)
+        """
+        count = len(self.turns)
+        # `due` says which updates the parameters of an iteration have, in a period before which there were others.
+        due = [due + at * self.period for at in range(-2 - self._longest, 2) for _, _, due in self.turns]
+        first_of_period = (2 + self._longest) * count
+        return max(
+            first_of_period + at - sum(each < first for each in due)
+            for at, (first, _, _) in enumerate(self.turns)
+        )
+
+    @property
+    def _longest(self) -> int:
+        return max(due for _, _, due in self.turns) // self.period
+
+
+class Check(NamedTuple):
+    """What was found, and the limit that it must not pass; `passed` is None where it is not known."""
+
+    name: Literal["ratio", "progress", "stability"]
+    value: float
+    limit: float
+    passed: bool | None
+
+    def __str__(self) -> str:
+        """A sentence with both numbers.
+
+        >>> str(Check("stability", 0.3, 0.05, False))
+        'stability 0.3: limit 0.05, exceeded'
+        """
+        outcome = {True: "kept", False: "exceeded", None: "unknown"}[self.passed]
+        return f"{self.name} {self.value:.4g}: limit {self.limit:.4g}, {outcome}"
+
+
+def stability_limit(delay: int, momentum: float) -> float:
+    """The largest learning rate times curvature with which heavy-ball descent on gradients `delay` updates old converges.
+
+    It is the largest h for which all roots of z^(d+1) - (1+β)z^d + βz^(d-1) + h lie inside the unit circle. A root leaves the
+    circle at z = exp(iθ) where -z^(d-1)(z-1)(z-β) is real and positive: (d - 1/2)θ + arg(z-β) = π/2, which grows with θ for d ≥ 1.
+
+    >>> stability_limit(0, 0.9), round(stability_limit(1, 0.9), 6), round(stability_limit(2, 0.0), 3)
+    (3.8, 0.1, 0.618)
+    """
+    if delay < 0 or not 0 <= momentum < 1:
+        raise UsageError(f"guard: delay {delay}, momentum {momentum}: at least 0, and from 0 to below 1")
+    if delay == 0:
+        return 2 * (1 + momentum)
+
+    def turned(angle: float) -> float:
+        return (delay - 0.5) * angle + math.atan2(math.sin(angle), math.cos(angle) - momentum) - math.pi / 2
+
+    low, high = 0.0, math.pi
+    for _ in range(200):
+        middle = (low + high) / 2
+        low, high = (middle, high) if turned(middle) < 0 else (low, middle)
+    return 2 * math.sin(low / 2) * math.hypot(math.cos(low) - momentum, math.sin(low))
+
+
+def checks(
+    walk: Walk,
+    turns: Turns,
+    rule: Rule,
+    *,
+    momentum: float,
+    curvature: float | None,
+    floors: Sequence[float] = (),
+    epsilon: float = EPSILON,
+    progress_lost_max: float = PROGRESS_LOST_MAX,
+) -> tuple[Check, ...]:
+    """All checks of a schedule. `curvature`: the largest eigenvalue of the Hessian, None where nobody measured it.
+
+    `floors` are others than the walk's that the loss may have (fitted, 0, the user's); the worst progress counts, of
+    those with which synchronous training gains something.
+    """
+    merges = turns.merges
+    ratio = paper_ratio(walk, merges, rule)
+    all_floors = {walk.floor, *(floor for floor in floors if floor < walk.loss)}
+    each = [progress(walk._replace(floor=floor), merges, rule, delay=turns.staleness) for floor in all_floors]
+    kept = min((share for share in each if share is not None), default=math.nan)
+    least = 1 - progress_lost_max
+    limit = MARGIN * stability_limit(turns.staleness, momentum)
+    step = walk.rate * max(rate_factor(rule, merged) for merged in merges)
+    steepest = math.nan if curvature is None else step * curvature
+    # Synchronous training may run at the edge of its own limit: a schedule that changes nothing is no danger.
+    trivial = turns.staleness == 0 and max(merges) == 1
+    stable = True if trivial else None if curvature is None else steepest <= limit
+    return (
+        Check("ratio", ratio, 1 - epsilon if ratio < 1 else 1 + epsilon, abs(ratio - 1) <= epsilon),
+        Check("progress", kept, least, None if math.isnan(kept) else kept >= least),
+        Check("stability", steepest, limit, stable),
+    )
+
+
+def accepted(found: Sequence[Check]) -> bool:
+    """Whether no check failed; unknown ones are for the sentinel to watch."""
+    return all(check.passed is not False for check in found)
+
+
+class Enlarged(NamedTuple):
+    """A schedule that keeps DeFT's ratio, and how much longer its windows are than computation."""
+
+    turns: Turns
+    capacity_factor: float
+    ratio: float
+
+
+def compatible(
+    solve: Callable[[float], Turns], walk: Walk, rule: Rule, epsilon: float = EPSILON
+) -> Enlarged | None:
+    """DeFT's loop: solve, check the ratio, enlarge the windows and solve again, at most 10 rounds; None: no round kept it."""
+    for round_ in range(ROUNDS):
+        factor = ENLARGED**round_
+        turns = solve(factor)
+        ratio = paper_ratio(walk, turns.merges, rule)
+        if abs(ratio - 1) <= epsilon:
+            return Enlarged(turns, factor, ratio)
+    return None

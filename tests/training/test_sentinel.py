@@ -1,0 +1,96 @@
+"""The sentinel: alarms where training diverges, and only there."""
+
+import math
+
+import numpy as np
+import pytest
+
+from hocket.errors import UsageError
+from hocket.training.sentinel import Sentinel
+
+
+def losses(random, count, *, begin=2.3, floor=0.3, fall=0.99, noise=0.1):
+    return [
+        (floor + (begin - floor) * fall**step) * math.exp(random.normal(0, noise)) for step in range(count)
+    ]
+
+
+def first_alarm(sentinel, values):
+    for at, value in enumerate(values):
+        if sentinel.see(value):
+            return at
+    return None
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.1, 0.4])
+def test_training_that_goes_well_sets_off_no_alarm(noise):
+    """Benign runs would be taken back to synchronous training: 20 runs of 1,000 updates, at most one alarm."""
+    alarms = 0
+    for seed in range(20):
+        random = np.random.default_rng(seed)
+        values = losses(random, 1_030, noise=noise)
+        alarms += first_alarm(Sentinel("loss", values[:30]), values[30:]) is not None
+    assert alarms <= 1
+
+
+def test_outliers_and_changes_of_the_rate_set_off_no_alarm():
+    """One odd batch, norms that grow slowly, or a drop of the learning rate would end delayed training."""
+    random = np.random.default_rng(1)
+    values = losses(random, 30)
+    sentinel = Sentinel("loss", values)
+    assert sentinel.see(1e6) is None
+    assert first_alarm(sentinel, [value * 0.1 for value in losses(random, 200)]) is None
+    norms = [math.exp(random.normal(0, 0.2)) * 2 ** (step / 1_000) for step in range(1_030)]
+    assert first_alarm(Sentinel("norm", norms[:30]), norms[30:]) is None
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("growth", [1.1, 1.3, 2.0])
+def test_divergence_is_noticed_within_30_updates(seed, growth):
+    """A diverging run would go on until nothing can be saved."""
+    random = np.random.default_rng(seed)
+    values = losses(random, 60)
+    sentinel = Sentinel("loss", values[:30])
+    assert first_alarm(sentinel, values[30:]) is None
+    diverging = [values[-1] * growth**step * math.exp(random.normal(0, 0.1)) for step in range(1, 31)]
+    assert first_alarm(sentinel, diverging) is not None
+
+
+def delayed_heavy_ball(step, momentum, delay, random, count):
+    """Losses of a quadratic in two directions, with noise in its gradients."""
+    curvatures = np.array([1.0, 0.1])
+    values, velocity = [np.array([1.0, 3.0])] * (delay + 1), np.zeros(2)
+    for _ in range(count):
+        yield float(0.5 * (curvatures * values[-1] ** 2).sum()) + 0.05
+        velocity = momentum * velocity + curvatures * values[-1 - delay] + random.normal(0, 0.02, 2)
+        values = [*values[-delay - 1 :], values[-1] - step * velocity]
+
+
+@pytest.mark.parametrize("step", [0.2, 0.5, 1.0, 3.0])
+def test_a_rate_between_the_delayed_and_the_synchronous_limit_is_noticed(step):
+    """Row R6: synchronous training converges, delayed training diverges, and nobody says so within 30 updates."""
+    random = np.random.default_rng(3)
+    synchronous = list(delayed_heavy_ball(step, 0.9, 0, random, 400))
+    assert synchronous[-1] < synchronous[0]
+    sentinel = Sentinel("loss", synchronous[30:60])
+    assert first_alarm(sentinel, synchronous[60:]) is None
+    begin = synchronous[-1]
+    late = list(delayed_heavy_ball(step, 0.9, 1, random, 31))
+    scaled = [begin * value / late[0] for value in late[1:]]
+    assert first_alarm(sentinel, scaled) is not None
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_value_that_is_not_finite_alarms_at_once(value):
+    """Comparisons with nan are false: the sum would stay what it was."""
+    alarm = Sentinel("loss", [1.0] * 10).see(value)
+    assert alarm is not None
+    assert "after 1 updates" in str(alarm)
+
+
+def test_a_window_that_says_nothing_is_refused():
+    """The band would be that of two values, or of zeros."""
+    with pytest.raises(UsageError, match="at least 10"):
+        Sentinel("loss", [1.0, 2.0])
+    with pytest.raises(UsageError, match="positive"):
+        Sentinel("loss", [0.0] * 20)
