@@ -1,1 +1,4 @@
-"""What a trace says of a job's communication: one question per file, `analyse` asks them all. Knows files through `formats`."""
+"""Answers questions about a trace's communication: one question per file; `analyse` asks all of them.
+
+Reads files through `formats`.
+"""

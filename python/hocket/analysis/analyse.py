@@ -1,6 +1,7 @@
 """Asks all questions of one or more traces: the files of a DLC trace, one per node, or one trace of Hocket's records.
 
-A DLC file is read once, a batch at a time. `not_applicable` reports what a kind of trace does not hold; its result is empty.
+A DLC file is read once, a batch at a time. `not_applicable` names questions that a kind of trace cannot answer; their
+result is empty.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ if TYPE_CHECKING:
     from hocket.artefacts.trace import Records
 
 NODES_MAX = 1 << 12
-"""Nodes whose times are kept apart."""
+"""Number of nodes whose times are kept apart."""
 
 
 class ClockQuality(Struct, frozen=True, kw_only=True):
-    """How well a rank's times are on the job's clock. None: too few readings of its clock to tell."""
+    """How well a rank's times are aligned with the job's clock. None: too few readings of its clock."""
 
     node: int
     drift_ppm: float | None
@@ -43,7 +44,7 @@ class ClockQuality(Struct, frozen=True, kw_only=True):
 
 
 class Negative(Struct, frozen=True, kw_only=True):
-    """Durations below zero, which are in no figure. `node`: whose; None: the job's."""
+    """Negative durations, which are left out of all figures. `node`: of one node; None: of the job."""
 
     what: str
     node: int | None
@@ -51,7 +52,7 @@ class Negative(Struct, frozen=True, kw_only=True):
 
 
 class Analysis(Struct, frozen=True, kw_only=True):
-    """What traces say; units are in the names. `notes`: what of the files is not whole or not known."""
+    """The answers from traces; units are in the names. `notes`: incomplete or unknown parts of the files."""
 
     files: tuple[str, ...]
     records: int
@@ -76,7 +77,7 @@ def analyse(
 ) -> Analysis:
     """Analyse traces of one job. `progress` receives the number of records read.
 
-    Raises ArtefactError when one cannot be read, UsageError for several that are no DLC files.
+    Raises ArtefactError when a trace cannot be read, UsageError for several that are not DLC files.
 
     Example: `analyse([Path("worker0.txt"), Path("server0.txt")]).phases[0].overlap_ratio`
     """
@@ -123,10 +124,10 @@ def analyse(
 
 
 class _Questions:
-    """All questions, and what a trace is asked in parts."""
+    """All questions, which receive the trace in parts."""
 
     def __init__(self) -> None:
-        """Nothing is counted yet."""
+        """Nothing counted yet."""
         self.records = 0
         self.late = 0
         self._sizes, self._volume, self._arrivals = SizeCount(), VolumeCount(), ArrivalCount()
@@ -139,7 +140,7 @@ class _Questions:
         self._clocks: list[ClockQuality] = []
         self._native = False
         self.silent = (0, 0)
-        """Launches of programs, and those of them that recorded no message."""
+        """Launches of programs, and how many of them recorded no message."""
 
     def read_messages(self, messages: Messages, progress: Callable[[int], None] | None) -> None:
         """A DLC file, from its first record to its last."""
@@ -155,7 +156,7 @@ class _Questions:
         self.late += whole.late
 
     def read_records(self, trace: Trace | Recording, progress: Callable[[int], None] | None) -> None:
-        """A trace of Hocket's, a rank at a time; of parameter servers, as the messages that DLC knows."""
+        """A trace of Hocket's, a rank at a time; with parameter servers, as DLC messages."""
         if trace.run.roles is not None:
             from hocket.formats import dlc_server  # noqa: PLC0415  # needs pyarrow
 
@@ -179,7 +180,7 @@ class _Questions:
         self._launch_path = launch_path(ranks, self._names)
 
     def _records(self, trace: Trace | Recording, rank: int) -> Records:
-        """Times of a recording in memory were aligned by whoever made it, if at all."""
+        """The times of a recording in memory are aligned, if at all, by the code that made it."""
         if isinstance(trace, Recording):
             return trace.records(rank)
         own = trace.rank_records(rank)
@@ -193,7 +194,7 @@ class _Questions:
             question.add(rows)
 
     def _iterations(self, rows: Rows) -> None:
-        """Rows of iterations that are whole."""
+        """Rows of complete iterations."""
         for node, marks in marks_of(rows):
             if len(self._phases) < NODES_MAX or node in self._phases:
                 self._phases.setdefault(node, PhaseCount()).add(marks)
@@ -207,11 +208,11 @@ class _Questions:
 
     @property
     def late_arrivals(self) -> int:
-        """Messages that were read too late for the times between arrivals."""
+        """Messages that came too late in the file to count towards the times between arrivals."""
         return self._arrivals.late
 
     def negative(self) -> tuple[Negative, ...]:
-        """Durations below zero, by what they are of."""
+        """Negative durations, by kind."""
         found: list[tuple[str, int | None, int]] = [
             ("d_time", None, 0 if self._native else self._dependencies.negative)
         ]
@@ -249,7 +250,7 @@ class _Questions:
         )
 
     def _missing(self, phases: bool, compared: bool) -> list[str]:
-        """What could not be asked, and why."""
+        """Questions without an answer, and the reason."""
         said = []
         if not self.records:
             said.append("sizes, volumes, arrivals: no messages are in it")

@@ -1,4 +1,4 @@
-"""How far apart do messages arrive at a node: the distribution of the time between one and the next."""
+"""How far apart do messages arrive at a node? The distribution of the time from one arrival to the next."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from hocket.analysis.messages import Rows
 from hocket.formats import dlc
 
 HELD_BACK = 4096
-"""Arrivals that are kept back until more are read, since records do not stand in order of time."""
+"""Arrivals held back until more are read, since records are not sorted by time."""
 
 
 class Arrivals(Struct, frozen=True, kw_only=True):
-    """Times between messages that arrive at a node, microseconds; None: fewer than two arrived."""
+    """Times between arrivals at a node, microseconds; None: fewer than two arrivals."""
 
     node: int
     messages: int
@@ -23,14 +23,14 @@ class Arrivals(Struct, frozen=True, kw_only=True):
 
 
 class ArrivalCount:
-    """Counts as rows come."""
+    """Counts rows as they arrive."""
 
     def __init__(self) -> None:
-        """Nothing is counted yet."""
+        """Nothing counted yet."""
         self._waiting: dict[int, np.ndarray[tuple[int], np.dtype[np.int64]]] = {}
         self._gaps: dict[int, Distribution] = {}
         self.late = 0
-        """Arrivals that were read when later ones had been counted; they are left out."""
+        """Arrivals read after later ones had been counted; they are left out."""
 
     def add(self, rows: Rows) -> None:
         """Count messages."""
@@ -43,7 +43,7 @@ class ArrivalCount:
                 self.late += int(late.sum())
                 times = times[~late]
             merged = np.sort(times if known is None else np.concatenate([known, times]))
-            # The last arrival that is counted stays, to count the next from.
+            # The last counted arrival stays, as the start of the next interval.
             keep = min(len(merged), HELD_BACK)
             self._count(node, merged[: len(merged) - keep + 1])
             self._waiting[node] = merged[len(merged) - keep :]
@@ -53,7 +53,7 @@ class ArrivalCount:
         self._gaps.setdefault(node, Distribution()).add(gaps)
 
     def result(self) -> tuple[Arrivals, ...]:
-        """The counts, a node after the other."""
+        """The counts, node by node."""
         for node, times in self._waiting.items():
             self._count(node, times)
             self._waiting[node] = times[-1:]

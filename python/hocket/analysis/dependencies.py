@@ -1,7 +1,7 @@
-"""What waits for what, and which chain of waiting makes an iteration as long as it is.
+"""Which record waits for which, and which chain of waits determines an iteration's length?
 
-The chain of a worker begins with its last pull received in an iteration and goes back along `id_dep` until a record that waits for
-several, which is the push that waits for the iteration before. Each link is named by what bounds it.
+A worker's chain begins with its last pull received in an iteration and goes back along `id_dep` until a record that
+waits for several, which is the push that waits for the previous iteration. Each link is named by what bounds it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from hocket.formats import dlc
 DEPENDENCY_TYPES = ("independent", "push on push", "pull on push", "pull on pull", "push on pull")
 
 CHAIN_MAX = 8
-"""Links that are followed back: a worker's key has four records an iteration."""
+"""Limit of links followed back: a worker's key has four records an iteration."""
 
 KEYS_SHOWN_MAX = 10
 
@@ -31,7 +31,7 @@ BOUNDS = {
     PULL: "worker: push acknowledged to pull sent",
     PULL_RECV_WORKER: "network and server: pull sent to pull received (search, transfer)",
 }
-"""By what a worker's record is: what lies between it and what it waits for."""
+"""By kind of a worker's record: what lies between it and the record that it waits for."""
 
 
 class DependencyKind(Struct, frozen=True, kw_only=True):
@@ -52,7 +52,7 @@ class Link(Struct, frozen=True, kw_only=True):
 
 
 class CriticalKey(Struct, frozen=True, kw_only=True):
-    """A layer and the share of iterations that it ended."""
+    """A layer and the share of iterations whose chain it ended."""
 
     layer: int
     name: str
@@ -60,7 +60,7 @@ class CriticalKey(Struct, frozen=True, kw_only=True):
 
 
 class CriticalPath(Struct, frozen=True, kw_only=True):
-    """One worker's."""
+    """One worker's critical path."""
 
     node: int
     iterations: int
@@ -69,10 +69,10 @@ class CriticalPath(Struct, frozen=True, kw_only=True):
 
 
 class DependencyCount:
-    """Counts all records' dependencies."""
+    """Counts the dependencies of all records."""
 
     def __init__(self) -> None:
-        """Nothing is counted yet."""
+        """Nothing counted yet."""
         self._times = [Durations() for _ in DEPENDENCY_TYPES]
         self._many = [0] * len(DEPENDENCY_TYPES)
         self._records = [0] * len(DEPENDENCY_TYPES)
@@ -94,7 +94,7 @@ class DependencyCount:
 
     @property
     def negative(self) -> int:
-        """`d_time`s below zero."""
+        """Negative `d_time`s."""
         return sum(each.negative for each in self._times[1:])
 
     def result(self) -> tuple[DependencyKind, ...]:
@@ -111,17 +111,17 @@ class DependencyCount:
 
 
 class PathCount:
-    """Follows one worker's chains in its rows, which hold whole iterations."""
+    """Follows one worker's chains in its rows, which hold complete iterations."""
 
     def __init__(self) -> None:
-        """Nothing is counted yet."""
+        """Nothing counted yet."""
         self._links = {code: Durations() for code in BOUNDS}
         self._last: dict[int, int] = {}
         self._before: tuple[int, int] | None = None
         self._iterations = 0
 
     def add(self, rows: Rows) -> None:
-        """Follow the chains of these iterations, which follow those so far."""
+        """Follow the chains of these iterations, which come after those so far."""
         for ordered, starts in groups(rows, "iteration", "key", "num", "peer"):
             self._follow(ordered[starts])
 
@@ -161,11 +161,11 @@ class PathCount:
 
     @property
     def negative(self) -> int:
-        """Links whose end is before their begin."""
+        """Links that end before they begin."""
         return sum(each.negative for each in self._links.values())
 
     def result(self, node: int, names: dict[int, str]) -> CriticalPath | None:
-        """None when no iteration's chain is known."""
+        """The critical path; None when no iteration's chain is known."""
         if not self._iterations:
             return None
         total_us = sum(each.total_us for each in self._links.values()) or 1.0
@@ -187,11 +187,11 @@ class PathCount:
 
 
 def _waited_for(rows: Rows, here: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Where the record that each waits for is, of several peers' the first; -1: several, none, or one that is not there."""
+    """Position of the record that each waits for (the first one for several peers); -1: several, none, or missing."""
     own = np.zeros(len(rows), np.int64)
     wanted = np.zeros(len(here), np.int64)
     there = rows["dep_key"][here] >= 0
-    # Places among the values that there are, so that the two make one number.
+    # Positions among the existing values, so that the two make one number.
     for name, sought in (("num", "dep_num"), ("key", "dep_key")):
         values, place = np.unique(rows[name], return_inverse=True)
         at = np.searchsorted(values, rows[sought][here]).clip(max=len(values) - 1)

@@ -1,4 +1,4 @@
-"""How do two traces differ: each quantity side by side, and layers and pairs that only one has."""
+"""How do two traces differ? Each quantity side by side, and layers and pairs that only one has."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Difference(Struct, frozen=True, kw_only=True):
 
 
 class Diff(Struct, frozen=True, kw_only=True):
-    """What differs, and what does not: all quantities of either."""
+    """All quantities of either trace."""
 
     differences: tuple[Difference, ...]
     layers_only_in_a: tuple[str, ...]
@@ -31,7 +31,7 @@ class Diff(Struct, frozen=True, kw_only=True):
 
 
 def diff(a: Analysis, b: Analysis) -> Diff:
-    """Compare."""
+    """Compare two analyses."""
     left, right = dict(_quantities(a)), dict(_quantities(b))
     differences = []
     for name in dict.fromkeys([*left, *right]):

@@ -1,4 +1,4 @@
-"""How often which value came: exact while there are few different ones, then to three digits, so that memory is bounded."""
+"""A distribution of values: exact while there are few different ones, then to three digits, so that memory is bounded."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy.typing as npt
 from msgspec import Struct
 
 VALUES_MAX = 1 << 16
-"""Different values that are kept exactly."""
+"""Number of different values that are kept exactly."""
 
 CDF_SHARES = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 1.0)
 """Where a cumulative distribution is evaluated."""
@@ -21,10 +21,10 @@ class Quantile(Struct, frozen=True, kw_only=True):
 
 
 class Distribution:
-    """Whole numbers, 0 or more, and how often each came."""
+    """Counts of non-negative whole numbers."""
 
     def __init__(self) -> None:
-        """Nothing is counted yet."""
+        """Nothing counted yet."""
         self._values = np.zeros(0, np.int64)
         self._counts = np.zeros(0, np.int64)
         self.total = 0
@@ -48,7 +48,7 @@ class Distribution:
         return int(self._counts.sum())
 
     def at(self, share: float) -> int | None:
-        """The smallest value that `share` of all values do not exceed; None without values."""
+        """The smallest value that is at least `share` of all values; None without values."""
         if not len(self._values):
             return None
         cumulative = np.cumsum(self._counts)

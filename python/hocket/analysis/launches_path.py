@@ -1,9 +1,9 @@
-"""What bounds an iteration of an all-reduce run: the chain of launches that ends last.
+"""What bounds an iteration of an all-reduce run? The chain of launches that ends last.
 
-It goes back from the last program that ended on any rank. A program could not start before its last rank was ready; from there
-on it took the network, together with others that were still running. Where one was, the chain goes on from that one's end to its
-launch; where none was, computation on the last rank is what it waited for. Records hold times, so this is what they show, not what
-was declared.
+The chain goes back from the last program that ended on any rank. A program could not start before its last rank was
+ready; from then on it used the network, together with others that were still running. If another one was running, the
+chain continues from that one's end to its launch; if none was, the program waited for computation on its last rank.
+Records hold times, so the chain is an observation, not a declared dependency.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Bound(Struct, frozen=True, kw_only=True):
 
 
 class LaunchPath(Struct, frozen=True, kw_only=True):
-    """The job's; `negative` links end before they begin, and are left out."""
+    """The job's critical path; `negative` links end before they begin, and are left out."""
 
     iterations: int
     negative: int
@@ -37,7 +37,7 @@ class LaunchPath(Struct, frozen=True, kw_only=True):
 
 
 def launch_path(ranks: list[list[Iteration]], names: dict[int, str]) -> LaunchPath | None:
-    """By rank its iterations; None when no iteration is on all ranks."""
+    """Takes each rank's iterations; None when no iteration is on all ranks."""
     by_number = [{each.number: each for each in iterations} for iterations in ranks if iterations]
     shared = sorted(set.intersection(*map(set, by_number))) if by_number else []
     times: dict[str, Durations] = {}
@@ -61,7 +61,7 @@ def _chain(ranks: list[Iteration], names: dict[int, str]) -> Counter[str]:
     """Nanoseconds of each link of one iteration."""
     spans: dict[
         int, tuple[int, int, int]
-    ] = {}  # program: ready on the last rank, that rank, end on the last rank
+    ] = {}  # program: ready time on the last rank, that rank, end on the last rank
     for rank, iteration in enumerate(ranks):
         for launch in iteration.launches:
             ready, last, end = spans.get(launch.program, (-1, 0, -1))

@@ -1,6 +1,6 @@
-"""Messages as NumPy rows, from DLC batches and from Hocket's records, and how a long trace is cut into whole iterations.
+"""Messages as NumPy rows, from DLC batches and from Hocket's records, and a long trace cut into complete iterations.
 
-All questions look at these rows, a part of the trace at a time, so that memory does not grow with the trace.
+All questions use these rows, one part of the trace at a time, so that memory does not grow with the trace.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ Rows = npt.NDArray[np.void]
 """An array of `FIELDS`."""
 
 FIELDS = (
-    ("code", "u1"),  # `formats.dlc`: bits PULL, RECV, SERVER, or SETUP
+    ("code", "u1"),  # as in `formats.dlc`: bits PULL, RECV, SERVER, or SETUP
     ("iteration", "<i8"),  # -1: before training
-    ("node", "<i4"),  # whose record it is
+    ("node", "<i4"),  # the node whose record it is
     ("src", "<i4"),
     ("dst", "<i4"),
     ("length", "<i8"),
@@ -40,10 +40,11 @@ FIELDS = (
 )
 
 OPEN_ITERATIONS = 64
-"""How many iterations a server's workers may be apart before the oldest is looked at; what comes later is counted as late."""
+"""How many iterations a server's workers may be apart before the oldest is analysed; later records of it count as
+late."""
 
 NEWEST_SHARE = 0.999
-"""Which record's iteration counts as the newest: a single damaged number must not close all that are open."""
+"""Quantile of the records' iterations that counts as the newest: one damaged number must not close all open ones."""
 
 
 def of_dlc(batch: pa.RecordBatch) -> Rows:
@@ -55,7 +56,7 @@ def of_dlc(batch: pa.RecordBatch) -> Rows:
         rows[name] = _numbers(batch, column)
     rows["node"] = np.where(rows["code"] & dlc.RECV != 0, rows["dst"], rows["src"])
     setup = rows["code"] == dlc.SETUP
-    # A set-up record does not say which end wrote it: the node whose file it is.
+    # A set-up record does not name the end that wrote it: it is the node whose file it is in.
     nodes, counts = np.unique(rows["node"][~setup], return_counts=True)
     rows["node"][setup] = nodes[counts.argmax()] if len(nodes) else rows["src"][setup]
     rows["time_ns"] = (_numbers(batch, "time_sec") * 1_000_000 + _numbers(batch, "time_usec")) * 1000
@@ -77,17 +78,17 @@ def of_records(rank: int, records: Records) -> Rows:
 
 
 class WholeIterations:
-    """Cuts parts of a trace, in which iterations begin in order, into parts that hold whole iterations."""
+    """Cuts parts of a trace, in which iterations begin in order, into parts with complete iterations."""
 
     def __init__(self) -> None:
-        """Nothing is counted yet."""
+        """Nothing counted yet."""
         self._open: Rows = np.zeros(0, list(FIELDS))
         self._closed = -2
         self.late = 0
-        """Records that came when their iteration had been looked at."""
+        """Records that came after their iteration was analysed."""
 
     def add(self, rows: Rows) -> Rows:
-        """The records of iterations that are over, with those that were kept back; set-up records are left out."""
+        """The records of finished iterations, including those held back; without set-up records."""
         rows = where(rows, rows["code"] != dlc.SETUP)
         if not len(rows):
             return rows
@@ -102,18 +103,18 @@ class WholeIterations:
         return closed
 
     def rest(self) -> Rows:
-        """What is still open at the end of the trace."""
+        """The iterations still open at the end of the trace."""
         rows, self._open = self._open, self._open[:0]
         return rows
 
 
 def where(rows: Rows, chosen: npt.NDArray[np.bool_]) -> Rows:
-    """The chosen rows; the rows themselves when that is all of them, since copying them is what takes time."""
+    """The chosen rows; the array itself if that is all of them, since copying is what takes time."""
     return rows if chosen.all() else rows[chosen]
 
 
 def groups(rows: Rows, *names: str) -> Iterator[tuple[Rows, npt.NDArray[np.int64]]]:
-    """The rows in order of `names`, with where each group begins; nothing for no rows.
+    """The rows sorted by `names`, with the start of each group; nothing for no rows.
 
     Example: `for ordered, starts in groups(rows, "iteration"): first = np.minimum.reduceat(ordered["time_ns"], starts)`
     """

@@ -1,8 +1,9 @@
-"""Where does a worker's iteration go: pure computation, computation with communication, pure communication, waiting.
+"""Where does a worker's iteration go? Pure computation, overlapped, pure communication, waiting.
 
-Phase 1 is from the last pull received in the iteration before to the first push sent, phase 2 from the first to the last push sent,
-phase 3 from the first push sent to the last pull received; computation is 1 and 2, waiting is from the first to the last pull
-received, the overlap ratio 2 / (1 + 3). In Hocket's records a push is the launch of a program, a pull its end.
+Phase 1 is from the last pull received in the previous iteration to the first push sent, phase 2 from the first to the
+last push sent, and phase 3 from the first push sent to the last pull received. Computation is phases 1 and 2, waiting
+is from the first to the last pull received, and the overlap ratio is 2 / (1 + 3). In Hocket's records a push is the
+launch of a program, a pull its end.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ PUSH_SEND_WORKER, PULL_RECV_WORKER = 0, dlc.PULL | dlc.RECV
 
 @dataclass(frozen=True)
 class Marks:
-    """When what happened in some iterations of one worker, by iteration; nanoseconds. Iterations follow one another."""
+    """Times of events in some iterations of one worker, by iteration; nanoseconds. Iterations are consecutive."""
 
     iteration: Times
     first_push: Times
@@ -35,9 +36,12 @@ class Marks:
 
 
 class Phases(Struct, frozen=True, kw_only=True):
-    """One worker, over its iterations that are whole. A part that would be negative is left out and counted in its summary: where
-    a push leaves before the last pull of the iteration before has come, there is no phase 1. The overlap ratio is of sums over
-    the iterations all of whose parts are there."""
+    """One worker, over its complete iterations.
+
+    A negative part is left out and counted in its summary: if a push leaves before the last pull of the previous
+    iteration has arrived, there is no phase 1. The overlap ratio is of sums over the iterations in which no part is
+    negative.
+    """
 
     node: int
     iterations: int
@@ -51,7 +55,7 @@ class Phases(Struct, frozen=True, kw_only=True):
 
 
 def marks_of(rows: Rows) -> list[tuple[int, Marks]]:
-    """Per node of rows that hold whole iterations: those in which something was pushed and pulled."""
+    """Marks per node from rows with complete iterations: those with pushes and pulls."""
     rows = rows[np.isin(rows["code"], (PUSH_SEND_WORKER, PULL_RECV_WORKER))]
     found = []
     for node in np.unique(rows["node"]).tolist():
@@ -71,7 +75,7 @@ def marks_of(rows: Rows) -> list[tuple[int, Marks]]:
 
 
 def marks_of_launches(found: list[Iteration]) -> Marks:
-    """A launch is a push, its end a pull. Training is numbered from 0, and the step's start is where the one before ended."""
+    """A launch is a push, its end a pull. Training is numbered from 0, and a step starts where the previous one ended."""
     rows = []
     for position, each in enumerate(found):
         ready = [launch.ready_ns for launch in each.launches]
@@ -88,19 +92,22 @@ class PhaseCount:
     """Collects one worker's marks."""
 
     def __init__(self) -> None:
-        """Nothing is counted yet."""
+        """Nothing collected yet."""
         self._before: tuple[int, int] | None = None
         self._parts = {
             name: Durations()
             for name in ("computation", "pure", "overlapped", "communication", "waiting", "whole")
         }
         self._in_order = Durations(), Durations()
-        """Overlapped; pure computation and communication. Of iterations without a negative part."""
+        """Overlapped, pure computation and pure communication, of iterations without a negative part."""
         self._computation: list[Times] = []
         self._numbers: list[Times] = []
 
     def add(self, marks: Marks) -> None:
-        """Collect iterations that follow those so far. One without pushes, without pulls or behind a gap is no whole one."""
+        """Collect iterations that come after those so far.
+
+        One without pushes, without pulls or behind a gap is incomplete.
+        """
         late, early = np.iinfo(np.int64).max, np.iinfo(np.int64).min
         number, ended = marks.iteration, marks.last_pull
         before_number = np.concatenate([[-2 if self._before is None else self._before[0]], number[:-1]])
@@ -128,18 +135,18 @@ class PhaseCount:
 
     @property
     def computation(self) -> tuple[Times, Times]:
-        """Iterations, and the computation of each in nanoseconds; without those in which it would be negative."""
+        """Iterations, and the computation of each in nanoseconds, without negative ones."""
         none = np.zeros(0, np.int64)
         numbers, times = np.concatenate([none, *self._numbers]), np.concatenate([none, *self._computation])
         return numbers[times >= 0], times[times >= 0]
 
     @property
     def negative(self) -> dict[str, int]:
-        """How many durations of each part are below zero."""
+        """Number of negative durations of each part."""
         return {name: each.negative for name, each in self._parts.items()}
 
     def result(self, node: int) -> Phases | None:
-        """None when no iteration is whole."""
+        """The phases; None when no iteration is complete."""
         names = ("whole", "computation", "pure", "overlapped", "communication", "waiting")
         whole, computation, pure, overlapped, communication, waiting = (
             self._parts[name].summary() for name in names

@@ -1,9 +1,9 @@
-"""What does a parameter server spend on a key: searching it, waiting for all workers, updating it.
+"""What does a parameter server spend on a key? Searching it, waiting for all workers, updating it.
 
-Search is from a pull's arrival to its answer, which the answer's `d_time` says. Where an answer to a push waits for all workers,
-the server is synchronous: synchronisation is from the first to the last push of a key that arrived in the iteration, update from
-there to the first answer. Where it waits for one, it is asynchronous: there is no synchronisation, and the answer's `d_time` is
-the update.
+Search is from a pull's arrival to its answer, as in the answer's `d_time`. If an answer to a push waits for all
+workers, the server is synchronous: synchronisation is from the first to the last push of a key in the iteration, update
+from there to the first answer. If it waits for one worker, the server is asynchronous: there is no synchronisation, and
+the answer's `d_time` is the update.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class Lateness(Struct, frozen=True, kw_only=True):
 
 
 class ServerCount:
-    """Collects one server's rows, which hold whole iterations."""
+    """Collects one server's rows, which hold complete iterations."""
 
     def __init__(self) -> None:
-        """Nothing is counted yet."""
+        """Nothing collected yet."""
         self._search, self._synchronisation, self._update = Durations(), Durations(), Durations()
         self._asynchronous = Durations()
         self._synchronous_answers = 0
@@ -81,20 +81,20 @@ class ServerCount:
 
     @property
     def negative(self) -> dict[str, int]:
-        """How many durations of each kind are below zero; updates of the kind that the server does."""
+        """Number of negative durations of each kind; updates of the kind that the server performs."""
         update = self._update if self.synchronous else self._asynchronous
         times = {"search": self._search, "update": update}
         return {name: each.negative for name, each in times.items()}
 
     @property
     def synchronous(self) -> bool | None:
-        """By what most answers to pushes wait for; None without answers."""
+        """Whether the server is synchronous, by the majority of answers to pushes; None without answers."""
         if not (self._synchronous_answers or self._asynchronous.count):
             return None
         return self._synchronous_answers >= self._asynchronous.count
 
     def result(self, node: int) -> ServerTimes:
-        """What was collected."""
+        """The server's figures."""
         synchronous = self.synchronous
         return ServerTimes(
             node=node,
@@ -105,7 +105,7 @@ class ServerCount:
         )
 
     def lateness(self, node: int) -> tuple[Lateness, ...]:
-        """Of each worker, where there are several."""
+        """By worker, if there are several."""
         if len(self._seen) < 2:
             return ()
         return tuple(

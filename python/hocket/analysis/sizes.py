@@ -1,4 +1,4 @@
-"""How large are the messages: per layer, per direction, and of the model."""
+"""How large are the messages? Per layer, per direction, and of the model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hocket.analysis.messages import Rows
 from hocket.formats import dlc
 
 LAYERS_MAX = 1 << 16
-"""Layers that are distinguished; more keys than any model has are a damaged trace, and counted together."""
+"""Limit of distinguished layers; more keys than any model has mean a damaged trace, and are counted together."""
 
 
 class LayerSizes(Struct, frozen=True, kw_only=True):
@@ -25,7 +25,7 @@ class LayerSizes(Struct, frozen=True, kw_only=True):
 
 
 class Sizes(Struct, frozen=True, kw_only=True):
-    """All messages of training and of the set-up, as their nodes recorded them: a message between two traced nodes counts twice."""
+    """All messages of training and set-up, from each node's records: a message between two traced nodes counts twice."""
 
     messages: int
     bytes: int
@@ -39,10 +39,10 @@ class Sizes(Struct, frozen=True, kw_only=True):
 
 
 class SizeCount:
-    """Counts as rows come."""
+    """Counts rows as they arrive."""
 
     def __init__(self) -> None:
-        """Nothing is counted yet."""
+        """Nothing counted yet."""
         self._all = Distribution()
         self._sent = 0
         self._layers: dict[int, list[int]] = {}
@@ -79,7 +79,7 @@ class SizeCount:
                 self._left_out.add(key)
 
     def result(self, names: dict[int, str]) -> Sizes:
-        """The counts; `names` are those of layers that have one."""
+        """The counts; `names` has the names of layers, if known."""
         layers = (
             LayerSizes(
                 layer=key,

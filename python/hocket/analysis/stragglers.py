@@ -1,4 +1,4 @@
-"""Which worker holds the others up: whose computation took longest, iteration by iteration."""
+"""Which worker delays the others? The one whose computation took longest, iteration by iteration."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Times = npt.NDArray[np.int64]
 
 
 class Straggler(Struct, frozen=True, kw_only=True):
-    """One worker against the median of all in each iteration that all have. Durations need no common clock."""
+    """One worker against the median of all, in iterations that all have. Durations need no common clock."""
 
     node: int
     iterations: int
@@ -18,11 +18,11 @@ class Straggler(Struct, frozen=True, kw_only=True):
     slower_than_median: float
     """1.1: its computation took 1.1 times as long as the median worker's, on average."""
     slowest_share: float
-    """Of iterations in which it was the slowest; those with several slowest count in parts."""
+    """Share of iterations in which it was the slowest; ties are divided."""
 
 
 def stragglers(computation: dict[int, tuple[Times, Times]]) -> tuple[Straggler, ...]:
-    """By node: iterations and computation in nanoseconds. Empty for fewer than two nodes with iterations in common."""
+    """By node: iterations and computation in nanoseconds. Empty for fewer than two nodes with common iterations."""
     numbered = {node: times for node, times in computation.items() if len(times[0])}
     if len(numbered) < 2:
         return ()
@@ -35,7 +35,7 @@ def stragglers(computation: dict[int, tuple[Times, Times]]) -> tuple[Straggler, 
     middle = np.median(table, axis=0)
     if not (middle > 0).any():
         return ()
-    # Where half of the workers did not compute at all, nobody is any number of times as slow.
+    # If half of the workers did not compute at all, a ratio to the median has no meaning.
     table, middle = table[:, middle > 0], middle[middle > 0]
     slowest = table == table.max(axis=0)
     slowest = slowest / slowest.sum(axis=0)

@@ -1,7 +1,7 @@
-"""Many values as few: mean, median, extremes. Kept while a trace is read, in memory that does not grow with it.
+"""A summary of many values: mean, median, extremes. Collected while a trace is read, in bounded memory.
 
-A trace may hold durations below zero: its clocks jumped, or what is defined as first came second. They are no lengths of time, so
-they are in no figure; they are counted.
+A trace may have negative durations, if its clocks jumped or events came in another order than defined. They are
+counted, but left out of all figures.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from hocket.analysis.distribution import Distribution
 
 
 class Summary(Struct, frozen=True, kw_only=True):
-    """Of `count` durations, microseconds; `negative` others were below zero and are left out."""
+    """Statistics of `count` durations, microseconds; `negative` others were below zero and are left out."""
 
     count: int
     negative: int
@@ -28,10 +28,10 @@ class Durations:
     """Collects durations."""
 
     def __init__(self) -> None:
-        """Nothing is counted yet."""
+        """Nothing collected yet."""
         self._values = Distribution()
         self.negative = 0
-        """Durations below zero."""
+        """Number of negative durations."""
 
     def add_ns(self, values: npt.NDArray[np.int64]) -> None:
         """Collect nanoseconds."""
@@ -42,16 +42,16 @@ class Durations:
 
     @property
     def total_us(self) -> float:
-        """Of all that are not negative."""
+        """The sum of all that are not negative."""
         return self._values.total / 1000
 
     @property
     def count(self) -> int:
-        """How many there are that are not negative."""
+        """Number of durations that are not negative."""
         return self._values.count
 
     def summary(self) -> Summary | None:
-        """None when there are none."""
+        """The statistics; None without durations."""
         if not self.count:
             return None
         median, p99, longest = (self._values.at(share) or 0 for share in (0.5, 0.99, 1.0))

@@ -1,4 +1,4 @@
-"""An analysis as tables of text; knows no questions, only their answers."""
+"""Prints an analysis as tables of text; knows the answers, not the questions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NODES_MAX = 16
 
 
 def tables(trace: Analysis) -> Iterator[Table]:
-    """The tables of what the trace has."""
+    """The tables of an analysis."""
     if trace.records:
         yield _layers(trace)
         yield _pairs(trace)

@@ -1,4 +1,4 @@
-"""Who sends how much to whom: bytes and messages per pair of nodes, which is the communication matrix, and per node."""
+"""Which node sends how much to which? Bytes and messages per pair of nodes (the communication matrix) and per node."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from msgspec import Struct
 from hocket.analysis.messages import Rows
 
 PAIRS_MAX = 1 << 20
-"""Pairs that are distinguished: a matrix of a thousand nodes."""
+"""Limit of distinguished pairs: a matrix of a thousand nodes."""
 
 
 class PairVolume(Struct, frozen=True, kw_only=True):
-    """What one node sent to another."""
+    """Traffic from one node to another."""
 
     source: int
     destination: int
@@ -21,7 +21,7 @@ class PairVolume(Struct, frozen=True, kw_only=True):
 
 
 class NodeVolume(Struct, frozen=True, kw_only=True):
-    """What one node sent and received."""
+    """Traffic of one node."""
 
     node: int
     sent_bytes: int
@@ -29,7 +29,7 @@ class NodeVolume(Struct, frozen=True, kw_only=True):
 
 
 class Volume(Struct, frozen=True, kw_only=True):
-    """Of a pair whose both ends were traced, the sender's records count."""
+    """If both ends of a pair were traced, the sender's records count."""
 
     nodes: tuple[NodeVolume, ...]
     pairs: tuple[PairVolume, ...]
@@ -45,10 +45,10 @@ class Volume(Struct, frozen=True, kw_only=True):
 
 
 class VolumeCount:
-    """Counts as rows come."""
+    """Counts rows as they arrive."""
 
     def __init__(self) -> None:
-        """Nothing is counted yet."""
+        """Nothing counted yet."""
         self._pairs: dict[tuple[int, int, bool], list[int]] = {}
         self._left_out = 0
 

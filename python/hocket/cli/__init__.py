@@ -1,1 +1,1 @@
-"""The command line: one verb per module, each the functions of the package with arguments."""
+"""The command line: one verb per module, each a function of the package with arguments."""

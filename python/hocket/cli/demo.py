@@ -118,7 +118,7 @@ def command(
 
 
 def _leave(number: int, _frame: FrameType | None) -> None:
-    """End as after Ctrl-C, whatever asked for it: contexts take the testbed down."""
+    """End as after Ctrl-C, whatever the cause: contexts take the testbed down."""
     sys.exit(SIGNALLED + number)
 
 
@@ -195,7 +195,7 @@ def _verdict(compared: Compared) -> str:
 
 
 def _numbers(compared: Compared, wanted: Wanted, emulation: Emulation, elapsed_s: float) -> dict[str, Any]:
-    """All that was found, with what one must know to repeat it."""
+    """All findings, with what is needed to repeat them."""
     comparison = compared.comparison
     return {
         "version": 1,

@@ -1,6 +1,6 @@
 """`hocket`: finds the verb's module, runs its command, turns errors into a message and an exit code.
 
-Verbs are loaded when they are used: `hocket --help` imports none of them.
+Verbs are loaded on use: `hocket --help` imports none of them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NO_VERBS = ("__init__", "main")
 NO_ARGUMENTS: tuple[type[Exception], ...] = tuple(
     filter(None, [getattr(click.exceptions, "NoArgsIsHelpError", None)])
 )
-"""What says that help is wanted, in versions of click that raise it."""
+"""The exception by which click asks for help, in versions that raise it."""
 
 
 class Verbs(click.Group):
@@ -46,7 +46,7 @@ class Verbs(click.Group):
     def resolve_command(
         self, context: click.Context, arguments: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The verb; UsageError names verbs that are spelled alike."""
+        """The verb; UsageError names verbs with similar spelling."""
         known = self.list_commands(context)
         if self.get_command(context, arguments[0]) is None and not arguments[0].startswith("-"):
             close = ", ".join(difflib.get_close_matches(arguments[0], known)) or ", ".join(known)
@@ -54,7 +54,7 @@ class Verbs(click.Group):
         return super().resolve_command(context, arguments)
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        """The first line of each module's docstring says what its verb does."""
+        """The first line of each module's docstring is its verb's summary."""
         rows = []
         for name in self.list_commands(context):
             text = ast.get_docstring(ast.parse((HERE / f"{_module(name)}.py").read_text())) or ""
@@ -82,7 +82,7 @@ def main() -> None:
 
 
 def run(command: click.Command, name: str) -> None:
-    """A command line: exit code 0, 1 for an error, 2 for wrong usage, 130 for Ctrl-C."""
+    """Run a command line: exit code 0, 1 for an error, 2 for wrong usage, 130 for Ctrl-C."""
     try:
         command(prog_name=name, standalone_mode=False)
     except click.exceptions.Exit as ended:
@@ -111,7 +111,7 @@ def _fail(error: Error) -> NoReturn:
 
 
 def _tell(message: str, code: int, hint: str = "") -> NoReturn:
-    """`error:`, and the hint unless the message has one."""
+    """Print `error:`, and the hint unless the message has one."""
     click.echo(f"error: {message}" if "\nhint: " in message else f"error: {message}{hint}", err=True)
     sys.exit(code)
 

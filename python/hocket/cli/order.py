@@ -218,7 +218,7 @@ def _check(
     skip_unreachable: bool,
     sizes: int,
 ) -> None:
-    """UsageError for options that do not go together."""
+    """Raise UsageError for options that exclude each other."""
     if executes != bool(argv):
         raise click.UsageError(
             "a command comes behind --exec --" if executes else f"what is `{argv[0]}`? see --exec"
@@ -282,7 +282,7 @@ def _sizes_table(given: Matrix, request: Request, sizes_bytes: tuple[int, ...], 
 def _by_program(
     plan_path: Path | None, profile_path: Path | None, cluster_path: Path | None, evaluations: int, seed: int
 ) -> Callable[[Told], Ordering] | None:
-    """The search for a plan's order; None when no plan is given."""
+    """Search for a plan's order; None when no plan is given."""
     if plan_path is None:
         if profile_path is not None:
             raise click.UsageError("--profile is for --plan")
@@ -297,7 +297,7 @@ def _by_program(
 
 
 def _watched(given: Matrix, search: Callable[[Told], Found]) -> Found:
-    """With a progress bar on standard error, which goes away."""
+    """Run with a progress bar on standard error, which disappears."""
     with bars(transient=True) as bar:
         task = bar.add_task(f"{len(given.hosts)} hosts", total=None)
 

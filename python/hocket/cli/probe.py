@@ -30,7 +30,7 @@ from hocket.measure.saved import Saved, beside
 from hocket.measure.steps import Progress as Told
 
 HOSTS_SHOWN_MAX = 16
-"""Matrices of more hosts do not fit a terminal; the file has them."""
+"""Larger matrices do not fit a terminal; the file has them."""
 
 
 @click.command("probe")
@@ -169,7 +169,7 @@ def command(
 
 
 def _reached(ssh: str, names: Sequence[str]) -> list[str]:
-    """The reachable ones; prints the others."""
+    """The reachable hosts; prints the others."""
     there = reachable(ssh, names)
     gone = [name for name, is_there in zip(names, there, strict=True) if not is_there]
     if len(gone) == len(names):
@@ -180,7 +180,7 @@ def _reached(ssh: str, names: Sequence[str]) -> list[str]:
 
 
 def _shown(count: int, estimated_s: float, measure: Callable[[Told], Cluster]) -> Cluster:
-    """With a progress bar on standard error."""
+    """Run with a progress bar on standard error."""
     with bars() as bar:
         about = f"{count} host{'s' if count > 1 else ''}, about {estimated_s:.0f} s"
         task = bar.add_task(about, total=None)

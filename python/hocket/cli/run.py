@@ -32,7 +32,7 @@ from hocket.parameter_server.choice import ParameterServer
 from hocket.settings import Settings
 
 SERVE = ("-m", "hocket.torch.server_rank")
-"""What a parameter server runs in place of the script."""
+"""The program of a parameter server, in place of the script."""
 
 
 @click.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -141,7 +141,7 @@ def command(
         outcome = launch(processes, settings=settings, store=store, quiet_others=quiet_others)
     except KeyboardInterrupt:
         sys.exit(SIGNALLED + signal.SIGINT)
-    except BrokenPipeError:  # whoever read our output is gone; what is still buffered must not be tried again
+    except BrokenPipeError:  # the reader of our output is gone; do not try to write the buffered rest again
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(SIGNALLED + signal.SIGPIPE)
     for failure in outcome.failures[:1]:
@@ -164,7 +164,7 @@ def _policy(name: str | None) -> str | None:
 
 
 def _say_threads(processes: list[ProcessSpec]) -> None:
-    """Tell what every rank's arithmetic may use: ranks that all take all cores slow each other down."""
+    """Warn about the threads of every rank's arithmetic: ranks that all take all cores slow each other down."""
     if "OMP_NUM_THREADS" in os.environ or len(processes) == 1:
         return
     if processes[0].remote:

@@ -242,7 +242,7 @@ def command(
 
 
 def _ideal(fidelity: Fidelity, conditions: Conditions, *, shaped: bool, given: Mapping[str, object]) -> None:
-    """UsageError when a level is asked for what only the flow engine knows."""
+    """Raise UsageError when a fidelity other than flow is asked for conditions that only the flow engine has."""
     from hocket.simulation.conditions import IDEAL  # noqa: PLC0415  # loads what only this verb needs
 
     asked = msgspec.structs.replace(conditions, seed=0) != IDEAL or shaped

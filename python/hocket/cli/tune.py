@@ -68,7 +68,7 @@ BY = {
 )
 @tuning_option("With --check: tuning file (JSON) to judge.  [default: the one that comes with Hocket]")
 @json_option
-def command(  # one argument an option
+def command(  # one argument per option
     *,
     world: int | None,
     hosts: Path | None,
@@ -185,7 +185,7 @@ def _emulated(cluster: Cluster, world: int | None) -> Iterator[_Ranks]:
 
 
 def _table(ladder: Ladder) -> Table:
-    """A row a size: medians, and the spread of the fastest."""
+    """One row per size: medians, and the spread of the fastest."""
     names = list(dict.fromkeys(timing.algorithm for point in ladder.points for timing in point.timings))
     shape = ladder.shape
     of = f"{shape.ranks} ranks on {shape.hosts} host{'s' if shape.hosts > 1 else ''}"

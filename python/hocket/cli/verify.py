@@ -126,7 +126,7 @@ def _subject(
     profile: Path | None,
     chunk_elements: int | None,
 ) -> Subject:
-    """What `name` means, by its ending; `even`: the options of a network without a cluster file."""
+    """The subject that `name` stands for, by its suffix; `even`: the options of a network without a cluster file."""
     given = {**even, "--cluster": cluster, "--tuning": tuning, "--profile": profile}
     path = Path(name)
     if path.suffix in (MSCCL, CHAKRA):
@@ -179,7 +179,7 @@ def _prove(found: Subject, began_s: float, *, as_json: bool) -> None:
 
 
 def _print_stage(found: Subject, at: int, stage: str, rank: int | None, *, as_json: bool) -> None:
-    """The program's text or ops, also of one that is refused; that is raised after it."""
+    """Print the program's text or ops, also of one that is refused; its error is raised afterwards."""
     stages = found.stages(at)
     if stage == "list":
         publish(("\n".join(stages),), list(stages), as_json=as_json)

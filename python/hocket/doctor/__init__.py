@@ -1,1 +1,1 @@
-"""What this machine and installation can do: a file per question, each answered by trying. Loads no framework into this process."""
+"""Finds what this machine and installation can do: a file per question, each answered by trying. Loads no framework."""

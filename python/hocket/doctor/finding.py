@@ -7,12 +7,12 @@ from typing import Literal
 from msgspec import Struct
 
 State = Literal["works", "missing", "unsupported", "broken"]
-"""`missing`: Hocket runs without it, and `detail` says what does not; `unsupported`: this version has no use for it;
-`broken`: no job can run before it is repaired."""
+"""`missing`: Hocket runs without it, and `detail` says what does not work; `unsupported`: this version has no use for
+it; `broken`: no job can run before it is repaired."""
 
 
 class Finding(Struct, frozen=True, kw_only=True):
-    """What was looked at, what is so here, and what to do about it where it does not work."""
+    """The subject of the check, its state here, and the remedy if it does not work."""
 
     section: str
     name: str

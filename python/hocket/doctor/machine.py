@@ -19,7 +19,7 @@ SECTION = "machine"
 ARCHITECTURES = ("x86_64", "aarch64")
 AVX2 = frozenset({"avx2", "f16c"})
 AVX512 = AVX2 | {"avx512f", "avx512bw", "avx512dq", "avx512vl"}
-"""What `crates/kernels/src/dispatch.rs` asks for."""
+"""Instructions that `crates/kernels/src/dispatch.rs` looks for."""
 
 COLLAPSE = 25
 """MADV_COLLAPSE, since Linux 6.1."""
@@ -39,7 +39,7 @@ print(into.raw.hex() if read == 8 else f"errno {ctypes.get_errno()}")
 
 
 def findings() -> Iterable[Finding]:
-    """What all of Hocket stands on."""
+    """Findings on the basics of Hocket."""
     yield _installation()
     yield _finding("Linux", sys.platform == "linux", platform.release(), "Hocket runs on Linux", "broken")
     machine = platform.machine()
@@ -65,7 +65,7 @@ def _installation() -> Finding:
 
 
 def memory_text() -> str:
-    """What is available of the machine's memory, and the limit of the control group where there is one."""
+    """The available memory of the machine, and the limit of the control group if there is one."""
     known = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
     total, available = (int(known[key].split()[0]) / (1 << 20) for key in ("MemTotal", "MemAvailable"))
     text = f"{available:.1f} of {total:.1f} GiB available"
@@ -108,7 +108,7 @@ def _anonymous_file() -> Finding:
 
 
 def _other_memory() -> Finding:
-    """By a child that reads a random word of this process, as ranks do that are no descendants of each other."""
+    """Tried by a child that reads a random word of this process, as ranks do that are no descendants of each other."""
     word = ctypes.create_string_buffer(os.urandom(8), 8)
     argv = [sys.executable, "-I", "-c", READ_PARENT, str(os.getpid()), str(ctypes.addressof(word))]
     ran = subprocess.run(argv, capture_output=True, text=True, check=False)

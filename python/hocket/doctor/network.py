@@ -1,4 +1,4 @@
-"""Interfaces: addresses, rate, MTU; what the wire can use, and what reaches other machines."""
+"""Interfaces: addresses, rate, MTU; those that the wire can use, and the programs that reach other machines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CLASS = Path("/sys/class/net")
 
 
 def findings() -> Iterable[Finding]:
-    """A finding for each interface, then what starts ranks on other machines."""
+    """A finding for each interface, then for the programs that start ranks on other machines."""
     addresses: dict[str, list[str]] = {}
     for name, address in interfaces.here():
         addresses.setdefault(name, []).append(address)
@@ -40,7 +40,7 @@ def findings() -> Iterable[Finding]:
 
 
 def _link(name: str) -> list[str]:
-    """Rate and MTU, as far as the driver tells."""
+    """Rate and MTU, as far as the driver reports them."""
     facts = []
     speed = _read(CLASS / name / "speed")
     if speed.isdigit() and int(speed) > 0:  # virtual interfaces have none, or -1
@@ -57,7 +57,7 @@ def _link(name: str) -> list[str]:
 def _read(path: Path) -> str:
     try:
         return path.read_text().strip()
-    except OSError:  # an interface that is down refuses to tell its speed
+    except OSError:  # the kernel does not report the speed of an interface that is down
         return ""
 
 

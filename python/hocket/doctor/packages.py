@@ -1,4 +1,4 @@
-"""Packages that parts of Hocket need. Each is really imported, in a process of its own: some are installed and broken."""
+"""Packages that parts of Hocket need. Each is imported, in a process of its own: some are installed and broken."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ USES = {
     "google": "traces of Chakra (protobuf)",
     "sklearn": "`hocket demo --model digits`",
 }
-"""By the name of the module, as `extras.EXTRAS`."""
+"""By module name, like `extras.EXTRAS`."""
 
 TORCH = """
 import torch, torch.distributed as d

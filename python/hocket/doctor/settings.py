@@ -27,7 +27,7 @@ class InForce(Struct, frozen=True, kw_only=True):
 
 
 def in_force(environment: Mapping[str, str] | None = None) -> tuple[list[InForce], list[Finding]]:
-    """Settings with their source; a variable that does not parse is a finding, and its default is listed."""
+    """Settings with their source; a variable that cannot be parsed is a finding, and its default is listed."""
     source = os.environ if environment is None else environment
     rows, broken = [], []
     for setting in fields(Settings):
@@ -40,7 +40,7 @@ def in_force(environment: Mapping[str, str] | None = None) -> tuple[list[InForce
             example = "" if setting.default is None else f", or give it a value such as {setting.default}"
             hint = f"unset {name}{example}"
             broken.append(Finding(section=SECTION, name=name, state="broken", detail=str(error), hint=hint))
-        # A secret is not for terminals and logs.
+        # A secret must not appear on terminals and in logs.
         shown = "set" if setting.name == "secret" and value else value
         rows.append(
             InForce(

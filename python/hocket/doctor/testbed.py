@@ -1,4 +1,4 @@
-"""The testbed: two hosts are emulated for a moment, once with the kernel's links, once with what the switch needs."""
+"""The testbed: two hosts are emulated briefly, once with the kernel's links, once with the switch's devices."""
 
 from __future__ import annotations
 

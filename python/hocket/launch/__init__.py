@@ -1,1 +1,1 @@
-"""Start ranks and let them find each other: `run` starts processes, `rendezvous.join` makes them a job."""
+"""Starts ranks and connects them: `run` starts processes, `rendezvous.join` makes them a job."""

@@ -1,6 +1,6 @@
-"""Addresses as text and as sockets want them: `HOST:PORT`, `[V6]:PORT`, the route to a peer.
+"""Addresses as text and for sockets: `HOST:PORT`, `[V6]:PORT`, and the local end of the route to a peer.
 
-No protocol here: `store` and `rendezvous` have those.
+No protocol here: those are in `store` and `rendezvous`.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from hocket.errors import RendezvousError, UsageError
 LOOPBACK = "127.0.0.1"
 PORT_MAX = 65535
 FAR_AWAY = ("192.0.2.1", "2001:db8::1")
-"""Addresses that are nobody's (RFC 5737, RFC 3849): routes to them are the default ones."""
+"""Documentation addresses, used by no host (RFC 5737, RFC 3849): routes to them are the default ones."""
 
 
 class UnknownNameError(RendezvousError):
-    """A host name means nothing here, so far."""
+    """A host name does not resolve, at least not yet."""
 
 
 def split(address: str, *, variable: str = "address") -> tuple[str, int]:
@@ -61,7 +61,7 @@ def is_loopback(host: str) -> bool:
 
 
 def family(host: str) -> socket.AddressFamily:
-    """Of sockets for an IP address."""
+    """The socket family of an IP address."""
     return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
@@ -79,13 +79,13 @@ def resolve(host: str, port: int) -> list[tuple[int, tuple[str, int]]]:
 
 
 def outward(known: Sequence[str]) -> str | None:
-    """The local address that packets to far away would leave from, else the first of `known` that others may reach."""
+    """The local address of the default route; without one, the first of `known` that others may reach."""
     found = next(filter(None, map(towards, FAR_AWAY)), None)
     return found or next((each for each in known if not is_loopback(each)), None)
 
 
 def towards(host: str) -> str | None:
-    """The local address that packets to `host` would leave from; None without a route. Sends nothing."""
+    """The local address of packets to `host`; None without a route. Sends nothing."""
     try:
         candidates = resolve(host, 9)
     except UnknownNameError:

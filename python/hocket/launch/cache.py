@@ -1,8 +1,8 @@
-"""Results that take long to compute and are the same again, as files in a directory of the user's.
+"""A cache of expensive, reproducible results, as files in a directory of the user's.
 
-An entry is found by a digest of everything that determines it. It begins with a digest of its own content: what is damaged, or was
-cut short, is found, removed and computed again. Entries appear whole or not at all, whoever else writes them at the same time. When
-all together are too large, those that were not used for longest go.
+The name of an entry is a digest of everything that determines it. An entry begins with a digest of its own content: a
+damaged or truncated entry is detected, removed and computed again. Entries appear whole or not at all, whoever else
+writes them at the same time. When the total size exceeds the limit, the least recently used entries are removed.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from hocket.settings import Settings
 
 SUFFIX, UNFINISHED = ".hkcache", ".part"
 UNFINISHED_S = 3600.0
-"""After which a file that is not finished is of a process that died."""
+"""Age at which an unfinished file counts as left over by a dead process."""
 DIGEST_BYTES = hashlib.sha256().digest_size
 
 
 def build() -> bytes:
-    """What tells this build of Hocket from others."""
+    """Distinguishes this build of Hocket from others."""
     extension = Path(_native.__file__).stat()
     return f"{__version__} {extension.st_size} {extension.st_mtime_ns}".encode()
 
 
 def key(*parts: bytes) -> str:
-    """The name of what these parts, and this build, determine.
+    """The name of the entry that these parts, and this build, determine.
 
     >>> key(b"ab", b"c") == key(b"a", b"bc")
     False
@@ -44,20 +44,20 @@ def key(*parts: bytes) -> str:
 
 @dataclass(frozen=True)
 class Cache:
-    """Entries of up to `bytes_max` together in `directory`; nothing is kept where that is 0, or where nothing can be written."""
+    """Entries of up to `bytes_max` in all in `directory`; nothing is kept if that is 0, or if nothing can be written."""
 
     directory: Path
     bytes_max: int
 
     @classmethod
     def of(cls, settings: Settings) -> Cache:
-        """As the environment says; default: `hocket` in the user's directory of caches."""
+        """The cache that the settings choose; default: `hocket` in the user's cache directory."""
         home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
         directory = Path(home, "hocket") if settings.cache is None else Path(settings.cache)
         return cls(directory.expanduser(), settings.cache_bytes)
 
     def get(self, name: str) -> bytes | None:
-        """The content of an entry; None where there is none, or it is damaged."""
+        """The content of an entry; None if it is missing or damaged."""
         path = self._path(name)
         try:
             entry = path.read_bytes()
@@ -72,7 +72,7 @@ class Cache:
         return content
 
     def put(self, name: str, content: bytes) -> bool:
-        """Keep `content`; whether it is there now."""
+        """Keep `content`; whether it is kept now."""
         if len(content) + DIGEST_BYTES > self.bytes_max:
             return False
         try:
@@ -86,7 +86,7 @@ class Cache:
         return True
 
     def entries(self) -> list[tuple[Path, os.stat_result]]:
-        """All, with their sizes; those that were not used for longest first."""
+        """All entries with their sizes, least recently used first."""
         found = []
         with contextlib.suppress(OSError):
             for path in self.directory.glob(f"*{SUFFIX}"):
@@ -95,7 +95,7 @@ class Cache:
         return sorted(found, key=lambda entry: entry[1].st_mtime_ns)
 
     def _trim(self, newest: str) -> None:
-        # By the clock of the files, which is that of their file system.
+        # By the clock of their file system, which sets the files' times.
         for path in self.directory.glob(f"*{UNFINISHED}"):
             with contextlib.suppress(OSError):
                 if self._path(newest).stat().st_mtime - path.stat().st_mtime > UNFINISHED_S:

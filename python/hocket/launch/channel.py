@@ -16,17 +16,17 @@ class Channel:
     """Plain bytes in and out of a connected socket, which it closes."""
 
     def __init__(self, connection: socket.socket) -> None:
-        """Sends nothing yet."""
+        """Without sending anything yet."""
         self._socket = connection
         self._tls = _native.Tls(connects=True)
         self._held = b""
 
     def prove(self, secret: bytes, deadline_s: float) -> None:
-        """Shake hands, prove the secret and see it proved.
+        """Shake hands, prove the secret, and check the server's proof.
 
         Raises:
-            HandshakeError: the other side does not know it, or does not speak TLS.
-            ConnectionError, TimeoutError: it hangs up, or says nothing.
+            HandshakeError: the other side does not know the secret, or does not speak TLS.
+            ConnectionError, TimeoutError: it hangs up, or sends nothing.
         """
         self.send(b"", deadline_s)
         while (binding := self._tls.binding) is None:
@@ -46,16 +46,16 @@ class Channel:
         self._exactly(len(handshake.WELCOME), deadline_s)
 
     def send(self, data: bytes, deadline_s: float) -> None:
-        """All of it, and what the session itself has to say."""
+        """Send all of `data`, and the session's own pending records."""
         self._socket.settimeout(remaining_s(deadline_s))
         self._socket.sendall(self._tls.send(data))
 
     def receive(self, deadline_s: float) -> bytes:
-        """What comes next, at least a byte.
+        """Receive at least one byte.
 
         Raises:
-            ConnectionError, TimeoutError: it hung up, or says nothing.
-            RendezvousError: what came was changed on its way.
+            ConnectionError, TimeoutError: the other side hung up, or sends nothing.
+            RendezvousError: the data was changed on its way.
         """
         while not self._held:
             self._held = self._tls.receive(self._read(deadline_s))
@@ -63,7 +63,7 @@ class Channel:
         return plain
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the socket."""
         self._socket.close()
 
     def _exactly(self, size: int, deadline_s: float) -> bytes:
@@ -82,7 +82,7 @@ class Channel:
 
 
 def remaining_s(deadline_s: float) -> float:
-    """Until then, on the monotonic clock; TimeoutError when it is past."""
+    """Seconds left until `deadline_s` on the monotonic clock; TimeoutError when it has passed."""
     left_s = deadline_s - time.monotonic()
     if left_s <= 0:
         raise TimeoutError

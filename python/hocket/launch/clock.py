@@ -1,6 +1,6 @@
-"""How far this host's monotonic clock is from the job's, as NTP finds it (RFC 5905, section 8), read while a run goes on.
+"""The offset of this host's monotonic clock to the job's, measured like NTP (RFC 5905, section 8) during a run.
 
-The job's clock is that of the store. What readings mean is in `artefacts/clock.py`.
+The job's clock is that of the store. `artefacts/clock.py` defines what readings mean.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from hocket.launch.store import Store
 PINGS = 10
 
 INTERVAL_S = 10.0
-"""Between two readings: quartz that warms up changes its rate over minutes; ten pings take a thread beside it a millisecond."""
+"""Seconds between two readings: quartz that warms up changes its rate over minutes; ten pings take a background thread
+a millisecond."""
 
 
 def read(ask: Callable[[], int]) -> Reading:
-    """From the fastest of PINGS round trips: queues only add time, half the trip bounds what they hide."""
+    """Takes the fastest of PINGS round trips: queues only add time, and half the trip bounds the error."""
     return min((_ping(ask) for _ in range(PINGS)), key=lambda reading: reading.error_ns)
 
 
@@ -36,7 +37,7 @@ def _ping(ask: Callable[[], int]) -> Reading:
 
 
 class ClockLog:
-    """Reads the clock at once, every INTERVAL_S, and when it is closed; each reading is in the trace when it is made."""
+    """Reads the clock at once, every INTERVAL_S, and on closing; each reading is written to the trace immediately."""
 
     def __init__(self, store: Store, directory: Path, rank: int) -> None:
         """Raises RendezvousError when the store does not answer, ArtefactError when the reading cannot be written."""
@@ -48,7 +49,7 @@ class ClockLog:
         self._thread.start()
 
     def close(self) -> None:
-        """The last reading; idempotent. A job that has lost its store ends with the readings that it has."""
+        """The last reading; idempotent. A job that has lost its store keeps the readings that it has."""
         if self._over.is_set():
             return
         self._over.set()

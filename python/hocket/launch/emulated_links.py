@@ -1,6 +1,6 @@
-"""The file that tells ranks of one machine which network to emulate: links, and the links between any two hosts.
+"""The file that describes an emulated network to the ranks of one machine: links, and the route between any two hosts.
 
-For where the kernel's own network cannot be shaped. Rates hold for what Hocket sends over its sockets, and for nothing else.
+It is for machines whose kernel cannot shape traffic. The rates apply only to what Hocket sends over its sockets.
 """
 
 from __future__ import annotations
@@ -14,11 +14,14 @@ from msgspec import Struct
 from hocket.errors import ArtefactError
 
 BYTES_PER_LINK = 16
-"""When the link is free again (nanoseconds), and the bytes that crossed it so far; both little-endian."""
+"""The time when the link is free again (nanoseconds), and the bytes that have crossed it; both little-endian."""
 
 
 class EmulatedLinks(Struct, frozen=True, kw_only=True):
-    """`routes[a][b]`: the links, by index, that bytes from host `a` to host `b` cross. `table` is memory that ranks share."""
+    """`routes[a][b]`: the links, by index, on the route from host `a` to host `b`.
+
+    `table` is memory shared by the ranks.
+    """
 
     table: str
     links_bit_per_s: tuple[float, ...]
@@ -28,7 +31,7 @@ class EmulatedLinks(Struct, frozen=True, kw_only=True):
 def write(
     directory: Path, links_bit_per_s: Sequence[float], routes: dict[str, dict[str, tuple[int, ...]]]
 ) -> Path:
-    """Make the shared table and the file that names it; both go with the directory."""
+    """Create the shared table and the file that names it, in `directory`."""
     table = directory / "links"
     table.write_bytes(bytes(BYTES_PER_LINK * len(links_bit_per_s)))
     path = directory / "links.json"
@@ -47,7 +50,7 @@ def bytes_so_far(directory: Path) -> tuple[int, ...]:
 
 
 def read(path: Path, host: str, hosts: Sequence[str]) -> tuple[str, tuple[float, ...], list[list[int]]]:
-    """What the engine of a rank on `host` takes: table, rates, and the route to each rank; `hosts` by rank."""
+    """The engine's arguments for a rank on `host`: table, rates, and the route to each rank; `hosts` by rank."""
     try:
         found = msgspec.json.decode(path.read_bytes(), type=EmulatedLinks)
     except OSError as error:

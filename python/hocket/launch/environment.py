@@ -1,10 +1,9 @@
-"""This process's identity in its job, from the variables of its launcher: Hocket, torchrun, Open MPI,
-MPICH, SLURM.
+"""Identity of this process in its job, from its launcher's variables: Hocket, torchrun, Open MPI, MPICH, SLURM.
 
-A pure function of a mapping. Two questions, answered apart because launchers nest (srun starts Open MPI
-ranks, too): the first source that numbers the rank wins; then the first source that says where to meet.
-Without HOCKET_SECRET, which Hocket's own launcher sets, a secret is derived from the job's id: that keeps strays of other jobs
-out, not an attacker on the same network, who could derive it too (`secrecy`).
+A pure function of a mapping. It answers two questions separately, because launchers nest (srun also starts Open MPI
+ranks): the first source that numbers the rank wins, and then the first source that gives the meeting place. Without
+HOCKET_SECRET, which Hocket's own launcher sets, a secret is derived from the job's id. That keeps processes of other
+jobs out, but not an attacker on the same network, who could derive it too (`secrecy`).
 """
 
 from __future__ import annotations
@@ -20,16 +19,15 @@ from hocket.launch.messages import WORLD_MAX
 from hocket.settings import Settings
 
 PORT_FIRST, PORT_COUNT = 20_000, 12_000
-"""Derived ports: below the ports that Linux gives to outgoing connections (32768 and up)."""
+"""Range of derived ports: below the ports that Linux gives to outgoing connections (32768 and up)."""
 SECRET_BYTES_MIN = 16
 
 
 @dataclass(frozen=True, kw_only=True)
 class Meeting:
-    """Where the store is: at `address`, or at the address that rank 0 publishes through the launcher's own
-    store.
+    """The place of the store: at `address`, or at the address that rank 0 publishes through the launcher's own store.
 
-    `served`: the launcher serves it; else rank 0 does.
+    `served`: the launcher serves it; otherwise rank 0 does.
     """
 
     address: str | None
@@ -38,7 +36,7 @@ class Meeting:
 
 @dataclass(frozen=True, kw_only=True)
 class Identity:
-    """This process in its job. `job` is alike on all ranks; `local_*` as far as the launcher says."""
+    """This process in its job. `job` is equal on all ranks; `local_*` only if the launcher gives them."""
 
     launcher: str
     rank: int
@@ -51,12 +49,12 @@ class Identity:
     """Whether only this job's ranks know the secret."""
     meeting: Meeting
     master: str | None
-    """Under which this rank reaches the launcher's own store, where there is one."""
+    """Address of the launcher's own store, if it has one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Source:
-    """One launcher's variables. `job`: those that together name the job, alike on all ranks."""
+    """One launcher's variables. `job`: those that together identify the job, equal on all ranks."""
 
     launcher: str
     rank: str
@@ -65,7 +63,7 @@ class _Source:
     local_world: str | None
     job: tuple[str, ...]
     world_means_rank: bool = True
-    """Whether a world size without a rank is an error; SLURM gives it to the allocation's shell, too."""
+    """Whether a world size without a rank is an error; SLURM also gives it to the allocation's shell."""
 
 
 SOURCES = (
@@ -114,15 +112,15 @@ SOURCES = (
 
 
 def identify(environment: Mapping[str, str], *, parent: int | None = None) -> Identity:
-    """This process's identity.
+    """The identity of this process.
 
     Args:
         environment: variables, such as `os.environ`.
-        parent: process id of the launcher, which names the job when no variable does (MPICH on one host).
+        parent: process id of the launcher, which identifies the job if no variable does (MPICH on one host).
 
     Raises:
-        UsageError: a variable does not parse, or contradicts another one.
-        RendezvousError: variables are missing that identify this rank or the meeting place.
+        UsageError: a variable cannot be parsed, or contradicts another one.
+        RendezvousError: variables that identify this rank or the meeting place are missing.
 
     >>> identify({"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "node0", "MASTER_PORT": "29500"}).world
     2
@@ -166,7 +164,7 @@ def _source(environment: Mapping[str, str]) -> _Source | None:
 
 
 def _refuse_nested(environment: Mapping[str, str], source: _Source | None) -> None:
-    """`hocket run` sets torchrun's variables too; where they say something else, another launcher started this below it."""
+    """`hocket run` also sets torchrun's variables; if they differ, another launcher started this process below it."""
     if source is not SOURCES[0] or not {"RANK", "WORLD_SIZE"} <= environment.keys():
         return
     rank, world, _, _ = _numbers(environment, source)
@@ -182,7 +180,7 @@ def _refuse_nested(environment: Mapping[str, str], source: _Source | None) -> No
 def _numbers(
     environment: Mapping[str, str], source: _Source | None
 ) -> tuple[int, int, int | None, int | None]:
-    """Rank, world, local rank, local world: each in its range."""
+    """Rank, world, local rank, local world, each checked against its range."""
     if source is None:
         return 0, 1, 0, 1
     world_name = next(name for name in source.world if name in environment)
@@ -233,14 +231,14 @@ def _job(environment: Mapping[str, str], source: _Source | None, parent: int | N
 
 
 def _secret(environment: Mapping[str, str], job: str) -> tuple[bytes, bool]:
-    """The secret, and whether it is one."""
+    """The secret, and whether only the job's ranks know it."""
     text = environment.get("HOCKET_SECRET")
     if text is None:
         return hashlib.sha256(b"hocket, no secret given: " + job.encode()).digest(), False
     try:
         secret = bytes.fromhex(text)
     except ValueError:
-        raise UsageError("HOCKET_SECRET is not hexadecimal") from None  # its value is nobody's business
+        raise UsageError("HOCKET_SECRET is not hexadecimal") from None  # its value must not be printed
     if len(secret) < SECRET_BYTES_MIN:
         raise UsageError(f"HOCKET_SECRET has {len(secret)} bytes: it needs {SECRET_BYTES_MIN}")
     return secret, True

@@ -1,4 +1,4 @@
-"""A file that counts as rank 0 has it, so that all ranks decide alike whatever files the others have."""
+"""Reads a file on rank 0 for all ranks, so that all decide alike whatever files the others have."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Artefact = TypeVar("Artefact", Cluster, Plan, Tuning)
 
 
 def of_rank_0(job: Job, what: str, path: str | None, kind: type[Artefact]) -> Artefact | None:
-    """What rank 0's `path` holds, None where it has none; every rank must call it, with the same `what`.
+    """The content of rank 0's `path`, None if it has none; every rank must call this, with the same `what`.
 
     Raises:
-        ArtefactError: rank 0's file cannot be read, or is none.
-        RendezvousError: rank 0 gave up for that.
+        ArtefactError: rank 0's file cannot be read, or is invalid.
+        RendezvousError: rank 0 gave up because of that.
     """
     given = None
     if job.rank == 0 and path is not None:

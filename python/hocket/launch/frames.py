@@ -1,7 +1,6 @@
-"""Frames of the store's protocol, without I/O: a length of four bytes (big-endian), then so many bytes of
-JSON.
+"""Frames of the store's protocol, without I/O: a length of four bytes (big-endian), then that many bytes of JSON.
 
-A decoder never holds more than one frame's limit and one read; a length beyond the limit ends the connection.
+A decoder never holds more than one frame and one read; a length beyond the limit ends the connection.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from hocket.errors import RendezvousError
 
 HEADER_BYTES = 4
 FRAME_BYTES_MAX = 16 << 20
-"""One gather of 1 KiB from each of 16 Ki ranks; a plan is below 1 MiB."""
+"""Room for one gather of 1 KiB from each of 16 Ki ranks; a plan is below 1 MiB."""
 
 
 class FrameError(RendezvousError):
@@ -24,7 +23,7 @@ def encode(payload: bytes) -> bytes:
 
 
 class Frames:
-    """Takes bytes as they come, gives payloads in order.
+    """Takes bytes as they arrive and returns payloads in order.
 
     >>> frames = Frames()
     >>> frames.feed(encode(b"{}")[:3])
@@ -36,15 +35,15 @@ class Frames:
     """
 
     def __init__(self) -> None:
-        """Nothing held."""
+        """With an empty buffer."""
         self._held = bytearray()
 
     def feed(self, data: bytes) -> None:
-        """Add bytes that were received; take what they complete with `poll` until it gives None."""
+        """Add received bytes; then call `poll` until it returns None."""
         self._held += data
 
     def poll(self) -> bytes | None:
-        """The next complete payload, None when bytes are missing; FrameError on a length that cannot be."""
+        """The next complete payload, None if bytes are missing; FrameError for an invalid length."""
         if len(self._held) < HEADER_BYTES:
             return None
         size = int.from_bytes(self._held[:HEADER_BYTES], "big")

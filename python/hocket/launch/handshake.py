@@ -5,9 +5,9 @@
     connector → acceptor   proof(connector)
     acceptor → connector   WELCOME
 
-All messages have a fixed size and travel within TLS (`_native.Tls`). Each proof covers both nonces and the role, so neither
-replay nor reflection passes, and the binding that TLS exports from this very session, so that nobody in the middle can pass
-proofs on: two sessions have two bindings.
+All messages have a fixed size and travel within TLS (`_native.Tls`). Each proof covers both nonces and the role, so
+neither replay nor reflection passes. It also covers the binding that TLS exports from this very session: a man in the
+middle has two sessions with two bindings, and cannot pass proofs on.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class HandshakeError(RendezvousError):
 
 
 def check_magic(message: bytes) -> None:
-    """HandshakeError when the first bytes that came, however few, cannot begin a message."""
+    """Raise HandshakeError if the first received bytes, however few, cannot begin a message."""
     if not MAGIC.startswith(message[: len(MAGIC)]):
         raise HandshakeError("it does not speak the protocol of Hocket's store, or another version of it")
 
@@ -48,7 +48,7 @@ class Connector:
         return MAGIC + self._nonce
 
     def handle_challenge(self, message: bytes) -> bytes:
-        """Check the acceptor's proof and answer with ours."""
+        """Check the acceptor's proof and return ours."""
         theirs = _nonce(message)
         _verify(_proof(*self._key, b"acceptor", self._nonce, theirs), message[HELLO_BYTES:])
         return _proof(*self._key, b"connector", self._nonce, theirs)
@@ -64,12 +64,12 @@ class Acceptor:
         self._theirs = b""
 
     def handle_hello(self, message: bytes) -> bytes:
-        """Read the first message, answer with the challenge."""
+        """Read the first message and return the challenge."""
         self._theirs = _nonce(message)
         return MAGIC + self._nonce + _proof(*self._key, b"acceptor", self._theirs, self._nonce)
 
     def handle_proof(self, message: bytes) -> bytes:
-        """Check the connector's proof, answer with WELCOME."""
+        """Check the connector's proof and return WELCOME."""
         _verify(_proof(*self._key, b"connector", self._theirs, self._nonce), message)
         return WELCOME
 

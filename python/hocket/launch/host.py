@@ -1,7 +1,8 @@
-"""This machine as ranks compare it: what tells it from others, and the name that people know it by.
+"""This machine's identity, which ranks compare, and its name for people.
 
-Hosts are distinguished by boot and network namespace, never by the machine's own name: containers and cloud images often share
-one. A name that the user gives (`HOCKET_HOST`, `hocket run --hosts`) does tell hosts apart, so that one machine can play several.
+Hosts are distinguished by boot and network namespace, never by the machine's own name: containers and cloud images
+often share one. A name from the user (`HOCKET_HOST`, `hocket run --hosts`) does distinguish hosts, so that one machine
+can play several.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from pathlib import Path
 class Host:
     """Where a process runs.
 
-    `name` is for people, and the one in cluster files. `place` is equal for processes that reach each other over loopback:
-    same boot, same network namespace. `identity` is equal for processes of one host, which share memory: same place, and no
-    different names given by the user. `clock` is equal for processes whose monotonic clocks are one.
+    `name` is for people and for cluster files. `place` is equal for processes that reach each other over loopback: same
+    boot, same network namespace. `identity` is equal for processes of one host, which share memory: same place, and no
+    different names from the user. `clock` is equal for processes that share a monotonic clock.
     """
 
     name: str
@@ -28,7 +29,7 @@ class Host:
 
     @classmethod
     def here(cls, name: str | None = None) -> Host:
-        """This process's host; `name`: as the user calls it, instead of the machine's own name."""
+        """This process's host; `name` replaces the machine's own name."""
         machine = socket.gethostname()
         try:
             boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -44,12 +45,12 @@ class Host:
 
 
 def job_names(names: Sequence[str], identities: Sequence[str]) -> tuple[str, ...]:
-    """By rank, a name of its host that no other host of the job has: a name's second host is `NAME (2)`.
+    """Host names by rank, each unique in the job: the second host with a name becomes `NAME (2)`.
 
-    Everything that asks whether two ranks share a host compares these, in Python and in Rust.
+    All code that asks whether two ranks share a host compares these names, in Python and in Rust.
 
     Args:
-        names: what each rank calls its host.
+        names: each rank's name for its host.
         identities: `Host.identity` of each rank.
 
     >>> job_names(["node3", "node3", "node3"], ["boot a", "boot b", "boot a"])
@@ -70,5 +71,5 @@ def job_names(names: Sequence[str], identities: Sequence[str]) -> tuple[str, ...
 def _namespace(kind: str) -> int:
     try:
         return Path(f"/proc/self/ns/{kind}").stat().st_ino
-    except OSError:  # kernels without time namespaces have one for all
+    except OSError:  # kernels without time namespaces have one clock for all processes
         return 0

@@ -1,4 +1,4 @@
-"""The hosts file of `hocket run --hosts`: `NAME [slots=N]` a line, `#` begins a comment."""
+"""The hosts file of `hocket run --hosts`: one `NAME [slots=N]` a line; `#` begins a comment."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ LINE = re.compile(rf"(?P<name>{HOST.pattern})(?:\s+slots=(?P<slots>[1-9]\d{{0,4}
 
 @dataclass(frozen=True, kw_only=True)
 class Slots:
-    """A host and how many ranks it takes."""
+    """A host and its number of slots for ranks."""
 
     name: str
     slots: int = 1
 
 
 def read(path: Path) -> list[Slots]:
-    """The hosts of a file in its order; UsageError names the line that is not one."""
+    """The hosts of a file, in its order; UsageError names the invalid line."""
     try:
         text = path.read_text()
     except (OSError, UnicodeError) as error:
@@ -54,7 +54,7 @@ def parse(text: str, *, where: str = "hosts") -> list[Slots]:
 
 
 def place(hosts: Sequence[Slots], world: int | None) -> list[str]:
-    """Each rank's host: slots are filled in the given order; None: all of them."""
+    """Each rank's host: slots are filled in the given order; None for `world`: all slots."""
     filled = [host.name for host in hosts for _ in range(host.slots)]
     if world is not None and world > len(filled):
         raise UsageError(f"{world} ranks, but the hosts have {len(filled)} slots")
@@ -62,7 +62,7 @@ def place(hosts: Sequence[Slots], world: int | None) -> list[str]:
 
 
 def place_servers(hosts: Sequence[Slots], workers: int, servers: int) -> list[str]:
-    """Each parameter server's host: slots that the workers leave free, then beside the workers, host after host.
+    """Each parameter server's host: slots left free by the workers, then beside the workers, host after host.
 
     >>> place_servers([Slots(name="a"), Slots(name="b"), Slots(name="c")], workers=2, servers=2)
     ['c', 'a']

@@ -1,6 +1,6 @@
-"""Which of this host's addresses the wire uses: `HOCKET_INTERFACE`, in the user's words, to IP addresses.
+"""Resolves `HOCKET_INTERFACE` to the IP addresses of this host that the wire uses.
 
-Interfaces come from `ifaddr`; the rest is pure.
+`ifaddr` lists the interfaces; the rest is pure.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ALL = "all"
 
 
 def here() -> tuple[tuple[str, str], ...]:
-    """Name, and address with the length of its network's prefix, of this host's interfaces; link-local ones left out."""
+    """Name and address (with prefix length) of this host's interfaces, without link-local addresses."""
     found = []
     for adapter in ifaddr.get_adapters():
         for each in adapter.ips:
@@ -28,22 +28,22 @@ def here() -> tuple[tuple[str, str], ...]:
                 found.append((adapter.nice_name, f"{text}/{each.network_prefix}"))
     return tuple(
         sorted(found, key=lambda entry: ":" in entry[1])
-    )  # IPv4 first: what a name means where it has both
+    )  # IPv4 first: the default where a name has both
 
 
 def chosen(text: str) -> tuple[str, ...]:
     """The addresses that `text` names: interfaces, addresses or subnets (10.0.0.0/8), separated by commas.
 
-    UsageError lists what there is.
+    UsageError lists the available ones.
     """
     known = here()
     return tuple(_one(part.strip(), known) for part in text.split(","))
 
 
 def common(own: Sequence[str], everyone: Sequence[Sequence[str]]) -> tuple[str, ...]:
-    """Of our addresses (with prefixes), those on whose networks everyone has one of its own, in the networks' order.
+    """Our addresses (with prefixes) on networks where every rank has an address of its own, in the networks' order.
 
-    A network on which two have the same address is each one's private one (a container's bridge), and not taken.
+    A network on which two ranks have the same address is private to each host (a container's bridge), and left out.
     """
     networks = {network for network in map(_network, own) if not network.is_loopback}
     found = []

@@ -1,11 +1,11 @@
-"""Holds one rank: starts it, passes signals on, and ends it with all its descendants when the launcher goes.
+"""Holds one rank: starts it, forwards signals, and ends it with all its descendants when the launcher is gone.
 
-A program of its own on the standard library alone, run as `python -I -S leash.py` here or sent as text over
-ssh. Its standard input is a line of JSON (`argv`, `environment`, `directory`, `ranks_here`, `silence_s`,
-`towards`, `opens_meeting`), then lines from the launcher: `signal NUMBER`, or an empty one as a sign of life. End
-of input: the launcher is gone. The rank has its own process group and no input, and dies with this process;
-orphaned descendants come to this process, which ends them. The leash of rank 0 finds an address and a port for
-torch's store, which that rank will serve, and says them on its standard output first.
+A program of its own that uses only the standard library, run as `python -I -S leash.py` here or sent as text over ssh.
+Its standard input is a line of JSON (`argv`, `environment`, `directory`, `ranks_here`, `silence_s`, `towards`,
+`opens_meeting`), then lines from the launcher: `signal NUMBER`, or an empty one as a sign of life. End of input means
+that the launcher is gone. The rank has its own process group and no input, and dies with this process; orphaned
+descendants are reparented to this process, which ends them. The leash of rank 0 first finds an address and a port for
+torch's store, which that rank will serve, and prints them on its standard output.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 GRACE_S = 3.0
-"""Between SIGTERM and SIGKILL when the launcher is gone."""
+"""Seconds between SIGTERM and SIGKILL when the launcher is gone."""
 CANNOT_START = 127
 SIGNALLED = 128
 
@@ -46,16 +46,16 @@ class Rank:
         self.process = os.fork()
         if self.process == 0:
             _become(order, parent)
-        with contextlib.suppress(OSError):  # the child does it, too; whoever comes first
+        with contextlib.suppress(OSError):  # the child does it, too; whichever comes first
             os.setpgid(self.process, self.process)
 
     def signal(self, number: int) -> None:
-        """To the rank and its process group."""
+        """Send a signal to the rank and its process group."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process, number)
 
     def reap(self) -> None:
-        """Take notice of every child that has ended."""
+        """Reap every child that has ended."""
         with contextlib.suppress(ChildProcessError):
             while True:
                 process, status = os.waitpid(-1, os.WNOHANG)
@@ -66,7 +66,7 @@ class Rank:
 
 
 def main() -> None:
-    """Until the rank has ended; exits with its code, or 128 + the signal that killed it."""
+    """Wait until the rank has ended; exit with its code, or 128 + the signal that killed it."""
     libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
     wake_out, wake_in = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     signal.set_wakeup_fd(wake_in, warn_on_full_buffer=False)
@@ -90,9 +90,10 @@ def main() -> None:
 
 
 def _open_meeting(order: dict[str, Any]) -> socket.socket:
-    """Tell where torch's store will be: at our address on the way to the job's store, and a port that is kept free for it.
+    """Print where torch's store will be: our address on the way to the job's store, and a port reserved for it.
 
-    The socket is bound and never listens: nobody is given the port, and who asks to reuse it, as torch does, may listen there.
+    The socket is bound and never listens: the system gives the port to nobody else, while torch, which asks to reuse
+    it, may listen there.
     """
     address = _own_address(order["towards"])
     if address is None:
@@ -109,7 +110,7 @@ def _open_meeting(order: dict[str, Any]) -> socket.socket:
 
 
 def _name_interface(environment: dict[str, str]) -> None:
-    """Gloo takes the interface of the host's own name, which may be loopback or nobody's: the one that leads to rank 0 is named."""
+    """Name the interface towards rank 0 for Gloo, whose default is that of the host's name: loopback, or a foreign one."""
     address = _own_address(environment["MASTER_ADDR"]) if "MASTER_ADDR" in environment else None
     if (
         address is None
@@ -123,7 +124,7 @@ def _name_interface(environment: dict[str, str]) -> None:
 
 
 def _own_address(towards: str) -> str | None:
-    """The address of this host that packets to `towards` leave from; None without a way there. Sends nothing."""
+    """This host's address on the route to `towards`; None without a route. Sends nothing."""
     try:
         found = socket.getaddrinfo(towards, DISCARD_PORT, type=socket.SOCK_DGRAM)
     except OSError:
@@ -136,7 +137,7 @@ def _own_address(towards: str) -> str | None:
 
 
 def _interfaces(address: str) -> list[str]:
-    """Those that have the address."""
+    """The interfaces that have the address."""
     if ":" in address:
         packed = socket.inet_pton(socket.AF_INET6, address).hex()
         rows = [line.split() for line in Path("/proc/net/if_inet6").read_text().splitlines()]
@@ -152,7 +153,7 @@ def _interfaces(address: str) -> list[str]:
 
 
 def _become(order: dict[str, Any], parent: int) -> None:
-    """In the child: turn into the rank."""
+    """In the child: become the rank."""
     try:
         os.setpgid(0, 0)
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -174,7 +175,7 @@ def _become(order: dict[str, Any], parent: int) -> None:
 
 
 def _hold(rank: Rank, wake: int, silence_s: float, told_to_end: list[bool]) -> None:
-    """Pass signals on until the rank has ended; end it when the launcher is gone or silent."""
+    """Forward signals until the rank has ended; end it when the launcher is gone or silent."""
     heard_s, held, kill_at_s = time.monotonic(), b"", None
     inputs = [0, wake]
     while True:
@@ -203,7 +204,7 @@ def _hold(rank: Rank, wake: int, silence_s: float, told_to_end: list[bool]) -> N
 
 
 def _end_descendants(rank: Rank) -> None:
-    """Kill what the rank left: its group, then, as they come to us, all that descended from it."""
+    """Kill the rank's remains: its group, then all its descendants as they are reparented to this process."""
     rank.signal(signal.SIGKILL)
     deadline_s = time.monotonic() + GRACE_S
     while (orphans := _children()) and time.monotonic() < deadline_s:
@@ -215,7 +216,7 @@ def _end_descendants(rank: Rank) -> None:
 
 
 def _children() -> list[int]:
-    """Processes whose parent this is, as `/proc/PID/stat` has it: `pid (name) state parent …`."""
+    """Processes whose parent this is, from `/proc/PID/stat`: `pid (name) state parent …`."""
     mine = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

@@ -1,8 +1,7 @@
-"""What the store knows, without I/O: values, counters, gathers, members, and waits with their deadlines.
+"""The store's state, without I/O: values, counters, gathers, members, and waits with their deadlines.
 
-Requests and the time go in with `handle`, `expire` and `disconnect`; answers come out of `poll`. A client has
-one request at a time. Nobody waits in vain: once a rank is lost or gave up, all waits end with the reason,
-now and later.
+`handle`, `expire` and `disconnect` take requests and the time; `poll` returns answers. A client has one request at a
+time. Nobody waits in vain: once a rank is lost or gave up, all waits, current and later, end with the reason.
 """
 
 from __future__ import annotations
@@ -31,17 +30,17 @@ from hocket.launch.messages import (
 KEYS_MAX = 1 << 16
 STORED_BYTES_MAX = 16 * FRAME_BYTES_MAX
 RANKS_NAMED_MAX = 12
-"""A message names so many missing ranks and counts the rest."""
+"""Number of missing ranks that a message names; the rest are counted."""
 
 ANSWER_BYTES = 64
-"""What an answer adds to its value."""
+"""Bytes that an answer adds to its value."""
 
 NOTHING = Raw(b"null")
 
 
 @dataclass
 class _Round:
-    """A gather under way."""
+    """A gather in progress."""
 
     world: int
     values: dict[int, Raw] = field(default_factory=dict)
@@ -55,7 +54,7 @@ class Ledger:
     """The store's state."""
 
     def __init__(self) -> None:
-        """Nobody is here."""
+        """Without members."""
         self._values: dict[str, Raw] = {}
         self._stored_bytes = 0
         self._rounds: dict[str, _Round] = {}
@@ -69,7 +68,7 @@ class Ledger:
         self._answers: list[tuple[int, Answer]] = []
 
     def handle(self, client: int, request: Request, now_ns: int) -> None:
-        """Take a client's request; FrameError when it may not make it now."""
+        """Take a client's request; FrameError if the client may not make it now."""
         if client in self._waiting:
             raise FrameError("a request while another one waits for its answer")
         if not isinstance(request, Hello) and client not in self._members:
@@ -96,17 +95,17 @@ class Ledger:
         return answers
 
     def expire(self, now_ns: int) -> None:
-        """End the waits whose time is over."""
+        """End the waits whose deadline has passed."""
         for client, (request, deadline_ns) in list(self._waiting.items()):
             if client in self._waiting and deadline_ns <= now_ns:
                 self._time_out(client, request)
 
     def deadline_ns(self) -> int | None:
-        """When `expire` has something to do."""
+        """When `expire` is due next."""
         return min((deadline_ns for _, deadline_ns in self._waiting.values()), default=None)
 
     def disconnect(self, client: int) -> None:
-        """The client's connection is gone; without a `Leave` before, its rank is lost."""
+        """The client's connection is closed; without an earlier `Leave`, its rank is lost."""
         self._waiting.pop(client, None)
         member = self._members.pop(client, None)
         if member is not None and member.rank is not None:
@@ -115,7 +114,7 @@ class Ledger:
             )
 
     def is_over(self, world: int) -> bool:
-        """Whether nobody is here and ranks enough have been here to learn what became of the job."""
+        """Whether nobody is connected, and enough ranks have been to know how the job ended."""
         return not self._members and len(self._seen) >= world
 
     def _hello(self, client: int, request: Hello) -> None:
@@ -127,7 +126,7 @@ class Ledger:
                 message=f"two processes are rank {request.rank}: {twin}, and {request.who}\nhint: each needs its own",
                 rank=request.rank,
             )
-            if not self._completed:  # a job under way is not disturbed by a latecomer
+            if not self._completed:  # a latecomer does not disturb a job in progress
                 self._refusal = refusal
                 self._end_all_waits(refusal)
             self._answer(client, refusal)
@@ -176,7 +175,7 @@ class Ledger:
         self._answer(client, Failed(message=refusal) if refusal else Done(value=self._values[request.key]))
 
     def _gather(self, client: int, request: Gather, now_ns: int) -> None:
-        # One that only watches is a rank's second connection: it speaks for the rank that it says.
+        # An observer is a rank's second connection: it acts for the rank that it names.
         if self._members[client].rank not in (None, request.rank) or request.rank >= request.world:
             raise FrameError(f"{self._who(client)} speaks for rank {request.rank} of {request.world}")
         world_before = self._completed.get(request.name)
@@ -295,6 +294,6 @@ class Ledger:
 
 
 def _rank_of(key: str) -> int | None:
-    """The rank that alone gives `key`: 3 of `plan/3`."""
+    """The rank that alone sets `key`: 3 for `plan/3`."""
     last = key.rpartition("/")[2]
     return int(last) if last.isascii() and last.isdigit() and int(last) < WORLD_MAX else None

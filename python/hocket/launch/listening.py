@@ -1,4 +1,4 @@
-"""Where the store listens: at the addresses under which the job's ranks look for it, and at no other interface."""
+"""The addresses that the store listens on: those under which the job's ranks look for it, and no other interface."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from hocket.launch import interfaces
 
 
 def under(name: str, *, interface: str | None, one_host: bool) -> tuple[str, ...]:
-    """This host's addresses at which ranks that are told `name` look for the store; loopback, for those beside it, is the first.
+    """This host's addresses for ranks that know it as `name`; loopback, for ranks of the host itself, comes first.
 
-    A name often means loopback on the host that it names, and an address of one interface elsewhere, which cannot be known here:
-    then it is the address that HOCKET_INTERFACE gives, or the one that leads out.
+    A name often means loopback on its own host, and one interface's address elsewhere, which this host cannot know.
+    Then HOCKET_INTERFACE decides, or the default route.
 
     Args:
         name: a host name, or an address, which is then the only one.
@@ -18,7 +18,7 @@ def under(name: str, *, interface: str | None, one_host: bool) -> tuple[str, ...
         one_host: whether all ranks of the job are on this host.
 
     Raises:
-        UsageError: `interface` is none of this host.
+        UsageError: `interface` is not on this host.
     """
     if addresses.is_literal(name):
         return (name,)

@@ -1,6 +1,6 @@
-"""Where the ranks of a job meet: rank 0 serves the store unless the launcher does, and every rank learns an address of it.
+"""The job's meeting place: rank 0 serves the store unless the launcher does, and every rank learns an address of it.
 
-A host's name for itself is never sent to another host: it may mean loopback there, or another machine.
+A host's name for itself is never sent to another host, where it may mean loopback or another machine.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from hocket.launch.server import Server
 from hocket.settings import Settings
 
 Publish = Callable[[str | None, float], str]
-"""`publish(text, timeout_s)`: rank 0 gives a text, all ranks get it, by the launcher's own store."""
+"""`publish(text, timeout_s)`: rank 0 passes a text, and all ranks get it through the launcher's own store."""
 
 
 class _Place(msgspec.Struct, frozen=True, kw_only=True):
-    """Where rank 0 serves the store.
+    """Rank 0's store.
 
-    `place`: of its host, as in `Host`. `here`: the address for ranks of that place. `address`: for ranks of others; None: rank 0
-    is on the machine of the launcher's own store, of which each rank knows an address.
+    `place`: of its host, as in `Host`. `here`: its address for ranks of that place. `address`: its address for others;
+    None: rank 0 is on the machine of the launcher's own store, of which each rank knows an address.
     """
 
     place: str
@@ -35,10 +35,10 @@ class _Place(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def meet(me: Identity, host: Host, settings: Settings, publish: Publish | None) -> tuple[Server | None, str]:
-    """The store's address, and its server when that is this rank's task.
+    """The store's address, and its server if this rank must serve it.
 
     Raises:
-        RendezvousError: the store's address is taken, or there is no way to learn it.
+        RendezvousError: the store's address is taken, or cannot be learnt.
     """
     where = me.meeting.address
     if where is None:
@@ -85,7 +85,7 @@ def _read(text: str) -> _Place:
 def _address(told: _Place, me: Identity, host: Host) -> str:
     if told.place == host.place:
         return addresses.join(told.here, told.port)
-    # `master` is how this rank reaches the launcher's store, beside which rank 0 is when it gave no address.
+    # `master` is this rank's address of the launcher's store; rank 0 is on the same machine if it gave no address.
     name = told.address or me.master
     if name is None:
         raise RendezvousError(
@@ -96,7 +96,7 @@ def _address(told: _Place, me: Identity, host: Host) -> str:
 
 
 def _listening(me: Identity, settings: Settings) -> tuple[tuple[str, ...], str | None]:
-    """Where rank 0 listens, and under which address ranks of other hosts find it; None: that of the launcher's own store."""
+    """Where rank 0 listens, and its address for ranks of other hosts; None: that of the launcher's own store."""
     asked, one_host = settings.interface, me.local_world == me.world
     if asked and asked != interfaces.ALL:
         address = interfaces.chosen(asked)[0]
@@ -108,7 +108,7 @@ def _listening(me: Identity, settings: Settings) -> tuple[tuple[str, ...], str |
 
 
 def _seen_from_others(master: str | None) -> str | None:
-    """The address of this host that leads to the launcher's store; None: that store is here, or nothing leads out."""
+    """This host's address on the route to the launcher's store; None: that store is local, or there is no route."""
     if master is None:
         return addresses.outward([address.partition("/")[0] for _, address in interfaces.here()])
     own = addresses.towards(master)

@@ -1,4 +1,4 @@
-"""What client and store say to each other: one request, then its answer. The store never reads the values."""
+"""Messages between client and store: one request, then its answer. The store never looks into values."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ Timeout = Annotated[float, Meta(ge=0)]
 
 
 class Hello(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="hello"):
-    """First request: which rank this is, and what people call the process. Rank None only watches."""
+    """First request: the rank, and a name of the process for people. Rank None only observes."""
 
     rank: Rank | None
     who: Annotated[str, Meta(max_length=KEY_BYTES_MAX)]
 
 
 class Set(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="set"):
-    """Put a value under a key, replacing what was there."""
+    """Set the value of a key, replacing the old one."""
 
     key: Key
     value: Raw
@@ -61,19 +61,19 @@ class Ping(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_fi
 
 
 class Leave(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="leave"):
-    """Last request. With a reason: this rank gives up, and every waiting rank gets it."""
+    """Last request. With a reason, this rank gives up, and every waiting rank receives the reason."""
 
     reason: Annotated[str, Meta(max_length=1 << 16)] | None
 
 
 class Done(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="done"):
-    """The request's answer."""
+    """The answer to a request."""
 
     value: Raw
 
 
 class Failed(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="failed"):
-    """The request cannot be answered; `message` is for people. `rank`: at fault; `missing`: did not come in time."""
+    """A refused or failed request; `message` is for people. `rank`: at fault; `missing`: did not come in time."""
 
     message: str
     rank: Rank | None = None
@@ -88,7 +88,7 @@ _answers: msgspec.json.Decoder[Answer] = msgspec.json.Decoder(Answer)
 
 
 def read_request(payload: bytes) -> Request:
-    """A request from a frame's payload; FrameError says what is wrong with it."""
+    """Decode a request from a frame's payload; FrameError describes an invalid one."""
     try:
         return _requests.decode(payload)
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
@@ -96,7 +96,7 @@ def read_request(payload: bytes) -> Request:
 
 
 def read_answer(payload: bytes) -> Answer:
-    """An answer from a frame's payload; FrameError says what is wrong with it."""
+    """Decode an answer from a frame's payload; FrameError describes an invalid one."""
     try:
         return _answers.decode(payload)
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:

@@ -1,4 +1,4 @@
-"""What ranks print, as the launcher shows it: whole lines after `[rank]`; the last are kept for the end."""
+"""Ranks' output as the launcher shows it: whole lines after `[rank]`; the last lines are kept for the end."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from collections import deque
 from typing import BinaryIO
 
 LINE_BYTES_MAX = 1 << 16
-"""A longer line, such as a progress bar without line ends, is shown in pieces."""
+"""Longer lines, such as a progress bar without line ends, are shown in pieces."""
 LINES_KEPT = 20
 COLOURS = (36, 33, 32, 35, 34, 31)
 
 
 class Channel:
-    """One stream of one rank. `prefix` goes before each line; `target` None: kept but not shown."""
+    """One stream of one rank. `prefix` goes before each line; `target` None: lines are kept but not shown."""
 
     def __init__(self, target: BinaryIO | None, prefix: bytes) -> None:
-        """Nothing held."""
+        """With nothing held."""
         self.last: deque[bytes] = deque(maxlen=LINES_KEPT)
         self._target = target
         self._prefix = prefix
@@ -32,7 +32,7 @@ class Channel:
         self._show(lines)
 
     def end(self) -> None:
-        """Show what is held, line end or not."""
+        """Show the held rest, with or without a line end."""
         if self._held:
             self._show([self._held])
         self._held = b""
@@ -47,7 +47,7 @@ class Channel:
 def channels(
     rank: int, world: int, out: BinaryIO | None, err: BinaryIO | None, *, quiet_others: bool
 ) -> tuple[Channel, Channel]:
-    """For a rank's output and errors; None: our own. `quiet_others`: rank 0's alone, as they are."""
+    """Channels of a rank's output and errors; None: our own streams. `quiet_others`: rank 0's alone, unchanged."""
     if quiet_others and rank != 0:
         return Channel(None, b""), Channel(None, b"")
     plain = quiet_others or world == 1

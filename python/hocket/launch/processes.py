@@ -1,4 +1,4 @@
-"""Rank processes as the launcher holds them: each behind a leash, its output flowing."""
+"""Rank processes in the launcher: each behind a leash, with its output forwarded."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ BOOTSTRAP = (
     "exec(compile(s,'leash.py','exec'))"
 )
 MEETING = b"hocket: meeting at "
-"""Begins the line in which rank 0's leash says where torch's store will be, before the rank runs."""
+"""Begins the line in which rank 0's leash gives the address of torch's store, before the rank runs."""
 SIGNALLED = 128
 SILENCE_S = 30.0
-"""A remote rank ends when the launcher was silent for so long: the connection broke without a word."""
+"""A remote rank ends when the launcher has been silent for this long: the connection broke unnoticed."""
 SIGN_OF_LIFE_S = 5.0
 LET_GO_S = 10.0
-"""For leashes to end their ranks; above leash.GRACE_S twice."""
+"""Seconds for leashes to end their ranks; more than twice leash.GRACE_S."""
 READ_BYTES = 1 << 16
 
 
@@ -43,11 +43,11 @@ class ProcessSpec:
 
     Attributes:
         argv: the rank's command.
-        host: its host's name in the cluster file; None: this machine's own.
-        prefix: a command that runs the arguments after it somewhere: `("ip", "netns", "exec", "h1")`.
-        remote: `prefix` leads to another machine and takes one argument, for a shell: `("ssh", "node7")`.
-        environment: variables besides those that a rank needs.
-        interpreter: the Python of a remote host, which holds the rank there.
+        host: its host's name in the cluster file; None: this machine's own name.
+        prefix: a command that runs its arguments elsewhere: `("ip", "netns", "exec", "h1")`.
+        remote: whether `prefix` leads to another machine and takes one argument, for a shell: `("ssh", "node7")`.
+        environment: variables beyond those that a rank needs.
+        interpreter: the Python of a remote host, which runs the leash there.
     """
 
     argv: Sequence[str]
@@ -69,7 +69,7 @@ class Process:
         out: Channel,
         err: Channel,
     ) -> None:
-        """Start the leash; it waits for `order`."""
+        """Start the leash, which waits for `order`."""
         self.rank = rank
         self.spec = spec
         self.out, self.err = out, err
@@ -96,13 +96,13 @@ class Process:
         self._say(text)
 
     def order(self, order: Mapping[str, object]) -> None:
-        """What the leash is to start, as `leash.py` reads it; secrets travel here, never as arguments."""
+        """Send the leash its order, as `leash.py` reads it; secrets travel here, never as arguments."""
         self._say(json.dumps(order).encode() + b"\n")
 
     def meeting(self, timeout_s: float) -> dict[str, str] | None:
-        """MASTER_ADDR and MASTER_PORT as the leash of rank 0 says them, once it has; None if nothing comes for that long.
+        """MASTER_ADDR and MASTER_PORT from the leash of rank 0; None if nothing arrives within that time.
 
-        A line that has begun is read to its end. What a login shell prints before is passed on.
+        A line that has begun is read to its end. Earlier output, from a login shell, is passed on.
         """
         assert self._leash.stdout is not None  # noqa: S101
         deadline_s = time.monotonic() + timeout_s
@@ -110,7 +110,7 @@ class Process:
             left_s = max(0.0, deadline_s - time.monotonic())
             if not select.select([self._leash.stdout], [], [], left_s)[0]:
                 return None
-            byte = self._leash.stdout.read(1)  # no more: what follows the line is the rank's
+            byte = self._leash.stdout.read(1)  # stop here: what follows the line is the rank's
             if not byte:
                 time.sleep(left_s)
                 return None
@@ -126,28 +126,28 @@ class Process:
 
     @property
     def streams(self) -> list[tuple[IO[bytes], Channel]]:
-        """Output to read, and where it goes."""
+        """Streams to read, and their channels."""
         assert self._leash.stdout is not None  # noqa: S101  # both are pipes
         assert self._leash.stderr is not None  # noqa: S101
         return [(self._leash.stdout, self.out), (self._leash.stderr, self.err)]
 
     @property
     def code(self) -> int | None:
-        """None while it runs; else its exit code, 128 + N for signal N."""
+        """None while it runs; then its exit code, 128 + N for signal N."""
         code = self._leash.poll()
         return code if code is None or code >= 0 else SIGNALLED - code
 
     def signal(self, number: int) -> None:
-        """To the rank and its children."""
+        """Send a signal to the rank and its children."""
         self._say(b"signal %d\n" % number)
 
     def sign_of_life(self) -> None:
-        """Tell a remote leash that we are here, when it is time to."""
+        """Send a remote leash a sign of life, if one is due."""
         if self.spec.remote and time.monotonic() - self._said_s > SIGN_OF_LIFE_S:
             self._say(b"\n")
 
     def kill(self) -> None:
-        """The leash itself, when it does not obey; the rank dies with it."""
+        """Kill the leash itself if it does not obey; the rank dies with it."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._leash.pid, signal.SIGKILL)
 
@@ -158,7 +158,7 @@ class Process:
             self._leash.stdin.close()
 
     def close(self, timeout_s: float) -> None:
-        """After `let_go`: wait so long, then end the leash itself, and let go of its output."""
+        """After `let_go`: wait this long, then kill the leash itself, and release its output."""
         try:
             self._leash.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -172,13 +172,13 @@ class Process:
             return
         self._said_s = time.monotonic()
         view = memoryview(data)
-        with contextlib.suppress(OSError):  # it has ended; `code` tells how
+        with contextlib.suppress(OSError):  # it has ended; `code` gives the result
             while view:
                 view = view[self._leash.stdin.write(view) or 0 :]
 
 
 def end_all(processes: Sequence[Process]) -> None:
-    """Leave no process, whatever happened before; those that have ended cost nothing."""
+    """Leave no process behind in any case; costs nothing for ended ones."""
     for process in processes:
         process.let_go()
     deadline_s = time.monotonic() + LET_GO_S
@@ -187,17 +187,17 @@ def end_all(processes: Sequence[Process]) -> None:
 
 
 class Flow:
-    """Moves the output of processes to their channels."""
+    """Forwards the output of processes to their channels."""
 
     def __init__(self, processes: Sequence[Process]) -> None:
-        """All streams are open."""
+        """With all streams open."""
         self._selector = selectors.DefaultSelector()
         for process in processes:
             for stream, channel in process.streams:
                 self._selector.register(stream, selectors.EVENT_READ, channel)
 
     def move(self, timeout_s: float) -> None:
-        """Show what has come, waiting for it at most so long."""
+        """Show new output, waiting for it at most this long."""
         if not self._selector.get_map():
             time.sleep(timeout_s)
             return
@@ -211,7 +211,7 @@ class Flow:
                 self._selector.unregister(key.fileobj)
 
     def drain(self, timeout_s: float) -> None:
-        """Show the rest, until all streams have ended or for so long."""
+        """Show the rest, until all streams have ended or the time is up."""
         deadline_s = time.monotonic() + timeout_s
         while self._selector.get_map() and (left_s := deadline_s - time.monotonic()) > 0:
             self.move(left_s)

@@ -1,4 +1,4 @@
-"""Ranks on other machines: how each is started over ssh, and where they find this machine's store."""
+"""Ranks on other machines: the ssh command that starts each, and this machine's store as they reach it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SSH = "ssh -o BatchMode=yes -o ConnectTimeout=10"
 """The command that reaches a host; the host's name is appended."""
 
 REACH_TIMEOUT_S = 15.0
-"""More than `SSH` gives a connection."""
+"""Longer than `SSH` allows a connection."""
 
 ASKED_AT_ONCE = 64
 
@@ -25,7 +25,7 @@ ASKED_AT_ONCE = 64
 def processes_over(
     ssh: str, names: Sequence[str], argv: Sequence[str], interpreter: str
 ) -> list[ProcessSpec]:
-    """`argv` once on each of the hosts, by rank, held by their `interpreter`; a thread count that was set here is set there."""
+    """`argv` on each of the hosts, by rank, behind a leash run by `interpreter`. A thread count set here is also set there."""
     reach = shlex.split(ssh)
     threads = {name: os.environ[name] for name in ("OMP_NUM_THREADS",) if name in os.environ}
     return [
@@ -42,7 +42,7 @@ def processes_over(
 
 
 def reachable(ssh: str, names: Sequence[str], timeout_s: float = REACH_TIMEOUT_S) -> list[bool]:
-    """By host: whether `ssh` runs a command there in time; all are asked at once."""
+    """By host: whether `ssh` runs a command there in time; all hosts are tried at once."""
 
     def answers(name: str) -> bool:
         try:
@@ -67,10 +67,10 @@ def store_for(names: Sequence[str], given: str | None) -> str:
 
     Args:
         names: the hosts, as `user@host` or `host`.
-        given: the user's choice; None: the address of this machine on the way to the first host that is another one.
+        given: the user's choice; None: this machine's address on the route to the first host that is another one.
 
     Raises:
-        UsageError: no way to any of them is known.
+        UsageError: there is no route to any of them.
     """
     address = given or _address_towards([name.rpartition("@")[2] for name in names])
     return addresses.join(address, 0) if ":" not in address or addresses.is_literal(address) else address

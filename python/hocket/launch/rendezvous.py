@@ -1,7 +1,7 @@
-"""Make processes a job: meet at the store, agree on what all must, learn where everyone is, connect the wire.
+"""Makes processes a job: they meet at the store, agree on common settings, exchange addresses, and connect the wire.
 
-Knows nothing of frameworks: where a launcher brings its own store (torchrun), the caller hands in how to
-publish an address there.
+Knows nothing of frameworks: where a launcher brings its own store (torchrun), the caller passes a function that
+publishes an address there.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ LINGER_S = 5.0
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
-    """What a rank tells the others about itself when they meet.
+    """What each rank publishes about itself when they meet.
 
-    Of its host: `host` is the name, `place`, `identity` and `clock` as in `Host`, `networks` the addresses with their prefixes.
-    `session` of rank 0 names the job.
+    `host` is its host's name; `place`, `identity` and `clock` are as in `Host`; `networks` are its addresses with their
+    prefixes. `session` of rank 0 identifies the job.
     """
 
     host: str
@@ -60,14 +60,14 @@ class Job:
 
     Attributes:
         rank, world: this rank and how many there are.
-        local_rank, local_world: position among the ranks of this host, and how many those are.
-        host: name of this host, which no other host of the job has; `hosts`: of every rank's host, by rank.
-        name: the same on all ranks, another one for every job.
+        local_rank, local_world: position among the ranks of this host, and their number.
+        host: name of this host, unique in the job; `hosts`: of every rank's host, by rank.
+        name: equal on all ranks, different for every job.
         secret: the job's.
         store: for values that ranks share while they set up.
         bind: the IP address that this rank's wire binds to.
-        addresses: of this host, for the wire: one for each interface that it uses.
-        clocks: by rank, the lowest rank whose monotonic clock is the same one.
+        addresses: of this host, for the wire: one per interface that it uses.
+        clocks: by rank, the lowest rank that shares its monotonic clock.
     """
 
     rank: int
@@ -91,7 +91,7 @@ class Job:
 
         Args:
             threads: native threads; default `settings.threads`.
-            trace: directory for `rank-N.hktrace`, made if missing; default `settings.trace`.
+            trace: directory for `rank-N.hktrace`, created if missing; default `settings.trace`.
 
         Raises:
             RendezvousError: ranks are missing, or cannot be reached.
@@ -119,7 +119,7 @@ class Job:
         try:
             mine = (engine.addresses, self.host, self._streams())
             peers = self.store.gather("engine", self.rank, self.world, mine, timeout_s)
-            # Both ends of a pair must say the same: the larger of what they know.
+            # Both ends of a pair must use the same number: the larger of the two.
             streams = [max(own, row[self.rank]) for own, (_, _, row) in zip(mine[2], peers, strict=True)]
             engine.connect([(where, host) for where, host, _ in peers], timeout_s, streams)
         except BaseException:
@@ -129,11 +129,11 @@ class Job:
 
     @property
     def bind(self) -> str:
-        """The address of this host that others reach; the first, where the wire uses several."""
+        """This host's address for others; the first, if the wire uses several."""
         return self.addresses[0]
 
     def _streams(self) -> list[int]:
-        """Connections to each rank, by pair of interfaces: as set, else as measured, else one."""
+        """Connections to each rank per pair of interfaces: as set, otherwise as measured, otherwise one."""
         if self.settings.streams is not None:
             return [self.settings.streams] * self.world
         if self.settings.cluster is None:
@@ -146,17 +146,17 @@ class Job:
         return [cluster.streams[own][place[host]] if host in place else 1 for host in self.hosts]
 
     def close(self, reason: str | None = None) -> None:
-        """Leave the job; with a reason, which ranks that wait at the store receive. Idempotent."""
+        """Leave the job; a reason is passed to ranks that wait at the store. Idempotent."""
         self.store.leave(reason)
         if self.server is not None:
             self.server.close(LINGER_S, self.world)
 
     def __enter__(self) -> Job:
-        """Itself."""
+        """The job itself."""
         return self
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        """Leave, saying why if it is for an error."""
+        """Leave, with the error as the reason if there is one."""
         in_order = error is None or (isinstance(error, SystemExit) and not error.code)
         self.close(None if in_order else f"{type(error).__name__}: {error}")
 
@@ -168,13 +168,13 @@ def join(
     publish: Publish | None = None,
     known_secret: bytes | None = None,
 ) -> Job:
-    """Meet the other ranks of the job that this process was started for; alone, a job of one rank.
+    """Join the other ranks of this process's job; without a launcher, a job of one rank.
 
     Args:
         settings: default: from the environment.
         environment: variables of the launcher; default `os.environ`.
-        publish: how the store's address gets around under a launcher with a store of its own (torchrun).
-        known_secret: instead of a derived secret, one that is this job's alone and that others may have read.
+        publish: distributes the store's address under a launcher with a store of its own (torchrun).
+        known_secret: replaces a derived secret by one that is unique to this job but may be public.
 
     Raises:
         RendezvousError: within `settings.start_timeout_s`, on every rank: ranks are missing, or disagree.
@@ -282,7 +282,7 @@ def _agree(members: Sequence[Member]) -> None:
 
 
 def _addresses(interface: str | None, rank: int, members: Sequence[Member]) -> tuple[str, ...]:
-    """Of this host, for the wire."""
+    """This host's addresses for the wire."""
     if interface is None:
         return (_bind(rank, members),)
     if interface != interfaces.ALL:
@@ -294,7 +294,7 @@ def _addresses(interface: str | None, rank: int, members: Sequence[Member]) -> t
 
 
 def _bind(rank: int, members: Sequence[Member]) -> str:
-    """Loopback when all are here; else the address that leads to the store, or failing that to a peer."""
+    """Loopback if all ranks are here; otherwise the address on the route to the store, or else to a peer."""
     mine = members[rank]
     if all(member.place == mine.place for member in members):
         return addresses.LOOPBACK

@@ -1,6 +1,6 @@
-"""Start the ranks of a job, here or elsewhere, and stay until they have all ended; nothing is left behind.
+"""Starts the ranks of a job, locally or remotely, and waits until all have ended; leaves nothing behind.
 
-The launcher serves the store, makes the secret, shows what ranks print, and reports in the end which rank failed first
+The launcher serves the store, creates the secret, shows the ranks' output, and finally reports which rank failed first
 and how.
 """
 
@@ -29,17 +29,17 @@ from hocket.settings import Settings
 
 TICK_S = 0.02
 REPORT_S = 10.0
-"""After a rank failed, or Ctrl-C, the others have so long to say what they know and end by themselves."""
+"""After a rank failed, or Ctrl-C, the others have this long to report and to end by themselves."""
 TERMINATE_S = 5.0
-"""From SIGTERM to SIGKILL, and from there to the end of whatever held the rank."""
+"""From SIGTERM to SIGKILL, and from there to the end of the leash."""
 LAST_LINES_SHOWN = 8
 PUT_TIMEOUT_S = 10.0
-"""For the launcher to reach its own store."""
+"""Time-out for the launcher to reach its own store."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """A rank that did not end well. `code` is 128 + N for signal N."""
+    """A rank that failed. `code` is 128 + N for signal N."""
 
     rank: int
     host: str
@@ -47,7 +47,7 @@ class Failure:
     last_lines: tuple[str, ...]
 
     def __str__(self) -> str:
-        """For people."""
+        """A description for people."""
         how = f"exit code {self.code}"
         if self.code > SIGNALLED:
             with contextlib.suppress(ValueError):
@@ -58,13 +58,13 @@ class Failure:
         )
 
     def error(self, message: str) -> PeerError:
-        """What failed because of it, ready to raise."""
+        """The error of the whole job, ready to raise."""
         return PeerError(message, rank=self.rank, host=self.host, why="failed")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """How a job ended: `failures` in the order in which they were seen."""
+    """The end of a job: `failures` in the order in which they were observed."""
 
     failures: tuple[Failure, ...]
 
@@ -85,16 +85,16 @@ def launch(
     out: BinaryIO | None = None,
     err: BinaryIO | None = None,
 ) -> Outcome:
-    """Start one process a rank, by rank, and wait for all.
+    """Start one process per rank, by rank, and wait for all.
 
     Args:
         processes: what to start.
-        settings: given to every rank, besides its identity; default: from the environment.
+        settings: passed to every rank, besides its identity; default: from the environment.
         store: `HOST:PORT` of the store as ranks reach it; default: loopback, a free port.
-        serve: whether the launcher serves the store there, or rank 0.
-        values: what ranks find in the store, when the launcher serves it.
-        quiet_others: show the output of rank 0 alone, as it is.
-        out, err: where output goes; default: this process's own.
+        serve: whether the launcher serves the store there; otherwise rank 0 does.
+        values: initial values of the store, if the launcher serves it.
+        quiet_others: show only the output of rank 0, unchanged.
+        out, err: targets of the output; default: this process's own.
 
     Raises:
         RendezvousError: the store's address is taken, or a command cannot be started.
@@ -141,15 +141,15 @@ def launch(
 
 @dataclass(frozen=True, kw_only=True)
 class _Orders:
-    """What leashes start."""
+    """Order the leashes to start the ranks."""
 
     environments: Sequence[dict[str, str]]
     store: str
 
     def give(self, processes: Sequence[Process], signals: list[int], timeout_s: float) -> Sequence[Process]:
-        """Rank 0's leash says first where torch's store will be, then the others begin.
+        """Start rank 0, whose leash first announces torch's store, then the others.
 
-        Those that have begun: all, or rank 0 alone where it ended before that, or a signal came.
+        Returns the started ones: all, or rank 0 alone if it ended before that, or a signal came.
         """
         first, *others = processes
         machines = Counter(_machine(process.spec) for process in processes)
@@ -158,7 +158,7 @@ class _Orders:
         while True:
             ended = (
                 first.code is not None
-            )  # before the look: a program may end at once, and the others are to run all the same
+            )  # before polling: a program may end at once, and the others must run all the same
             if (meeting := first.meeting(TICK_S)) is not None:
                 break
             if signals or ended:
@@ -197,7 +197,7 @@ def _put(values: Mapping[str, Any] | None, store: str, secret: bytes) -> None:
 
 
 class _Watch:
-    """From start to end of all ranks: which failed when, and how the others end."""
+    """Wait from the start to the end of all ranks: notes which failed when, and ends the others."""
 
     def __init__(self, processes: Sequence[Process], signals: list[int]) -> None:
         self._processes = processes
@@ -213,7 +213,7 @@ class _Watch:
             flow.move(TICK_S)
             ended = [process for process in running if process.code is not None]
             running = [process for process in running if process not in ended]
-            # Two in one tick: a rank that was killed is the cause, one that reports is the consequence.
+            # Two in one tick: a killed rank is the cause, a rank that reports is the consequence.
             failed = [process for process in ended if process.code != 0]
             self._failures += sorted(failed, key=lambda each: (each.code or 0) <= SIGNALLED)
             if self._failures and not self._steps:
@@ -228,7 +228,7 @@ class _Watch:
         return [_failure(process) for process in self._failures]
 
     def _heed(self, number: int, running: Sequence[Process], *, again: bool) -> None:
-        """Pass Ctrl-C and the like on; the second time, do not wait."""
+        """Forward Ctrl-C and the like; the second time, do not wait."""
         for process in running:
             process.signal(signal.SIGKILL if again else number)
         self._plan_the_end(0.0 if again else REPORT_S)
@@ -259,13 +259,13 @@ def _failure(process: Process) -> Failure:
 
 
 def _machine(spec: ProcessSpec) -> str | None:
-    """Ranks behind a local prefix share this machine's cores, whatever their hosts are called."""
+    """Ranks behind a local prefix share this machine's cores, whatever the names of their hosts."""
     return spec.host if spec.remote else None
 
 
 @contextlib.contextmanager
 def _signals() -> Iterator[list[int]]:
-    """Collect Ctrl-C, SIGTERM and SIGHUP instead of dying of them; only the main thread can."""
+    """Collect Ctrl-C, SIGTERM and SIGHUP instead of dying of them; only possible in the main thread."""
     arrived: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield arrived
@@ -276,7 +276,7 @@ def _signals() -> Iterator[list[int]]:
 
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     for number, handler in before.items():
-        if handler != signal.SIG_IGN:  # nohup, and a shell's background job, mean it
+        if handler != signal.SIG_IGN:  # ignored on purpose, by nohup or a shell's background job
             signal.signal(number, note)
     try:
         yield arrived

@@ -1,4 +1,4 @@
-"""What a rank runs, from the words that a user puts after `hocket run`."""
+"""A rank's command, from the words after `hocket run`."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ def argv_of(
 ) -> list[str]:
     """The command of each rank.
 
-    Python runs modules, `*.py`, folders and archives with a `__main__`, and files that are not executable; executables run as
-    they are, by path or by name.
+    Python runs modules, `*.py`, folders and archives with a `__main__`, and files that are not executable; executables
+    run directly,
+    by path or by name.
 
     Args:
         script: a file, a command's name, or a module's.
         arguments: its own.
         interpreter: the Python of the ranks.
         as_module: `script` is a module's name.
-        elsewhere: ranks run on other hosts, whose commands are not known here.
+        elsewhere: whether ranks run on other hosts, whose commands are unknown here.
 
     Raises:
         UsageError: there is no such file or command, or it cannot be run.

@@ -1,7 +1,7 @@
-"""What keeps a job's bytes from others: a secret that only its ranks know, and channels that are encrypted when that is asked for.
+"""Protects a job's bytes: a secret that only its ranks know, and channels that are encrypted on request.
 
-A secret that is derived from what launchers say of a job, or that went through a store that anybody may read, keeps strays of other
-jobs out and nobody who means harm. SECURITY.md has the promises; docs/secrets.md how to give one.
+A secret that is derived from launchers' variables, or that went through a store that anybody may read, keeps processes
+of other jobs out, but no attacker. SECURITY.md has the promises; docs/secrets.md describes how to set a secret.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ log = logging.getLogger("hocket.launch")
 
 
 def check_secret(me: Identity, settings: Settings) -> None:
-    """Refuse TLS that anybody could pass through; without TLS, rank 0 warns.
+    """Refuse TLS that anybody could impersonate; without TLS, rank 0 warns.
 
     Raises:
         UsageError: HOCKET_TLS=1 and no secret that only the job's ranks know.
     """
     if me.private:
         return
-    # Hocket's own launcher gives one: its variables were set by hand.
+    # Hocket's own launcher sets one: its variables were set by hand.
     giver = "who started it" if me.launcher == "hocket run" else me.launcher
     if settings.tls:
         raise UsageError(
@@ -40,11 +40,11 @@ def check_secret(me: Identity, settings: Settings) -> None:
 
 
 def refuse_clear(settings: Settings, what: str, instead: str) -> None:
-    """For what moves bytes by connections that are not ours to encrypt.
+    """Refuse traffic over connections that Hocket does not encrypt.
 
     Args:
-        what: which is refused, the subject of a sentence.
-        instead: what to do.
+        what: what is refused, the subject of a sentence.
+        instead: the remedy.
 
     Raises:
         UsageError: HOCKET_TLS=1.

@@ -1,8 +1,8 @@
 """The rendezvous store's server: one thread, one selector, the `Ledger` behind it.
 
-All traffic is within TLS. Strangers cannot disturb a job: nothing but TLS is parsed before the proof of the secret, which must come
-within HANDSHAKE_TIMEOUT_S, and the oldest unproven connection makes room for a new one. Whatever breaks the protocol
-is logged and dropped. Closing leaves nothing: neither thread nor socket.
+All traffic is within TLS. Strangers cannot disturb a job: nothing but TLS is parsed before the proof of the secret,
+which must arrive within HANDSHAKE_TIMEOUT_S, and the oldest unproven connection makes room for a new one. A client that
+breaks the protocol is logged and dropped. Closing leaves neither thread nor socket.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from hocket.launch.messages import read_request
 
 HANDSHAKE_TIMEOUT_S = 5.0
 STRANGERS_MAX = 256
-"""Unproven connections. A proof takes two round trips: honest ranks are through before this is full."""
+"""Limit of unproven connections. A proof takes two round trips: honest ranks finish before this is reached."""
 CLIENTS_MAX = 1 << 14
 STRANGERS_LOGGED_MAX = 20
 UNSENT_BYTES_MAX = 4 * frames.FRAME_BYTES_MAX
@@ -37,9 +37,9 @@ READ_BYTES = 1 << 16
 BACKLOG = 1024
 LINGER_TICK_S = 0.01
 ACCEPT_PAUSE_S = 0.1
-"""Without file descriptors for new connections, look again after this."""
+"""Pause after running out of file descriptors for new connections."""
 PORTS_TRIED = 20
-"""Ports that are free at one address and not at all."""
+"""Attempts to find a port that is free at all addresses."""
 
 log = logging.getLogger("hocket.store")
 
@@ -75,7 +75,7 @@ class Server:
     """
 
     def __init__(self, hosts: Sequence[str], port: int, secret: bytes) -> None:
-        """Listen and start to serve."""
+        """Listen and start serving."""
         self._listeners = _listen_at_all(hosts, port)
         self._secret = secret
         self._ledger = Ledger()
@@ -93,11 +93,11 @@ class Server:
 
     @property
     def port(self) -> int:
-        """The port that it listens at."""
+        """The port that it listens on."""
         return int(self._listeners[0].getsockname()[1])
 
     def close(self, linger_s: float = 0.0, world: int = 0) -> None:
-        """Stop serving, after at most `linger_s` for `world` ranks to have come and left; idempotent."""
+        """Stop serving, after waiting at most `linger_s` for `world` ranks to have come and left; idempotent."""
         if self._closing.is_set():
             return
         deadline_s = time.monotonic() + linger_s
@@ -110,7 +110,7 @@ class Server:
             each.close()
 
     def __enter__(self) -> Server:
-        """Itself."""
+        """The server itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -170,9 +170,9 @@ class Server:
         self._selector.register(accepted, selectors.EVENT_READ, connection)
 
     def _move(self, connection: _Connection, events: int) -> None:
-        """Read and write what can be, dropping the connection when it ends or misbehaves."""
+        """Read and write what is possible; drop the connection when it ends or misbehaves."""
         if connection.number not in self._connections:
-            return  # it made room for another one in this very turn
+            return  # it made room for another one on this very turn
         try:
             if events & selectors.EVENT_WRITE:
                 self._send(connection)
@@ -284,7 +284,7 @@ class Server:
 
 
 def _listen_at_all(hosts: Sequence[str], port: int) -> tuple[socket.socket, ...]:
-    """One port at all of them."""
+    """Sockets on one port at all addresses."""
     for left in reversed(range(PORTS_TRIED)):
         with contextlib.ExitStack() as undo:
             listeners: list[socket.socket] = []
@@ -293,7 +293,7 @@ def _listen_at_all(hosts: Sequence[str], port: int) -> tuple[socket.socket, ...]
                 try:
                     listeners.append(undo.enter_context(contextlib.closing(_listen(host, chosen))))
                 except OSError as error:
-                    # The port that the first found free may be taken at the next.
+                    # A port free at the first address may be taken at the next.
                     if port == 0 and listeners and left and error.errno == errno.EADDRINUSE:
                         break
                     where = addresses.join(host, chosen)

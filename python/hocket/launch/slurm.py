@@ -1,4 +1,4 @@
-"""SLURM's ways to write lists: hosts as `gpu[01-03,7],login`, tasks per node as `2(x3),1`."""
+"""SLURM's notations for lists: hosts as `gpu[01-03,7],login`, tasks per node as `2(x3),1`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def expand(text: str, *, variable: str = "SLURM_JOB_NODELIST") -> list[str]:
 
 
 def nodes(environment: Mapping[str, str]) -> list[str]:
-    """Hosts of this step, or else of the job; empty outside SLURM."""
+    """Hosts of this step, otherwise of the job; empty outside SLURM."""
     for name in ("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"):
         if name in environment:
             return expand(environment[name], variable=name)
@@ -36,7 +36,7 @@ def nodes(environment: Mapping[str, str]) -> list[str]:
 
 
 def tasks_here(environment: Mapping[str, str]) -> int | None:
-    """Ranks of this step on this host; None when SLURM does not say."""
+    """Ranks of this step on this host; None if SLURM does not give it."""
     name = next(
         (name for name in ("SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE") if name in environment), None
     )
@@ -70,7 +70,7 @@ def _items(text: str, variable: str) -> Iterator[str]:
 
 
 def _choices(part: str, variable: str) -> list[str]:
-    """What a bracket stands for; plain text stands for itself."""
+    """The texts that a bracket expands to; plain text expands to itself."""
     if not part.startswith("["):
         return [part]
     chosen: list[str] = []

@@ -1,4 +1,4 @@
-"""The rendezvous store as a rank uses it: a few values that all ranks share while a job is set up.
+"""A rank's client of the rendezvous store: a few values that all ranks share during set-up.
 
 One TCP connection, always within TLS, one request at a time, a deadline on every wait. The server is `hocket.launch.server`, in
 the launcher or in rank 0; there is no service to install.
@@ -21,7 +21,7 @@ from hocket.launch.channel import Channel
 from hocket.launch.messages import Add, Done, Gather, Get, Hello, Leave, Ping, Request, Set, read_answer
 
 PATIENCE_S = 5.0
-"""How long an unreachable address, an unknown name or a listener that should be there is tried again."""
+"""How long to retry an unreachable address, an unknown name, or an address without a listener."""
 HANDSHAKE_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 10.0
 """Beyond a request's own wait: the store is busy or its machine is gone."""
@@ -31,15 +31,15 @@ RETRY_S_MAX = 1.0
 
 
 class Store:
-    """A connection to the job's store. Values are what JSON can carry. Thread-safe: requests queue up.
+    """A connection to the job's store. Values are anything that JSON can express. Thread-safe: requests are queued.
 
     Args:
         address: `HOST:PORT` of the server.
         secret: the job's; both sides prove it.
         rank: of this process; None to watch only.
-        who: what messages to people call this process: "rank 3 on node7 (pid 4711)".
+        who: this process's name in messages: "rank 3 on node7 (pid 4711)".
         timeout_s: how long to wait for the server.
-        patience_s: how long to try again when nobody listens there; default PATIENCE_S.
+        patience_s: how long to retry while nobody listens there; default PATIENCE_S.
 
     Raises:
         RendezvousError: nobody listens there, or somebody else does.
@@ -62,7 +62,7 @@ class Store:
         timeout_s: float,
         patience_s: float | None = None,
     ) -> None:
-        """Connect, prove the secret, say hello."""
+        """Connect, prove the secret, introduce this rank."""
         self.address = address
         self._lock = threading.Lock()
         self._frames = frames.Frames()
@@ -72,11 +72,11 @@ class Store:
         self._ask(Hello(rank=rank, who=who))
 
     def set(self, key: str, value: Any) -> None:
-        """Put `value` under `key` for everyone, replacing what was there."""
+        """Set the value of `key` for everyone, replacing the old one."""
         self._ask(Set(key=key, value=_raw(value)))
 
     def get(self, key: str, timeout_s: float) -> Any:
-        """Wait until `key` has a value; RendezvousError names the key, and has in `rank` whose it is: of `plan/3`, rank 3."""
+        """Wait until `key` has a value; RendezvousError names the key, and its `rank` the owner: 3 for `plan/3`."""
         return self._ask(Get(key=key, timeout_s=timeout_s), timeout_s)
 
     def add(self, key: str, n: int = 1) -> int:
@@ -84,7 +84,7 @@ class Store:
         return int(self._ask(Add(key=key, n=n)))
 
     def gather(self, name: str, rank: int, world: int, value: Any, timeout_s: float) -> list[Any]:
-        """Give `value` and wait for everybody's; all values by rank. A name may be used again.
+        """Contribute `value` and wait for everyone's; returns all values by rank. A name may be used again.
 
         Raises:
             RendezvousError: ranks are `missing`, or one (`rank`) has another world size, gave up or died.
@@ -101,17 +101,17 @@ class Store:
         return int(self._ask(Ping()))
 
     def leave(self, reason: str | None = None) -> None:
-        """Leave and close; with a reason, which all waiting ranks receive. Idempotent, never raises."""
+        """Leave and close; a reason is passed to all waiting ranks. Idempotent, never raises."""
         try:
             if self._channel is not None:
                 self._ask(Leave(reason=reason))
         except RendezvousError:
-            pass  # the store is gone, so there is nobody to tell
+            pass  # the store is gone, so nobody can be told
         finally:
             self._close()
 
     def __enter__(self) -> Store:
-        """Itself."""
+        """The store itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -146,7 +146,7 @@ class Store:
                 ) from None
             except (
                 BaseException
-            ):  # Ctrl-C in the middle of an exchange: the next answer would be the wrong one
+            ):  # Ctrl-C in the middle of an exchange: the next answer would belong to this request
                 self._close()
                 raise
         if isinstance(answer, Done):
@@ -172,7 +172,7 @@ def _raw(value: Any) -> Raw:
 def _connect(
     address: str, secret: bytes, timeout_s: float, patience_s: float | None
 ) -> tuple[socket.socket, Channel]:
-    """Try until somebody listens; `patience_s` for a listener that comes later, else PATIENCE_S."""
+    """Connect; retry for `patience_s` if a listener comes later, otherwise for PATIENCE_S."""
     host, port = addresses.split(address)
     began_s = time.monotonic()
     pause_s = RETRY_S
@@ -218,7 +218,7 @@ def _prove(channel: Channel, secret: bytes, address: str) -> None:
         channel.prove(secret, time.monotonic() + HANDSHAKE_TIMEOUT_S)
     except TimeoutError:
         reason = f"it did not answer within {HANDSHAKE_TIMEOUT_S:g} s"
-    except ConnectionError:  # worth another try: a store under siege by strangers drops connections, too
+    except ConnectionError:  # worth a retry: a store besieged by strangers drops connections, too
         raise ConnectionAbortedError("it closes connections without an answer") from None
     except handshake.HandshakeError as error:
         reason = str(error)

@@ -9,6 +9,6 @@ from hocket.launch.rendezvous import Job
 
 
 def agreed(job: Job) -> Tuning:
-    """That of rank 0's HOCKET_TUNING, else the one that comes with Hocket; every rank must call it. Raises as `of_rank_0`."""
+    """Rank 0's HOCKET_TUNING, or the tuning that comes with Hocket; every rank must call this. Raises as `of_rank_0`."""
     given = of_rank_0(job, "tuning", job.settings.tuning, Tuning)
     return shipped.tuning() if given is None else given

@@ -1,6 +1,6 @@
-"""What makes a started process its rank: Hocket's variables, and those that torchrun sets, for programs that know only these.
+"""The variables that make a process a rank: Hocket's, and torchrun's, for programs that know only those.
 
-Which address and port torch's own store has, the leash of rank 0 says (`leash.py`): it is on the host whose they are.
+The leash of rank 0 (`leash.py`) chooses address and port of torch's store, since they belong to its host.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ OF_A_RANK = (
     "MASTER_ADDR",
     "MASTER_PORT",
 )
-"""What says which rank a process is: not true of the ranks that it starts itself, as another launcher does."""
+"""Variables that identify a rank: they do not apply to ranks that it starts itself, as another launcher does."""
 
 
 def variables(
     processes: Sequence[ProcessSpec], settings: Settings, *, store: str, served: bool, secret: str
 ) -> list[dict[str, str]]:
-    """By rank. The last `settings.servers` processes are parameter servers, and no ranks of torch's.
+    """The variables by rank. The last `settings.servers` processes are parameter servers, and no ranks of torch.
 
     >>> two = variables([ProcessSpec(argv=["a.out"])] * 2, Settings(), store="127.0.0.1:1", served=True, secret="")
     >>> [(each["RANK"], each["WORLD_SIZE"], each["LOCAL_RANK"]) for each in two]
@@ -57,7 +57,7 @@ def variables(
 
 
 def _torchrun(workers: Sequence[ProcessSpec]) -> list[dict[str, str]]:
-    """As `torch.distributed.elastic.agent` sets them, with rank 0 serving torch's store."""
+    """Torchrun's variables, as `torch.distributed.elastic.agent` sets them, with rank 0 serving torch's store."""
     places, job = _places(workers), f"hocket-{secrets.token_hex(4)}"
     world, groups = str(len(workers)), str(1 + max((group for group, _, _ in places), default=0))
     return [
@@ -81,7 +81,7 @@ def _torchrun(workers: Sequence[ProcessSpec]) -> list[dict[str, str]]:
 
 
 def _places(processes: Sequence[ProcessSpec]) -> list[tuple[int, int, int]]:
-    """By process: number of its host in order of appearance, position among the processes there, and how many those are."""
+    """By process: its host's number in order of appearance, its position there, and the processes on that host."""
     hosts = [(spec.host, *spec.prefix) for spec in processes]
     numbers = {host: number for number, host in enumerate(dict.fromkeys(hosts))}
     counts, seen = Counter(hosts), Counter[tuple[str | None, ...]]()

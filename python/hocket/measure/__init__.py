@@ -1,1 +1,1 @@
-"""Measurements of the machines of a job, from ordinary sockets: what a cluster file is made of."""
+"""Measures the machines of a job through ordinary sockets; the results make up a cluster file."""

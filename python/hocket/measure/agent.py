@@ -1,7 +1,7 @@
-"""What `hocket probe` runs on every host: `python -m hocket.measure.agent [ORDER]`, as ranks of a job.
+"""The program that `hocket probe` runs on every host: `python -m hocket.measure.agent [ORDER]`, as ranks of a job.
 
-The first rank of each host measures for it; the others only count as its slots. ORDER is JSON: what is asked, and how many finished
-steps lie in the job's store. Rank 0 prints events as JSON, the last of which has the cluster.
+The first rank of each host measures for it; the others only count as its slots. ORDER is JSON: the options, and the
+number of finished steps in the job's store. Rank 0 prints events as JSON, the last of which has the cluster.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from hocket.measure.steps import Step
 from hocket.measure.trains import TRAINS_BYTES
 
 STEP_TIMEOUT_S = 20.0
-"""Longest wait for the other hosts at one step, beside what its measurement takes: more than all deadlines in one."""
+"""Longest wait for the other hosts at one step, beyond the measurement itself: more than all deadlines together."""
 
 LINE_BYTES = 1 << 15
-"""Of an event: half of what the launcher passes on as one line."""
+"""Size of a piece of an event: half of what the launcher passes on as one line."""
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """What an agent is started for: `saved` finished steps lie in the store, by `saved_key`."""
+    """The agent's options: `saved` finished steps are in the store, under `saved_key`."""
 
     asked: Asked = Asked()
     saved: int = 0
 
 
 def saved_key(number: int) -> str:
-    """Where the store has a finished step."""
+    """The store's key of a finished step."""
     return f"probe/saved/{number}"
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """Progress, something to know, a finished step, or the result."""
+    """Progress, a note for people, a finished step, or the result."""
 
     done: int
     total: int
@@ -55,7 +55,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass
 class _Hosts:
-    """The hosts of a job: `rank` is this host's place among them, `world` how many they are."""
+    """The hosts of a job: `rank` is this host's place among them, `world` their number."""
 
     store: Store
     rank: int
@@ -68,7 +68,7 @@ class _Hosts:
 
 @dataclass
 class _Saved(Sequence[Step]):
-    """Finished steps, read from the store when they are asked for."""
+    """Finished steps, fetched from the store on access."""
 
     store: Store
     steps: int
@@ -124,7 +124,7 @@ def _keep(step: Step) -> None:
 
 
 def lines_of(event: Event) -> bytes:
-    """An event as it is printed: in lines short enough for any launcher to pass on whole, all but the last marked with `+`.
+    """An event as printed: in lines short enough for any launcher to pass on whole, all but the last marked with `+`.
 
     >>> lines_of(Event(done=1, total=2, what="x"))
     b'={"done":1,"total":2,"what":"x","cluster":null,"note":"","step":null}\\n'

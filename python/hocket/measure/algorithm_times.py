@@ -1,8 +1,8 @@
-"""What `hocket tune` runs on every rank: all algorithms of a collective in turns, at one size after the other.
+"""The program that `hocket tune` runs on every rank: times all algorithms of a collective in turns, size by size.
 
-`python -m hocket.measure.algorithm_times REQUEST`, as ranks of a job; the request is JSON. Rank 0 prints an event a line. Before
-each turn all ranks meet at the job's store, where they sleep while they wait; the first changes from round to round. A time is
-that of the slowest rank.
+`python -m hocket.measure.algorithm_times REQUEST`, as ranks of a job; the request is JSON. Rank 0 prints one event per
+line. Before each turn all ranks meet at the job's store, where waiting ranks sleep; the first algorithm changes from
+round to round. A time is that of the slowest rank.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from hocket.policy.topology import Topology
 
 DTYPE, ITEM_BYTES = "f32", 4
 FLAT_BYTES_MAX = 1_048_576
-"""A flat all-reduce of more does not fit a slot of `crates/host`."""
+"""A larger flat all-reduce does not fit a slot of `crates/host`."""
 ROUND_S = 0.015
-"""A round of one algorithm lasts so long, or CALLS_MAX calls, or one: many short ones, since a machine is slow for
-seconds at a time."""
+"""Length of a round of one algorithm, limited to CALLS_MAX calls, and at least one. Rounds are many and short, since a
+machine can be slow for seconds at a time."""
 CALLS_MAX = 100
 LOOKS, LONG_S = 4, 0.1
-"""Single calls before the rounds: the shortest decides how many make a round, and which algorithms are out. The first touches the
-memory; where calls are longer than LONG_S, one is enough."""
+"""Single calls before the rounds: the shortest determines the calls per round, and which algorithms are dropped. The
+first call touches the memory; where calls take longer than LONG_S, one is enough."""
 BEHIND, BEHIND_LONG = 4.0, 1.5
-"""An algorithm that takes so many times as long as the fastest is not measured again: only the fastest matters.
-Long calls vary less."""
+"""An algorithm that takes this many times as long as the fastest is not measured again: only the fastest matters. Long
+calls vary less."""
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,7 +49,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """`cluster`: what is known of the network between the ranks' hosts."""
+    """`cluster`: the known network between the ranks' hosts."""
 
     tasks: tuple[Task, ...]
     rounds: int
@@ -57,14 +57,14 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """A task begins, or is done: then it has its point."""
+    """A task begins, or is done: then the event has its point."""
 
     done: int
     point: Point | None = None
 
 
 Run = Callable[[int], object]
-"""So many calls in a row."""
+"""Runs this many calls in a row."""
 
 
 def run_agent(request: Request) -> None:
@@ -78,7 +78,7 @@ def run_agent(request: Request) -> None:
 
 
 class _Ranks:
-    """This rank's end: its engine, and the groups of the ranks of one host."""
+    """This rank's engine, and the groups of the ranks of one host."""
 
     def __init__(self, job: Job, request: Request) -> None:
         self._job, self._rounds = job, request.rounds
@@ -88,7 +88,7 @@ class _Ranks:
         self._thread_groups: dict[str, _native.HostGroup] = {}
 
     def measure(self, task: Task) -> Point:
-        """The same on all ranks."""
+        """A number that is equal on all ranks."""
         elements = max(1, task.size_bytes // ITEM_BYTES // self._job.world) * self._job.world
         if task.runner != "engine":
             return self._point(task, self._threads(elements, registered=task.runner == "thread_registered"))
@@ -131,7 +131,7 @@ class _Ranks:
         return run
 
     def _threads(self, elements: int, *, registered: bool) -> dict[str, Run]:
-        """Memory as programs of `torch.distributed` bring it, or in the engine's arena."""
+        """Memory as programs of `torch.distributed` bring it, or from the engine's arena."""
         values: Any = np.zeros(elements, np.float32)
         lent = (values.ctypes.data, values.nbytes)
         if registered:
@@ -139,7 +139,7 @@ class _Ranks:
             lent = (values.address, len(values))
 
         def run(group: _native.HostGroup) -> Run:
-            # The memory lives as long as what uses it.
+            # The memory lives as long as the objects that use it.
             return lambda times: (values, group.time_all_reduce(lent, "sum", DTYPE, times))
 
         if not self._thread_groups:
@@ -178,11 +178,11 @@ class _Ranks:
         )
 
     def _turn(self, runs: Mapping[str, Run], names: list[str], calls: Mapping[str, int]) -> dict[str, float]:
-        """Seconds per call of each, of the slowest rank."""
+        """Seconds per call of each algorithm, on the slowest rank."""
         own_s = {}
         for name in names:
             if calls[name] > 1:
-                runs[name](1)  # wakes the threads, and lines up the ranks
+                runs[name](1)  # wakes the threads, and aligns the ranks
             self._gather("turn", None)
             start_s = time.perf_counter()
             runs[name](calls[name])
@@ -207,7 +207,7 @@ def _timing(name: str, series_s: list[float]) -> Timing:
 
 
 def _digits(time_s: float) -> float:
-    """As many as say something: people read these files, too."""
+    """Rounds to significant digits: people read these files, too."""
     return float(f"{time_s:.4g}")
 
 

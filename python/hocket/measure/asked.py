@@ -1,4 +1,4 @@
-"""What a probe is asked to do: how rates are found, how much of a link it may take, whether all pairs are measured."""
+"""Options of a probe: how rates are measured, how much of a link it may use, whether all pairs are measured."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ LIMIT_BIT_PER_S = 100e6
 """1 % of a link of 10 Gbit/s."""
 
 LEAST_BIT_PER_S = 1e6
-"""Below it the trains of one pair take longer than half a minute, and a probe longer than anybody waits."""
+"""Below this, the trains of one pair take longer than half a minute, and a probe takes too long."""
 
 LANDMARKS_MIN = 4
-"""Fewer landmarks see nothing of the network but themselves."""
+"""Fewer landmarks see little of the network."""
 
 
 PAIR_S = 1.0
-"""Most networks tell a pair's latency in a tenth of it."""
+"""Most networks reveal a pair's latency in a tenth of it."""
 
 PAIR_S_MAX = 600.0
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of a probe, the same on all its hosts.
+    """Options of a probe, equal on all its hosts.
 
-    `rates`: `trains` of datagrams, which find the capacity of the narrowest link between two hosts and keep to the limit, or `tcp`,
-    transfers that load the network and so find what flows take from one another. `limit_bit_per_s`: what datagrams may take of a
-    host's link, each direction, headers included. `pair_s`: the longest that the latency of one pair is asked for, in each
-    direction, where it is not known to 2 % before. `sample`: landmarks; 0: all pairs are measured.
+    `rates`: `trains` of datagrams, which find the capacity of the narrowest link between two hosts and respect the
+    limit, or `tcp`, transfers that load the network and so find how flows share links. `limit_bit_per_s`: rate of
+    datagrams on a host's link, per direction, headers included. `pair_s`: longest measurement of a pair's latency, per
+    direction, unless it is known to 2 % earlier. `sample`: number of landmarks; 0: all pairs are measured.
     """
 
     rates: Rates = "trains"
@@ -42,7 +42,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     sample: int = 0
 
     def check(self, hosts: int) -> None:
-        """Raises UsageError for what cannot be done among so many hosts."""
+        """Raise UsageError for options that this many hosts do not allow."""
         if not (math.isfinite(self.limit_bit_per_s) and self.limit_bit_per_s >= LEAST_BIT_PER_S):
             raise UsageError(
                 f"probe: a limit of {self.limit_bit_per_s:g} bit/s: it must be {LEAST_BIT_PER_S:g} or more"

@@ -1,4 +1,4 @@
-"""How certain a probe's numbers are: latencies that are less precise than promised, paths whose directions differ. Pure."""
+"""How certain a probe's numbers are: latencies less precise than promised, paths whose directions differ. Pure."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from hocket.measure.quantile import PRECISION
 Flow = tuple[int, int]
 
 SHOWN_MAX = 5
-"""Pairs of a sentence; the file has all."""
+"""Pairs named in a sentence; the file has all."""
 
 RATES_APART = 0.1
-"""Part of the faster direction by which the other is slower, before it is reported: trains differ by a few percent anyway."""
+"""Relative difference of the two directions above which it is reported: trains differ by a few percent anyway."""
 
 
 def imprecise(trips: Mapping[Flow, Trips], names: Sequence[str], pair_s: float) -> str:
-    """A sentence on pairs whose latency was not known to PRECISION when their time was over; empty when all were.
+    """A sentence on pairs whose latency was not known to PRECISION in time; empty when all were.
 
     >>> imprecise({(0, 1): Trips(1e-4, 640, 0, 0, 0.07)}, ["a", "b"], 1.0).partition(":")[0]
     'the latency of 1 of 1 measurements is not known to 2%'
@@ -36,7 +36,7 @@ def imprecise(trips: Mapping[Flow, Trips], names: Sequence[str], pair_s: float) 
 
 
 def lopsided_trips(trips: Mapping[Flow, Trips], names: Sequence[str]) -> str:
-    """A sentence on pairs of which one end sees longer round trips than the other, beyond what both are known to."""
+    """A sentence on pairs whose two ends see different round trips, beyond their uncertainty."""
     found = []
     for (a, b), there in sorted(trips.items()):
         back = trips.get((b, a))
@@ -57,7 +57,7 @@ def lopsided_trips(trips: Mapping[Flow, Trips], names: Sequence[str]) -> str:
 
 
 def lopsided_rates(rates: Sequence[Sequence[float]], names: Sequence[str]) -> str:
-    """A sentence on pairs whose rate is another in the other direction; bit/s, row: source.
+    """A sentence on pairs whose rate differs by direction; bit/s, row: source.
 
     >>> lopsided_rates([[0, 1e9], [4e8, 0]], ["a", "b"])
     'rates differ by direction, for 1 pairs: a to b 1000 Mbit/s, back 400'
@@ -78,7 +78,7 @@ def lopsided_rates(rates: Sequence[Sequence[float]], names: Sequence[str]) -> st
 
 
 def within(precision: float) -> str:
-    """For people.
+    """The precision for people.
 
     >>> within(0.013), within(1.0)
     ('±1.3 %', 'unknown')

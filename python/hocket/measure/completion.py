@@ -1,10 +1,10 @@
-"""All latencies from those to a few landmarks, and how wrong they are where somebody looked. Pure.
+"""Completes all latencies from those to a few landmarks, and estimates the error on held-out pairs. Pure.
 
-The matrix is completed as a product of low rank, `weights @ rows`: rows are what landmarks measured to every host; the weights of
-a host say which landmarks it is like, by how alike the latencies to all the landmarks are. So what is completed is always between
-measured numbers. (Factors from alternating least squares and Nyström's, the usual choices, find the same on the median but lose the
-few near neighbours of a host, which is what orders live on: a ring of 512 hosts from 32 landmarks cost 2.3 to 2.7 times the full
-matrix's with them, 1.6 to 1.9 times with this.)
+The matrix is completed as a product of low rank, `weights @ rows`: rows are the landmarks' measurements to every host;
+a host's weights say which landmarks it resembles, judged by the latencies to all landmarks. A completed latency
+therefore always lies between measured ones. (Factors from alternating least squares and Nyström's, the usual choices,
+have the same median error but lose a host's few near neighbours, which matter most for orders: a ring of 512 hosts from
+32 landmarks cost 2.3 to 2.7 times the full matrix's with them, 1.6 to 1.9 times with this.)
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy.typing as npt
 Numbers = npt.NDArray[np.float64]
 
 LEAST_S = 1e-7
-"""Latencies are compared by their logarithms: below what a clock can tell all are alike."""
+"""Latencies are compared by their logarithms: below a clock's resolution all are alike."""
 
 
 def complete(rows_s: Numbers, landmarks: list[int]) -> Numbers:
@@ -26,7 +26,7 @@ def complete(rows_s: Numbers, landmarks: list[int]) -> Numbers:
 
     Args:
         rows_s: `rows_s[k, host]`: from the k-th landmark to every host; its own entry is not read.
-        landmarks: the host that each row is of; two or more.
+        landmarks: the host of each row; two or more.
 
     >>> rows_s = np.array([[0, 1, 9, 9], [9, 9, 0, 1]]) * 1e-4
     >>> (complete(rows_s, [0, 2]) * 1e4).round(1)[1].tolist()
@@ -37,7 +37,7 @@ def complete(rows_s: Numbers, landmarks: list[int]) -> Numbers:
     unlike = np.empty((count, len(landmarks)))
     for at, landmark in enumerate(landmarks):
         theirs = (logs - logs[landmark]) ** 2
-        # To itself a landmark measures nothing.
+        # A landmark measures nothing to itself.
         theirs[landmark, :] = 0.0
         theirs[:, at] = 0.0
         unlike[:, at] = theirs.sum(axis=1) / max(1, len(landmarks) - 2)
@@ -46,7 +46,7 @@ def complete(rows_s: Numbers, landmarks: list[int]) -> Numbers:
     weights /= weights.sum(axis=1, keepdims=True)
     whole = logs.copy()
     for at, landmark in enumerate(landmarks):
-        # As near to one like itself as to its nearest.
+        # As near to a similar host as to its nearest one.
         others = np.delete(logs[:, at], landmark)
         whole[landmark, at] = others.min()
     product = weights @ whole.T
@@ -58,7 +58,7 @@ def complete(rows_s: Numbers, landmarks: list[int]) -> Numbers:
 
 
 def errors(completed_s: Numbers, held_out_s: Mapping[tuple[int, int], float]) -> npt.NDArray[Any]:
-    """Of each pair that was measured and not used: how wrong the completed latency is, as a part of the measured one."""
+    """For each held-out measured pair: the relative error of the completed latency."""
     return np.array(
         [abs(completed_s[pair] - measured_s) / measured_s for pair, measured_s in held_out_s.items()]
     )

@@ -1,7 +1,8 @@
-"""Round trips of UDP datagrams between hosts of a probe, and what was lost or came late on the way.
+"""Round trips of UDP datagrams between hosts of a probe, and lost or reordered datagrams.
 
-A datagram carries the job's token, the round of the probe and a number, 32 bits each, so that an answer is matched to its
-question whenever it comes, and a stranger's is dropped. One question is on the way at a time, and none before the pace allows it.
+A datagram carries the job's token, the round of the probe and a number, 32 bits each, so that an answer is matched to
+its question whenever it arrives, and a stranger's is dropped. One question is in flight at a time, and the pace limits
+their rate.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from hocket.measure.pace import Pace, on_the_wire
 from hocket.measure.quantile import Quantile
 
 QUESTIONS_MAX = 200_000
-"""Of one pair, however little they agree: their times are kept, and sorted now and then."""
+"""Questions per pair, however much they vary: their times are kept and repeatedly sorted."""
 
 ANSWER_S = 0.05
-"""Longest wait for an answer: a round trip through half of a continent. What comes later is counted as lost."""
+"""Longest wait for an answer: a round trip through half a continent. Later answers count as lost."""
 
 BLOCKED = 5
-"""Questions without any answer after which datagrams do not pass between two hosts."""
+"""Unanswered questions after which datagrams are taken not to pass between two hosts."""
 
 TOKEN_BYTES = 16
 _FORM = struct.Struct(f"!4s{TOKEN_BYTES}sII")
@@ -34,8 +35,10 @@ NUMBERS = 1 << 32
 
 @dataclass(frozen=True)
 class Trips:
-    """What one pair's datagrams did: the low quantile of round trips, how many went, how many never came back, and how many came
-    after a later one. `precision`: the part of the quantile by which it may be wrong (95 %); 1: nothing is known."""
+    """The result of one pair's datagrams: the low quantile of round trips, and how many were sent, lost, and reordered.
+
+    `precision`: the relative uncertainty of the quantile (95 %); 1: nothing is known.
+    """
 
     round_trip_s: float
     sent: int
@@ -45,7 +48,7 @@ class Trips:
 
 
 def listen(family: int, address: str, port: int) -> socket.socket:
-    """A datagram socket of this host at a port; OSError when it is taken."""
+    """A datagram socket of this host at a port; OSError when the port is taken."""
     link = socket.socket(family, socket.SOCK_DGRAM)
     try:
         link.bind((address, port))
@@ -58,9 +61,9 @@ def listen(family: int, address: str, port: int) -> socket.socket:
 def ask(
     link: socket.socket, to: tuple[str, int], token: bytes, turn: int, *, duration_s: float, pace: Pace
 ) -> Trips | None:
-    """Round trips to a host that answers, until their quantile is known, there are QUESTIONS_MAX, or `duration_s` are over.
+    """Round trips to a host until their quantile is known, QUESTIONS_MAX are reached, or `duration_s` has passed.
 
-    None when no answer comes at all: something between the hosts does not let datagrams pass.
+    None when no answer arrives at all: something between the hosts blocks datagrams.
     """
     quantile = Quantile()
     sent = lost = reordered = 0
@@ -96,12 +99,12 @@ def answer(link: socket.socket, token: bytes, turn: int, done: threading.Event) 
         except OSError:
             return
         if len(question) == _FORM.size and question.startswith(head):
-            with suppress(OSError):  # counted as lost by who asked
+            with suppress(OSError):  # the host that asked counts it as lost
                 link.sendto(_ANSWER + question[len(_ASK) :], sender)
 
 
 def _answer(link: socket.socket, token: bytes, turn: int, number: int, deadline: float) -> tuple[bool, int]:
-    """Whether the answer came, and how many came before it that were asked earlier."""
+    """Whether the answer arrived, and how many answers to earlier questions arrived before it."""
     late = 0
     while (left := deadline - time.perf_counter()) > 0:
         link.settimeout(left)
@@ -110,7 +113,7 @@ def _answer(link: socket.socket, token: bytes, turn: int, number: int, deadline:
         except TimeoutError:
             break
         except ConnectionRefusedError:
-            continue  # an earlier datagram found nobody; the deadline still counts
+            continue  # an earlier datagram found no listener; the deadline still counts
         if len(data) != _FORM.size:
             continue
         kind, theirs, its_turn, its_number = _FORM.unpack(data)

@@ -1,6 +1,7 @@
-"""Latencies by `fping` alone, for hosts on which no agent can be started: a shell on each, reached by ssh, and fping there.
+"""Latencies by `fping` alone, for hosts that cannot run an agent: they need only a shell, reached by ssh, and fping.
 
-The same tournament of pairs as the agents', each first host of a pair asking the second; no rates, which the caller has to know.
+The tournament of pairs is the agents'; the first host of a pair pings the second. It measures no rates: the caller must
+know them.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from hocket.measure.topology import find_racks
 
 PINGS = 200
 PERIOD_MS = 10
-"""The least that fping takes without being root."""
+"""The shortest interval that fping allows without root."""
 
 WAIT_MS = 500
 COMMAND_TIMEOUT_S = 60.0
 MISSING = 127
-"""What a shell says when there is no such command."""
+"""Exit status of a shell for an unknown command."""
 
 STEP_S = PINGS * PERIOD_MS / 1e3 + 1.0
 
@@ -47,11 +48,11 @@ def probe_by_fping(
     progress: Progress | None = None,
     note: Note | None = None,
 ) -> Cluster:
-    """Measure latencies between hosts; `names` as ssh and the hosts themselves know them, `ssh` reaches one.
+    """Measure latencies between hosts; `names` are known to ssh and to the hosts, `ssh` is the command to reach one.
 
-    `link_bit_per_s` is written as the rate of every host's own link. Pings go on until a latency is known or, behind
-    the first PINGS of them, `pair_s` are over. Raises PeerError naming the pair of hosts, and saying why: no
-    fping there, no way to the host, no answer.
+    `link_bit_per_s` is written as the rate of every host's own link. Pings go on until a latency is known or, after the
+    first PINGS of them, `pair_s` has passed. Raises PeerError with the pair of hosts and the reason: no fping there, no
+    route to the host, no answer.
     """
     hosts = [name.rpartition("@")[2] for name in names]
     rounds = tournament(len(names))
@@ -97,7 +98,7 @@ def probe_by_fping(
 
 
 def round_trips(printed: str, host: str) -> list[float | None]:
-    """Seconds of each ping that `fping -C` printed for a host, None for one that was lost; empty when it printed nothing of it.
+    """Seconds of each ping in `fping -C`'s output for a host, None for a lost one; empty if the output lacks the host.
 
     >>> round_trips("node7 : 0.25 - 0.50", "node7")
     [0.00025, None, 0.0005]
@@ -133,7 +134,7 @@ def _ask(ssh: str, source: str, destination: str, pair_s: float) -> tuple[float,
 
 
 def _once(ssh: str, source: str, destination: str) -> list[float | None]:
-    """Round trips of one fping, None for those that were lost; some came back."""
+    """Round trips of one fping, None for lost ones; at least one came back."""
     command = f"fping -q -C {PINGS} -p {PERIOD_MS} -t {WAIT_MS} -- {shlex.quote(destination)}"
     try:
         ran = subprocess.run(

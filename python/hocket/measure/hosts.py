@@ -1,4 +1,4 @@
-"""Probe hosts from outside: start an agent on each through the launcher, follow it, take its result."""
+"""Probes hosts from outside: starts an agent on each through the launcher, follows it, and takes its result."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def probe_hosts(
     Args:
         processes: as for `hocket.launch.run.launch`. Several on one host count as its slots.
         store: `HOST:PORT` where all hosts meet; default: loopback.
-        serve: whether this process is there, or rank 0 (on a testbed, whose network does not lead here).
-        asked: how; default: as `Asked` says.
+        serve: whether this process serves the store, or rank 0 does (on a testbed, whose network does not lead here).
+        asked: the options; default: those of `Asked`.
         saved: finished steps of the same probe, which need `serve`; `keep` is called with every further one.
         progress: called with steps done, steps in all and what is measured.
-        note: called with what a person should know beside the cluster, such as losses.
+        note: called with remarks for people beside the cluster, such as losses.
 
     Raises:
-        PeerError: an agent failed; the message has its words.
+        PeerError: an agent failed; the message has its output.
         RendezvousError: an agent cannot be started, or `store` is taken.
 
     >>> [host.slots for host in probe_hosts([ProcessSpec(argv=AGENT, host="here")] * 2).hosts]
@@ -76,8 +76,7 @@ def probe_hosts(
 
 
 class _Events(io.BytesIO):
-    """Takes the lines that rank 0 prints; those that are no events, such as its interpreter's warnings, are
-    left out."""
+    """Takes the lines that rank 0 prints; skips lines that are no events, such as its interpreter's warnings."""
 
     def __init__(self, progress: Progress | None, note: Note | None, keep: Keep | None) -> None:
         super().__init__()

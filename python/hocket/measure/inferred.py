@@ -1,7 +1,7 @@
-"""Trunks from matrices alone: where the rates of pairs fall into racks, with less between them than hosts have, they share a link.
+"""Infers trunks from matrices alone: if rates between groups of hosts are lower than within, the pairs share a link.
 
-A matrix does not say whether pairs take from one another. Rates between racks that are below those of the hosts' own links have a
-reason, though, and nearly always it is one link for all of them. A trunk that is wider than a host's link leaves no such trace.
+A matrix does not say whether pairs share a link. But rates between racks below those of the hosts' own links have a
+cause, and nearly always it is one link for all of them. A trunk that is wider than a host's link leaves no such trace.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from hocket.planning.ordering.matrix import BITS, Matrix
 from hocket.planning.ordering.shared import shared_links
 
 HOSTS_MAX = 1024
-"""Racks of more hosts are not looked for: matrices of that size come from models, not from measurements of all pairs."""
+"""Limit of hosts for this inference: larger matrices come from models, not from measurements of all pairs."""
 
 
 def with_trunks(matrix: Matrix) -> Matrix:
-    """The matrix with the links that its rates show, and a note that says which; as it is when they show none.
+    """The matrix with the trunks that its rates show, and a note that names them; unchanged when they show none.
 
     >>> rates = np.array([[0, 9e8, 1e8, 1e8], [9e8, 0, 1e8, 1e8], [1e8, 1e8, 0, 9e8], [1e8, 1e8, 9e8, 0]])
     >>> apart = np.ones((4, 4)) * 1e-4

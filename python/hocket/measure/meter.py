@@ -1,7 +1,7 @@
-"""When the rate of a transfer is known: from bytes as they arrive to bit/s. Pure: time is an argument.
+"""Determines the rate of a transfer from its bytes as they arrive, in bit/s. Pure: time is an argument.
 
-The start of a TCP transfer says little: slow start, the burst that a token bucket lets pass, and, when slow
-start overran a queue, stalls after which all that came out of order is delivered at once.
+The start of a TCP transfer is misleading: slow start, the burst of a token bucket, and, when slow start overran a
+queue, stalls after which all reordered data is delivered at once.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ import threading
 from statistics import median
 
 DISCARDED_PART = 0.4
-"""Part of a transfer of full duration that does not count."""
+"""Share of a transfer of full duration that is ignored."""
 
 AGREEMENT = 0.03
-"""Two windows that differ by less have found the rate; an undisturbed link's differ by a tenth of that."""
+"""Two windows that differ by less have found the rate; on an undisturbed link they differ by a tenth of that."""
 
 
 class Meter:
     """The rate of one transfer, found when `bit_per_s` is not None; several threads may add to it.
 
-    With a `window_s`, as soon as two windows one after the other agree, the first not counted, or after
-    `duration_s` since the first byte the median of them; without, the mean of the later part of `duration_s`.
+    With a `window_s`: as soon as two consecutive windows agree, the first window excluded, or after `duration_s` since
+    the first byte the median of them. Without: the mean of the later part of `duration_s`.
 
     >>> meter = Meter(10.0, window_s=1.0)
     >>> for second in range(4):
@@ -30,7 +30,7 @@ class Meter:
     """
 
     def __init__(self, duration_s: float, window_s: float | None) -> None:
-        """Nothing has come yet."""
+        """Without any bytes yet."""
         self.bit_per_s: float | None = None
         self._duration_s = duration_s
         self._window_s = window_s
@@ -42,7 +42,7 @@ class Meter:
         self._lock = threading.Lock()
 
     def add(self, now_s: float, count: int) -> None:
-        """`count` bytes have come."""
+        """Count `count` arrived bytes."""
         with self._lock:
             self._add(now_s, count)
 

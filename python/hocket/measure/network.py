@@ -1,14 +1,16 @@
 """The probe: hosts of a job measure each other and agree on one `Cluster`.
 
-1. a tournament of pairs, in which no host is in two measurements at once: latency of datagrams until it is known, asked by one end
-   and then by the other; then rates, both directions;
-2. racks from the gaps in these; without any, pairs that look slow once more, each alone, since pairs of a
-   round may have shared a link;
-3. one pair of each two racks alone, for the same reason;
-4. where rates are those of TCP, flows at once: within racks (does a host keep its rate while it sends and receives?), between
-   racks (is the trunk shared?). Trains show a trunk that is narrower than the hosts' links without that.
+1. a tournament of pairs, in which no host takes part in two measurements at once: latency of datagrams until it is
+known, from one end and then from the other; then rates, in both directions;
+2. racks from the gaps in these; without any, pairs that look slow are measured once more, each alone, since pairs of a
+round may have shared a link;
+3. one pair of each two racks, alone, for the same reason;
+4. where rates are those of TCP, simultaneous flows: within racks (does a host keep its rate while it sends and
+receives?), and between racks (is the trunk shared?). Trains reveal a trunk that is narrower than the hosts' links
+without this step.
 
-At scale hosts do not all meet each other: `sampled.py`. Every result goes to all hosts, and each computes the same cluster.
+At scale, hosts do not all meet each other: `sampled.py`. All hosts receive every result, and each computes the same
+cluster.
 """
 
 from __future__ import annotations
@@ -39,25 +41,25 @@ from hocket.measure.topology import (
 from hocket.measure.transfer import Peer, Station
 
 CROSSING_ROUNDS = 2
-"""Rounds of flows between racks, the fuller of which counts: each pairs hosts differently, since a slow host
-would hide a trunk, and flows that collide at their start waste some of it."""
+"""Rounds of flows between racks, of which the one with the highest sum counts: each round pairs hosts differently,
+since a slow host would hide a trunk, and flows that collide at their start waste some of it."""
 
 AGAIN_MAX = 6
-"""Flows that are measured again, alone: each takes half a second."""
+"""Number of flows that are measured again, alone: each takes half a second."""
 
 COPY_BYTES = 32 << 20
-"""Well above caches, so that the rate within a host is that of its memory."""
+"""Well above cache sizes, so that the rate within a host is that of its memory."""
 
 COPY_S = 0.1
 
 WINDOWS = 5
-"""Windows of an undisturbed transfer, about."""
+"""Typical number of windows of an undisturbed transfer."""
 
 PINGS_S = 0.1
-"""What it takes to know a latency, mostly: less than a pair may take."""
+"""Typical time to determine a latency: less than a pair may take."""
 
 STEP_OVERHEAD_S = 0.05
-"""Of a step beside its measurement: connections, and the hosts' agreement that all are there."""
+"""Overhead of a step: connections, and the hosts' agreement that all are ready."""
 
 
 class _Introduction(msgspec.Struct, frozen=True):
@@ -82,12 +84,12 @@ def probe(
     saved: Sequence[Step] = (),
     keep: Keep | None = None,
 ) -> Cluster:
-    """Measure the network of a job; called at the same time on every host, one rank each.
+    """Measure the network of a job; called at the same time on every host, with one rank each.
 
-    `address` is the IP of this host that the others reach; `name` and `slots` go into the cluster. Returns
-    the same cluster on all. A job of one host has only its memory to measure, whose rate then
-    stands for its link. `saved` are steps that need not be measured again, the same on all hosts; `keep` gets those that were.
-    Raises PeerError naming a host that cannot be reached, UsageError for what cannot be asked of so many hosts.
+    `address` is this host's IP for the others; `name` and `slots` go into the cluster. Returns the same cluster on all
+    hosts. A job of one host can only measure its memory, whose rate then stands for its link. `saved` are steps to
+    skip, the same on all hosts; `keep` gets newly measured ones. Raises PeerError naming a host that cannot be reached,
+    UsageError for options that this many hosts do not allow.
     """
     asked = asked or Asked()
     asked.check(ranks.world)
@@ -118,7 +120,7 @@ def probe(
 def estimate_s(
     hosts: int, racks: int = 2, durations: Durations = DURATIONS, asked: Asked | None = None
 ) -> float:
-    """About how long a probe takes, seconds."""
+    """Estimated duration of a probe, seconds."""
     asked = asked or Asked()
     if asked.sample:
         return Sampled.estimate_s(hosts, asked.pair_s) + trains.TRAINS_BYTES * 8 / asked.limit_bit_per_s
@@ -135,13 +137,13 @@ def estimate_s(
 
 
 def _steps(hosts: int, racks: int, asked: Asked) -> int:
-    """Four a round of the tournament, by TCP two that ask whether several connections gain, and those between racks."""
+    """Four steps per round of the tournament, two with TCP for several connections, and those between racks."""
     asking = min(2, len(tournament(hosts))) if asked.rates == "tcp" else 0
     return 4 * len(tournament(hosts)) + asking + _steps_between(racks, asked)
 
 
 def _steps_between(racks: int, asked: Asked) -> int:
-    """Two a pair of racks alone; by TCP also flows within racks, and flows between racks at once."""
+    """Two per pair of racks, alone; with TCP also flows within racks, and simultaneous flows between racks."""
     crowded = 1 + (CROSSING_ROUNDS if racks > 1 else 0)
     return 2 * len(tournament(racks)) + (crowded if asked.rates == "tcp" else 0)
 
@@ -200,7 +202,7 @@ class _Everybody:
         )
 
     def _streams(self, racks: tuple[tuple[int, ...], ...], rates: list[list[float]]) -> dict[Flow, int]:
-        """Connections of pairs that gain by several, and their rates with these put into `rates`."""
+        """Connections of pairs that gain from several, and their rates, which are put into `rates`."""
         found = streams.find(self._steps, rates, racks, self._tell)
         for pairs in tournament(len(rates)) if found else ():
             self._tell("pairs with their connections")
@@ -212,7 +214,7 @@ class _Everybody:
     def _trunks(
         self, racks: tuple[tuple[int, ...], ...], rates: list[list[float]]
     ) -> tuple[list[float | None], list[list[float]], dict[Flow, float]]:
-        """Rates of trunks and of all pairs, and of flows within racks at once, where these were measured."""
+        """Rates of trunks and of all pairs, and of simultaneous flows within racks, where these were measured."""
         if self._asked.rates == "trains":
             trunks, settled = settle_capacities(rates, racks, self._alone(racks, rates))
             return trunks, settled, {}
@@ -224,7 +226,7 @@ class _Everybody:
         return *settle_rates(rates, racks, alone, at_once), duplex
 
     def _measure_again(self, rates: list[list[float]]) -> None:
-        """Pairs well below their hosts' links, the slowest first, each with no other flow at the time."""
+        """Measure pairs well below their hosts' links again, the slowest first, each with no other flow at the time."""
         flows = slow_flows(rates)[:AGAIN_MAX]
         self._steps_in_all += len(flows)
         for source, destination in flows:
@@ -233,7 +235,7 @@ class _Everybody:
             rates[source][destination] = max(rates[source][destination], again)
 
     def _alone(self, racks: tuple[tuple[int, ...], ...], rates: list[list[float]]) -> dict[Flow, float]:
-        """The fastest pair of any two racks, while no other flow enters or leaves these racks."""
+        """Measure the fastest pair of any two racks, while no other flow enters or leaves these racks."""
         alone: dict[Flow, float] = {}
         for pairs in tournament(len(racks)):
             flows = tuple(fastest_pair(rates, racks[a], racks[b]) for a, b in pairs)
@@ -251,7 +253,7 @@ class _Everybody:
 
 
 class _Sampled:
-    """The probe in which hosts meet landmarks, and the rest is completed."""
+    """The probe in which hosts meet only landmarks, and the other latencies are completed."""
 
     def __init__(
         self,
@@ -320,7 +322,7 @@ def _cluster(
 
 
 def _losses(trips: Mapping[Flow, Trips], names: Sequence[str]) -> str:
-    """A sentence on datagrams that were lost or came out of order; empty when none were."""
+    """A sentence on lost or reordered datagrams; empty when there were none."""
     lost = sum(each.lost for each in trips.values())
     reordered = sum(each.reordered for each in trips.values())
     if not lost and not reordered:

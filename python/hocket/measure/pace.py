@@ -1,4 +1,4 @@
-"""How much of its link a probe may take: what sends asks here first, and waits for what it sent before."""
+"""Limits a probe's share of its link: senders call this first and wait for what they sent before."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable
 
 OVERHEAD_BYTES = 66
-"""What a datagram takes of an Ethernet link beside its payload: UDP 8, IPv4 20, Ethernet 18, preamble and gap 20."""
+"""Bytes of a datagram on an Ethernet link beyond its payload: UDP 8, IPv4 20, Ethernet 18, preamble and gap 20."""
 
 
 class Pace:
-    """At most `bit_per_s` on average since any moment, beside what is sent at once.
+    """At most `bit_per_s` on average since any moment, beyond what is sent at once.
 
     >>> at = [0.0]
     >>> pace = Pace(8000.0, clock=lambda: at[0], sleep=lambda wait_s: at.__setitem__(0, at[0] + wait_s))
@@ -28,14 +28,14 @@ class Pace:
         clock: Callable[[], float] = time.perf_counter,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Nothing was sent yet."""
+        """Without anything sent yet."""
         self._s_per_byte = 8 / bit_per_s
         self._clock, self._sleep = clock, sleep
         self._free_at = clock()
         self._lock = threading.Lock()
 
     def spend(self, count: int) -> None:
-        """Wait until what was sent before is paid for; then so many bytes of the link may be taken at once."""
+        """Wait until the earlier bytes are paid for; then this many bytes may be sent at once."""
         with self._lock:
             now = self._clock()
             begins = max(self._free_at, now)
@@ -44,12 +44,12 @@ class Pace:
             self._sleep(begins - now)
 
     def wait_s(self, count: int) -> float:
-        """How long so many bytes take at this pace."""
+        """Time of this many bytes at this pace."""
         return count * self._s_per_byte
 
 
 def on_the_wire(payload_bytes: int, packets: int = 1) -> int:
-    """Bytes that datagrams with so much payload take of a link.
+    """Bytes on a link of datagrams with this much payload.
 
     >>> on_the_wire(1400)
     1466

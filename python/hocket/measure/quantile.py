@@ -1,7 +1,7 @@
-"""A low quantile of times that come one by one, and when it is known well enough. Pure.
+"""A low quantile of a stream of times, and when it is known well enough. Pure.
 
-Low, since what delays a round trip beyond the path is the scheduling of the two processes. Known: between the order statistics
-that hold the quantile with 95 % (the binomial interval, in its normal approximation) values differ by little.
+Low, because scheduling of the two processes only adds delay to the path's own. Known means that the order statistics
+that enclose the quantile with 95 % (the binomial interval, in its normal approximation) differ by little.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ import math
 
 QUANTILE = 0.1
 PRECISION = 0.02
-"""Part of the quantile by which it may be wrong, each way."""
+"""Relative uncertainty of a known quantile, each way."""
 
 CONFIDENCE = 1.96
-"""Standard deviations that hold 95 %."""
+"""Standard deviations of a 95 % interval."""
 
 LEAST = 64
-"""Values before it is asked whether they are enough; asked again after a tenth more, and as many more at least."""
+"""Values before the first check whether they are enough; the next check comes after a tenth more, and at least as many
+more."""
 
 GROWTH = 0.1
 
@@ -38,7 +39,7 @@ class Quantile:
         self._known = False
 
     def add(self, value: float) -> None:
-        """One more."""
+        """Add a value."""
         self._values.append(value)
         count = len(self._values)
         if count == self._asked_at:
@@ -47,22 +48,22 @@ class Quantile:
 
     @property
     def count(self) -> int:
-        """Values so far."""
+        """Number of values."""
         return len(self._values)
 
     @property
     def known(self) -> bool:
-        """Whether more values would hardly change it."""
+        """Whether more values would hardly change the quantile."""
         return self._known
 
     @property
     def value(self) -> float:
-        """The quantile; there must be a value."""
+        """The quantile; requires at least one value."""
         return sorted(self._values)[int(len(self._values) * QUANTILE)]
 
     @property
     def precision(self) -> float:
-        """The part of the quantile by which it may be wrong, each way; 1: by anything, since there are too few values."""
+        """The relative uncertainty of the quantile, each way; 1 when there are too few values."""
         values, count = sorted(self._values), len(self._values)
         middle, spread = count * QUANTILE, CONFIDENCE * math.sqrt(count * QUANTILE * (1 - QUANTILE))
         low, high = math.floor(middle - spread), math.ceil(middle + spread)

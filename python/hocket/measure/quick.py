@@ -1,8 +1,8 @@
-"""A quick look at the network of a job that nobody measured: racks, trunks and rates of hosts, in a fraction of a second.
+"""A quick look at the network of an unmeasured job: racks, trunks and rates of hosts, in a fraction of a second.
 
-The first ranks of hosts exchange messages over the job's own connections. In the rounds of a tournament each host meets each other
-one; then one pair of each two racks meets alone, which tells a trunk from slow hosts. `hocket probe` takes longer, and knows
-latencies, several connections per path and how far to trust each number.
+The first ranks of hosts exchange messages over the job's own connections. In the rounds of a tournament each host meets
+every other one; then one pair of each two racks meets alone, which distinguishes a trunk from slow hosts. `hocket
+probe` takes longer, and also measures latencies, several connections per path, and the uncertainty of each number.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ from hocket.measure.rounds import tournament
 from hocket.measure.topology import fastest_pair, find_racks, settle_capacities
 
 HOSTS_MIN = 4
-"""Of fewer, every order of the hosts is the same ring."""
+"""With fewer hosts, every order is the same ring."""
 HOSTS_MAX = 64
-"""A tournament of more would keep a job waiting: it has a round for each host."""
+"""A tournament of more hosts would delay the job: it has a round per host."""
 
 FIRST_BYTES, BYTES_MIN, BYTES_MAX = 64 << 10, 512 << 10, 4 << 20
-"""Of a message that comes before a timed one, and of those. Buckets of tokens let fewer bytes pass at once, at any rate."""
+"""Sizes of the message before a timed one, and of timed ones. A token bucket's burst is smaller, at any rate."""
 TIMED_S = 0.04
-"""What a timed message should take: processes wait for a processor for milliseconds."""
+"""Intended time of a timed message: processes wait for a processor for milliseconds."""
 
 TAG = 0xFFFF_FFFE
-"""Of group 0, which no process group has."""
+"""A tag of group 0, which no process group has."""
 
 Flow = tuple[int, int]
 
 
 def known_cluster(job: Job, engine: _native.Engine) -> Cluster | None:
-    """That of rank 0's HOCKET_CLUSTER, else what `quick` finds; every rank must call it. Raises as these do."""
+    """The cluster of rank 0's HOCKET_CLUSTER, otherwise that of `quick`; every rank must call this. Raises as these do."""
     given = of_rank_0(job, "cluster", job.settings.cluster, Cluster)
     return quick(job, engine) if given is None and job.settings.autopilot else given
 
 
 def quick(job: Job, engine: _native.Engine) -> Cluster | None:
-    """The cluster as it looks now, the same on all ranks, every one of which must call it; None for too few or too many hosts.
+    """The current cluster, equal on all ranks, every one of which must call this; None for too few or too many hosts.
 
-    Hosts are in the order of their first ranks, with as many slots as they have ranks.
+    Hosts are in the order of their first ranks, with one slot per rank.
 
     Raises:
         PeerError: a rank died, or did not answer within the start's time-out.
@@ -77,7 +77,9 @@ def cluster_of(
     racks: Sequence[tuple[int, ...]],
     alone: Mapping[Flow, float],
 ) -> Cluster:
-    """From rates of pairs of hosts in bit/s: of a tournament, and of flows between racks that were alone. `ranks`: their hosts.
+    """The cluster from rates of pairs of hosts in bit/s: of a tournament, and of flows between racks that ran alone.
+
+    `ranks`: their hosts.
 
     >>> slow = {(0, 1): 1e8, (1, 0): 1e8}
     >>> rates = [[0, 5e7, 9e8, 5e7], [5e7, 0, 5e7, 9e8], [9e8, 5e7, 0, 5e7], [5e7, 9e8, 5e7, 0]]
@@ -106,7 +108,7 @@ def cluster_of(
 
 
 def _own_rate(rates: Sequence[Sequence[float]], mates: Sequence[int], host: int) -> float:
-    """Of a host's own link: the third quartile of its flows, since the slowest are others' links and the fastest are mistakes."""
+    """A host's own link: the third quartile of its flows; the slowest show others' links, the fastest are mistakes."""
     flows = [rate for peer in mates if peer != host for rate in (rates[host][peer], rates[peer][host])]
     return float(np.quantile(flows, 0.75, method="lower"))
 
@@ -126,8 +128,10 @@ class _Look:
     def rounds(
         self, name: str, rounds: Sequence[Sequence[Flow]], *, in_step: bool
     ) -> list[dict[Flow, float]]:
-        """The rate of each flow of each round in bit/s, in both directions of its pairs; known to all ranks. `in_step`: all wait
-        for the end of a round before the next."""
+        """The rate of each flow of each round in bit/s, in both directions of its pairs, on all ranks.
+
+        `in_step`: all ranks wait for the end of a round before the next.
+        """
         received_s: list[tuple[int, int, float]] = []
         for turn, pairs in enumerate(rounds):
             for a, b in pairs:
@@ -155,8 +159,10 @@ class _Look:
         return self._exchange(peer, size) / size
 
     def _exchange(self, peer: int, size: int) -> float:
-        """Seconds that a message of `size` bytes takes behind one of FIRST_BYTES, with no pause between them. Not less than its
-        part of the time of both: this process may have noticed the first one late."""
+        """Seconds for a message of `size` bytes directly behind one of FIRST_BYTES.
+
+        It is not less than its share of the time of both: this process may have noticed the first one late.
+        """
         rank = self._leaders[peer]
         engine, timeout_s = self._engine, self._timeout_s
         assert self._out is not None  # noqa: S101  # leaders alone meet
@@ -173,7 +179,7 @@ class _Look:
         return max(last_s - first_s, (last_s - began_s) * size / (FIRST_BYTES + size))
 
     def _agreed(self, peer: int, mine: int | None) -> int:
-        """The number of the one of the two who has one."""
+        """The number, from whichever of the two has one."""
         rank = self._leaders[peer]
         assert self._size is not None  # noqa: S101
         number = np.frombuffer(memoryview(self._size), np.int64)

@@ -1,4 +1,4 @@
-"""What it costs to choose by a tuning: the time of what it chooses against the best, both measured at another time."""
+"""The cost of choosing by a tuning: the time of its choice against the best, both measured at another time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hocket.policy.selection import fastest, flat_bytes, nearest
 
 
 class Regret(Struct, frozen=True, kw_only=True):
-    """One point: `regret` is the chosen one's time over the best one's, less one."""
+    """One point: `regret` is the chosen algorithm's time over the best one's, less one."""
 
     collective: str
     runner: Runner
@@ -25,12 +25,12 @@ class Regret(Struct, frozen=True, kw_only=True):
 
     @property
     def regret(self) -> float:
-        """0: the best was chosen."""
+        """The regret; 0 if the best was chosen."""
         return self.chosen_s / self.best_s - 1
 
 
 def regrets(tuning: Tuning, measured: Sequence[Ladder]) -> list[Regret]:
-    """For every point that was measured, what `tuning` chooses there; points of which it says nothing are left out."""
+    """The choice of `tuning` at every measured point; points that the tuning does not cover are left out."""
     return [each for ladder in measured for point in ladder.points for each in _regret(tuning, ladder, point)]
 
 

@@ -1,4 +1,4 @@
-"""The schedule of measurements: pairings in which nobody is in two measurements at once. Pure."""
+"""The schedule of measurements: pairings in which no player takes part in two at once. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def tournament(players: int) -> tuple[tuple[tuple[int, int], ...], ...]:
 
 
 def rounds_of(players: int) -> int:
-    """How many rounds a tournament has.
+    """Number of rounds of a tournament.
 
     >>> [rounds_of(players) for players in (1, 2, 5, 6)]
     [0, 1, 5, 5]
@@ -41,7 +41,7 @@ def meeting(players: int, turn: int) -> tuple[tuple[int, int], ...]:
 def crossing(racks: tuple[tuple[int, ...], ...], turn: int) -> tuple[tuple[int, int], ...]:
     """Flows (source, destination) that leave every rack at once: each host to one outside its rack.
 
-    Destinations are spread over the other racks first, then over their hosts, and move on with every turn.
+    Destinations are spread over the other racks first, then over their hosts, and rotate with every turn.
 
     >>> crossing(((0, 2), (1, 3)), 0)
     ((0, 1), (2, 3), (1, 0), (3, 2))
@@ -55,7 +55,7 @@ def crossing(racks: tuple[tuple[int, ...], ...], turn: int) -> tuple[tuple[int, 
 
 
 def within(racks: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, int], ...]:
-    """Flows around every rack: each of its hosts sends to the next and receives from the one before.
+    """Flows around every rack: each of its hosts sends to the next and receives from the previous one.
 
     >>> within(((0, 2), (1,)))
     ((0, 2), (2, 0))

@@ -1,10 +1,11 @@
-"""A probe at scale: every host meets a few landmarks instead of all the others, and some pairs check what is made of that.
+"""A probe at scale: every host meets a few landmarks instead of all the others, and some pairs check the result.
 
-1. all landmarks ask all hosts at once, one question of each on its way at a time, beginning at hosts far apart;
+1. all landmarks query all hosts at once, one question of each in flight at a time, beginning at hosts far apart;
 2. the other latencies are completed (`completion.py`);
-3. some rounds of a tournament measure pairs that were not used, which gives the error, and the rate of every host's own link.
+3. some rounds of a tournament measure held-out pairs, which gives the error, and the rate of every host's own link.
 
-A host may be in as many measurements at once as there are landmarks; the low quantile leaves out what that delays.
+A host may take part in as many measurements at once as there are landmarks; the low quantile ignores the resulting
+delays.
 """
 
 from __future__ import annotations
@@ -19,19 +20,20 @@ from hocket.measure.rounds import meeting, rounds_of
 from hocket.measure.steps import Flow, Progress, Steps
 
 CHECKS = 3
-"""Rounds of pairs that are held out: one and a half pairs for each host."""
+"""Rounds of held-out pairs: one and a half pairs for each host."""
 
 STEPS = 1 + 3 * CHECKS
 SEED = 1
 """All hosts draw the same landmarks."""
 
 ROW_SHARE = 5e-3
-"""Of a pair's time, what one host of a landmark's row may take, unless not a single answer came: rows have hundreds of hosts."""
+"""Share of a pair's time for one host of a landmark's row, unless no answer came at all: rows have hundreds of
+hosts."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """Latency of every pair, one way; rate of every host's own link; and a sentence on how sure that is."""
+    """One-way latency of every pair, rate of every host's own link, and a sentence on the uncertainty."""
 
     latency_s: list[list[float]]
     links_bit_per_s: list[float]
@@ -42,18 +44,18 @@ class Sampled:
     """The steps of such a probe."""
 
     def __init__(self, steps: Steps, hosts: int, landmarks: int, pair_s: float, progress: Progress) -> None:
-        """`landmarks` of so many hosts; `pair_s`: as asked."""
+        """`landmarks` of this many hosts; `pair_s`: as in the options."""
         self._steps, self._hosts, self._progress = steps, hosts, progress
         self._pair_s = pair_s
         self._landmarks = sorted(random.Random(SEED).sample(range(hosts), landmarks))  # noqa: S311  # no secret
 
     @staticmethod
     def estimate_s(hosts: int, pair_s: float) -> float:
-        """About how long the latencies take."""
+        """Estimated time of the latencies."""
         return (hosts * ROW_SHARE + CHECKS) * pair_s
 
     def run(self) -> Found:
-        """Take all steps."""
+        """Run all steps."""
         self._tell(f"{len(self._landmarks)} landmarks ask {self._hosts} hosts")
         asked = self._steps.rows(self._landmarks, self._pair_s * ROW_SHARE)
         rows_s = np.zeros((len(self._landmarks), self._hosts))
@@ -73,7 +75,7 @@ class Sampled:
         return Found(completed_s.tolist(), links, note)
 
     def _check(self) -> tuple[dict[Flow, float], list[float]]:
-        """Pairs without a landmark, one way; and the fastest flow of each host."""
+        """One-way latencies of pairs without a landmark, and the fastest flow of each host."""
         held_out_s: dict[Flow, float] = {}
         links = [0.0] * self._hosts
         rounds = rounds_of(self._hosts)
@@ -91,7 +93,7 @@ class Sampled:
 
     @staticmethod
     def _between(asked: dict[Flow, float], landmark: int, other: int) -> float:
-        """One way, by the slower of both round trips where both asked."""
+        """One way, from the slower of the two round trips where both ends measured."""
         return max(asked[landmark, other], asked.get((other, landmark), 0.0)) / 2
 
     def _tell(self, what: str) -> None:

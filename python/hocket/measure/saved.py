@@ -1,6 +1,7 @@
-"""Finished steps of a probe, in a file beside its output, so that one that was interrupted goes on where it was.
+"""Finished steps of a probe, in a file beside its output: rerunning an interrupted command resumes there.
 
-A line of JSON each: first what was asked of which hosts, which must be the same when it goes on; then the steps, as they end.
+One JSON value per line: first the options and the hosts, which must be the same on resuming; then the steps, as they
+end.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from hocket.measure.asked import Asked
 from hocket.measure.steps import Step
 
 Tool = Literal["agents", "fping"]
-"""What measures: steps of one tool say nothing to another."""
+"""The measuring tool: steps of one tool are useless to another."""
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,12 +39,12 @@ def beside(output: Path) -> Path:
 
 
 class Saved:
-    """The file, open for more; `steps` are those that were there. A context; `finished` removes it."""
+    """The file, open for appending; `steps` are those that it had. A context; `finished` removes it."""
 
     def __init__(self, path: Path, hosts: Sequence[str], asked: Asked, *, tool: Tool = "agents") -> None:
-        """Read what is there, or begin it.
+        """Read an existing file, or begin a new one.
 
-        Raises UsageError when it is of other hosts or options, or cannot be written. A last line that was cut off is left out.
+        Raises UsageError when it is for other hosts or options, or cannot be written. Drops a truncated last line.
         """
         self._path = path
         head = Head(hosts=tuple(hosts), asked=asked, tool=tool)
@@ -58,7 +59,7 @@ class Saved:
             raise UsageError(f"{path} cannot be written: {error.strerror}") from None
 
     def __enter__(self) -> Saved:
-        """Itself."""
+        """The file itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -66,11 +67,11 @@ class Saved:
         self._file.close()
 
     def add(self, step: Step) -> None:
-        """One more, on disk before this returns and the next is measured."""
+        """Append a step; it is on disk before this returns and the next is measured."""
         self._line(step)
 
     def finished(self) -> None:
-        """The output is written: the file goes."""
+        """Remove the file: the output is written."""
         self._path.unlink(missing_ok=True)
 
     def _line(self, what: Head | Step) -> None:
@@ -79,7 +80,7 @@ class Saved:
 
 
 def _read(path: Path, head: Head) -> tuple[list[Step], int]:
-    """The steps, and how many bytes are whole lines."""
+    """The steps, and the number of bytes in whole lines."""
     try:
         data = path.read_bytes()
     except OSError as error:

@@ -1,7 +1,7 @@
-"""What every kind of probe is made of: steps that all hosts take together, whose results all get.
+"""The steps of every kind of probe: all hosts take them together, and all get the results.
 
-A step begins when all hosts are there. A host that saved the results of finished steps uses them instead of measuring again:
-which steps follow depends on results alone, so all hosts come to the same.
+A step begins when all hosts are ready. A host with saved results of finished steps uses them instead of measuring
+again: results alone determine the next steps, so all hosts reach the same ones.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from hocket.measure.transfer import Links, Station
 Flow = tuple[int, int]
 
 Numbers = Mapping[Flow, tuple[float, ...]]
-"""By pair: what a step found."""
+"""A step's findings, by pair."""
 
 Progress = Callable[[int, int, str], None]
-"""Called with steps done, steps in all (the best guess so far) and what comes next."""
+"""Called with steps done, steps in all (the best estimate so far) and the next step."""
 
 Note = Callable[[str], None]
-"""Called with a sentence on what a person should know of the network beside the cluster."""
+"""Called with a remark for people on the network, beside the cluster."""
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -37,26 +37,28 @@ class Step(msgspec.Struct, frozen=True):
 
 
 Keep = Callable[[Step], None]
-"""Called with every step that was measured, as it ends."""
+"""Called with every newly measured step, as it ends."""
 
 
 class Ranks(Protocol):
-    """What the probe needs of a job of one rank a host: all ranks' values, by rank, when all are there."""
+    """The interface of a job of one rank per host: exchanges all ranks' values."""
 
     rank: int
     world: int
 
     def gather(self, name: str, value: Any) -> Sequence[Any]:
-        """`value`: what JSON can carry. Raises RendezvousError naming the ranks that did not come in time."""
+        """All ranks' values, by rank; `value`: anything that JSON can express.
+
+        Raises RendezvousError naming the missing ranks.
+        """
 
 
 @dataclass(frozen=True, kw_only=True)
 class Durations:
-    """How long measurements take, seconds.
+    """Durations of measurements, seconds.
 
-    A transfer lasts `transfer_s` at most,
-    and is over when two of its windows agree. `crowded_s`: several flows on one link, of which one that loses all of its
-    packets waits 0.2 s for its timer.
+    A transfer takes at most `transfer_s`, and ends when two of its windows agree. `crowded_s`: duration of several
+    flows on one link, among which one that loses all of its packets waits 0.2 s for its timer.
     """
 
     window_s: float = 0.1
@@ -67,13 +69,14 @@ class Durations:
 DURATIONS = Durations()
 
 FAR_S = 2e-3
-"""As `crates/protocol/src/congestion.rs`: of farther hosts the wire's connections bear losses, if there are any."""
+"""As in `crates/protocol/src/congestion.rs`: on longer paths, the wire's connections tolerate losses if there are
+any."""
 
 
 class Steps:
-    """The steps of one probe, as one host takes them. `done` counts them; `trips` are those of all pairs that were asked.
+    """The steps of one probe, as one host takes them. `done` counts them; `trips` has the measured pairs' round trips.
 
-    `streams`: TCP connections that carry the flows of a pair; 1 where it says nothing.
+    `streams`: TCP connections that carry a pair's flows; 1 for pairs that are missing.
     """
 
     def __init__(
@@ -86,7 +89,7 @@ class Steps:
         saved: Sequence[Step] = (),
         keep: Keep | None = None,
     ) -> None:
-        """`saved`: the first steps of a probe that was interrupted, between the same hosts."""
+        """`saved`: the first steps of an interrupted probe between the same hosts."""
         self._ranks, self._station, self._asked, self._durations = ranks, station, asked, durations
         self._saved, self._keep = saved, keep
         self.done = 0
@@ -105,7 +108,7 @@ class Steps:
         return self._trips(self._step("latencies", measure))
 
     def rows(self, landmarks: Sequence[int], pair_s: float) -> dict[Flow, float]:
-        """Round trips from each of these hosts to all others, all rows at once, seconds; `pair_s` for a pair, at most."""
+        """Round trips from each of these hosts to all others, all rows at once, seconds; at most `pair_s` per pair."""
 
         def measure() -> Numbers:
             self._meet()
@@ -118,7 +121,7 @@ class Steps:
             return self._trips(self._step("rows", measure))
 
     def rates(self, flows: Sequence[Flow]) -> dict[Flow, float]:
-        """Rates of these flows at once, bit/s, by trains or TCP as was asked."""
+        """Rates of these flows at once, bit/s, by trains or TCP as in the options."""
         if self._asked.rates == "tcp":
             return self._tcp(flows, self._durations.transfer_s, self._durations.window_s)
 
@@ -131,7 +134,7 @@ class Steps:
         return _first(self._step("trains", measure))
 
     def crowded(self, flows: Sequence[Flow]) -> dict[Flow, float]:
-        """Rates of TCP flows that are meant to take from one another."""
+        """Rates of TCP flows that should compete with one another."""
         return self._tcp(flows, self._durations.crowded_s, None)
 
     def _trips(self, found: Numbers) -> dict[Flow, float]:
@@ -156,7 +159,7 @@ class Steps:
         return self._station.open(out, into, self.done, far)
 
     def _is_far(self, a: int, b: int) -> bool:
-        """Whether chance losses could starve a connection between them that takes each for congestion."""
+        """Whether random losses could starve a connection between them that takes each loss for congestion."""
         trips = self.trips.get((a, b)) or self.trips.get((b, a))
         return trips is not None and trips.round_trip_s >= FAR_S
 
@@ -164,7 +167,7 @@ class Steps:
         self._ranks.gather(f"begin {self.done}", None)
 
     def _step(self, what: str, measure: Callable[[], Numbers]) -> Numbers:
-        """Everybody's numbers, when all hosts have them."""
+        """All hosts' numbers, when all have them."""
         number = self.done
         if number < len(self._saved):
             step = self._saved[number]

@@ -1,7 +1,8 @@
-"""How many TCP connections it takes to fill each path: clouds and long, lossy paths give one less than there is.
+"""How many TCP connections fill each path: clouds and long, lossy paths give a single one less than the path carries.
 
-All pairs of a round are measured with four connections each, and those that gain with eight and with two; two rounds first, and if
-none of their pairs gains anything, no other is asked: most networks need one. Four, since two may share the lane of a bundle.
+All pairs of a round are measured with four connections each, and those that gain also with eight and with two. Two
+rounds come first; if none of their pairs gains, no other is measured: most networks need one. Four, since two may share
+a lane of a bundle.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ FIRST = 4
 FURTHER = (8, 2)
 
 GAIN_MIN = 1.25
-"""Of the best over one connection: less is noise, or what a neighbour loses."""
+"""Ratio of the best to one connection: a smaller one is noise, or a neighbour's loss."""
 
 ENOUGH = 0.9
-"""The fewest connections that reach this part of the best."""
+"""Take the fewest connections that reach this share of the best."""
 
 
 def find(steps: Steps, rates: Matrix, racks: Racks, tell: Callable[[str], None]) -> dict[Flow, int]:
-    """Connections for both directions of each pair that gains by more than one; `steps` measures with them from then on.
+    """Connections for both directions of each pair that gains from more than one; `steps` uses them from then on.
 
     `rates`: with one connection each, bit/s, measured in the rounds of a tournament.
     """
@@ -39,7 +40,7 @@ def find(steps: Steps, rates: Matrix, racks: Racks, tell: Callable[[str], None])
 
 
 def choose(rates: Mapping[int, float]) -> int:
-    """The number of connections, from rates by number.
+    """The number of connections, from the rates by number of connections.
 
     >>> choose({1: 10.0, 2: 19.0, 4: 20.0})
     2

@@ -1,8 +1,8 @@
-"""From measured rates to racks, trunks and links: the judgement of a probe, without any I/O.
+"""Infers racks, trunks and links from measured rates, without any I/O.
 
-Racks are found from gaps: sort the rates of all pairs of hosts; where one is much faster than the next, the
-pairs above the gap are taken for neighbours, and if neighbourhood then splits the hosts into groups of mutual
-neighbours, those are the racks. Where rates show no such gap, latencies are tried; else there is one rack.
+Gaps reveal racks: sort the rates of all pairs of hosts; where one is much faster than the next, the pairs above the gap
+count as neighbours. If neighbourhood then splits the hosts into groups of mutual neighbours, those are the racks. Where
+rates show no such gap, latencies are tried; otherwise there is one rack.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 Matrix = Sequence[Sequence[float]]
-"""Row: source host; column: destination host. Diagonals are not read."""
+"""Row: source host; column: destination host. Diagonals are ignored."""
 
 Racks = Sequence[tuple[int, ...]]
 """Hosts of each rack."""
@@ -26,14 +26,14 @@ LATENCY_GAP = 2.0
 """A latency this many times the next lower one is a gap, if it is also `LATENCY_GAP_S` longer."""
 
 LATENCY_GAP_S = 30e-6
-"""A switch adds microseconds; scheduling noise of the measuring process is of the order of ten."""
+"""A switch adds microseconds; scheduling noise of the measuring process is about ten."""
 
 SHARED_BELOW = 0.8
-"""A trunk is shared when flows at once carry less than this part of what they carry one at a time."""
+"""A trunk is shared when simultaneous flows carry less than this share of the sum of their rates alone."""
 
 
 FILLED_BY_ONE = 1.15
-"""Flows at once that carry less than this many times one alone do not show that the trunk has more."""
+"""Simultaneous flows that carry less than this many times one alone do not show that the trunk has more."""
 
 
 def find_racks(bandwidth_bit_per_s: Matrix, latency_s: Matrix) -> tuple[tuple[int, ...], ...]:
@@ -62,9 +62,9 @@ def settle_rates(
 ) -> tuple[list[float | None], list[list[float]]]:
     """Trunk rate of every rack (None: not shared), and the one-flow rates of all pairs of hosts.
 
-    `rates` are from a tournament, where pairs that crossed a trunk in the same round took from each other;
-    `alone` has one flow for each pair of racks that ran alone. Where the trunk turns out to be shared, its
-    pairs get that flow's rate, within what the two hosts' links carry.
+    `rates` are from a tournament, where pairs that crossed a trunk in the same round shared it; `alone` has one flow
+    for each pair of racks that ran alone. Where the trunk turns out to be shared, its pairs get that flow's rate,
+    within what the two hosts' links carry.
     """
     likely = _without_contention(rates, racks, alone)
     trunks = [_trunk(rack, likely, at_once) for rack in racks]
@@ -80,10 +80,10 @@ def settle_rates(
 def settle_capacities(
     rates: Matrix, racks: Racks, alone: Flows
 ) -> tuple[list[float | None], list[list[float]]]:
-    """As `settle_rates`, from capacities: the narrowest link of each way, whoever else uses it.
+    """Like `settle_rates`, but from capacities: the narrowest link of each path, whatever else uses it.
 
-    Where the way between racks is narrower than its hosts' links, the narrow link is a trunk, which all pairs of the two
-    racks share. A trunk that is wider than one host's link is not seen.
+    Where the path between racks is narrower than its hosts' links, the narrow link is a trunk, which all pairs of the
+    two racks share. A trunk wider than one host's link remains invisible.
     """
     likely = _without_contention(rates, racks, alone)
     widest: list[float] = [0.0] * len(racks)
@@ -120,7 +120,7 @@ def slow_flows(rates: Matrix) -> list[tuple[int, int]]:
 
 
 def fastest_pair(rates: Matrix, first: Sequence[int], second: Sequence[int]) -> tuple[int, int]:
-    """The hosts of two racks between whom most flows, in the direction that is slower.
+    """The hosts of two racks with the fastest flow between them, judged by the slower direction.
 
     >>> fastest_pair([[0, 0, 5, 9], [0, 0, 7, 9], [9, 9, 0, 0], [1, 2, 0, 0]], (0, 1), (2, 3))
     (1, 2)
@@ -132,8 +132,10 @@ def fastest_pair(rates: Matrix, first: Sequence[int], second: Sequence[int]) -> 
 
 
 def host_rates(alone: Matrix, duplex: Flows) -> list[float]:
-    """Rate of every host's own link, each direction: its fastest flow, less what sending and receiving at
-    once takes from both, as the flows of `duplex` show."""
+    """Rate of every host's own link, each direction.
+
+    It is the host's fastest flow, less the loss from sending and receiving at once, which the flows of `duplex` show.
+    """
     rates = []
     for host in range(len(alone)):
         fastest = max(_fastest_out(alone, host), _fastest_in(alone, host))
@@ -153,9 +155,10 @@ def _without_contention(rates: Matrix, racks: Racks, alone: Flows) -> list[list[
 
 
 def _trunk(rack: tuple[int, ...], alone: Matrix, at_once: Sequence[Flows]) -> float | None:
-    """The most that crossed the rack's boundary, in the direction that carried less; None when flows at once
-    lost nothing to one another in any round. Where one flow alone came near it, that one filled the trunk,
-    and its undisturbed rate is the better measurement."""
+    """The highest rate across the rack's boundary, in the slower direction; None if simultaneous flows lost nothing.
+
+    Where one flow alone came near it, that one filled the trunk, and its undisturbed rate is the better measurement.
+    """
     best = []
     for out in (True, False):
         rounds = [
@@ -200,7 +203,7 @@ def _gaps(distances: list[float], ratio: float, difference: float) -> list[float
 
 
 def _mutual_neighbours(count: int, near: set[tuple[int, int]]) -> tuple[tuple[int, ...], ...] | None:
-    """Groups in which all are near each other and nobody is near another's; None if there are none."""
+    """Groups in which all are near each other and nobody is near another group; None if there are none."""
     groups: dict[frozenset[int], None] = {}
     for host in range(count):
         near_host = {j if i == host else i for i, j in near if host in (i, j)}

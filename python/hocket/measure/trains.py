@@ -1,10 +1,10 @@
-"""Capacity of the way between two hosts by packet trains: datagrams that leave back to back, and how far apart they arrive.
+"""Capacity of the path between two hosts by packet trains: the spacing in which back-to-back datagrams arrive.
 
-The narrowest link of the way spreads a train: what arrives of its later part, over the time that this takes, is that link's
-rate (packet-pair and train dispersion: Dovrolis, Ramanathan and Moore, "Packet-dispersion techniques and a capacity-estimation
-methodology", 2004). Its first part does not count: a token bucket lets it pass. Of several trains the median counts, since one
-may meet other traffic. Times are the kernel's, of the moment a packet came in; where the kernel can, it cuts datagrams from
-larger pieces itself, as a Python loop sends no more than some 2 Gbit/s.
+The narrowest link of the path spreads a train: the bytes of its later part, over the time that they take to arrive, are
+that link's rate (packet-pair and train dispersion: Dovrolis, Ramanathan and Moore, "Packet-dispersion techniques and a
+capacity-estimation methodology", 2004). Its first part is ignored, because a token bucket lets it pass. The median of
+several trains counts, since one may meet other traffic. The kernel's receive timestamps are used. Where the kernel can,
+it cuts datagrams from larger pieces itself, as a Python loop sends no more than about 2 Gbit/s.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ SEGMENT_BYTES = 1400
 
 SEGMENTS_A_PIECE = 16
 PIECES_A_TRAIN = 25
-"""560 KB: four times what a token bucket of a testbed or a small cloud machine lets pass at once, 0.45 ms of 10 Gbit/s."""
+"""560 KB: four times the burst of a token bucket of a testbed or a small cloud machine, 0.45 ms of 10 Gbit/s."""
 
 TRAINS = 7
 TRAINS_BYTES = TRAINS * on_the_wire(
     SEGMENT_BYTES * SEGMENTS_A_PIECE * PIECES_A_TRAIN, SEGMENTS_A_PIECE * PIECES_A_TRAIN
 )
 COUNTED_FROM = 0.5
-"""Part of a train's bytes that come before those that count."""
+"""Share of a train's bytes that is ignored, at its start."""
 
 QUIET_S = 0.05
-"""After the last train was sent: nothing for so long, and nothing more will come."""
+"""Silence after the last train was sent after which no more is expected."""
 
 ROOM_BYTES = 4 << 20
 TOKEN_BYTES = 16
@@ -50,12 +50,12 @@ _READ_BYTES = 1 << 16
 
 @dataclass
 class Train:
-    """What came of one train: (nanoseconds, payload bytes), as it came."""
+    """Arrivals of one train: (nanoseconds, payload bytes), in order."""
 
     arrivals: list[tuple[int, int]] = field(default_factory=list)
 
     def bit_per_s(self) -> float | None:
-        """Rate of its later part; None when too little came, or all at once.
+        """Rate of its later part; None when too little arrived, or everything at once.
 
         >>> Train([(0, 1000), (0, 1000), (8000, 1000), (16000, 1000)]).bit_per_s()
         1000000000.0
@@ -67,7 +67,7 @@ class Train:
             came += count
             if came >= total * COUNTED_FROM:
                 later = ordered[at + 1 :]
-                # What came at the same moment belongs to the part before.
+                # Bytes that arrived at the same moment belong to the part before.
                 counted = [each for each in later if each[0] > start_ns]
                 if not counted:
                     return None
@@ -76,13 +76,13 @@ class Train:
 
 
 def settle(trains: Sequence[Train]) -> float | None:
-    """The median of those that tell a rate; None when none does."""
+    """The median of the trains that give a rate; None when none does."""
     rates = [rate for each in trains if (rate := each.bit_per_s()) is not None]
     return median(rates) if rates else None
 
 
 def send(own: tuple[str, int], to: tuple[str, int], token: bytes, turn: int, pace: Pace) -> None:
-    """All trains of one pair, each when the limit allows; from a socket of its own, since it may be set to cut.
+    """Send all trains of one pair, each when the limit allows, from a socket of its own, which may be set to segment.
 
     `own`: this host's address, and its number among the hosts.
     """
@@ -103,7 +103,7 @@ def send(own: tuple[str, int], to: tuple[str, int], token: bytes, turn: int, pac
                         link.sendto(piece, to)
                         continue
                     except OSError:
-                        # An interface that cannot cut, or an MTU below the segment's.
+                        # An interface that cannot segment, or an MTU below the segment's.
                         cuts = False
                         link.setsockopt(socket.IPPROTO_UDP, _UDP_SEGMENT, 0)
                 for _ in range(SEGMENTS_A_PIECE):
@@ -113,7 +113,7 @@ def send(own: tuple[str, int], to: tuple[str, int], token: bytes, turn: int, pac
 def receive(
     link: socket.socket, token: bytes, turn: int, sources: Sequence[int], sent: threading.Event
 ) -> Mapping[int, list[Train]]:
-    """Trains of these hosts, until all were `sent` and nothing comes any more."""
+    """Trains of these hosts, until all were `sent` and nothing more arrives."""
     _set(link, socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
     _set(link, socket.IPPROTO_UDP, _UDP_GRO, 1)
     with suppress(OSError):
@@ -129,7 +129,7 @@ def receive(
                     return found
                 continue
             except ConnectionRefusedError:
-                continue  # an answer to an earlier step came when nobody listened any more
+                continue  # an answer to an earlier step, for which nobody waits any more
             if len(data) < _HEAD.size:
                 continue
             magic, theirs, its_turn, source, number = _HEAD.unpack_from(data)
@@ -143,7 +143,7 @@ def receive(
 
 
 def _set(link: socket.socket, level: int, option: int, value: int) -> bool:
-    """Whether this kernel has it."""
+    """Whether this kernel supports it."""
     try:
         link.setsockopt(level, option, value)
     except OSError:

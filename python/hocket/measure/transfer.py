@@ -1,9 +1,8 @@
-"""One host's sockets of a probe: latency of datagrams, and rates of trains or of plain TCP connections, to and from its peers.
+"""One host's sockets of a probe: latency of datagrams, and rates of trains or of plain TCP connections with its peers.
 
-A `Station` listens on one port; every connection opens with a greeting that carries the job's token, so a
-stranger's is closed and forgotten. It contacts no address but those of the peers it was given. Rates are
-taken where bytes arrive, by a `Meter`. The receiver ends a transfer by closing, so it is over in time however
-slow the link.
+A `Station` listens on one port; every connection opens with a greeting that carries the job's token, and strangers'
+connections are closed. It contacts only the peers' addresses that it was given. A `Meter` takes rates where bytes
+arrive. The receiver ends a transfer by closing, so it ends in time however slow the link.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ from hocket.measure.pace import Pace
 from hocket.measure.quantile import Quantile
 
 SILENCE_S = 5.0
-"""A peer from which nothing comes for so long is reported."""
+"""Silence after which a peer is reported."""
 
 PINGS_MIN = 10
 """Round trips over TCP, where datagrams do not pass, whatever the time."""
 
 PORTS_TRIED = 20
-"""A port must be free for TCP and for UDP."""
+"""Attempts to find a port that is free for TCP and for UDP."""
 
 _GREETING = struct.Struct(f"!8s{TOKEN_BYTES}sIII")
 _MAGIC = b"hktprobe"
@@ -44,7 +43,7 @@ _PING_BYTES = 8
 
 @dataclass(frozen=True)
 class Peer:
-    """A host of the job, as others reach it."""
+    """A host of the job, with its address for others."""
 
     name: str
     address: str
@@ -58,8 +57,10 @@ class Station:
     """
 
     def __init__(self, address: str, token: bytes, *, limit_bit_per_s: float = LIMIT_BIT_PER_S) -> None:
-        """Bind to a free port of `address` (an IP of this host). `token`: TOKEN_BYTES that all share. `limit_bit_per_s`: of what
-        datagrams take of this host's link."""
+        """Bind to a free port of `address` (an IP of this host). `token`: TOKEN_BYTES that all share.
+
+        `limit_bit_per_s`: limit of datagrams on this host's link.
+        """
         family = addresses.family(address)
         self._listener, self._datagrams = _both(family, address)
         self._listener.listen(128)
@@ -74,7 +75,7 @@ class Station:
         return int(self._listener.getsockname()[1])
 
     def meet(self, peers: Sequence[Peer], me: int) -> None:
-        """Learn the hosts; measurements name them by index."""
+        """Set the hosts; measurements name them by index."""
         self._peers = peers
         self._me = me
 
@@ -85,11 +86,11 @@ class Station:
         step: int,
         far: Collection[int] = (),
     ) -> Links:
-        """Connections to and from these hosts, so many each, for one step of the probe, all of them up.
+        """Connections to and from these hosts, this many each, for one step of the probe, all of them open.
 
-        Those to `far` hosts bear losses, as the wire's own would.
+        Those to `far` hosts tolerate losses, as the wire's own would.
 
-        Raises PeerError naming the host that cannot be reached or does not come.
+        Raises PeerError naming the host that cannot be reached or does not connect.
         """
         links = Links(self._peers, self._me, self._datagrams, token=self._token, step=step, pace=self._pace)
         try:
@@ -207,7 +208,7 @@ class Station:
         return came
 
     def _greeted(self, link: socket.socket, step: int) -> tuple[int, int] | None:
-        """The calling host, and which of its connections it is; None for a stranger or a call of another step."""
+        """The calling host, and the number of its connection; None for a stranger or a call of another step."""
         try:
             link.settimeout(1.0)
             _tune(link)
@@ -223,7 +224,7 @@ class Links:
     def __init__(
         self, peers: Sequence[Peer], me: int, link: socket.socket, *, token: bytes, step: int, pace: Pace
     ) -> None:
-        """Without any so far: `Station.open` adds them. Datagrams go over `link`, when `pace` lets them."""
+        """Without connections: `Station.open` adds them. Datagrams go over `link`, when `pace` allows."""
         self._datagrams = link
         self._me = me
         self._pace = pace
@@ -236,7 +237,7 @@ class Links:
         self._peers = peers
 
     def __enter__(self) -> Links:
-        """Itself."""
+        """The connections themselves."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -250,9 +251,10 @@ class Links:
             link.close()
 
     def round_trips(self, duration_s: float) -> dict[int, Trips]:
-        """Ask those connected to, answer those connected from; what came back from each of the former.
+        """Send requests on outgoing connections and answer them on incoming ones; returns the former's round trips.
 
-        A host does one or the other in a step. Where datagrams do not pass, round trips are those of TCP, which loses nothing.
+        A host does one or the other in a step. Where datagrams do not pass, round trips are those of TCP, without
+        losses.
         """
         done = threading.Event()
         with ThreadPoolExecutor(max(1, len(self.into) + 1)) as pool:
@@ -287,9 +289,9 @@ class Links:
         return trips or self._ping(destination, duration_s)
 
     def trains_bit_per_s(self) -> dict[int, float]:
-        """Send trains to those connected to and receive them from the others, at once; capacity of the way from each of the latter.
+        """Send trains on outgoing connections and receive them on incoming ones, whose paths' capacity it returns.
 
-        Raises PeerError when none of a peer's trains came whole enough to tell.
+        Raises PeerError when no train of a peer arrived sufficiently complete.
         """
         sent = threading.Event()
         with ThreadPoolExecutor(1 + len(self.into) + len(self.out)) as pool:
@@ -320,7 +322,7 @@ class Links:
         return found
 
     def _send_trains(self, destination: int) -> None:
-        """Then say so, by closing this way of the connection."""
+        """Then signal it by closing this direction of the connection."""
         peer, link = self._peers[destination], self.out[destination]
         here = self._peers[self._me].address
         try:
@@ -339,8 +341,7 @@ class Links:
             raise self._silent(source, error) from None
 
     def receive_bit_per_s(self, duration_s: float, *, window_s: float | None) -> dict[int, float]:
-        """Send to those connected to and receive from the others, at once; rate from each of the latter, as
-        `Meter` finds it."""
+        """Send on outgoing connections and receive on incoming ones, at once; returns the latter's rates, by `Meter`."""
         out = [*self.out.items(), *self.more_out]
         into = [*self.into.items(), *self.more_in]
         meters = {source: Meter(duration_s, window_s) for source in self.into}
@@ -371,7 +372,7 @@ class Links:
         return Trips(times.value, times.count, 0, 0, times.precision)
 
     def _echo(self, source: int, duration_s: float) -> None:
-        """Until the other end closes, which asks by datagrams first, where these pass."""
+        """Wait until the other end closes; it first sends datagrams, where these pass."""
         link = self.into[source]
         link.settimeout(2 * duration_s + SILENCE_S)
         try:
@@ -381,7 +382,7 @@ class Links:
             raise self._silent(source, error) from None
 
     def _send(self, destination: int, link: socket.socket, duration_s: float) -> None:
-        """Until the receiver closes, which is how a transfer ends."""
+        """Send until the receiver closes, which ends a transfer."""
         link.settimeout(duration_s + SILENCE_S)
         piece = bytes(_PIECE_BYTES)
         try:
@@ -413,7 +414,7 @@ class Links:
 
 
 def _both(family: int, address: str) -> tuple[socket.socket, socket.socket]:
-    """Sockets for TCP and for UDP at one port that is free for both."""
+    """Sockets for TCP and for UDP on one port that is free for both."""
     for _ in range(PORTS_TRIED):
         listener = socket.socket(family, socket.SOCK_STREAM)
         try:
@@ -427,8 +428,11 @@ def _both(family: int, address: str) -> tuple[socket.socket, socket.socket]:
 
 
 def _tune(link: socket.socket, *, far: bool = False) -> None:
-    """As the wire's own connections: CUBIC where the kernel has it, since two BBR flows share a trunk at random, and BBR on
-    long ways, which may lose by chance."""
+    """Set the congestion control of the wire's own connections.
+
+    CUBIC where the kernel has it, since two BBR flows share a trunk at random, and BBR on long paths, which may have random
+    losses.
+    """
     link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     with suppress(OSError):
         link.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"bbr" if far else b"cubic")

@@ -1,4 +1,4 @@
-"""Measure all algorithms of collectives on the ranks of a job, from outside: what is there already is not measured again."""
+"""Measures all algorithms of collectives on the ranks of a job, from outside; known points are not measured again."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from hocket.policy.selection import network_shape
 from hocket.policy.topology import Topology
 
 COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce")
-"""Those that have several algorithms."""
+"""Collectives with several algorithms."""
 SIZES_BYTES = (4_096, 16_384, 65_536, 262_144, 1_048_576, 4_194_304, 25_000_000)
 THREADS: tuple[Runner, ...] = ("thread", "thread_registered")
 AGENT = (sys.executable, "-m", "hocket.measure.algorithm_times")
 """The command of a rank, where the same Python is installed."""
 
 Progress = Callable[[int, int, str], None]
-"""Called with points done, points in all and what comes next."""
+"""Called with points done, points in all and the next point."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """What is to be measured, of a group of all ranks with that shape."""
+    """The points to measure, for a group of all ranks with that shape."""
 
     shape: NetworkShape
     collectives: Sequence[str] = COLLECTIVES
@@ -49,7 +49,7 @@ class Wanted:
         return cls(shape=shape, collectives=collectives, sizes_bytes=sorted(sizes))
 
     def tasks(self, known: Tuning) -> tuple[Task, ...]:
-        """What `known` lacks."""
+        """The points that `known` lacks."""
         there = {
             (ladder.collective, ladder.runner, point.size_bytes)
             for ladder in known.ladders
@@ -61,11 +61,11 @@ class Wanted:
         )
 
     def measured_in(self, tuning: Tuning) -> tuple[Ladder, ...]:
-        """What is wanted, as far as it was measured."""
+        """The wanted points that were measured."""
         return self._split(tuning, wanted=True)
 
     def removed_from(self, tuning: Tuning) -> Tuning:
-        """The tuning without what is wanted: to be measured again."""
+        """The tuning without the wanted points: they will be measured again."""
         return msgspec.structs.replace(tuning, ladders=self._split(tuning, wanted=False))
 
     def _split(self, tuning: Tuning, *, wanted: bool) -> tuple[Ladder, ...]:
@@ -102,7 +102,7 @@ class Wanted:
 
 
 def empty() -> Tuning:
-    """Nothing measured yet, on this machine."""
+    """A tuning without measurements, of this machine."""
     cores = len(os.sched_getaffinity(0))
     machine = f"{cores} cores, {platform.machine()}, {platform.system()} {platform.release()}"
     return Tuning(measured_at=datetime.now(UTC).isoformat(timespec="seconds"), machine=machine)
@@ -120,20 +120,20 @@ def tune(
     progress: Progress | None = None,
     keep: Callable[[Tuning], None] = lambda _: None,
 ) -> Tuning:
-    """`known`, and what it lacks of `wanted`.
+    """`known` with the points of `wanted` that it lacks.
 
     Args:
         processes: the ranks, as for `hocket.launch.run.launch`; each runs `AGENT`.
-        wanted: what is to be measured.
-        known: what was measured before, and stays.
+        wanted: the points to measure.
+        known: earlier measurements, which are kept.
         rounds: of each algorithm at each size.
-        cluster: what is known of the network between the hosts.
+        cluster: the known network between the hosts.
         store, serve: as for `launch`.
         progress: called before each point.
-        keep: called with all that is known after each point, so that nothing is lost when a later one fails.
+        keep: called with all known measurements after each point, so that nothing is lost when a later one fails.
 
     Raises:
-        PeerError: a rank failed; the message has its words.
+        PeerError: a rank failed; the message has its output.
     """
     tasks = wanted.tasks(known)
     if not tasks:
@@ -156,7 +156,7 @@ def tune(
 
 
 class _Events(io.BytesIO):
-    """Takes the lines that rank 0 prints; those that are no events, such as its interpreter's warnings, are left out."""
+    """Takes the lines that rank 0 prints; skips lines that are no events, such as its interpreter's warnings."""
 
     def __init__(
         self,
@@ -190,7 +190,7 @@ class _Events(io.BytesIO):
 
 
 def with_point(tuning: Tuning, task: Task, shape: NetworkShape, point: Point) -> Tuning:
-    """The tuning with one more point, in its ladder; one of that size that was there is replaced."""
+    """The tuning with one more point in its ladder, replacing a point of the same size."""
     key = (task.collective, task.runner, shape)
     ladders = {(each.collective, each.runner, each.shape): each for each in tuning.ladders}
     there = ladders[key].points if key in ladders else ()

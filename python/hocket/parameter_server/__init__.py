@@ -1,1 +1,4 @@
-"""Training with parameter servers: what is where, who waits for whom, and the programs that push and pull. Loads no framework."""
+"""Training with parameter servers: placement of keys, consistency, and the programs that push and pull.
+
+Loads no framework.
+"""

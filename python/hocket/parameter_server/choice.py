@@ -1,7 +1,7 @@
-"""What a user chooses: how many ranks serve and how far workers may drift apart; and which rank plays which role.
+"""The user's choice: how many ranks serve and how far workers may drift apart; and which rank has which role.
 
-Workers are ranks 0 to W - 1, servers W to W + S - 1, as in DLC traces. The scheduler's tasks (who is there, where, since when a
-rank is gone) are those of the job's store and of the wire, so it is no rank.
+Workers are ranks 0 to W - 1, servers W to W + S - 1, as in DLC traces. The job's store and the wire do a scheduler's
+tasks (membership, addresses, detecting lost ranks), so it is no rank.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ParameterServer:
 
     @classmethod
     def parse(cls, *, servers: int, staleness: str) -> ParameterServer:
-        """From words: a whole number, or `any`. UsageError for others."""
+        """From text: a whole number, or `any`. UsageError for others."""
         if staleness != ANY and not re.fullmatch(r"[0-9]{1,9}", staleness):
             raise UsageError(
                 f"staleness `{staleness}`: a whole number of iterations, 0 for synchronous, or `{ANY}`"
@@ -52,7 +52,7 @@ class ParameterServer:
 
     @classmethod
     def of(cls, settings: Settings) -> ParameterServer | None:
-        """What the settings ask for; None: no servers. UsageError for a staleness without servers."""
+        """The choice in the settings; None: no servers. UsageError for a staleness without servers."""
         if settings.servers:
             return cls.parse(servers=settings.servers, staleness=settings.staleness)
         if settings.staleness != "0":
@@ -63,14 +63,14 @@ class ParameterServer:
 
     @property
     def title(self) -> str:
-        """For people."""
+        """A description for people."""
         kept = {0: "synchronous", None: "asynchronous"}.get(
             self.staleness, f"at most {self.staleness} iterations apart"
         )
         return f"{self.servers} server{'s' if self.servers > 1 else ''}, {kept}"
 
     def workers(self, world: int) -> int:
-        """How many of `world` ranks work. UsageError: none would be left."""
+        """Number of workers among `world` ranks. UsageError: none would be left."""
         if self.servers >= world:
             raise UsageError(
                 f"{self.servers} of {world} ranks are to serve, so none would train\n"
@@ -80,12 +80,12 @@ class ParameterServer:
 
 
 def among_workers(job: Job, workers: int) -> Job:
-    """The job as its workers see it: a world of them alone."""
+    """The job as its workers see it: a world of workers alone."""
     return dataclasses.replace(job, world=workers, hosts=job.hosts[:workers])
 
 
 def with_roles(error: PeerError, workers: int) -> PeerError:
-    """The same error; where parameter servers are at fault, or are waited for, its message says so.
+    """The same error; if parameter servers are at fault or missing, its message names them as such.
 
     >>> str(with_roles(PeerError("rank 2 on b left the job", rank=2), workers=2))
     'parameter server 0: rank 2 on b left the job'

@@ -1,15 +1,15 @@
 """The servers' protocol without I/O: which pushes complete an update, and which pulls may be answered. One per server.
 
-Every worker goes through the same sequence for each key: push, acknowledgement, pull, answer, and pushes again when it has the
-answer. What is handed in are pushes and pulls as they arrive; what comes out are effects, in the order in which they must happen.
+Every worker repeats the same sequence for each key: push, acknowledgement, pull, answer. The machine takes pushes and
+pulls as they arrive, and returns effects, in the order in which they must happen.
 
-- synchronous (staleness 0): an update is made of the pushes of all workers that are there, in the order of workers, so that the
-  order of arrival changes nothing; then all of them are acknowledged.
-- bounded (staleness K): a push is an update by itself; a pull waits while the worker is more than K pushes of the key ahead of
-  the slowest.
+- synchronous (staleness 0): an update uses the pushes of all present workers, in the order of workers, so that the
+order of arrival changes nothing; then all of them are acknowledged.
+- bounded (staleness K): a push is an update by itself; a pull waits while the worker is more than K pushes of the key
+ahead of the slowest.
 - asynchronous (staleness None): the same without waiting.
 
-A worker that left counts no more: others neither wait for it nor average over it.
+A worker that left no longer counts: others neither wait for it nor average over it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Update:
 
 @dataclass(frozen=True)
 class Acknowledge:
-    """The worker's push of the key is part of the parameter: it may pull."""
+    """Acknowledge the worker's push of the key, which is now part of the parameter: the worker may pull."""
 
     key: int
     worker: int
@@ -46,7 +46,7 @@ class Acknowledge:
 
 @dataclass(frozen=True)
 class Answer:
-    """The worker gets the key's value as it is now, `ahead` pushes ahead of the slowest worker."""
+    """Send the worker the key's current value, `ahead` pushes ahead of the slowest worker."""
 
     key: int
     worker: int
@@ -60,9 +60,9 @@ Effect = Initialise | Update | Acknowledge | Answer
 class _Key:
     initialised: bool = False
     pushed: dict[int, int] = field(default_factory=dict)
-    """By worker: pushes of training so far."""
+    """By worker: number of pushes in training."""
     pending: set[int] = field(default_factory=set)
-    """Workers whose push waits for others, synchronous only."""
+    """Workers whose push waits for others; synchronous only."""
     asking: set[int] = field(default_factory=set)
     """Workers whose pull waits."""
 
@@ -71,14 +71,14 @@ class Consistency:
     """State of one server's keys."""
 
     def __init__(self, keys: Iterable[int], workers: int, staleness: int | None) -> None:
-        """`staleness` as `ParameterServer.staleness`; all workers are there."""
+        """`staleness` as in `ParameterServer.staleness`; all workers are present."""
         self._staleness = staleness
         self._keys = {key: _Key(pushed=dict.fromkeys(range(workers), 0)) for key in keys}
         self.present = set(range(workers))
         """Workers that have not left."""
 
     def handle_push(self, key: int, worker: int) -> list[Effect]:
-        """A push has arrived. PeerError: not its turn."""
+        """A push has arrived. PeerError: out of turn."""
         state = self._state(key, worker)
         if worker in state.pending or worker in state.asking:
             raise PeerError(f"worker {worker} pushes key {key} before it has what it asked for")
@@ -94,7 +94,7 @@ class Consistency:
         return self._complete(key)
 
     def handle_pull(self, key: int, worker: int) -> list[Effect]:
-        """A pull has arrived. PeerError: not its turn."""
+        """A pull has arrived. PeerError: out of turn."""
         state = self._state(key, worker)
         if worker in state.pending or worker in state.asking:
             raise PeerError(f"worker {worker} pulls key {key} before its push is acknowledged")
@@ -102,7 +102,7 @@ class Consistency:
         return self._answers(key)
 
     def handle_leave(self, worker: int) -> list[Effect]:
-        """A worker has all that it asked for, and goes. PeerError: it still waits for something."""
+        """A worker has all its answers, and leaves. PeerError: one is still missing."""
         self.present.discard(worker)
         effects: list[Effect] = []
         for key, state in self._keys.items():
@@ -113,7 +113,7 @@ class Consistency:
         return effects
 
     def waits_for(self, key: int, worker: int) -> list[int]:
-        """The workers that keep this one waiting for its acknowledgement or answer; empty: nobody does."""
+        """The workers that delay this one's acknowledgement or answer; empty if none does."""
         state = self._keys[key]
         if not state.initialised:
             return [0]
@@ -147,7 +147,7 @@ class Consistency:
             return []
         slowest = min((state.pushed[worker] for worker in self.present), default=0)
         ahead = {worker: state.pushed[worker] - slowest for worker in sorted(state.asking)}
-        # Synchronous workers are apart only while one of them has its answer already; its update holds all pushes.
+        # Synchronous workers are apart only while one of them has its answer already; that update holds all pushes.
         free = [worker for worker, lead in ahead.items() if not self._staleness or lead <= self._staleness]
         state.asking.difference_update(free)
         return [Answer(key, worker, ahead[worker]) for worker in free]

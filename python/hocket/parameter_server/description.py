@@ -1,4 +1,4 @@
-"""What worker 0 tells the servers about the training: keys, and the optimizer that they are to run. Plain data."""
+"""Worker 0's description of the training for the servers: parameters, and the optimizer to run. Plain data."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hocket.parameter_server.keys import Piece, place
 
 
 class Parameter(Struct, frozen=True, kw_only=True):
-    """A parameter, in the order of the model; `group`: of the optimizer's parameter groups, the one that it is in."""
+    """A parameter, in the order of the model; `group`: its parameter group in the optimizer."""
 
     name: str
     elements: int
@@ -26,7 +26,8 @@ class Parameter(Struct, frozen=True, kw_only=True):
 
 
 class Group(Struct, frozen=True, kw_only=True):
-    """Options of a parameter group: `fixed` ones stay, `numbers` (in the order of names) are sent with every step."""
+    """Options of a parameter group: `fixed` ones are constant, `numbers` (in the order of names) are sent with every
+    step."""
 
     fixed: dict[str, bool | str | None]
     numbers: dict[str, float | tuple[float, ...]]
@@ -40,7 +41,7 @@ class Group(Struct, frozen=True, kw_only=True):
         ]
 
     def options(self, flat: list[float]) -> dict[str, bool | str | float | tuple[float, ...] | None]:
-        """What an optimizer takes, with other numbers than those of the start."""
+        """The optimizer's options, with current numbers instead of the initial ones."""
         options: dict[str, bool | str | float | tuple[float, ...] | None] = dict(self.fixed)
         at = 0
         for name, value in sorted(self.numbers.items()):
@@ -54,7 +55,10 @@ class Group(Struct, frozen=True, kw_only=True):
 
 
 class Description(Struct, frozen=True, kw_only=True, dict=True):
-    """The training. `optimizer`: a class of torch.optim; `buffers_bytes`: of what only workers hold, such as running means."""
+    """The training.
+
+    `optimizer`: a class of torch.optim; `buffers_bytes`: size of workers' own data, such as running means.
+    """
 
     workers: int
     servers: int
@@ -66,17 +70,17 @@ class Description(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def pieces(self) -> tuple[tuple[Piece, ...], ...]:
-        """By key: where its parts are."""
+        """By key: its pieces on servers."""
         return place([(key.elements, key.element_bytes) for key in self.keys], self.servers)
 
     @property
     def world(self) -> int:
-        """All ranks."""
+        """Number of all ranks."""
         return self.workers + self.servers
 
     @property
     def header_elements(self) -> int:
-        """Numbers of a step's header: what it is, the iteration, and those of all groups."""
+        """Length of a step's header: its kind, the iteration, and the numbers of all groups."""
         return 2 + sum(len(group.flat()) for group in self.groups)
 
     def by_group(self, flat: list[float]) -> list[list[float]]:
@@ -89,7 +93,7 @@ class Description(Struct, frozen=True, kw_only=True, dict=True):
         return parts
 
     def check_same(self, mine: Description, rank: int) -> None:
-        """UsageError when a worker's own script asks for another training."""
+        """Raise UsageError if a worker's own script describes another training."""
         for name in self.__struct_fields__:
             if name != "groups" and getattr(self, name) != getattr(mine, name):
                 raise UsageError(

@@ -1,4 +1,4 @@
-"""Which server keeps which part of which parameter: large ones are split over all, small ones go where the fewest bytes are."""
+"""Places parameters on servers: large ones are split over all, small ones go to the server with the fewest bytes."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 SPLIT_ELEMENTS_MIN = 1_000_000
-"""Parameters from this size on are split: a part of one is then worth a message to each server, and no server keeps much more than
-the others whatever the model. The bound of MXNet's `MXNET_KVSTORE_BIGARRAY_BOUND`."""
+"""Parameters of at least this size are split: a part of one is then worth a message to each server, and no server holds
+much more than the others whatever the model. The bound of MXNet's `MXNET_KVSTORE_BIGARRAY_BOUND`."""
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,9 @@ def place(
     """The pieces of each parameter, the same for the same arguments.
 
     Args:
-        sizes: of each parameter, elements and bytes of one; at least one element.
-        servers: how many there are.
-        split_elements_min: from so many elements on a parameter is split.
+        sizes: of each parameter: elements (at least one), and bytes per element.
+        servers: number of servers.
+        split_elements_min: size from which a parameter is split.
 
     >>> [[piece.server for piece in each] for each in place([(4, 4), (2_000_000, 4), (9, 4)], 2)]
     [[1], [0, 1], [0]]
@@ -47,7 +47,7 @@ def place(
         placed[key] = tuple(Piece(at, ends[at], ends[at + 1]) for at in range(servers))
         for piece in placed[key]:
             held_bytes[piece.server] += len(piece) * element_bytes
-    # Largest first: what is left over at the end is small.
+    # Largest first: the imbalance at the end is small.
     for key in sorted(small, key=lambda key: (-sizes[key][0] * sizes[key][1], key)):
         server = min(range(servers), key=lambda at: (held_bytes[at], at))
         elements, element_bytes = sizes[key]

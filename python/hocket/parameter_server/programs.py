@@ -1,13 +1,15 @@
-"""The programs of push and pull. A server's part holds a buffer back until the server's own loop gives it on: a collective of that
-server alone, done by the library `parameter_server`, which is how a program hands something to whoever runs it.
+"""The programs of push and pull.
+
+A server's part holds a buffer back until the server's own loop releases it: a collective of that server alone, executed
+by the library `parameter_server`, which is how a program passes a buffer to the code that runs it.
 
 Per key and worker there is one program, launched once an iteration at both ends. In it, per server that has a part of the key:
 
     worker: send gradient                     recv token, send token                     recv value
     server:      recv gradient, UPDATE, send token          recv token, LOOK UP, send value
 
-UPDATE ends when the push is part of the parameter, LOOK UP when the value may be seen. The token is the server's count of the key's
-updates.
+UPDATE ends when the push is part of the parameter, LOOK UP when the value may be sent. The token is the server's count
+of the key's updates.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ HEADER = 1
 
 @dataclass(frozen=True)
 class Part:
-    """A loaded program as one rank has it."""
+    """A rank's view of a loaded program."""
 
     number: int
     memory: dict[str, Memory]
@@ -42,7 +44,7 @@ class Part:
 
 @dataclass
 class Loaded:
-    """All programs of a training, by what they are for; of a rank that has no part in one, the memory is empty.
+    """All programs of a training, by purpose; on a rank without a part in one, its memory is empty.
 
     `first` and `buffers` are launched once.
     """
@@ -50,14 +52,14 @@ class Loaded:
     keys: dict[tuple[int, int], Part] = field(default_factory=dict)
     """By key and worker."""
     first: dict[tuple[int, int], Part] = field(default_factory=dict)
-    """By key and worker, of the workers that do not initialise it."""
+    """By key and worker, for workers that do not initialise it."""
     steps: dict[int, Part] = field(default_factory=dict)
     """By worker."""
     buffers: Part | None = None
 
 
 def load(engine: Engine, rank: int, description: Description) -> Loaded:
-    """Make, verify and load them, in the same order on all ranks; a rank's own buffers are allocated.
+    """Build, verify and load them, in the same order on all ranks; a rank's own buffers are allocated.
 
     Keys of the first layers have the most urgent programs.
     """
@@ -79,7 +81,7 @@ def load(engine: Engine, rank: int, description: Description) -> Loaded:
         part = add(key_program(description, key, worker), label, key, {})
         loaded.keys[key, worker] = part
         if worker != 0:
-            # It lands where later ones do; a server's part is its own, so that a request is told from a push.
+            # It lands where later values do; a server's part is its own, so that a request differs from a push.
             given = part.memory if rank == worker else {}
             program = first_pull_program(description, key, worker)
             loaded.first[key, worker] = add(program, f"first pull of {label}", key, given)
@@ -106,7 +108,7 @@ def key_program(description: Description, key: int, worker: int) -> Program:
         _receive(builder, worker, token, server, 1)
         _send(builder, worker, token, server, 2)
         _receive(builder, worker, (pull, start, stop), server, 3)
-        # One buffer for what is handed over and what may go on then: the conflict is the order.
+        # One buffer for both: the conflict orders the hand-over before what follows.
         pushed = builder.buffer(server, "push", "u8", TOKEN_BYTES + size, "bound")
         _receive(builder, server, (pushed, TOKEN_BYTES, TOKEN_BYTES + size), worker, 0)
         _hand_over(builder, server, (pushed, 0, TOKEN_BYTES + size))
@@ -116,7 +118,7 @@ def key_program(description: Description, key: int, worker: int) -> Program:
 
 
 def first_pull_program(description: Description, key: int, worker: int) -> Program:
-    """A pull of a key that the worker has pushed nothing of."""
+    """A pull of a key by a worker that has not pushed it."""
     own = description.keys[key]
     builder = Builder(f"first.{key}.worker.{worker}", description.world)
     pieces = description.pieces[key]
@@ -161,7 +163,7 @@ def _pairs(description: Description) -> Iterator[tuple[int, int]]:
 
 
 def _serve_pull(builder: Builder, server: int, size: int, worker: int, tag: int) -> None:
-    """The request arrives, is handed over, and the value goes: messages `tag` and `tag + 1`."""
+    """The request arrives, is handed over, and the value is sent: messages `tag` and `tag + 1`."""
     pull = builder.buffer(server, "pull", "u8", TOKEN_BYTES + size, "bound")
     _receive(builder, server, (pull, 0, TOKEN_BYTES), worker, tag)
     _hand_over(builder, server, (pull, 0, TOKEN_BYTES + size))

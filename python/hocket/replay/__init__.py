@@ -1,1 +1,1 @@
-"""A recorded run's traffic again, on real sockets: the same programs, launched when they were, without the computation."""
+"""Sends a recorded run's traffic again on real sockets: the same programs at the same times, without the computation."""

@@ -1,8 +1,8 @@
-"""Plain TCP between the nodes of a replay: a connection per pair, messages whole and at once, in the order in which they are given.
+"""Plain TCP between the nodes of a replay: one connection per pair, whole messages, sent at once and in order.
 
-So parameter servers and most who write traces talk: nobody asks before sending, as Hocket's own messages between two hosts do,
-whose question would wait behind the bytes that are in the queues already. Contents are arbitrary. A connecting node shows a token
-that only nodes of the job know from its store.
+Parameter servers and most other systems whose traces exist communicate like this: they send without announcing first.
+Hocket's own messages between two hosts are announced, and the announcement would wait behind bytes that are already
+queued. Contents are arbitrary. A connecting node shows a token from the job's store, which only nodes of the job know.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ HEAD = struct.Struct("<QQ")
 """Number of the message, and its bytes."""
 
 HELLO = struct.Struct("<32sI")
-"""Token, and the node that connects."""
+"""Token, and the connecting node."""
 
 HELLO_TIMEOUT_S = 5.0
-"""A node says it at once; a stranger must not keep others waiting."""
+"""A node sends it at once; a stranger must not keep others waiting."""
 
 PIECE_BYTES = 1 << 20
-"""Written or read at a time: nothing else happens meanwhile, for less than a millisecond."""
+"""Bytes written or read at a time: nothing else happens meanwhile, for less than a millisecond."""
 
 
 @dataclass
 class _Connection:
-    """One peer's: what waits to be written, and how far the message is that is being read."""
+    """One peer's state: what waits to be written, and how much of the current message has been read."""
 
     peer: socket.socket
     node: int
@@ -47,10 +47,10 @@ class _Connection:
 
 
 class Mesh:
-    """Connected to all other nodes. Close it."""
+    """Connections to all other nodes. Close it."""
 
     def __init__(self, job: Job, name: str) -> None:
-        """Meet the others; all nodes must, with one name. Raises PeerError, RendezvousError."""
+        """Connect to the others; all nodes must call this with the same name. Raises PeerError, RendezvousError."""
         refuse_clear(
             job.settings,
             "a replay, which is of plain TCP,",
@@ -73,7 +73,7 @@ class Mesh:
             self._accept(listener, token, job)
 
     def send(self, node: int, number: int, size_bytes: int) -> None:
-        """A message, behind those that were given before to that node."""
+        """Queue a message, behind earlier ones to that node."""
         connection = self._connections[node]
         waiting = bool(connection.outgoing)
         connection.outgoing.append(memoryview(HEAD.pack(number, size_bytes)))
@@ -85,7 +85,7 @@ class Mesh:
             self._write(connection)
 
     def poll(self, timeout_s: float) -> tuple[list[int], bool]:
-        """Messages that came, and whether any byte moved. PeerError: a node has left."""
+        """Messages that arrived, and whether any byte moved. PeerError: a node has left."""
         arrived: list[int] = []
         ready = self._selector.select(timeout_s)
         for key, events in ready:
@@ -98,11 +98,11 @@ class Mesh:
 
     @property
     def idle(self) -> bool:
-        """Whether all that was given has been written."""
+        """Whether everything queued has been written."""
         return not any(connection.outgoing for connection in self._connections.values())
 
     def close(self) -> None:
-        """All connections."""
+        """Close all connections."""
         for connection in self._connections.values():
             connection.peer.close()
         self._selector.close()
@@ -114,7 +114,7 @@ class Mesh:
         self._selector.register(peer, selectors.EVENT_READ, self._connections[node])
 
     def _accept(self, listener: socket.socket, token: bytes, job: Job) -> None:
-        """Those with higher numbers connect to us; strangers are hung up on."""
+        """Accept nodes with higher numbers; hang up on strangers."""
         missing = set(range(job.rank + 1, job.world))
         deadline_s = time.monotonic() + self._timeout_s
         while missing:

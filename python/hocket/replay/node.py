@@ -1,6 +1,6 @@
-"""One node of a replay of traffic: sends each message when those that it comes after are there and its gap is over.
+"""One node of a replay of traffic: sends each message when its predecessors have arrived and its gap has passed.
 
-One thread, which hears of what has come and sleeps until the next gap is over.
+A single thread receives messages and sleeps until the next gap has passed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def main() -> None:
 
 
 class Node:
-    """What one node has to do, and how far it is."""
+    """One node's messages, and its progress."""
 
     def __init__(self, mesh: Mesh, rank: int, messages: tuple[Message, ...], timeout_s: float) -> None:
         """Nothing is sent yet. `timeout_s`: how long nothing may happen."""
@@ -61,7 +61,10 @@ class Node:
         self._due: list[tuple[float, int]] = []
 
     def run(self) -> list[tuple[int, float]]:
-        """Everything once; messages that came, and when, on this node's clock. PeerError when nothing happens for too long."""
+        """Send everything once; returns the messages that arrived, and their times on this node's clock.
+
+        PeerError when nothing happens for too long.
+        """
         self._left = {at: len(self._messages[at].after) for at in self._own}
         began_s = moved_s = time.perf_counter()
         self._due = [

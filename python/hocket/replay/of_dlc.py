@@ -1,9 +1,10 @@
-"""The files of a DLC trace, one per node, as traffic: who sent what to whom, what each message waited for, and the gaps.
+"""The files of a DLC trace, one per node, as traffic: each message, the messages that it waited for, and the gaps.
 
-A gap is from the last record that a message waited for to its own, both of one file and so of one clock; that is `d_time` where
-one record is waited for, and holds for several, too. A send in the source's file and a receive in the destination's are one
-message: the n-th of a key, a direction and a pair. Of all-reduce runs (`formats/dlc_native.py`) every worker is a server as well,
-and a push is the pull of the other side. A run of ours with parameter servers is read as the files that it would be written as.
+A gap is from the last record that a message waited for to its own record, both in one file and so of one clock; that is
+`d_time` if one record is waited for, and also holds for several. A send in the source's file and a receive in the
+destination's are one message: the n-th of a key, a direction and a pair. In all-reduce runs (`formats/dlc_native.py`)
+every worker is a server as well, and a push is the pull of the other side. A run of Hocket with parameter servers is
+read through the files that it would be written as.
 """
 
 from __future__ import annotations
@@ -25,17 +26,17 @@ from hocket.formats.catalogue import Messages
 from hocket.replay.traffic import Message, Traffic, traffic
 
 ENTRY = re.compile(r"(?:(\d+)-)?(-?\d+)-[sw](\d+)")
-"""Of `id_dep`: a key or none, an operation number, the peer's number among those of its role."""
+"""Parts of `id_dep`: a key or none, an operation number, the peer's number among those of its role."""
 
 NS = 1e-9
 
 Pair = tuple[int, int, int, int]
-"""Source, destination, key, and what is PULL of its code."""
+"""Source, destination, key, and the PULL bit of its code."""
 
 
 @dataclass
 class _Node:
-    """One file's records: rows without those of the set-up, and what each waits for as text."""
+    """One file's records: rows without those of the set-up, and each one's dependencies as text."""
 
     rows: list[dict[str, Any]]
     waits: list[str]
@@ -48,7 +49,7 @@ class _Node:
             self.by_key[row["key"], row["num"], row["peer"]].append(at)
 
     def waited_for(self, at: int) -> list[int]:
-        """Places of the records that a record waits for, as far as they are in the file before it."""
+        """Positions of the records that a record waits for, as far as they precede it in the file."""
         found: set[int] = set()
         for key, number, peer in ENTRY.findall(self.waits[at]):
             place = int(number), int(peer)
@@ -63,13 +64,13 @@ class _Node:
 def of_dlc_files(paths: Sequence[Path]) -> Traffic:
     """The traffic of all nodes' files.
 
-    Raises ArtefactError: a file is no DLC trace or says not how many nodes there are, or a node that sent messages has no file.
+    Raises ArtefactError: a file is no DLC trace or lacks the number of nodes, or a node that sent messages has no file.
     """
     return _of_nodes((str(path), _messages(path)) for path in paths)
 
 
 def of_servers(trace: Trace | Recording, roles: Roles) -> Traffic:
-    """The traffic of Hocket's own records of a run with parameter servers, whose programs say what waits for what.
+    """The traffic of Hocket's own records of a run with parameter servers, whose programs give the dependencies.
 
     Raises ArtefactError when a rank's records cannot be read, or are missing.
     """
@@ -154,7 +155,7 @@ def _traffic(nodes: dict[int, _Node], workers: int, servers: int) -> Traffic:
 
 
 def _pushes_and_pulls(nodes: dict[int, _Node]) -> bool:
-    """Whether workers only push and receive what they pull, as those of an all-reduce."""
+    """Whether workers only push and receive what they pull, as in an all-reduce."""
     codes = {row["code"] for node in nodes.values() for row in node.rows}
     return codes <= {0, dlc.PULL | dlc.RECV}
 
@@ -172,7 +173,10 @@ def _check_senders(
 
 
 class _Making:
-    """Messages in the making. A node's records are known by place; those that several wait for get a moment of their own."""
+    """Messages under construction.
+
+    A node's records are identified by position; records that several wait for get a moment of their own.
+    """
 
     def __init__(
         self,
@@ -188,7 +192,8 @@ class _Making:
         self._planned.append((number, at, pair, turn))
 
     def messages(self) -> tuple[list[Message], list[float]]:
-        """All messages, and when each arrived as its destination's file says (its departure, where that has no record of it)."""
+        """All messages, and each one's arrival in its destination's file (its departure, if that file has no record of
+        it)."""
         made: list[Message] = []
         arrivals_s: list[float] = []
         index = self._numbered()
@@ -215,7 +220,7 @@ class _Making:
         return made, arrivals_s
 
     def _numbered(self) -> dict[tuple[int, int], int]:
-        """Which message each record of each node is of."""
+        """The message of each record of each node."""
         sent = {(pair, turn): at for at, (_, _, pair, turn) in enumerate(self._planned)}
         index = {(number, at): place for place, (number, at, _, _) in enumerate(self._planned)}
         index |= {place: sent[turn] for place, turn in self._turn_of.items() if turn in sent}

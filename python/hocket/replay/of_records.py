@@ -1,8 +1,9 @@
 """Hocket's own records as traffic, for runs whose programs are not in the trace (a policy's).
 
-Records hold times, not dependencies. A message waits for the one of the same launch that arrived at its source last before it was
-ready, or, with none, for the launch; a launch for the one before it in its iteration, the first for all messages that had arrived.
-Programs whose ranks share memory recorded no messages, and are not replayed.
+Records hold times, not dependencies. A message waits for the message of the same launch that arrived at its source last
+before it was ready, or, if there is none, for the launch. A launch waits for the previous one in its iteration, the
+first one for all messages that had arrived. Programs whose ranks share memory recorded no messages, and are not
+replayed.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ def of_records(trace: Trace | Recording) -> Traffic:
 
 
 def _by_id(everyone: list[Records], kind: Kind) -> dict[MessageId, tuple[int, ...]]:
-    """Ready and, of receives, the end, of sends the end and the bytes; nanoseconds."""
+    """Ready time and, for receives, the end; for sends the end and the bytes; nanoseconds."""
     found: dict[MessageId, tuple[int, ...]] = {}
     for rank, records in enumerate(everyone):
         for (program, instance), messages in messages_of(records).items():

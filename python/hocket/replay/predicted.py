@@ -1,4 +1,4 @@
-"""A trace in virtual time: of a run of a plan its programs, launched when they were; else its messages. Also with other workers."""
+"""Replays a trace in virtual time: a plan's programs at their recorded times, or messages; also with other workers."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def predicted(
     conditions: Conditions | None = None,
     shaped: bool = False,
 ) -> Replayed:
-    """What the slowest worker's steps take on `cluster`: of a trace directory, or of the files of a DLC trace.
+    """The slowest worker's step times on `cluster`: of a trace directory, or of the files of a DLC trace.
 
-    With `workers`, of so many; each computes as a recorded one does. Every gap takes `computation` times as long as it did.
+    With `workers`, of that many; each computes like a recorded one. Every gap is multiplied by `computation`.
 
-    Raises ArtefactError when the trace cannot be replayed, UsageError when it says too little for that many workers, or the cluster
-    has too few slots, SimulationError when nothing moves any more.
+    Raises ArtefactError when the trace cannot be replayed, UsageError when it lacks information for that many workers
+    or the cluster has too few slots, SimulationError when nothing moves any more.
     """
     recording = recording_of(paths)
     if recording is not None and recording.run.plan is not None:
@@ -69,7 +69,9 @@ def predict(
     conditions: Conditions | None = None,
     computation: float = 1.0,
 ) -> tuple[float, ...]:
-    """Seconds of each step of the slowest rank. Of `W` recorded ranks, rank `r` of `plan` launches and rests as rank `r mod W` did.
+    """Seconds of each step of the slowest rank.
+
+    Of `W` recorded ranks, rank `r` of `plan` launches and rests like rank `r mod W`.
 
     Raises UsageError when plan and network do not fit, SimulationError when nothing moves any more.
     """

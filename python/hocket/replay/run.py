@@ -1,4 +1,4 @@
-"""Start the ranks of a replay on an emulated cluster, and compare what they took with what was recorded."""
+"""Starts the ranks of a replay on an emulated cluster, and compares their times with the recorded ones."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from hocket.replay.traffic import Traffic
 from hocket.settings import Settings
 
 WARM_UP_STEPS = 2
-"""Of a run, in which programs are loaded and links are filled: replayed, but not compared where there are more."""
+"""Steps in which programs are loaded and links fill: replayed, but not compared if there are more."""
 
 
 class Replayed(Struct, frozen=True, kw_only=True):
-    """Seconds of the slowest rank, step by step; the replay's go on with its repetitions."""
+    """Seconds of the slowest rank, step by step; the replay's continue through its repetitions."""
 
     recorded_s: tuple[float, ...]
     replayed_s: tuple[float, ...]
@@ -70,7 +70,7 @@ def replay(trace: Trace, cluster: Cluster | None = None, *, repeat: int = 1) -> 
 
 
 def replay_traffic(traffic: Traffic, cluster: Cluster, *, repeat: int = 1) -> Replayed:
-    """Messages, what they wait for and their gaps, a process for each node, `repeat` times in a row on a cluster with enough slots.
+    """Send messages with their dependencies and gaps, a process per node, `repeat` times, on a cluster with enough slots.
 
     Raises UsageError when it has too few, TestbedError where there are no network namespaces, PeerError when a node fails.
     """
@@ -90,7 +90,10 @@ def replay_traffic(traffic: Traffic, cluster: Cluster, *, repeat: int = 1) -> Re
 
 
 def recording_of(paths: Sequence[Path]) -> Trace | Recording | None:
-    """Hocket's own records, if the paths are no files of a DLC trace. Raises ArtefactError: no trace is read from them."""
+    """Hocket's own records, unless the paths are files of a DLC trace.
+
+    Raises ArtefactError if no trace can be read from them.
+    """
     if len(paths) == 1 and catalogue.recognise(paths[0]) != "dlc":
         content = catalogue.open_trace(paths[0]).content
         if not isinstance(content, Messages):
@@ -99,13 +102,16 @@ def recording_of(paths: Sequence[Path]) -> Trace | Recording | None:
 
 
 def traffic_of(paths: Sequence[Path]) -> Traffic:
-    """What a trace directory or the files of a DLC trace say was sent. Raises ArtefactError as `of_records` and `of_dlc_files`."""
+    """The traffic in a trace directory or in the files of a DLC trace.
+
+    Raises ArtefactError as `of_records` and `of_dlc_files`.
+    """
     recording = recording_of(paths)
     return of_dlc_files(paths) if recording is None else traffic_in(recording)
 
 
 def traffic_in(recording: Trace | Recording) -> Traffic:
-    """What Hocket's own records say was sent. Raises ArtefactError as `of_records` and `of_servers`."""
+    """The traffic in Hocket's own records. Raises ArtefactError as `of_records` and `of_servers`."""
     roles = recording.run.roles
     return of_records(recording) if roles is None else of_servers(recording, roles)
 

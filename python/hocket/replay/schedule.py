@@ -1,6 +1,6 @@
-"""What a trace asks for again: when each rank launched each bucket, and how long it went on after the last was done.
+"""A trace's schedule for a replay: when each rank launched each bucket, and how long it continued after the last.
 
-Messages and their dependencies are those of the plan's programs; the gaps between launches are what the record adds.
+The plan's programs determine messages and their dependencies; the record adds the gaps between launches.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ class Step(Struct, frozen=True, kw_only=True):
 
 
 class Schedule(Struct, frozen=True, kw_only=True):
-    """`ranks[rank]` are the steps that all ranks recorded, in order; `hosts[rank]` where it ran."""
+    """`ranks[rank]` are the steps that all ranks recorded, in order; `hosts[rank]` is its host."""
 
     plan: Plan
     hosts: tuple[str, ...]
     ranks: tuple[tuple[Step, ...], ...]
 
     def slowest_s(self) -> list[float]:
-        """By step: what the slowest rank took."""
+        """By step: the slowest rank's time."""
         return [max(step.step_s for step in steps) for steps in zip(*self.ranks, strict=True)]
 
 
 def schedule(trace: Trace | Recording) -> Schedule:
-    """Of a run of one plan.
+    """The schedule of a run of one plan.
 
     Raises ArtefactError: the run had no plan, a rank's records are missing, or ranks have no step in common.
     """

@@ -1,4 +1,4 @@
-"""Messages that wait for each other, with gaps between: what is left of a trace when its programs are unknown.
+"""Messages with dependencies and gaps: what a trace contains when its programs are unknown.
 
 Plain data between the readers of traces (`of_dlc`, `of_records`) and the senders (`node`, `simulated`).
 """
@@ -12,12 +12,14 @@ from msgspec import Struct
 from hocket.errors import ArtefactError
 
 MESSAGES_MAX = 2_000_000
-"""Of one replay: each node keeps its own and those that come to it in memory."""
+"""Limit of messages of one replay: each node keeps those that it sends and receives in memory."""
 
 
 class Message(Struct, frozen=True, array_like=True):
-    """It leaves `gap_s` after the last of the messages `after`: after their arrival where they come to its source, after their
-    departure where they leave it; with none, after the replay's start. From a node to itself it is a moment and moves nothing.
+    """A message that leaves `gap_s` after the last of the messages `after`.
+
+    The gap starts at their arrival if they come to its source, at their departure if they leave it, and without any at the replay's start. From a node to itself it is a
+    moment and moves nothing.
     """
 
     source: int
@@ -29,7 +31,7 @@ class Message(Struct, frozen=True, array_like=True):
 
     @property
     def is_moment(self) -> bool:
-        """Whether it only stands for what several others wait for."""
+        """Whether it only joins the dependencies of several others."""
         return self.source == self.destination
 
 
@@ -45,7 +47,7 @@ class Traffic(Struct, frozen=True, kw_only=True):
 def traffic(
     nodes: Sequence[str], workers: int, messages: Sequence[Message], arrivals_s: Sequence[float]
 ) -> Traffic:
-    """With the iterations that the recorded arrivals show.
+    """The traffic, with iterations inferred from the recorded arrivals.
 
     Raises ArtefactError: there is nothing to replay, or more than MESSAGES_MAX messages.
     """
@@ -64,7 +66,7 @@ def traffic(
 
 
 def steps_s(messages: Sequence[Message], arrivals_s: Sequence[float], workers: int) -> list[float]:
-    """By iteration but the first: from a worker's last arrival of the one before to its last of this one, of the slowest worker.
+    """By iteration but the first: the slowest worker's time from its last arrival of the previous one to this one's.
 
     Each worker's times are on its own clock.
     """

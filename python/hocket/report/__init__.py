@@ -1,4 +1,4 @@
-"""Trace directory → one self-contained HTML page. One question, one section, one file; `page.py` joins."""
+"""Turns a trace directory into one self-contained HTML page: one question, one section, one file; `page.py` joins them."""
 
 from hocket.report.page import build, numbers
 

@@ -12,14 +12,14 @@ from hocket.report.markup import Html, Row, joined, table, tag
 from hocket.report.material import BACKWARD, FORWARD, OPTIMIZER, STEP, WAIT, Material
 from hocket.report.section import Section, absent
 
-# More bars than this are a wall; the slowest ranks are the ones that matter then.
+# More bars than this are unreadable; the slowest ranks are shown, which matter most then.
 ROWS_MAX = 32
 NAME, QUESTION = "breakdown", "Where does a step's time go?"
 PHASES = (("forward", FORWARD), ("backward", BACKWARD), ("wait", WAIT), ("optimizer", OPTIMIZER))
 
 
 class StepTimes(Struct, frozen=True, kw_only=True):
-    """One rank's median step, seconds; a phase that was not recorded is None."""
+    """One rank's median step, seconds; a phase without records is None."""
 
     rank: int
     host: str
@@ -58,7 +58,7 @@ def section(material: Material) -> Section:
 
 
 def rows(material: Material) -> list[StepTimes]:
-    """One per rank that recorded steps."""
+    """Breakdowns of the ranks that recorded steps."""
     return list(_rows(material))
 
 

@@ -9,12 +9,12 @@ from hocket.report.markup import Html, Row, table, tag
 from hocket.report.material import Comparison, Material, Strategy
 from hocket.report.section import Section
 
-# A page compares a few ways of training; more rows than this are not read by anyone.
+# A page compares a few ways of training; nobody reads more rows than this.
 STRATEGIES_MAX = 12
 
 
 def section(material: Material) -> Section | None:
-    """Left out when the directory has no comparison: a single run compares with nothing."""
+    """The section; None when the directory has no comparison, since a single run compares with nothing."""
     comparison = material.comparison
     if comparison is None or not comparison.strategies:
         return None

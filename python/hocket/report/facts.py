@@ -1,4 +1,4 @@
-"""What exactly was run? Date, script, world, hosts, versions: what is needed to run it again."""
+"""What exactly ran? Date, script, world, hosts, versions: the facts needed to run it again."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _clocks(material: Material) -> str:
 
 
 def _date(text: str | None) -> str:
-    """A date as people write it, with its offset; what is not a date stays as it is."""
+    """A date in the usual notation, with its offset; any other text is unchanged."""
     try:
         moment = datetime.fromisoformat(text or "")
     except ValueError:

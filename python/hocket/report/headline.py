@@ -1,4 +1,4 @@
-"""What was gained, in one line and four figures: from the comparison if there is one, else from this run."""
+"""What was gained? One line and four figures, from the comparison if there is one, otherwise from this run."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from hocket.report.markup import Html, Row, data, joined, table, tag
 from hocket.report.material import Material, number
 from hocket.report.section import Section, absent
 
-# About one point per pixel of the widest chart; a longer line looks the same and only makes the page heavier.
+# About one point per pixel of the widest chart; a longer line would only make the page heavier.
 LINE_POINTS_MAX = 600
 TABLE_ROWS_MAX = 9
 NAME, QUESTION, ALONE = "learning", "Does it learn the same, and how much sooner?", "Does it learn?"
@@ -19,7 +19,7 @@ Line = tuple[str, int, list[tuple[int, float, float | None]]]
 
 
 def section(material: Material) -> Section:
-    """From the comparison's losses, else from what this run's script logged."""
+    """The section, from the comparison's losses, otherwise from this run's metrics."""
     compared = _compared(material)
     lines = compared or _logged(material)
     if not lines:
@@ -76,7 +76,7 @@ def _compared(material: Material) -> list[Line]:
 
 
 def _logged(material: Material) -> list[Line]:
-    """The mean over ranks of what each logged as `loss`; times are those of the first rank that logged."""
+    """The mean over ranks of their logged `loss`; times are those of the first rank that logged."""
     losses: dict[int, list[float]] = {}
     times: dict[int, float | None] = {}
     for rows in material.metrics:

@@ -1,4 +1,4 @@
-"""HTML from values: every string is escaped unless it is `Html` already, so text from files never acts."""
+"""HTML from values: every string that is not `Html` is escaped, so text from files cannot act."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-# Texts come from files: a planner's reason is a few sentences; longer ones are cut so none can fill the page.
+# Texts come from files: a planner's reason is a few sentences; longer texts are cut so that none can fill the page.
 TEXT_CHARACTERS_MAX = 1000
-# Names stand in columns and headings; 40 characters are a fully qualified host name.
+# Names stand in columns and headings; 40 characters fit a fully qualified host name.
 NAME_CHARACTERS_MAX = 40
 VOID = frozenset({"br", "meta", "col"})
 
@@ -45,7 +45,7 @@ def tag(name: str, /, *content: str, **attributes: str | int | float | None) -> 
 
 
 def joined(parts: Iterable[str]) -> Html:
-    """`parts` one after the other, each escaped unless it is `Html`."""
+    """The concatenation of `parts`, each escaped unless it is `Html`."""
     return Html("".join(escaped(part) for part in parts))
 
 
@@ -65,9 +65,9 @@ class Row(NamedTuple):
 
 
 def table(head: Sequence[str], rows: Iterable[Row], *, caption: str, class_: str = "") -> Html:
-    """A table with row headings. In a narrow window each row becomes a card, its cells named by `head`.
+    """A table with row headings. In a narrow window each row becomes a card, whose cells are labelled by `head`.
 
-    The roles are spelled out because a table that style lays out otherwise loses its own.
+    The roles are explicit because a table with another CSS layout loses its implicit ones.
     """
     body = []
     for cells, row_class in rows:
@@ -82,7 +82,7 @@ def table(head: Sequence[str], rows: Iterable[Row], *, caption: str, class_: str
 
 
 def captioned(header: Html, rows: Iterable[Html], *, caption: str, class_: str) -> Html:
-    """A table under its caption that, where it is too wide, scrolls within itself and never the page."""
+    """A table under its caption; if it is too wide, it scrolls within itself, and the page does not."""
     content = (tag("thead", header, role="rowgroup"), tag("tbody", *rows, role="rowgroup"))
     shown = tag("table", *content, class_=class_, role="table", aria_label=caption)
     scrolled = tag("div", shown, class_="scroll", tabindex=0, role="region", aria_label=caption)

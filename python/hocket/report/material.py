@@ -1,6 +1,6 @@
-"""What a trace directory says, read once for all sections: run, records on one clock, metrics, comparison.
+"""The contents of a trace directory, read once for all sections: run, records on one clock, metrics, comparison.
 
-Knows what the files mean; knows no HTML, but how long a name may be. `notes` reports what is incomplete.
+Knows the files' meaning, but no HTML apart from the length of names. `notes` reports incomplete data.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from hocket.report.markup import NAME_CHARACTERS_MAX, clipped
 
 Records = npt.NDArray[np.void]
 
-# Of ranks: their pairs' traffic takes 134 MB then; beyond it a single page answers nothing.
+# Limit of ranks: their pairs' traffic takes 134 MB then; beyond it a single page answers nothing.
 WORLD_MAX = 4_096
 SEND, INSTANCE = 5, 16
 STEP, FORWARD, BACKWARD, WAIT, OPTIMIZER = 32, 33, 34, 35, 36
 
 
 class Strategy(Struct, frozen=True, kw_only=True):
-    """One way of training that was compared; what was not measured is None."""
+    """One compared way of training; unmeasured values are None."""
 
     name: str
     label: str
@@ -46,7 +46,7 @@ class Strategy(Struct, frozen=True, kw_only=True):
 
 
 class Comparison(Struct, frozen=True, kw_only=True):
-    """`comparison.json`: strategies on the same cluster, and candidates whose step times were measured."""
+    """`comparison.json`: strategies on the same cluster, and candidates with measured step times."""
 
     model: str = ""
     metric_name: str = "metric"
@@ -73,8 +73,11 @@ class Comparison(Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Material:
-    """All that sections draw from. `records[rank]` is empty where a rank left no file; `clock_errors_ns[rank]` bounds how far its
-    times are off the job's clock, None: nobody knows."""
+    """All data for the sections.
+
+    `records[rank]` is empty for a rank without a file; `clock_errors_ns[rank]` bounds the error of its times on the
+    job's clock; None: unknown.
+    """
 
     directory: Path
     run: RunInfo
@@ -92,15 +95,15 @@ class Material:
 
     @property
     def ranks(self) -> list[int]:
-        """Ranks that left records."""
+        """Ranks with records."""
         return [rank for rank, records in enumerate(self.records) if len(records)]
 
     def host(self, rank: int) -> str:
-        """Host name of `rank`, as long as a column can be wide."""
+        """Host name of `rank`, cut to the width of a column."""
         return clipped(self._host(rank), NAME_CHARACTERS_MAX)
 
     def rack(self, rank: int) -> str | None:
-        """Rack name of `rank`, when the cluster says."""
+        """Rack name of `rank`, if the cluster names it."""
         hosts = self.run.cluster.hosts if self.run.cluster else ()
         return next((host.rack for host in hosts if host.name == self._host(rank)), None)
 
@@ -121,7 +124,7 @@ class Material:
 
 
 def load(directory: Path) -> Material:
-    """Read a trace directory; whole records are used where a file was cut off, and `notes` says so.
+    """Read a trace directory; if a file is truncated, whole records are used, and `notes` reports it.
 
     Raises ArtefactError: no such directory, `run.json` missing or invalid, a file of a newer version.
     """
@@ -162,7 +165,7 @@ def load(directory: Path) -> Material:
 
 
 def _not_whole(name: str, own: RankRecords) -> list[str]:
-    """A sentence for each thing that is not whole."""
+    """A sentence for each incomplete part."""
     notes = []
     if own.truncated:
         notes.append(f"{name} is truncated: its {len(own.records)} whole records are shown.")

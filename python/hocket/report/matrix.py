@@ -1,4 +1,4 @@
-"""A square of numbers as a table whose cells are coloured by magnitude: heat map, and readable as text."""
+"""A square of numbers as a table whose cells are coloured by magnitude: a heat map that is also readable as text."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ def heat_map(
     diagonal: bool = False,
     tone: str = "",
 ) -> Html:
-    """`values[source][destination]`; `show` writes a number with its unit. The diagonal is not coloured,
-    and is left blank unless `diagonal`. Colour is logarithmic: networks differ by orders of magnitude.
-    `tone` is a class of the style.
+    """`values[source][destination]`; `show` formats a number with its unit.
+
+    The diagonal is not coloured, and is left blank unless `diagonal`. Colour is logarithmic: networks differ by orders
+    of magnitude. `tone` is a class of the style.
     """
     side = min(len(names), SIDE_MAX)
     if side < len(names):
@@ -69,7 +70,7 @@ def _scale(values: Sequence[float]) -> Callable[[float], float]:
     def intensity(value: float) -> float:
         if not (value > 0 and math.isfinite(value)):
             return 0.0
-        # Values within 20 % of each other are one shade: noise must not look like structure.
+        # Values within 20 % of each other have one shade: noise must not look like structure.
         if high - low < math.log(1.2):
             return 0.3
         return 0.14 + (SHADE_MAX - 0.14) * (math.log(value) - low) / (high - low)

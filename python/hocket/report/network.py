@@ -1,4 +1,4 @@
-"""What is the network like? Measured latency and bandwidth between hosts, those of one rack, or near each other, together."""
+"""What is the network like? Measured latency and bandwidth between hosts, with neighbours next to each other."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from hocket.report.section import Section, absent
 NAME, QUESTION = "network", "What is the network like?"
 
 PAIRED_MAX = 6
-"""Hosts of which two maps fit beside each other; more are shown one below the other."""
+"""Limit of hosts for which two maps fit side by side; for more, one is below the other."""
 
 
 def section(material: Material) -> Section:
-    """Two heat maps; a line when the network was not measured."""
+    """Two heat maps; one line when the network was not measured."""
     cluster = material.run.cluster
     if cluster is None or not (cluster.latency_s or cluster.bandwidth_bit_per_s):
         return absent(
@@ -61,7 +61,7 @@ def section(material: Material) -> Section:
 
 
 def _groups(cluster: Cluster) -> list[str]:
-    """The rack of each host; where the probe named one for all, groups of hosts that are nearer to each other than to others."""
+    """The rack of each host; where the probe found a single rack, groups of hosts that are near each other."""
     racks = [host.rack for host in cluster.hosts]
     latency_s = np.array(cluster.latency_s)
     apart = ~np.eye(len(racks), dtype=bool)

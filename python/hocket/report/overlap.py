@@ -1,4 +1,7 @@
-"""How much of the communication is hidden, and what bounds a step? SketchDLC's phases, and the chain of launches that ends last."""
+"""How much communication is hidden, and what bounds a step?
+
+SketchDLC's phases, and the chain of launches that ends last.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page: sections in reading order, style, script and data inline, so that one file is all it takes."""
+"""The page: sections in reading order; style, script and data are inline, so that one file is enough."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from hocket.report.material import Material, load
 from hocket.report.section import Section
 from hocket.report.spans import SPANS_MAX
 
-# Opens at once from a slow disk or a tracker's attachment; every section has its own limit below this one.
+# Opens at once from a slow disk or an issue's attachment; every section has its own limit below this one.
 PAGE_BYTES_MAX = 2_000_000
 SCRIPTS = ("draw.js", "lines.js", "timeline.js")
 
 
 def build(trace_dir: str | Path, out_path: str | Path | None = None) -> Path:
-    """Write the report of a trace directory to `out_path`, else to its `report.html`, and return where it is.
+    """Write the report of a trace directory to `out_path`, by default its `report.html`, and return the path.
 
-    The page needs no network: style, script and data are inline, at most PAGE_BYTES_MAX in all. A truncated
-    trace is shown as far as it is whole, and the page says so. Raises ArtefactError when the trace cannot be
-    read (missing, invalid, newer version), UsageError when the page cannot be written.
+    The page needs no network: style, script and data are inline, at most PAGE_BYTES_MAX in all. A truncated trace is
+    shown as far as it is complete, and the page says so. Raises ArtefactError when the trace cannot be read (missing,
+    invalid, newer version), UsageError when the page cannot be written.
 
     >>> build("out/trace")  # doctest: +SKIP
     PosixPath('out/trace/report.html')
@@ -55,7 +55,7 @@ def build(trace_dir: str | Path, out_path: str | Path | None = None) -> Path:
 
 
 def numbers(trace_dir: str | Path) -> dict[str, Any]:
-    """The numbers of the page's tables by section, units in the names; sections without data are left out."""
+    """The numbers of the page's tables by section, with units in the names; sections without data are left out."""
     material = load(Path(trace_dir))
     found = {"headline": headline.numbers(material), "notes": material.notes}
     found.update(
@@ -95,7 +95,7 @@ def _page(material: Material, sections: list[Section]) -> Html:
 
 
 def _head(style: str, script: str) -> Html:
-    """No address may be loaded and only this page's own script may run, whatever its data holds."""
+    """No address may be loaded and only this page's own script may run, whatever the data holds."""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
     return tag(
@@ -115,7 +115,7 @@ def _contents(sections: list[Section]) -> Html:
 
 
 def _sections(material: Material, spans_max: int) -> list[Section]:
-    """In reading order: first what came of it, then how, then with what."""
+    """Sections in reading order: first the result, then how it came about, then the inputs."""
     found = (
         comparison.section(material),
         learning.section(material),

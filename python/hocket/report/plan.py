@@ -11,7 +11,7 @@ from hocket.report.material import Material
 from hocket.report.matrix import rack_number
 from hocket.report.section import Section, absent
 
-# More rows are not read; what is cut is counted in the caption.
+# Nobody reads more rows; the caption counts those left out.
 BUCKETS_MAX, RANKS_MAX, ORDERS_MAX, NAME_CHARACTERS_MAX = 64, 32, 4, 100
 NAME, QUESTION = "plan", "Which plan was chosen, and why?"
 ELEMENT_BYTES = {
@@ -27,7 +27,7 @@ ELEMENT_BYTES = {
 
 
 def section(material: Material) -> Section:
-    """The plan of `run.json`; a line when the run had none."""
+    """The plan in `run.json`; one line when the run had none."""
     plan = material.run.plan
     if plan is None:
         return absent(
@@ -80,7 +80,7 @@ def _path(material: Material, order: tuple[int, ...], indices: list[int]) -> Htm
 
 
 def _words(plan: Plan) -> str:
-    """What happens to the gradients, in a sentence or three."""
+    """What happens to the gradients, in up to three sentences."""
     if not plan.buckets:
         return "It has no buckets."
     total = sum(_size(bucket) for bucket in plan.buckets)

@@ -11,7 +11,7 @@ from hocket.report.markup import Row, clipped, joined, table, tag
 from hocket.report.material import Material
 from hocket.report.section import Section, absent
 
-# The best candidates by prediction; below them the order no longer matters to a choice.
+# The best candidates by prediction; the order of the others no longer matters to a choice.
 ROWS_MAX = 40
 # A label is a few words; a longer one would push the bars off the page.
 LABEL_CHARACTERS_MAX = 200
@@ -19,7 +19,7 @@ NAME, QUESTION = "prediction", "Was the prediction right?"
 
 
 def section(material: Material) -> Section:
-    """A bar of the predicted time per candidate, with a mark where it was measured."""
+    """A bar of the predicted time per candidate, with a mark at the measured time."""
     chosen = material.run.plan.label if material.run.plan else None
     candidates = sorted(_with_this_run(material, chosen), key=lambda c: c.predicted_step_s)
     if not candidates:
@@ -61,7 +61,7 @@ def error(candidate: Candidate) -> float | None:
 
 
 def _with_this_run(material: Material, chosen: str | None) -> list[Candidate]:
-    """The candidates; the chosen one's measured time is this run's when nobody measured it otherwise."""
+    """The candidates; the chosen one's measured time is this run's unless a comparison measured it."""
     steps = breakdown.rows(material)
     own = median(r.step_s for r in steps) if steps else None
     return [

@@ -1,4 +1,4 @@
-"""Numbers as people read them: three significant digits, always a unit, a dash for what is not known."""
+"""Numbers for people: three significant digits, always a unit, a dash for unknown values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TIMES = "\u00d7"
 
 
 def seconds(value: float | None, like: float | None = None) -> str:
-    """1.93 s, 105 ms, 620 µs. With `like`, in that value's unit and decimals, so that a column compares."""
+    """1.93 s, 105 ms, 620 µs. With `like`, in that value's unit and decimals, so that a column is comparable."""
     return _scaled(value, (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9)), like)
 
 
@@ -21,7 +21,7 @@ def size(value: float | None, like: float | None = None) -> str:
 
 
 def block(value: int) -> str:
-    """A size that a person chose, in binary units where it is whole in them: 256 KiB."""
+    """A size that a person chose, in binary units if it is a whole number of them: 256 KiB."""
     for name, scale in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if value >= scale and value % (scale // 4) == 0:
             return f"{value / scale:g}{NARROW_SPACE}{name}"
@@ -41,7 +41,7 @@ def share(value: float | None) -> str:
 
 
 def ratio(value: float | None) -> str:
-    """How many times as much, with the multiplication sign: two digits, as much as one run can tell."""
+    """A ratio with the multiplication sign: two digits, the precision of a single run."""
     return UNKNOWN if value is None or not math.isfinite(value) else f"{digits(value, 2)}{TIMES}"
 
 

@@ -1,4 +1,4 @@
-"""What a section hands to the page: its question, its HTML, and the same numbers as plain data."""
+"""A section of the page: its question, its HTML, and the same numbers as plain data."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hocket.report.markup import Html, tag
 
 @dataclass(frozen=True)
 class Section:
-    """One question and its answer. `numbers` is what `hocket report --json` prints for it, if anything."""
+    """One question and its answer. `numbers` is its part of `hocket report --json`, if any."""
 
     name: str
     question: str
@@ -24,6 +24,6 @@ class Section:
 
 
 def absent(name: str, question: str, why: str) -> Section:
-    """A section that has no data: one line says what would give it, commands between backticks."""
+    """A section without data: one line says what would provide it, with commands between backticks."""
     parts = (tag("code", part) if index % 2 else part for index, part in enumerate(why.split("`")))
     return Section(name, question, tag("p", *parts, class_="absent"))

@@ -1,7 +1,7 @@
-"""Which spans the timeline draws: a few steps from the middle of the run, cut down until they fit the page.
+"""Chooses the spans of the timeline: a few steps from the middle of the run, reduced until they fit the page.
 
-Cut in this order: the sends within buckets, then steps, then ranks; never single spans: all drawn is whole.
-Counting is done on arrays, and only what is drawn becomes Python objects.
+Reduced in this order: the sends within buckets, then steps, then ranks; never single spans, so everything drawn is
+complete. Arrays are counted first, and only what is drawn becomes Python objects.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hocket.report.material import BACKWARD, FORWARD, INSTANCE, OPTIMIZER, SEND,
 
 # A span is about 45 bytes of JSON: together they take 1 MB, half of the page's limit, and draw in one frame.
 SPANS_MAX = 20_000
-# Enough steps to see what repeats; more are further away than anyone scrolls.
+# Enough steps to see what repeats; nobody scrolls further.
 STEPS_MAX = 6
 # Ranks shown, chosen evenly: a screen of lanes each.
 RANKS_MAX = 16
@@ -25,7 +25,7 @@ KINDS = {FORWARD: 0, BACKWARD: 1, WAIT: 2, OPTIMIZER: 3, INSTANCE: 4, SEND: 5}
 
 @dataclass(frozen=True)
 class Choice:
-    """What is drawn: `steps` are (step, start, end) in ns on the common clock."""
+    """The chosen spans: `steps` are (step, start, end) in ns on the common clock."""
 
     steps: tuple[tuple[int, int, int], ...]
     ranks: tuple[int, ...]
@@ -33,7 +33,7 @@ class Choice:
 
 
 def choose(material: Material, spans_max: int) -> Choice | None:
-    """The largest choice of at most `spans_max` spans; None when there are no steps or one alone has more."""
+    """The largest choice of at most `spans_max` spans; None without steps, or if a single step has more."""
     steps = _middle(material)
     if not steps:
         return None
@@ -51,7 +51,7 @@ def choose(material: Material, spans_max: int) -> Choice | None:
 
 
 def island(material: Material, choice: Choice) -> dict[str, Any]:
-    """What `timeline.js` reads; times in µs since the first step shown."""
+    """The data for `timeline.js`; times in µs since the first step shown."""
     ranks = [_lanes(material, rank, choice) for rank in choice.ranks]
     programs = {span[2] for lanes in ranks for span in lanes["spans"]}
     peers = {span[3] for lanes in ranks for span in lanes["spans"]} - {-1}
@@ -119,7 +119,7 @@ def _lanes(material: Material, rank: int, choice: Choice) -> dict[str, Any]:
 
 
 def _bucket_lanes(instances: Records) -> tuple[dict[tuple[int, int], int], int]:
-    """(program, instance) → lane from 1, the first that is free at its start; and how many there are."""
+    """(program, instance) → lane from 1, the first that is free at its start; and the number of lanes."""
     lane_of: dict[tuple[int, int], int] = {}
     free_at: list[int] = []
     columns = (instances[name].tolist() for name in ("program", "instance", "start_ns", "end_ns"))

@@ -17,7 +17,7 @@ HELP = (
 
 
 def section(material: Material, spans_max: int = SPANS_MAX) -> Section:
-    """At most `spans_max` spans; a line when there are no steps, or one step alone has more."""
+    """At most `spans_max` spans; one line without steps, or if a single step has more."""
     choice = choose(material, spans_max)
     if choice is None:
         any_steps = any(len(material.of_kind(rank, STEP)) for rank in material.ranks)

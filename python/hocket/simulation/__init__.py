@@ -1,1 +1,1 @@
-"""Steps in virtual time: networks of any shape, several fidelities behind one interface, traces of runs that never were."""
+"""Steps in virtual time: networks of any shape, several fidelities behind one interface, and traces of simulated runs."""

@@ -1,8 +1,10 @@
-"""All-reduces that the switch sums: a pool of slots, through which workers stream their gradients (SwitchML, Sapio et al. 2021).
+"""All-reduces summed by the switch: a pool of slots, through which workers stream their gradients (SwitchML, Sapio et
+al. 2021).
 
-A slot holds a piece of the sum. A worker sends piece *i* once it has the sum of piece *i - slots*, whose slot it takes; the switch
-sends a sum to all when the last worker's piece is in. Buckets go through the one pool in the order in which they are ready. So a
-worker's link carries each gradient once each way, and a pool that is too small for the way there and back leaves the link idle.
+A slot holds a piece of the sum. A worker sends piece *i* once it has the sum of piece *i - slots*, whose slot it
+reuses; the switch sends a sum to all workers when the last worker's piece has arrived. Buckets share the pool in the
+order in which they are ready. A worker's link thus carries each gradient once each way, and a pool smaller than the
+round trip leaves the link idle.
 """
 
 from __future__ import annotations
@@ -24,13 +26,16 @@ from hocket.simulation.networks import Network
 from hocket.simulation.outcome import BucketSpan, Outcome
 
 PIECES_MAX = 1_000_000
-"""Pieces of all buckets, times workers: a message up and one down each, some hundred bytes of memory."""
+"""Limit of pieces of all buckets, times workers: each is a message up and one down, some hundred bytes of memory."""
 
 NS = 1e-9
 
 
 class Switch(Struct, frozen=True, kw_only=True):
-    """What the switch has for the job: `slots` sums of `slot_bytes`. `host_s`: a worker's time for each piece sent and received."""
+    """The switch's resources for the job: `slots` sums of `slot_bytes`.
+
+    `host_s`: a worker's time for each piece sent and received.
+    """
 
     slots: int
     slot_bytes: int
@@ -40,9 +45,10 @@ class Switch(Struct, frozen=True, kw_only=True):
 def predict(
     plan: Plan, network: Network, profile: Profile, switch: Switch, *, conditions: Conditions | None = None
 ) -> Outcome:
-    """One step in which the switch sums every bucket of the plan, at full width; algorithms and codecs of the plan do not matter.
+    """One step in which the switch sums every bucket, at full width; ignores the plan's algorithms and codecs.
 
-    Raises UsageError when plan, profile and network do not fit, hosts are not at one switch with a rank each, or there is no slot.
+    Raises UsageError when plan, profile and network do not fit, hosts are not at one switch with a rank each, or there
+    is no slot.
     """
     conditions = conditions or Conditions()
     world = plan.world
@@ -120,7 +126,7 @@ Message = tuple[int, int, int, list[int], float]
 def _stream(
     plan: Plan, switch: Switch, order: list[int], ready_s: dict[int, float]
 ) -> tuple[list[Message], dict[int, int]]:
-    """Messages as `SimulatedProgram.messages` takes them, and by bucket how many pieces there are up to its end."""
+    """Messages for `SimulatedProgram.messages`, and by bucket the number of pieces up to its end."""
     world = plan.world
     sizes = [(at, plan.buckets[at].elements * ITEM_BYTES[plan.buckets[at].dtype]) for at in order]
     pieces = sum(-(-size // switch.slot_bytes) for _, size in sizes)
@@ -152,7 +158,7 @@ def _stream(
 
 
 def _done_s(simulation: _native.Simulation, world: int, last: dict[int, int]) -> dict[int, float]:
-    """By bucket: when the last worker had its last sum. Sums come to a worker in the order of pieces."""
+    """By bucket: when the last worker had its last sum. Sums reach a worker in the order of pieces."""
     ends = []
     for rank in range(world):
         records = np.frombuffer(simulation.records(rank), list(trace.FIELDS))

@@ -1,4 +1,7 @@
-"""What a simulated run costs and suffers: constants of the machines, chance, stragglers, links that change. Plain data."""
+"""Costs and disturbances of a simulated run: constants of the machines, chance, stragglers, links that change.
+
+Plain data.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,13 @@ from msgspec import Struct
 from hocket._native import CAST_S_PER_BYTE, MESSAGE_S, REDUCE_S_PER_BYTE
 
 COPY_S_PER_BYTE = 0.10e-9
-"""Engine time per byte that is scaled or looked at: two streams at 20 GB/s."""
+"""Engine time per byte that is scaled or inspected: two streams at 20 GB/s."""
 
 
 class Costs(Struct, frozen=True, kw_only=True):
     """Engine time of a rank: per message on each side, and per byte of full-width elements.
 
-    `rendezvous`: data flows once its receive is posted, as the native executor does it; else at once.
+    `rendezvous`: data flows once its receive is posted, as in the native executor; otherwise at once.
     """
 
     send_s: float = MESSAGE_S
@@ -24,7 +27,7 @@ class Costs(Struct, frozen=True, kw_only=True):
     rendezvous: bool = True
 
     def native(self) -> tuple[float, float, float, float, float, bool]:
-        """As the flow engine takes them."""
+        """The arguments for the flow engine."""
         return (
             self.send_s,
             self.receive_s,
@@ -36,7 +39,7 @@ class Costs(Struct, frozen=True, kw_only=True):
 
 
 class LinkChange(Struct, frozen=True, kw_only=True):
-    """A link that gets another rate at a time; 0: it fails. `link` is its name."""
+    """A link that changes its rate at a time; 0: it fails. `link` is its name."""
 
     link: str
     at_s: float
@@ -44,10 +47,10 @@ class LinkChange(Struct, frozen=True, kw_only=True):
 
 
 class Conditions(Struct, frozen=True, kw_only=True):
-    """What differs from an ideal run.
+    """Deviations from an ideal run.
 
-    `jitter`: every latency and every engine time is longer by a share drawn evenly from 0 to this. `slow`: stragglers, by rank how
-    many times as long they compute.
+    `jitter`: every latency and every engine time is longer by a share drawn uniformly from 0 to this. `slow`:
+    stragglers, by rank the factor on their computation.
     """
 
     seed: int = 0
@@ -57,4 +60,4 @@ class Conditions(Struct, frozen=True, kw_only=True):
 
 
 IDEAL = Conditions()
-"""Nothing differs."""
+"""Whether the run is ideal."""

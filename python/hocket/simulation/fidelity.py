@@ -1,6 +1,7 @@
-"""One question, three answers: how long a plan's step takes, by closed form, by flows, or by SimGrid's flows.
+"""Predicts a plan's step time at three fidelities: closed form, flows, or SimGrid's flows.
 
-Closed form is exact in bytes and approximate in time, and costs microseconds whatever the world; flows run every message. SimGrid
+The closed form is exact in bytes and approximate in time, and takes microseconds for any world; flows run every
+message. SimGrid
 is an independent engine, for ideal links, where it is installed.
 """
 
@@ -33,7 +34,7 @@ def predict(
     """Predict one step of a plan on a cluster, in virtual time.
 
     Args:
-        plan: what to run.
+        plan: the plan to run.
         cluster: the network.
         profile: the model's gradients and when each is ready.
         fidelity: `flow`: every message; `closed-form`: the planner's formula; `simgrid`: every message in SimGrid.
@@ -41,7 +42,7 @@ def predict(
         shaped: whether links behave as the testbed emulates them, with the bursts of its token buckets; for `flow` only.
 
     Raises:
-        UsageError: SimGrid is asked for conditions or shaped links, or is not installed.
+        UsageError: conditions or shaped links with SimGrid, or SimGrid is not installed.
         SimulationError: the step cannot end.
     """
     if fidelity == "closed-form":

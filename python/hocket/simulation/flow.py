@@ -19,12 +19,12 @@ from hocket.simulation.networks import BITS, Network
 from hocket.simulation.outcome import BucketSpan, LinkLoad, Outcome
 
 LOADS_MAX = 64
-"""Links that an outcome names: the busiest."""
+"""Number of links in an outcome: the busiest."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """An outcome, and the simulation that it was read from: records are there when they were asked for."""
+    """An outcome, and its simulation, with records if they were requested."""
 
     outcome: Outcome
     simulation: _native.Simulation
@@ -32,14 +32,14 @@ class Run:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A plan's programs, each once, and by bucket which is its."""
+    """A plan's programs, each once, and each bucket's program."""
 
     programs: list[_native.Program]
     place: list[int]
 
     @classmethod
     def of(cls, plan: Plan) -> Prepared:
-        """What of a simulation does not depend on the network."""
+        """The parts of a simulation that do not depend on the network."""
         return cls(*_programs(plan))
 
     def on(
@@ -62,9 +62,10 @@ def predict(
     recorded: bool = False,
     prepared: Prepared | None = None,
 ) -> Run:
-    """Run `steps` training steps of the plan. `prepared`: of this plan, when it is simulated again and again.
+    """Run `steps` training steps of the plan. `prepared`: reuses the preparation of this plan.
 
-    Raises UsageError when plan, profile and network do not fit, ProgramError for programs that cannot run, SimulationError when
+    Raises UsageError when plan, profile and network do not fit, ProgramError for programs that cannot run,
+    SimulationError when
     nothing moves any more: it names the ranks that are stuck, and why.
     """
     costs = costs or Costs()
@@ -100,9 +101,9 @@ def predict(
 
 
 def _programs(plan: Plan) -> tuple[list[_native.Program], list[int]]:
-    """Programs, each once, and by bucket which is its: buckets of a kind share one.
+    """Programs, each once, and each bucket's program: similar buckets share one.
 
-    What ranks of one host do in place has no messages: it is run as `direct`, which moves the same bytes through the host's memory.
+    An all-reduce in place has no messages: it runs as `direct`, which moves the same bytes through the host's memory.
     """
     plan = msgspec.structs.replace(plan, buckets=tuple(_with_messages(bucket) for bucket in plan.buckets))
     found: dict[bytes, int] = {}
@@ -124,7 +125,10 @@ def _with_messages(bucket: Bucket) -> Bucket:
 
 
 def ready_s(bucket: Bucket, profile: Profile) -> float:
-    """When the last of the bucket's gradients is there, seconds after the step began. UsageError: the profile lacks one."""
+    """When the last of the bucket's gradients is ready, seconds after the step began.
+
+    UsageError: the profile lacks one.
+    """
     known = {gradient.name: gradient.ready_s for gradient in profile.gradients}
     missing = [name for name in bucket.variables if name not in known]
     if missing:
@@ -147,7 +151,7 @@ def run(
 ) -> _native.Simulation:
     """The flow engine under these conditions. `native`: of `network`, whose links the conditions name.
 
-    Raises UsageError for a link that is not there, SimulationError when nothing moves any more.
+    Raises UsageError for an unknown link, SimulationError when nothing moves any more.
     """
     return _native.simulate(
         native,
@@ -164,7 +168,7 @@ def run(
 
 
 def _changes(conditions: Conditions, network: Network) -> list[tuple[float, int, float]]:
-    """As the flow engine takes them: seconds, link, bytes per second. UsageError for a link that is not there."""
+    """Rate changes for the flow engine: seconds, link, bytes per second. UsageError for an unknown link."""
     numbers = {link.name: at for at, link in enumerate(network.links)}
     found = []
     for change in conditions.changes:
@@ -176,7 +180,7 @@ def _changes(conditions: Conditions, network: Network) -> list[tuple[float, int,
 
 
 def loads(network: Network, link_bytes: Sequence[float], end_s: float) -> tuple[LinkLoad, ...]:
-    """What links carried until the end, busiest first."""
+    """Usage of links until the end, busiest first."""
     found = (
         LinkLoad(
             link=link.name, bit_per_s=link.bit_per_s, bytes=count, busy=count * BITS / link.bit_per_s / end_s

@@ -1,7 +1,7 @@
-"""Networks that a job is simulated on: links, and which of them the bytes from one rank to another cross.
+"""Networks for simulated jobs: links, and the links on the route from one rank to another.
 
-Routes are asked for pair by pair, so that ten thousand ranks do not mean a hundred million routes. Every shape has ranks fill its
-hosts in order; ranks of one host share its memory. Knows nothing of programs or time.
+Routes are computed pair by pair, so that ten thousand ranks do not need a hundred million routes. In every shape, ranks
+fill its hosts in order; ranks of one host share its memory. Knows nothing of programs or time.
 """
 
 from __future__ import annotations
@@ -24,19 +24,20 @@ from hocket.launch.testbed.wiring import QUEUE_MS, burst_bytes
 from hocket.planning.links import link_graph
 
 Path = tuple[tuple[int, ...], float]
-"""Indices of the links that are crossed, and the latency in seconds."""
+"""Indices of the links on the route, and its latency in seconds."""
 
 BITS = 8
 
 QUEUE_S = QUEUE_MS / 1000
-"""What a full link of a host delays its words by: the testbed's limit. Of other networks it is not known; buffers of tens of
-milliseconds are common (Gettys and Nichols 2011, "Bufferbloat").
+"""Delay of announcements behind a host's full link: the testbed's limit. On other networks it is unknown; buffers of
+tens of milliseconds are common (Gettys and Nichols 2011, "Bufferbloat").
 
-A trunk delays no words: what its messages have left is mostly still with their many senders, and what its own queue costs is in
-TRUNK_INCAST. With both, direct exchanges over three racks were predicted 13 to 19 % too slow."""
+A trunk delays no announcements: the rest of its messages is mostly still with their many senders, and TRUNK_INCAST has
+the cost of its own queue. With both, direct exchanges over three racks were predicted 13 to 19 % too slow."""
 
 TRUNK_INCAST = 0.97
-"""What TCP leaves of a trunk for each doubling of the flows on it: fitted to two clusters of two racks, and judged on others
+"""Share of a trunk's rate that remains under TCP for each doubling of its flows: fitted to two clusters of two racks,
+tested on others
 (`python -m benches predict --fit`, docs/results.md)."""
 
 
@@ -49,11 +50,11 @@ class Network:
     links: tuple[Link, ...]
     path: Callable[[int, int], Path]
     bursts_bytes: tuple[float, ...] = ()
-    """By link: what its token bucket lets pass at once after a rest; empty: no link has one."""
+    """By link: the burst that its token bucket admits after a rest; empty: no link has one."""
     incast: tuple[float, ...] = ()
-    """By link: the share of its rate that each doubling of its flows leaves; empty: all of it."""
+    """By link: share of its rate that remains for each doubling of its flows; empty: all of it."""
     queues_s: tuple[float, ...] = ()
-    """By link: how long bytes in front of it hold up a receiver's word to its sender, at most; empty: words overtake."""
+    """By link: longest delay of a receiver's announcement behind queued bytes; empty: announcements overtake."""
 
     @property
     def world(self) -> int:
@@ -61,7 +62,7 @@ class Network:
         return len(self.hosts)
 
     def native(self, pairs: Iterable[tuple[int, int]]) -> SimulatedNetwork:
-        """The network with the routes of these pairs, as the flow engine takes it."""
+        """The network with the routes of these pairs, for the flow engine."""
         routes = []
         asked = set(pairs)
         if self.queues_s:
@@ -82,9 +83,9 @@ class Network:
 def from_cluster(
     cluster: Cluster, world: int, *, shaped: bool = False, trunk_incast: float = TRUNK_INCAST
 ) -> Network:
-    """Hosts with their links, racks with their trunks, and measured paths: what planners see; and queues, which they do not.
+    """Hosts with their links, racks with their trunks, and measured paths, as for planners; and queues besides.
 
-    `shaped`: the links are those of the testbed, whose token buckets let some pass at once after a rest.
+    `shaped`: the links are those of the testbed, whose token buckets admit a burst after a rest.
 
     Raises ArtefactError when the cluster contradicts itself, UsageError when it has too few slots.
 
@@ -114,7 +115,9 @@ def from_cluster(
 def star(
     hosts: int, *, bit_per_s: float, latency_s: float = LATENCY_S, ranks_per_host: int = 1, nics: int = 1
 ) -> Network:
-    """Hosts at one switch that is never the bottleneck. With several NICs, a switch each: a rank uses the one of its place.
+    """Hosts at one switch that is never the bottleneck.
+
+    With several NICs, one switch each: a rank uses the NIC of its position.
 
     >>> net = star(2, bit_per_s=1e9)
     >>> [net.links[link].name for link in net.path(0, 1)[0]]
@@ -144,9 +147,10 @@ def leaf_spine(
     latency_s: float = LATENCY_S,
     ranks_per_host: int = 1,
 ) -> Network:
-    """Leaf switches with an uplink to each spine; together a leaf's uplinks carry what its hosts can, over `oversubscription`.
+    """Leaf switches with an uplink to each spine; a leaf's uplinks together carry its hosts' rates over
+    `oversubscription`.
 
-    A pair of hosts always takes the same spine, drawn from both numbers as ECMP draws from addresses.
+    A pair of hosts always takes the same spine, hashed from both numbers as ECMP hashes addresses.
     """
     _positive(leaves=leaves, hosts_per_leaf=hosts_per_leaf, spines=spines, ranks_per_host=ranks_per_host)
     if not oversubscription > 0:
@@ -177,7 +181,10 @@ def leaf_spine(
 def fat_tree(
     ports: int, *, bit_per_s: float, latency_s: float = LATENCY_S, ranks_per_host: int = 1
 ) -> Network:
-    """The fat tree of switches with that many ports (Al-Fares et al. 2008): ports³/4 hosts; the way up is drawn from the pair."""
+    """The fat tree of switches with that many ports (Al-Fares et al.
+
+    2008): ports³/4 hosts; the way up is hashed from the pair.
+    """
     if ports < 2 or ports % 2:
         raise UsageError(f"a fat tree of switches with {ports} ports: it takes an even number")
     half = ports // 2
@@ -213,7 +220,10 @@ def fat_tree(
 def torus(
     extents: Sequence[int], *, bit_per_s: float, latency_s: float = LATENCY_S, ranks_per_host: int = 1
 ) -> Network:
-    """Hosts in a grid whose ends meet; bytes go dimension by dimension, the shorter way around. `latency_s` is of one hop."""
+    """Hosts in a grid with wrap-around; routes go dimension by dimension, the shorter way around.
+
+    `latency_s` is of one hop.
+    """
     _positive(ranks_per_host=ranks_per_host, **{f"extent_{at}": extent for at, extent in enumerate(extents)})
     hosts = 1
     strides = []
@@ -242,7 +252,7 @@ def torus(
 
 
 class _Wires:
-    """Links in the making; both directions of a wire lie next to each other: out at 2i, in at 2i + 1."""
+    """Links under construction; both directions of a wire are adjacent: out at 2i, in at 2i + 1."""
 
     def __init__(self) -> None:
         self.links: list[Link] = []

@@ -1,8 +1,8 @@
-"""The order of hosts in which a Hocket program costs least: its simulated step is the cost, whatever the program does.
+"""The cheapest order of hosts for a Hocket program: its simulated step is the cost, whatever the program does.
 
-What closed forms do not know, buckets beside one another, codecs, rounds that overlap, the simulator does, and it takes
-milliseconds where they take microseconds. So they make the candidates, each for the collective that it knows; simulation ranks
-these, and anneals the best of them for as many evaluations as are asked for.
+The simulator covers what closed forms ignore (concurrent buckets, codecs, overlapping rounds), but takes milliseconds
+where they take microseconds. Closed forms therefore provide the candidates, each for the collective that it models;
+simulation ranks these, and anneals the best one for the given number of evaluations.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from hocket.simulation.flow import Prepared
 from hocket.simulation.networks import from_cluster
 
 CANDIDATE_EFFORT = 0.2
-"""Of the searches by closed form: candidates need not be the best of their kind."""
+"""Evaluations of the searches by closed form: candidates need not be the best of their kind."""
 
 COOLING = (0.03, 0.001)
-"""Of a step's time: what a worse order may cost more and still be gone on from, with probability 1/e, at first and in the end."""
+"""Relative extra cost of a worse order that is accepted with probability 1/e, at first and in the end."""
 
 
 def solve_program(
@@ -39,9 +39,10 @@ def solve_program(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Ordering:
-    """The cheapest order of the cluster's hosts found for a plan that stays as it is; never one that costs more than the given.
+    """The cheapest order of hosts found for an otherwise unchanged plan; never costlier than the given one.
 
-    Without a profile all gradients are ready at once, so that communication alone counts. Raises UsageError when the plan is for
+    Without a profile all gradients are ready at once, so that only communication counts. Raises UsageError when the
+    plan is for
     another number of ranks, ArtefactError for a cluster that contradicts itself.
     """
     slots = sum(host.slots for host in cluster.hosts)
@@ -79,7 +80,7 @@ def solve_program(
 
 
 class _Search:
-    """Evaluations of one plan, counted."""
+    """Counted evaluations of one plan."""
 
     def __init__(
         self, plan: Plan, cluster: Cluster, profile: Profile, progress: Progress | None, evaluations: int
@@ -90,7 +91,7 @@ class _Search:
         self.done = 0
 
     def cost_s(self, order: Sequence[int]) -> float:
-        """Of a step."""
+        """Step time of an order."""
         network = from_cluster(restricted(self._cluster, order), self._plan.world)
         run = flow.predict(self._plan, network, self._profile, prepared=self._prepared)
         self.done += 1
@@ -99,7 +100,7 @@ class _Search:
         return run.outcome.step_s
 
     def anneal(self, start: tuple[int, ...], start_s: float, seed: int) -> tuple[tuple[int, ...], float]:
-        """The best order met on the way."""
+        """The best order found so far."""
         draws = random.Random(seed)  # noqa: S311  # a search, not a secret
         order, order_s = list(start), start_s
         best, best_s = start, start_s
@@ -117,7 +118,7 @@ class _Search:
 
 
 def _neighbour(order: Sequence[int], draws: random.Random) -> list[int]:
-    """Two hosts change places, or a stretch turns round, or moves."""
+    """Two hosts swap places, or a stretch is reversed, or moved."""
     i, j = sorted(draws.sample(range(len(order)), 2))
     tried = list(order)
     match draws.randrange(3):
@@ -131,7 +132,7 @@ def _neighbour(order: Sequence[int], draws: random.Random) -> list[int]:
 
 
 def _candidates(plan: Plan, cluster: Cluster, seed: int) -> list[tuple[str, tuple[int, ...]]]:
-    """The best orders of collectives whose cost has a closed form, for the plan's largest bucket and for latency alone."""
+    """The best orders of collectives with a closed-form cost, for the plan's largest bucket and for latency alone."""
     matrix = of_cluster(cluster)
     largest = max((each.elements * ITEM_BYTES[each.dtype] for each in plan.buckets), default=0)
     found: list[tuple[str, tuple[int, ...]]] = []
@@ -152,7 +153,7 @@ def _candidates(plan: Plan, cluster: Cluster, seed: int) -> list[tuple[str, tupl
 
 
 def _at_once(plan: Plan) -> Profile:
-    """A model that computes nothing."""
+    """A model without computation."""
     gradients = tuple(
         Gradient(name=name, shape=(), dtype=bucket.dtype, ready_s=0.0, needed_s=0.0)
         for bucket in plan.buckets

@@ -1,4 +1,4 @@
-"""A simulated run as a trace directory, which `hocket report` and everything else reads like that of a real one.
+"""Writes a simulated run as a trace directory, which `hocket report` and all other readers treat like a real one.
 
 Times are nanoseconds since the start in virtual time; the clocks of all ranks agree.
 """

@@ -1,8 +1,8 @@
-"""The SimGrid fidelity: the same plan, costs and links in an independent engine, for when the flow engine itself is in doubt.
+"""The SimGrid fidelity: the same plan, costs and links in an independent engine, to check the flow engine itself.
 
-SimGrid runs in a process of its own (`simgrid_job.py`), with this Python or with Debian's packages, and is asked for only when a
-prediction of this level is. Its links are ideal: no incast, no queues, no bursts of token buckets, no jitter; a message costs about
-a thousand times what it does in the flow engine.
+SimGrid runs in a process of its own (`simgrid_job.py`), with this Python or with Debian's packages, and only when this
+fidelity is requested. Its links are ideal: no incast, no queues, no bursts of token buckets, no jitter; a message takes
+about a thousand times as long to simulate as in the flow engine.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from hocket.simulation.networks import BITS, Network
 from hocket.simulation.outcome import BucketSpan, Outcome
 
 DEBIAN = "/usr/lib/python3/dist-packages"
-"""Where `apt-get install python3-simgrid` puts it."""
+"""Install path of `apt-get install python3-simgrid`."""
 
 TIMEOUT_S = 600.0
 
@@ -32,7 +32,7 @@ MISSING = "SimGrid is not installed\nhint: apt-get install python3-simgrid, or p
 
 
 def environment() -> dict[str, str] | None:
-    """Variables with which this Python has SimGrid; None: it has none."""
+    """Variables with which this Python finds SimGrid; None: it cannot."""
     for path in ("", DEBIAN):
         tried = subprocess.run(
             [sys.executable, "-P", "-c", "import simgrid"],
@@ -46,7 +46,7 @@ def environment() -> dict[str, str] | None:
 
 
 def predict(plan: Plan, network: Network, profile: Profile, *, costs: Costs | None = None) -> Outcome:
-    """One step of the plan. Incast and bursts of the network are left out.
+    """One step of the plan. Ignores incast and bursts of the network.
 
     Raises UsageError when SimGrid is missing or plan, profile and network do not fit, SimulationError when it cannot run the job.
     """
@@ -101,7 +101,7 @@ def _run(asked: dict[str, Any]) -> list[float]:
         raise UsageError(MISSING)
     try:
         ran = subprocess.run(
-            # Without the folder of the script in its path, in which this file would be found as `simgrid`.
+            # Without the script's folder in its path, where this file would be imported as `simgrid`.
             [sys.executable, "-P", str(Path(__file__).with_name("simgrid_job.py"))],
             input=json.dumps(asked),
             env=having,
@@ -126,7 +126,7 @@ def _run(asked: dict[str, Any]) -> list[float]:
 
 
 def _listed(program: Program, number: dict[tuple[int, int], int], costs: Costs) -> list[dict[str, Any]]:
-    """All ranks' ops with their engine time; places of ops count through all ranks."""
+    """All ranks' ops with their engine time; positions of ops count through all ranks."""
     listed: list[dict[str, Any]] = []
     open_ends: dict[tuple[int, int, int], int] = {}
     for rank in range(program.world):
@@ -154,7 +154,7 @@ def _work(
     number: dict[tuple[int, int], int],
     costs: Costs,
 ) -> dict[str, Any]:
-    """What an op occupies: seconds of the engine, and of a message its route and bytes."""
+    """Resources of an op: seconds of the engine, and for a message its route and bytes."""
 
     def size_bytes(where: tuple[int, int, int]) -> int:
         buffer, start, stop = where

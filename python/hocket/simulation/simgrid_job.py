@@ -1,9 +1,9 @@
-"""A job in SimGrid, in a process of its own: a description as JSON comes in, when each launch ended goes out.
+"""A job in SimGrid, in a process of its own: reads a description as JSON, writes the end of each launch.
 
-Imports nothing of Hocket's, so that any Python that has SimGrid can run it. What ranks do is written here once more, on
-purpose: links and their sharing are SimGrid's (CM02 without its corrections for TCP, which is max-min fairness), and the order
-of ops is this file's, so that agreement with the flow engine says something of both. Each rank is an actor that does its
-engine's work, most urgent first; a route carries a message at a time, as a connection does.
+Imports nothing from Hocket, so that any Python with SimGrid can run it. It implements the ranks' behaviour once more,
+on purpose: links and their sharing are SimGrid's (CM02 without its corrections for TCP, which is max-min fairness), and
+the order of ops is this file's, so that agreement with the flow engine validates both. Each rank is an actor that does
+its engine's work, most urgent first; a route carries one message at a time, like a connection.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ OPTIONS = (
 
 
 class Job:
-    """All ranks' ops: what they wait for, how far they are.
+    """All ranks' ops: their dependencies and progress.
 
     An op is a dict: `rank`, `kind` (compute, send, recv), `cost_s`, `after`; of messages `peer` (the other op), `route`, `bytes`.
     """
@@ -60,13 +60,13 @@ class Job:
                 }
             )
         self.followers: list[list[int]] = [[] for _ in self.ops]
-        # The start of the rank's launch is one of the things that an op waits for.
+        # The start of the rank's launch is one of an op's dependencies.
         self.waits = [1 + len(op["after"]) for op in self.ops]
         for at, op in enumerate(self.ops):
             for before in op["after"]:
                 self.followers[before].append(at)
             if op["kind"] == "send":
-                self.waits[at] += 1  # the receiver's word
+                self.waits[at] += 1  # the receiver's announcement
         self.tasks: list[list[tuple[int, int, int]]] = [[] for _ in range(asked["world"])]
         self.count = 0
         self.left = [0] * asked["world"]
@@ -81,7 +81,7 @@ class Job:
                 self.posted[op["route"]] += 1
 
     def met(self, at: int) -> None:
-        """One of the things that an op waits for is there."""
+        """One dependency of an op is met."""
         self.waits[at] -= 1
         if self.waits[at] > 0:
             return
@@ -93,7 +93,7 @@ class Job:
             self.occupy(at)
 
     def later(self, rank: int, delay_s: float, call: Callable[[int], None], at: int) -> None:
-        """`call(at)` after a delay; at once for none."""
+        """Run `call(at)` after a delay; at once without one."""
         if delay_s <= 0:
             call(at)
             return
@@ -105,14 +105,14 @@ class Job:
         self.simgrid.Actor.create("later", self.hosts[rank], wait)
 
     def occupy(self, at: int) -> None:
-        """An op needs its rank's engine."""
+        """Queue an op for its rank's engine."""
         op = self.ops[at]
         self.count += 1
         heapq.heappush(self.tasks[op["rank"]], (self.launches[op["launch"]]["priority"], self.count, at))
         self.awake[op["rank"]].release()
 
     def engine(self, rank: int) -> None:
-        """A rank's engine thread, until all of its ops have had their turn there."""
+        """A rank's engine thread, until all of its ops have run."""
         for _ in range(self.left[rank]):
             self.awake[rank].acquire()
             _, _, at = heapq.heappop(self.tasks[rank])
@@ -129,7 +129,8 @@ class Job:
                 self.end(at)
 
     def carry(self, route: int) -> None:
-        """A connection: a message at a time, the most urgent first; the next one leaves when the last byte of this one has."""
+        """A connection: one message at a time, the most urgent first; the next leaves when this one's last byte has
+        left."""
         way = self.routes[route]
         source, destination = self.ends[route]
         for _ in range(self.posted[route]):
@@ -142,7 +143,7 @@ class Job:
             self.later(op["rank"], way["latency_s"], self.occupy, op["peer"])
 
     def end(self, at: int) -> None:
-        """Release what comes after."""
+        """Release dependents."""
         launch = self.launches[self.ops[at]["launch"]]
         launch["left"] -= 1
         launch["end_s"] = self.simgrid.Engine.clock
@@ -150,7 +151,7 @@ class Job:
             self.met(follower)
 
     def start(self, rank: int, number: int) -> None:
-        """A rank launches: all that its ops wait for besides each other."""
+        """A rank launches: the last dependency of its ops besides each other."""
         delay_s = self.launches[number]["after_s"][rank]
         if delay_s > 0:
             self.simgrid.this_actor.sleep_until(delay_s)
@@ -159,7 +160,7 @@ class Job:
                 self.met(at)
 
     def run(self) -> list[float | None]:
-        """By launch: when its last op ended; None for one that did not."""
+        """By launch: the end of its last op; None for one that did not end."""
         simgrid = self.simgrid
         zone = simgrid.NetZone.create_full_zone("zone")
         links = [
@@ -169,7 +170,7 @@ class Job:
         self.hosts = [zone.create_host(f"rank{rank}", 1e9) for rank in range(self.asked["world"])]
         self.ends: list[tuple[Any, Any]] = []
         for at, route in enumerate(self.routes):
-            # A host for each end of each route: routes of SimGrid belong to pairs of hosts, ours to pairs of ranks.
+            # A host for each end of each route: SimGrid's routes belong to pairs of hosts, ours to pairs of ranks.
             ends = tuple(zone.create_host(f"{side}{at}", 1e9) for side in ("from", "to"))
             path = [simgrid.LinkInRoute(links[each]) for each in route["links"]]
             zone.add_route(ends[0].netpoint, ends[1].netpoint, None, None, path, False)

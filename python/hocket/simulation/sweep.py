@@ -1,5 +1,6 @@
-"""A model's step on the same racks with other bandwidths, numbers of ranks and strategies, or of one plan; all combinations, in
-parallel processes.
+"""A model's step on the same racks with other bandwidths, numbers of ranks and strategies, or of one plan.
+
+All combinations run in parallel processes.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ STRATEGIES: dict[str, tuple[str, Codec]] = {
     "direct": ("direct", "none"),
     "direct-f16": ("direct", "f16"),
 }
-"""Names of what a sweep compares: an algorithm, and the codec between hosts."""
+"""Names of the compared strategies: an algorithm, and the codec between hosts."""
 
 
 class Case(Struct, frozen=True, kw_only=True):
-    """One combination. `bandwidth_bit_per_s` is every host's own link; None: as the cluster has them."""
+    """One combination. `bandwidth_bit_per_s` is every host's own link; None: the cluster's rates."""
 
     bandwidth_bit_per_s: float | None
     world: int
@@ -43,7 +44,7 @@ class Case(Struct, frozen=True, kw_only=True):
 
 
 class Answer(Struct, frozen=True, kw_only=True):
-    """Its step."""
+    """A case and its step."""
 
     case: Case
     step_s: float
@@ -52,7 +53,7 @@ class Answer(Struct, frozen=True, kw_only=True):
 
 
 def cases(bandwidths: Sequence[float | None], worlds: Sequence[int], strategies: Sequence[str]) -> list[Case]:
-    """All combinations. Raises UsageError for a strategy that does not exist, or fewer than two ranks."""
+    """All combinations. Raises UsageError for an unknown strategy, or fewer than two ranks."""
     unknown = next((name for name in strategies if name not in STRATEGIES), None)
     if unknown is not None:
         raise UsageError(f"there is no strategy `{unknown}`\nhint: there are {', '.join(STRATEGIES)}")
@@ -73,9 +74,9 @@ def sweep(
     shaped: bool = False,
     on_done: Callable[[], object] = lambda: None,
 ) -> list[Answer]:
-    """Answers in the order of the cases, of `given` or else of a plan by each case's strategy.
+    """Answers in the order of the cases, of `given` or by each case's strategy.
 
-    `on_done` is called as each is answered, in any order. Raises as `fidelity.predict` does.
+    `on_done` is called after each answer, in any order. Raises as `fidelity.predict` does.
     """
     ask = partial(
         answer, cluster, profile, given=given, fidelity=fidelity, conditions=conditions, shaped=shaped
@@ -118,9 +119,10 @@ def answer(
 
 
 def changed(cluster: Cluster, bandwidth_bit_per_s: float | None, world: int | None) -> Cluster:
-    """The cluster with every host's link at another rate, or with `world` hosts of one slot; trunks as they are.
+    """The cluster with every host's link at another rate, or with `world` hosts of one slot; trunks are unchanged.
 
-    New hosts are in the cluster's racks in turn of its hosts. What was measured between hosts is left out: other hosts were not.
+    New hosts are in the cluster's racks in turn of its hosts. Measurements between hosts are left out: they were of
+    other hosts.
     """
     if bandwidth_bit_per_s is None and world is None:
         return cluster

@@ -1,4 +1,4 @@
-"""What single parts of Hocket cost: the hook, the trace, verification."""
+"""Costs of single parts of Hocket: the hook, the trace, verification."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the verbs of `hocket bench` have in common: where their numbers go."""
+"""Common options of the verbs of `hocket bench`: the destination of their numbers."""
 
 from __future__ import annotations
 

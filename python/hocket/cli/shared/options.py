@@ -1,4 +1,4 @@
-"""Every option that several verbs have, once: one spelling, one kind of value."""
+"""Every option that several verbs share, once: one spelling, one kind of value."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class Option(Protocol):
-    """What puts an option on a command."""
+    """A decorator that adds an option to a command."""
 
     def __call__(self, command: Command, /) -> Command:
         """The command, with the option."""
@@ -38,7 +38,7 @@ def dir_option(*names: str, text: str, **more: Any) -> Option:
 
 
 def world_option(text: str = "Number of ranks.", *, least: int = 1, default: int | None = None) -> Option:
-    """`-n`: how many ranks."""
+    """`-n`: number of ranks."""
     return click.option(
         "-n",
         "--world",
@@ -84,7 +84,7 @@ store_option = click.option(
 
 
 def remote_options(command: Command) -> Command:
-    """What starts ranks on other machines: `--hosts`, `--ssh`, `--python`, `--store`."""
+    """Options that start ranks on other machines: `--hosts`, `--ssh`, `--python`, `--store`."""
     hosts = hosts_option(
         "Hosts file, `NAME [slots=N]` a line: ranks are started over ssh.  [default: this machine]"
     )
@@ -94,7 +94,7 @@ def remote_options(command: Command) -> Command:
 
 
 def cluster_option(text: str = "Cluster file (TOML).", *, required: bool = False) -> Option:
-    """`--cluster`: what `hocket probe` wrote, or a file written by hand."""
+    """`--cluster`: a file from `hocket probe`, or written by hand."""
     return file_option("--cluster", "cluster_path", required=required, text=text)
 
 
@@ -106,7 +106,7 @@ def profile_option(
 
 
 def plan_option(text: str) -> Option:
-    """`--plan`: what `hocket plan` wrote."""
+    """`--plan`: a file from `hocket plan`."""
     return file_option("--plan", "plan_path", text=text)
 
 
@@ -121,7 +121,7 @@ promise_option = click.option(
 def tuning_option(
     text: str = "Tuning file (JSON) of `hocket tune`.  [default: the one that comes with Hocket]",
 ) -> Option:
-    """`--tuning`: what algorithms are chosen by."""
+    """`--tuning`: decides the choice of algorithms."""
     return file_option("--tuning", "tuning_path", text=text)
 
 
@@ -151,21 +151,21 @@ seed_option = click.option(
 
 
 def rounds_option(default: int, text: str = "Turns of each contender.") -> Option:
-    """`--rounds`: how often everything is measured."""
+    """`--rounds`: number of measurements of everything."""
     return click.option(
         "--rounds", type=click.IntRange(1), default=default, show_default=True, metavar="N", help=text
     )
 
 
 def checked(_context: click.Context, _option: click.Parameter, path: Path | None) -> Path | None:
-    """The path, when its folder exists: known before minutes are spent on what is to be written there."""
+    """The path, if its folder exists: fails before minutes are spent on a result that could not be written."""
     if path is not None and not path.absolute().parent.is_dir():
         raise click.BadParameter(f"{path} cannot be written: there is no folder {path.absolute().parent}")
     return path
 
 
 def output_option(text: str, **more: Any) -> Option:
-    """`-o`: the file that a verb writes."""
+    """`-o`: the file to write."""
     return file_option("-o", "--output", text=text, callback=checked, **more)
 
 

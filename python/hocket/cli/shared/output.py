@@ -1,4 +1,4 @@
-"""How verbs show results: tables for people, JSON for programs, files; progress goes to standard error."""
+"""Output of verbs: tables for people, JSON for programs, files; progress goes to standard error."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ FILE_COLUMNS = 120
 
 
 def console() -> Console:
-    """For what a verb prints: a terminal tells its width, a file has room for every column."""
+    """A console for a verb's output: a terminal has a width, a file has room for every column."""
     return Console(width=None if sys.stdout.isatty() else FILE_COLUMNS)
 
 
 def bars(*, transient: bool = False) -> Progress:
-    """Bars on standard error: what is done, and for how long; `transient` ones go away, and are for terminals alone."""
+    """Progress bars on standard error, with elapsed time; `transient` ones disappear, and are for terminals alone."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415  # most verbs are quick
 
     beside = Console(stderr=True)
@@ -49,7 +49,7 @@ def save(path: Path, text: str) -> None:
 
 
 def publish(shown: Iterable[Table | str], result: Any, *, as_json: bool, output: Path | None = None) -> None:
-    """Print tables and sentences, or `result` as JSON; write it as JSON to `output`, too."""
+    """Print tables and sentences, or `result` as JSON; also write it as JSON to `output`."""
     if as_json:
         click.echo(json_text(result), nl=False)
     else:
@@ -64,7 +64,7 @@ def publish(shown: Iterable[Table | str], result: Any, *, as_json: bool, output:
 
 
 def rate_text(bit_per_s: float) -> str:
-    """A rate as tables show it."""
+    """A rate for tables."""
     if bit_per_s >= 1e9:
         return f"{bit_per_s / 1e9:.2f} Gbit/s"
     return f"{bit_per_s / 1e6:.1f} Mbit/s"

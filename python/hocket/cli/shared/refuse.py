@@ -1,4 +1,4 @@
-"""Options that do not go with what a verb was asked for: refused by name, never ignored."""
+"""Refuses options that do not apply to the requested variant of a verb, by name; never ignores them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hocket.errors import UsageError
 
 
 def refuse(given: Mapping[str, object], names: Sequence[str], why: str) -> None:
-    """UsageError when one of the options is given; `given` has None for those that are not.
+    """Raise UsageError if one of the options is given; `given` has None for those that are not.
 
     >>> refuse({"--rank": None}, ["--rank"], "there is one rank")
     """

@@ -1,4 +1,4 @@
-"""What `hocket verify` proves: the buckets of a policy or a plan, or another system's program, each after every pass."""
+"""The subjects of `hocket verify`: buckets of a policy or a plan, or another system's program, after every pass."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from hocket.policy.bucketing import Gradient
 from hocket.policy.topology import Topology
 
 MSCCL, CHAKRA = ".xml", ".et"
-"""How the names of other systems' programs end."""
+"""Suffixes of other systems' program files."""
 
 
 @dataclass(frozen=True)
 class Bucket:
-    """One program: how many gradients and elements it moves, and when it goes."""
+    """One program: its number of gradients and elements, and its position in backward."""
 
     gradients: int
     elements: int
@@ -35,12 +35,15 @@ class Bucket:
 
 @dataclass(frozen=True)
 class Subject:
-    """Programs for `world` ranks. `stages` gives that of a bucket after each pass, `prove` raises when it may not run."""
+    """Programs for `world` ranks.
+
+    `stages` returns a bucket's program after each pass, `prove` raises if it may not run.
+    """
 
     title: str
     world: int
     contract: str
-    """What every bucket is proven to end as: mean, same, none; empty where the program itself declares it."""
+    """The proven contract of every bucket: mean, same, none; empty where the program itself declares it."""
     buckets: tuple[Bucket, ...]
     stages: Callable[[int], Mapping[str, Program]]
     prove: Callable[[int], Program]
@@ -107,7 +110,7 @@ def topology_of(cluster: Path) -> Topology:
 
 
 def _gradients(profile: Path | None) -> list[Gradient]:
-    """A profile's gradients; else some of all sizes."""
+    """A profile's gradients; otherwise some of all sizes."""
     if profile is None:
         shapes = [(1000, 300), (300,), (300, 300), (300,), (7, 3, 3), (1,), (2_000_000,), (10,)]
         named = [(f"g{at}", shape, "f32") for at, shape in enumerate(shapes)]

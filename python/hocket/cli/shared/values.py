@@ -59,11 +59,11 @@ class One(click.ParamType):  # type: ignore[type-arg]  # generic in new versions
     """One value; `name` is its name in help, `such_as` the example in the error."""
 
     def __init__(self, name: str, such_as: str, parse: Callable[[str], Any]) -> None:
-        """`parse` raises ValueError for what is no value."""
+        """`parse` raises ValueError for an invalid value."""
         self.name, self.such_as, self.parse = name, such_as, parse
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The value; BadParameter says what one looks like."""
+        """The value; BadParameter shows an example."""
         if not isinstance(value, str):
             return value
         try:
@@ -80,7 +80,7 @@ class Some(click.ParamType):  # type: ignore[type-arg]  # as above
         self.name, self.one = name, one
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The values; BadParameter names the one that is wrong."""
+        """The values; BadParameter names the wrong one."""
         if not isinstance(value, str):
             return value
         return tuple(self.one.convert(each, param, ctx) for each in value.split(","))

@@ -1,1 +1,1 @@
-"""What `hocket simulate` simulates: a plan, a trace, or lists of networks and strategies."""
+"""The subjects of `hocket simulate`: a plan, a trace, or lists of networks and strategies."""

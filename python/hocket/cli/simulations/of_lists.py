@@ -34,7 +34,7 @@ def run(
     svg_path: Path | None,
     as_json: bool,
 ) -> None:
-    """Print the answers. Raises UsageError for a strategy that does not exist, and as the levels' `predict` do."""
+    """Print the answers. Raises UsageError for an unknown strategy, and as the fidelities' `predict` do."""
     if plan_path is not None:
         plan = files.read(plan_path, Plan)
         profile = profile_of(plan, profile_path)

@@ -39,7 +39,7 @@ def run(
     trace_path: Path | None,
     as_json: bool,
 ) -> None:
-    """Print the outcome. Raises UsageError for options that exclude each other, and as the levels' `predict` do."""
+    """Print the outcome. Raises UsageError for options that exclude each other, and as the fidelities' `predict` do."""
     plan = files.read(path, Plan)
     outcome = _predicted(
         plan,
@@ -65,7 +65,7 @@ def run(
 
 
 def profile_of(plan: Plan, path: Path | None) -> Profile:
-    """The profile in a file; else a neutral one of what the plan's buckets hold, all ready at once."""
+    """The profile in a file; otherwise a neutral one of the plan's gradients, all ready at once."""
     if path is not None:
         return files.read(path, Profile)
     dtypes = {name: bucket.dtype for bucket in plan.buckets for name in bucket.variables}

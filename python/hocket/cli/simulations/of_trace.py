@@ -28,7 +28,7 @@ def run(
     shaped: bool,
     as_json: bool,
 ) -> None:
-    """Print one outcome, or with several combinations a list of them. None: as recorded, as the cluster has it."""
+    """Print one outcome, or a list of them for several combinations. None: the recorded number, the cluster's rates."""
     found: list[tuple[int | None, float | None, Replayed]] = []
     for count, rate in product(workers, bandwidths):
         again = predicted(

@@ -1,8 +1,9 @@
-"""An emulated cluster on this machine: a network namespace per host, a bridge per rack, rates on every link; where the cluster
-file says something of latency, jitter or loss, a switch in user space instead of the bridges.
+"""An emulated cluster on this machine: a network namespace per host, a bridge per rack, rates on every link.
 
-Any program runs in it unmodified. Namespaces have no name in the file system: each is held by a process that dies with this
-one, so that nothing is left behind however it ends.
+If the cluster file has latency, jitter or loss, a switch in user space replaces the bridges.
+
+Any program runs in it unmodified. Namespaces have no name in the file system: each is held by a process that dies with
+this one, so that nothing is left behind however it ends.
 """
 
 from hocket.launch.testbed.bed import Testbed

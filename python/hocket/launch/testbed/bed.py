@@ -1,4 +1,4 @@
-"""Brings an emulated cluster up and takes it down; what is wired how is in `wiring` and, with latencies, in `switched`."""
+"""Brings an emulated cluster up and takes it down; `wiring` and, with latencies, `switched` describe the network."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class Testbed:
     ...     subprocess.run([*bed.command("node0"), "ping", "-c1", bed.address("node1")])
     """
 
-    __test__ = False  # not a test class, whatever its name looks like to pytest
+    __test__ = False  # not a test class, in spite of its name: for pytest
 
     def __init__(self, cluster: Cluster) -> None:
-        """Nothing happens before `__enter__`; ArtefactError when the cluster cannot be emulated."""
+        """Does nothing until `__enter__`; ArtefactError if the cluster cannot be emulated."""
         self.cluster = cluster
         self._holders: list[subprocess.Popen[bytes]] = []
         self._children: list[subprocess.Popen[Any]] = []
@@ -64,7 +64,7 @@ class Testbed:
     def __exit__(
         self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        """Take it down. TestbedError when its switch had not lived until now and nothing else is known to be wrong."""
+        """Take it down. TestbedError if its switch died early and no other error is being raised."""
         try:
             if self._switch is not None and error is None:
                 self._switch.check()
@@ -72,7 +72,7 @@ class Testbed:
             self.close()
 
     def address(self, host: str) -> str:
-        """IPv4 address of a host."""
+        """The IPv4 address of a host."""
         return wiring.address(self._at(host))
 
     def command(self, host: str, argv: Sequence[str] = ()) -> list[str]:
@@ -80,14 +80,14 @@ class Testbed:
         return [*self._enter(self._holders[1 + self._at(host)].pid), *argv]
 
     def popen(self, host: str, argv: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
-        """Start `argv` on a host, as `subprocess.Popen` does; it ends with the testbed at the latest."""
+        """Start `argv` on a host, like `subprocess.Popen`; it ends with the testbed at the latest."""
         environment = {**(options.pop("env", None) or os.environ), "HOCKET_HOST": host}
         child = subprocess.Popen(self.command(host, argv), env=environment, start_new_session=True, **options)
         self._children.append(child)
         return child
 
     def trunk_bytes(self) -> dict[str, tuple[int, int]]:
-        """By rack: bytes that left it and that came to it over its uplink, link headers included, so far."""
+        """By rack: bytes sent and received over its uplink so far, link headers included."""
         carried = self.carried()
         if carried is not None:
             hosts = len(self.cluster.hosts)
@@ -113,11 +113,11 @@ class Testbed:
         return bytes_of
 
     def carried(self) -> Carried | None:
-        """What the switch in user space has done so far; None where the kernel's bridges carry the frames."""
+        """The switch's counters; None if the kernel's bridges carry the frames."""
         return None if self._switch is None else self._switch.carried()
 
     def close(self) -> None:
-        """End all that runs in it, then the namespaces with their links; idempotent."""
+        """End all processes in it, then the namespaces with their links; idempotent."""
         for child in self._children:
             _kill(child)
         if self._switch is not None:
@@ -157,7 +157,7 @@ class Testbed:
             self._batch(pid, "tc", tc)
 
     def _hold(self, unshare: list[str]) -> None:
-        """A process in a namespace of its own that does nothing and dies with this one."""
+        """An idle process in a namespace of its own that dies with this one."""
         here = Path("/proc/self/ns/net").readlink()
         argv = [*unshare, "setpriv", "--pdeathsig", "KILL", "sleep", "infinity"]
         holder = subprocess.Popen(
@@ -212,7 +212,7 @@ class Testbed:
 
 
 def _kill(child: subprocess.Popen[Any]) -> None:
-    """The child's whole process group."""
+    """Kill the child's whole process group."""
     if child.poll() is None:
         try:
             os.killpg(child.pid, signal.SIGKILL)

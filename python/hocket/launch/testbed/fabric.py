@@ -1,4 +1,4 @@
-"""The switch of a testbed, seen from the testbed: starts its process, asks it what it has carried, ends it."""
+"""The testbed's handle of its switch: starts the process, queries its counters, ends it."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ ANSWER_TIMEOUT_S = 5.0
 
 @dataclass(frozen=True)
 class Carried:
-    """Frames so far: a batch of segments is one. `link_bytes`: by link, in the order of `Order.links`.
+    """Frames so far: a batch of segments counts as one. `link_bytes`: by link, in the order of `Order.links`.
 
-    `overflowed`: full queues; `unknown`: addresses that nobody has; `refused`: by the host's own device.
+    `overflowed`: dropped by full queues; `unknown`: sent to addresses of no host; `refused`: by the host's own device.
     """
 
     delivered: int
@@ -40,7 +40,10 @@ class Switch:
     """The running process. It dies with this one, however this one ends."""
 
     def __init__(self, order: Order, enter: Sequence[str]) -> None:
-        """`enter`: the command in front, which makes it as mighty as the hosts' namespaces need. TestbedError: why not."""
+        """`enter`: the command in front that gives it the privileges for the hosts' namespaces.
+
+        TestbedError with the reason.
+        """
         switch_program.find()
         argv = [
             *enter,
@@ -69,7 +72,7 @@ class Switch:
             raise
 
     def carried(self) -> Carried:
-        """What it has done so far."""
+        """Its counters so far."""
         self._tell(b"?")
         delivered, lost, overflowed, unknown, refused, *link_bytes = map(
             int, self._answer(ANSWER_TIMEOUT_S).split()
@@ -77,7 +80,7 @@ class Switch:
         return Carried(delivered, lost, overflowed, unknown, refused, tuple(link_bytes))
 
     def check(self) -> None:
-        """Raise TestbedError if it has ended: nothing was carried since."""
+        """Raise TestbedError if it has ended: it has carried nothing since."""
         if self._process.poll() is not None:
             raise self._ended()
 
@@ -105,7 +108,7 @@ class Switch:
         return line.decode().rstrip("\n")
 
     def _ended(self) -> TestbedError:
-        """Why it ended, in its own words."""
+        """Its own error message."""
         status = self._process.wait(STOP_TIMEOUT_S)
         words = _stream(self._process.stderr).read().decode(errors="replace").strip()
         if status == NO_DEVICE:

@@ -1,6 +1,6 @@
-"""Keeps a testbed up between commands: a process of its own that holds it, and a file that says where it is.
+"""Keeps a testbed up between commands: a process of its own that holds it, and a file with its state.
 
-The file names the process; when that is gone, so are the namespaces, and the file counts as left over.
+The file names the process; when the process is gone, so are the namespaces, and the file is stale.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ POLL_S = 0.05
 
 
 def state_file() -> Path:
-    """Where the state of this user's testbed lies."""
+    """The state file of this user's testbed."""
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     directory = Path(runtime) if runtime else Path(f"/tmp/hocket-{os.getuid()}")  # noqa: S108  # per user, 0700
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -32,7 +32,7 @@ def state_file() -> Path:
 
 
 def state() -> dict[str, Any] | None:
-    """What `up` wrote, if its process lives; a file that was left over is removed."""
+    """The state written by `up`, if its process lives; a stale file is removed."""
     path = state_file()
     try:
         known: dict[str, Any] = json.loads(path.read_text())
@@ -47,7 +47,7 @@ def state() -> dict[str, Any] | None:
 
 
 def start(cluster: str, timeout_s: float) -> None:
-    """Start the keeping process for a cluster file or packaged name; TestbedError with its words when it fails."""
+    """Start the keeper for a cluster file or a packaged name; TestbedError with its message when it fails."""
     if state() is not None:
         raise TestbedError("a testbed is up already\nhint: hocket testbed down")
     process = subprocess.Popen(
@@ -70,7 +70,7 @@ def start(cluster: str, timeout_s: float) -> None:
 
 
 def stop(timeout_s: float) -> bool:
-    """End the keeping process; whether there was one."""
+    """End the keeper; whether there was one."""
     known = state()
     if known is None:
         return False

@@ -1,8 +1,8 @@
-"""The process of the switch: opens a TAP device in the namespace of each host, then becomes the program that carries frames.
+"""The switch's process: opens a TAP device in the namespace of each host, then becomes the program that carries frames.
 
-Its first line of input is an `Order`; it answers `ready`, and from then on every byte by a line of counters, until its input ends.
-Devices are not persistent: they are gone when this process is, however it ends. The program, `hocket-switch`, is made of
-`crates/switch`.
+Its first line of input is an `Order`. It answers `ready`, and then every byte with a line of counters, until its input
+ends. Devices are not persistent: they disappear with this process, however it ends. The program, `hocket-switch`, is
+built from `crates/switch`.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ TUN_F_CSUM, TUN_F_TSO4, TUN_F_TSO6 = 0x01, 0x02, 0x04
 CLONE_NEWNET = 0x4000_0000
 
 PRIORITY = -15
-"""Before the programs on the hosts, which share the cores with it: a real switch does not wait for them."""
+"""Priority above the programs on the hosts, which share the cores with it: a real switch does not wait for them."""
 
 libc = ctypes.CDLL(None, use_errno=True)
 
 
 def open_tap(pid: int, *, batches: bool) -> int:
-    """A descriptor of a new device in the network namespace of a process, which this thread is then in."""
+    """A descriptor of a new device in a process's network namespace, which this thread has entered."""
     namespace = f"/proc/{pid}/ns/net"
     try:
         entered = os.open(namespace, os.O_RDONLY | os.O_CLOEXEC)
@@ -71,8 +71,11 @@ def open_tap(pid: int, *, batches: bool) -> int:
 
 
 def become(path: Path, order: Order, taps: Sequence[int]) -> NoReturn:
-    """Replace this process by the switch. Standard input becomes the socket in which its description, the input so far and the
-    devices wait: so it receives descriptors, not numbers, and its code needs nothing unsafe."""
+    """Replace this process by the switch.
+
+    Standard input becomes the socket in which its description, the input so far and the devices wait. The program thus
+    receives descriptors, not numbers, and needs no unsafe code.
+    """
     text = os.memfd_create("switch")
     os.write(text, description(order).encode())
     ours, its = socket.socketpair()
@@ -87,7 +90,7 @@ def main() -> None:
     path = switch_program.find()
     order = msgspec.json.decode(sys.stdin.buffer.readline(), type=Order)
     taps = [open_tap(pid, batches=order.batches) for pid in order.pids]
-    with contextlib.suppress(OSError):  # it may not, in a container: then it is a program among others
+    with contextlib.suppress(OSError):  # not permitted in a container: then it has normal priority
         os.setpriority(os.PRIO_PROCESS, 0, PRIORITY)
     become(path, order, taps)
 

@@ -1,7 +1,8 @@
-"""What a cluster looks like to the switch in user space: pure functions from a cluster to its order and to lines of `ip` and `tc`.
+"""A cluster for the switch in user space: pure functions from a cluster to its order and to lines of `ip` and `tc`.
 
-A host's own link out is limited by the kernel in the host's namespace, as without the switch, so that programs meet a full
-link as they do on a real machine. The switch does the rest: what befalls the packet, both trunks, the link into the host.
+The kernel limits a host's own outgoing link in the host's namespace, as without the switch, so that programs see a full
+link as on a real machine. The switch does the rest: latency, jitter and loss of packets, both trunks, the link into the
+host.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ from hocket.launch.testbed import wiring
 INTERFACE = "eth0"
 CLONE_DEVICE = "/dev/net/tun"
 NO_DEVICE = 69
-"""Exit status of the switch's process where that device is missing or refused: EX_UNAVAILABLE of <sysexits.h>."""
+"""Exit status of the switch's process if that device is missing or refused: EX_UNAVAILABLE of <sysexits.h>."""
 MAC_PREFIX = "02:68:6b:00"
-"""The switch reads the index of the host from the two bytes that follow."""
+"""The switch takes the index of the host from the two bytes that follow."""
 
 
 class Order(Struct, frozen=True, kw_only=True):
     """`links`: byte/s, None unlimited; `ways[source * hosts + destination]`: links crossed, latency, jitter, loss.
 
-    `batches`: whether hosts may hand over batches of segments. Loss is of packets, so not where any is lost.
+    `batches`: whether hosts may hand over batches of segments; not with loss, which drops packets.
     """
 
     pids: tuple[int, ...]
@@ -37,7 +38,7 @@ class Order(Struct, frozen=True, kw_only=True):
 
 
 def order(cluster: Cluster, ways: tuple[tuple[Way, ...], ...], pids: list[int]) -> Order:
-    """For hosts that live in the network namespaces of these processes."""
+    """The order for hosts in the network namespaces of these processes."""
     names = wiring.rack_names(cluster)
     uplinks = {rack.name: rack.uplink_bit_per_s for rack in cluster.racks}
     count = len(cluster.hosts)
@@ -67,7 +68,7 @@ def order(cluster: Cluster, ways: tuple[tuple[Way, ...], ...], pids: list[int]) 
 
 
 def description(order: Order) -> str:
-    """The text that the program `hocket-switch` takes; `crates/switch/src/description.rs` has its form.
+    """The description for the program `hocket-switch`; `crates/switch/src/description.rs` has its form.
 
     >>> way = ((0,), 0.001, 0.0, 0.5)
     >>> order = Order(pids=(7,), links=(None, 1e6), ways=(way,), queue_s=0.05, reorder=True, seed=3, batches=False)
@@ -94,14 +95,14 @@ def trunk_links(hosts: int, rack: int) -> tuple[int, int]:
 
 
 def host_lines(cluster: Cluster) -> tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]:
-    """For each host, lines of `ip` and of `tc` that make its end of the switch its network."""
+    """For each host, the lines of `ip` and of `tc` that configure its end of the switch."""
     if len(cluster.hosts) > wiring.HOSTS_MAX:
         raise TestbedError(f"{len(cluster.hosts)} hosts: a testbed has at most {wiring.HOSTS_MAX}")
     return tuple(
         (
             (
                 f"link set {INTERFACE} address {MAC_PREFIX}:{index >> 8:02x}:{index & 0xFF:02x}",
-                # No packets that no program sent: which packets are lost would depend on when they come.
+                # No unsolicited packets: they would shift the random sequence that decides which packets are lost.
                 f"link set {INTERFACE} addrgenmode none",
                 f"addr add {wiring.address(index)}/16 dev {INTERFACE}",
                 f"link set {INTERFACE} up",

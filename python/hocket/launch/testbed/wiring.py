@@ -1,8 +1,8 @@
-"""What a cluster looks like in commands of `ip` and `tc`: pure functions from a cluster to batches of lines.
+"""A cluster in commands of `ip` and `tc`: pure functions from a cluster to batches of lines.
 
-Links are veth pairs. Further cards of hosts meet at a bridge of their own, whatever the racks. A token bucket on each end
-shapes one direction: its burst lets whole segments of TCP's offload pass, its queue is bounded in time, so that a full link
-delays by that much and no more. (This kernel need not have netem.)
+Links are veth pairs. Further cards of hosts meet at a bridge of their own, whatever the racks. A token bucket on each
+end shapes one direction: its burst admits whole segments of TCP's offload, and its queue is bounded in time, which
+bounds the delay of a full link. The kernel need not have netem.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ CARDS_MAX = 8
 HOSTS_MAX = 250
 CARDS_TOLERANCE = 0.01
 QUEUE_MS = 50
-"""What a full queue delays by: TCP fills a link with less, and more would only hide congestion."""
+"""Delay of a full queue: TCP fills a link with less, and more would only hide congestion."""
 
 BURST_BYTES_MIN = 128 * 1024
-"""Two of the largest segments that the stack hands down at once."""
+"""Two of the largest segments that the stack passes down at once."""
 
 LANE_BITS = 3
 """Of each end's port: 64 lanes."""
 
 BURST_S = 1e-3
-"""At high rates the bucket must hold what passes between two ticks of the timer."""
+"""At high rates, the bucket must hold what passes between two ticks of the timer."""
 
 
 @dataclass(frozen=True)
 class Wiring:
-    """`switch`: lines for the namespace of the bridges; `hosts[i]`: for host i's. Each run by `ip -batch` or `tc -batch`."""
+    """`switch`: lines for the namespace of the bridges; `hosts[i]`: for host i. Run by `ip -batch` and `tc -batch`."""
 
     switch_ip: tuple[str, ...]
     switch_tc: tuple[str, ...]
@@ -46,7 +46,7 @@ def address(index: int, card: int = 0) -> str:
 
 
 def trunk(index: int) -> str:
-    """The interface of rack `index` that leads to the other racks."""
+    """The interface of rack `index` towards the other racks."""
     return f"trunk{index}"
 
 
@@ -97,7 +97,7 @@ def wire(cluster: Cluster, pids: list[int]) -> Wiring:
 
 
 def _cards(cluster: Cluster) -> int:
-    """The most that a host has; TestbedError when a host's rates do not add up."""
+    """The largest number of cards of a host; TestbedError if a host's rates do not add up."""
     for host in cluster.hosts:
         rates = host.cards_bit_per_s
         if rates and (
@@ -116,20 +116,20 @@ def rack_names(cluster: Cluster) -> list[str]:
 
 
 def shape(interface: str, bit_per_s: float) -> str:
-    """The line that limits what leaves an interface."""
+    """The line that limits the rate out of an interface."""
     burst = burst_bytes(bit_per_s)
     return f"qdisc add dev {interface} root tbf rate {int(bit_per_s)}bit burst {burst} latency {QUEUE_MS}ms"
 
 
 def lanes(interface: str, bit_per_s: float, flow_bit_per_s: float) -> list[str]:
-    """The lines that limit what leaves an interface, and what each connection may take of it."""
+    """The lines that limit the rate out of an interface, and each connection's share of it."""
     burst, flow = burst_bytes(bit_per_s), int(min(flow_bit_per_s, bit_per_s))
     lines = [
         f"qdisc add dev {interface} root handle 1: htb default 100 r2q 1000",
         f"class add dev {interface} parent 1: classid 1:1 htb rate {int(bit_per_s)}bit burst {burst} cburst {burst}",
     ]
     ports = range(1 << LANE_BITS)
-    mask = (len(ports) - 1) << 1  # the lowest bit of the system's own choice is the same for most
+    mask = (len(ports) - 1) << 1  # the lowest bit of the system's default is the same for most
     for lane, (source, destination) in enumerate((a, b) for a in ports for b in ports):
         minor = f"{0x100 + lane:x}"
         lines += [
@@ -143,5 +143,5 @@ def lanes(interface: str, bit_per_s: float, flow_bit_per_s: float) -> list[str]:
 
 
 def burst_bytes(bit_per_s: float) -> int:
-    """What a link of that rate lets pass at once after a rest."""
+    """The burst that a link of that rate admits after a rest."""
     return max(BURST_BYTES_MIN, int(bit_per_s / 8 * BURST_S))
