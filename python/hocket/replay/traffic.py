@@ -18,8 +18,8 @@ MESSAGES_MAX = 2_000_000
 class Message(Struct, frozen=True, array_like=True):
     """A message that leaves `gap_s` after the last of the messages `after`.
 
-    The gap starts at their arrival if they come to its source, at their departure if they leave it, and without any at the replay's start. From a node to itself it is a
-    moment and moves nothing.
+    The gap starts at their arrival if they come to its source, at their departure if they leave it, and without any at
+    the replay's start. From a node to itself it is a moment and moves nothing.
     """
 
     source: int
