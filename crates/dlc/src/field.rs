@@ -1,4 +1,4 @@
-//! Numbers and operation ids, in the one form that can be written back byte for byte.
+//! Parses numbers and operation ids, accepting only the form that can be written back byte for byte.
 
 /// A whole number as it is printed: no sign but a minus, no leading zeros, nothing around it.
 pub fn number(text: &[u8]) -> Option<i64> {
@@ -55,9 +55,10 @@ fn numbered_role(text: &[u8]) -> Option<(i32, u8, i32)> {
     Some((number, role, within(peer, 0, MOST)? as i32))
 }
 
-/// What a record waits for: the key (-1: none or several) and operation number (of the first) that `id_dep` names.
+/// Dependencies of a record: the key (-1: none or several) and operation number (of the first) that `id_dep` names.
 ///
-/// `-1`; an operation id; or `(` entries that each end with `.` `)`, an entry being an operation id with or without its key.
+/// `-1`; an operation id; or `(` entries that each end with `.` `)`, where an entry is an operation id with or without
+/// its key.
 pub fn dependency(text: &[u8]) -> Option<(i32, i32)> {
     if text == b"-1" {
         return Some((-1, -1));

@@ -1,7 +1,7 @@
-//! Lines of `SketchDLC`'s trace format as columns: bytes in, columns and broken rules out. No I/O, no clock.
+//! Parses lines of `SketchDLC`'s trace format into columns and broken rules. No I/O, no clock.
 //!
-//! This is the inner loop of `hocket.formats.dlc`, which knows files, headers and Arrow. Budget: each byte is looked at
-//! twice (the end of its line, its field), nothing is allocated per line but what the columns grow by.
+//! This is the inner loop of `hocket.formats.dlc`, which handles files, headers and Arrow. Budget: each byte is read
+//! twice (for the end of its line, and for its field); only the growth of columns allocates.
 #![forbid(unsafe_code)]
 
 mod field;
@@ -10,10 +10,10 @@ mod operation;
 
 pub use operation::{OPERATIONS, SETUP_FIRST};
 
-/// Problems of one block that are described; all are counted.
+/// Limit of described problems per block; all are counted.
 const PROBLEMS_MAX: usize = 64;
 
-/// The number of nodes in a trace's header, where the header has one.
+/// The number of nodes in a trace's header, if it has one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Nodes {
     /// Ranks `0..workers`.
@@ -33,7 +33,7 @@ pub struct Problem {
     pub rule: String,
 }
 
-/// The well-formed records of some lines, a vector per field, and what was wrong with the others.
+/// The well-formed records of some lines, a vector per field, and the problems of the others.
 ///
 /// Set-up records end after `operation`: their other fields hold zeros, and `operation` is at least [`SETUP_FIRST`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -48,20 +48,20 @@ pub struct Columns {
     pub operation: Vec<u8>,
     pub key: Vec<i32>,
     pub operation_num: Vec<i32>,
-    /// Index among the peer's role: `s0` and `w0` are 0. Which role it is follows from `operation`.
+    /// Index among the peers of its role: `s0` and `w0` are 0. `operation` determines the role.
     pub peer: Vec<i32>,
     pub dep_type: Vec<i8>,
     pub d_time: Vec<i64>,
     pub time_sec: Vec<i64>,
     pub time_usec: Vec<i32>,
-    /// Where each `id_dep` ends in `id_dep`; begins with 0, so it has one entry more than there are records.
+    /// The end of each `id_dep` in `id_dep`; begins with 0, so it has one entry more than there are records.
     pub id_dep_ends: Vec<i32>,
     pub id_dep: Vec<u8>,
     /// Key that `id_dep` names; -1: none, or a list.
     pub dep_key: Vec<i32>,
     /// Operation number that `id_dep` names, of its first where it is a list.
     pub dep_num: Vec<i32>,
-    /// The first [`PROBLEMS_MAX`] of them.
+    /// The first [`PROBLEMS_MAX`] problems.
     pub problems: Vec<Problem>,
     pub problem_count: u64,
     pub lines: u64,
@@ -69,8 +69,8 @@ pub struct Columns {
     pub last_id: Option<i64>,
 }
 
-/// Reads whole lines: `text` is empty or ends with a newline. `first_line` is the number of its first; `last_id` the id
-/// before it.
+/// Parses whole lines: `text` is empty or ends with a newline. `first_line` is the number of its first line; `last_id`
+/// is the id before it.
 pub fn parse(text: &[u8], first_line: u64, last_id: Option<i64>, nodes: Nodes) -> Columns {
     let mut columns = Columns { id_dep_ends: vec![0], last_id, ..Columns::default() };
     for text in text.split_inclusive(|&byte| byte == b'\n') {

@@ -1,4 +1,4 @@
-//! One line: its fields, and the rules that each must keep.
+//! Parses one line: its fields, and the rules for each.
 
 use crate::field::{OperationId, dependency, number, within};
 use crate::operation::{SETUP_FIRST, is_send, is_server, position};
@@ -8,16 +8,16 @@ use crate::{Columns, Nodes};
 const FIELDS: usize = 12;
 const SETUP_FIELDS: usize = 6;
 
-/// Seconds whose microseconds still fit.
+/// Largest number of seconds that leaves room for microseconds.
 const SECONDS_MAX: i64 = i64::MAX / 1_000_000 - 1;
 
-/// Where a line breaks which rule.
+/// The field and the rule that a line breaks.
 pub struct Broken {
     pub at: usize,
     pub rule: String,
 }
 
-/// Adds the line's record to the columns, or leaves all but `last_id` as it is.
+/// Adds the line's record to the columns, or changes nothing but `last_id`.
 pub fn read(text: &[u8], nodes: Nodes, columns: &mut Columns) -> Result<(), Broken> {
     let (starts, fields, count) = split(text);
     let broken = |field: usize, rule: &str| Broken { at: starts[field], rule: rule.into() };
@@ -69,7 +69,7 @@ pub fn read(text: &[u8], nodes: Nodes, columns: &mut Columns) -> Result<(), Brok
     Ok(())
 }
 
-/// Where each field begins, the fields, and how many there are, which may be more than fit.
+/// The start of each field, the fields, and their number, which may exceed the array.
 fn split(text: &[u8]) -> ([usize; FIELDS + 1], [&[u8]; FIELDS + 1], usize) {
     let mut starts = [text.len(); FIELDS + 1];
     let mut fields: [&[u8]; FIELDS + 1] = [b""; FIELDS + 1];
@@ -84,7 +84,7 @@ fn split(text: &[u8]) -> ([usize; FIELDS + 1], [&[u8]; FIELDS + 1], usize) {
     (starts, fields, count)
 }
 
-/// A worker's or server's rank, below their number where the header has it.
+/// A worker's or server's rank, checked against their number if the header has it.
 fn rank(text: &[u8], nodes: Nodes) -> Result<i32, String> {
     let value = within(text, 0, i64::from(i32::MAX)).ok_or("a rank, 0 or more")?;
     if let (Some(workers), Some(servers)) = (nodes.workers, nodes.servers)
@@ -111,7 +111,7 @@ struct Rest {
 }
 
 impl Rest {
-    /// Err: the number of the field at fault, and the rule. `ends`: the rank whose record it is, and its peer's.
+    /// Err: the number of the field at fault, and the rule. `ends`: the recording rank, and its peer's.
     fn read(
         fields: &[&[u8]; FIELDS + 1],
         operation: u8,

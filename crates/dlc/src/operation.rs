@@ -1,7 +1,7 @@
-//! The words that a record's `operation` may be.
+//! The words allowed as a record's `operation`.
 
-/// Every spelling that is taken, so that a reader's columns hold which it was. Those from [`SETUP_FIRST`] on are set-up
-/// records; before them, position modulo 8 is the kind of a record: push or pull (bit 2), send or receive (bit 1), of a
+/// Every accepted spelling, so that a reader's columns preserve it. Those from [`SETUP_FIRST`] on are set-up records;
+/// before them, the position modulo 8 is the kind of a record: push or pull (bit 2), send or receive (bit 1), of a
 /// worker or a server (bit 0).
 pub const OPERATIONS: [&str; 24] = [
     "OP:= Push_Send_Worker",
@@ -30,20 +30,20 @@ pub const OPERATIONS: [&str; 24] = [
     "SendCom_To_Workers",
 ];
 
-/// The first of [`OPERATIONS`] that is of a set-up record.
+/// The first of [`OPERATIONS`] that belongs to set-up records.
 pub const SETUP_FIRST: u8 = 16;
 
-/// The position of a word; the common spellings are found first.
+/// The position of a word; common spellings come first.
 pub fn position(word: &[u8]) -> Option<u8> {
     OPERATIONS.iter().position(|known| known.as_bytes() == word).map(|at| at as u8)
 }
 
-/// Whether a position is of a server's file.
+/// Whether a position belongs to a server's file.
 pub const fn is_server(operation: u8) -> bool {
     operation & 1 == 1
 }
 
-/// Whether the node that recorded it sent the message.
+/// Whether the recording node sent the message.
 pub const fn is_send(operation: u8) -> bool {
     operation & 2 == 0
 }

@@ -13,7 +13,7 @@ fn problem(line: &str) -> (usize, String) {
     (found.column, found.rule.split(':').next().unwrap_or_default().to_owned())
 }
 
-/// Broken: a damaged record would be taken, or its author sent to the wrong place.
+/// Broken: a damaged record would be accepted, or reported at the wrong place.
 #[test]
 fn every_rule_is_told_with_its_place() {
     let cases = [
@@ -52,7 +52,7 @@ fn servers_count_from_minus_two() {
 }
 
 proptest! {
-    /// Broken: a file of anything could end the reader.
+    /// Broken: a file with arbitrary bytes could crash the reader.
     #[test]
     fn nothing_is_too_much(text in prop::collection::vec(prop::sample::select(b"0123456789-\t\nsw(.)OP:= Push_Recv_Worker".to_vec()), 0..200)) {
         let read = parse(&text, 1, None, Nodes::default());

@@ -1,8 +1,8 @@
-//! What a member of a group lets the others see: how far it has come, what it calls, and two slots of bytes.
+//! A member's shared area: its progress, its current call, and two slots of bytes.
 //!
-//! One rule orders all of it: what is published with barrier *b* lies in slot *b* mod 2, is written before its owner
-//! arrives at *b*, and is read by others before they arrive at *b* + 1. So its owner, who writes slot *b* again for barrier *b* + 2
-//! after it has passed *b* + 1, never meets a reader.
+//! One rule orders everything. What is published with barrier *b* lies in slot *b* mod 2; its owner writes it before
+//! arriving at *b*, and others read it before arriving at *b* + 1. The owner writes slot *b* again for barrier *b* + 2,
+//! after it has passed *b* + 1, so it never meets a reader.
 
 use hocket_wire::memory::Region;
 use hocket_wire::shm::claims::{CLAIMS_BYTES, Claims};
@@ -13,33 +13,33 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::time::Duration;
 
-/// Bytes that a member publishes with one barrier: all members' stay in a last-level cache, and with more ranks than cores, where a
-/// barrier costs a turn of the scheduler, there are few.
+/// Bytes that a member publishes with one barrier: small enough for all members' to stay in the last-level cache, and
+/// large enough to need few barriers, which cost a scheduler's turn each if there are more ranks than cores.
 pub const SLOT_BYTES: usize = 1024 * 1024;
-/// Words of a call, as published.
+/// Length of a published call, in words.
 pub const CALL_WORDS: usize = 5;
 
-/// On a line of its own: others spin on it.
+/// On a cache line of its own: other members spin on it.
 const ARRIVED_AT: usize = 0;
-/// On a cache line of its own: sleepers write it.
+/// On a cache line of its own: sleeping members write it.
 const SLEEPERS_AT: usize = 64;
 const CALLS_AT: usize = 128;
 const CALL_BYTES: usize = 64;
 /// Words that identify the owner, written once.
 const CARD_AT: usize = 256;
-/// Of the first member's area: what members have claimed of the reduction under way.
+/// In the first member's area: the members' claims on the current reduction.
 const CLAIMS_AT: usize = 512;
 const SLOTS_AT: usize = 4096;
 const RESULTS_AT: usize = SLOTS_AT + 2 * SLOT_BYTES;
 /// Bytes of an area, allocated in its owner's arena; only touched pages exist.
 pub const AREA_BYTES: usize = RESULTS_AT + 2 * SLOT_BYTES;
 
-/// A member's area, its own or another's.
+/// The area of a member, ours or another's.
 #[derive(Debug)]
 pub struct Area(Region);
 
 impl Area {
-    /// `None` when the region is too small.
+    /// The area in `region`; `None` when the region is too small.
     pub fn new(region: Region) -> Option<Self> {
         (region.len() >= AREA_BYTES).then_some(Self(region))
     }
@@ -49,10 +49,10 @@ impl Area {
         self.arrived_word().load(Ordering::Acquire)
     }
 
-    /// The owner, which calls this, is at `barrier`; wakes sleepers.
+    /// The calling owner has arrived at `barrier`; wakes sleepers.
     pub fn arrive(&self, barrier: u32) -> io::Result<()> {
         self.arrived_word().store(barrier, Ordering::Release);
-        // Either we see the member that is about to sleep, or it sees that we are here.
+        // Either we see the member that is about to sleep, or it sees that we have arrived.
         fence(Ordering::SeqCst);
         if self.sleepers().load(Ordering::Relaxed) > 0 {
             futex::wake(self.arrived_word(), futex::Flags::empty(), i32::MAX as u32)?;
@@ -91,19 +91,19 @@ impl Area {
         std::array::from_fn(|at| self.call_word(barrier, at).load(Ordering::Relaxed))
     }
 
-    /// Identifies the owner, before it arrives at any barrier.
+    /// Publishes the owner's identity, before it arrives at any barrier.
     pub fn publish_card(&self, words: [u64; CARD_WORDS]) {
         for (at, word) in words.into_iter().enumerate() {
             self.0.atomic_u64(CARD_AT + at * 8).store(word, Ordering::Relaxed);
         }
     }
 
-    /// As published; read after a barrier.
+    /// The published identity; valid after a barrier.
     pub fn card(&self) -> [u64; CARD_WORDS] {
         std::array::from_fn(|at| self.0.atomic_u64(CARD_AT + at * 8).load(Ordering::Relaxed))
     }
 
-    /// What members claim of `bytes` by this area, which is the first member's, after `barrier`.
+    /// The claims on `bytes` after `barrier`, in this area, which is the first member's.
     pub fn claims(&self, barrier: u32, bytes: usize, members: usize) -> Claims {
         let memory = self.0.sub(CLAIMS_AT + parity(barrier) * CLAIMS_BYTES, CLAIMS_BYTES);
         Claims::new(memory, bytes, members).expect("areas are allocated at cache lines")
@@ -114,7 +114,7 @@ impl Area {
         self.0.slice(within(SLOTS_AT, barrier, range))
     }
 
-    /// The same, for their owner to write.
+    /// The same, writable, for their owner.
     pub fn slot_mut(&self, barrier: u32, range: Range<usize>) -> &mut [u8] {
         self.0.slice_mut(within(SLOTS_AT, barrier, range))
     }
@@ -124,7 +124,7 @@ impl Area {
         self.0.slice(within(RESULTS_AT, barrier, range))
     }
 
-    /// The same, for its owner to write.
+    /// The same, writable, for its owner.
     pub fn result_mut(&self, barrier: u32, range: Range<usize>) -> &mut [u8] {
         self.0.slice_mut(within(RESULTS_AT, barrier, range))
     }
@@ -143,7 +143,7 @@ impl Area {
 }
 
 /// # Panics
-/// When `range` leaves the slot.
+/// When `range` exceeds the slot.
 fn within(first: usize, barrier: u32, range: Range<usize>) -> Range<usize> {
     assert!(range.end <= SLOT_BYTES, "bytes {range:?} of a slot of {SLOT_BYTES}");
     let start = first + parity(barrier) * SLOT_BYTES;

@@ -1,4 +1,5 @@
-//! What a rank calls, as others see it: enough to find that two ranks call different things before an element is used.
+//! The call of a rank, published to others: detects that two ranks call different collectives before an element is
+//! used.
 
 use crate::area::CALL_WORDS;
 use hocket_kernels::{DType, ReduceOp};
@@ -19,7 +20,7 @@ pub enum What {
     ReduceScatter,
 }
 
-/// In the order of the enum: what a number on the wire means.
+/// In the order of the enum: a number on the wire is the position here.
 const WHATS: [What; 9] = [
     What::Barrier,
     What::Broadcast,
@@ -32,7 +33,7 @@ const WHATS: [What; 9] = [
     What::ReduceScatter,
 ];
 
-/// How elements are reduced: the first two that must agree.
+/// Element type and reduction; every member must use the same ones.
 pub type Reduction = (ReduceOp, DType);
 
 /// One member's call.
@@ -40,26 +41,26 @@ pub type Reduction = (ReduceOp, DType);
 pub struct Call {
     /// Which collective.
     pub what: What,
-    /// Of reductions.
+    /// Element type and reduction, for reductions.
     pub reduction: Option<Reduction>,
-    /// Position in the group.
+    /// The root's position in the group.
     pub root: Option<usize>,
-    /// Bytes that this member brings: of its largest piece where it brings several.
+    /// Bytes that this member contributes: of its largest piece if there are several.
     pub bytes: usize,
-    /// Where they lie in its arena, if they do.
+    /// Their offset in its arena, if they lie there.
     pub offset: Option<u64>,
-    /// Where they lie in its process, or [`NOWHERE`] if others may not read and write them there.
+    /// Their address in its process, or [`NOWHERE`] if others may not access them there.
     pub address: u64,
 }
 
 /// No memory has this address.
 pub const NOWHERE: u64 = 0;
 
-/// In place of what is not there.
+/// Stands for an absent value.
 const NONE: u64 = u64::MAX;
 
 impl Call {
-    /// As published.
+    /// The published words of the call.
     pub fn encode(&self) -> [u64; CALL_WORDS] {
         let reduction = self.reduction.map_or(NONE >> 32, |(op, dtype)| (op as u64) << 8 | dtype as u64);
         [
@@ -71,8 +72,8 @@ impl Call {
         ]
     }
 
-    /// Whether another member, whose words these are, calls the same as we. What each brings may differ where the
-    /// collective allows it.
+    /// Whether another member's words describe the same call as ours. Lengths may differ where the collective allows
+    /// it.
     pub fn agrees_with(&self, words: &[u64; CALL_WORDS]) -> bool {
         let own = self.encode();
         let same_bytes = match self.what {
@@ -83,7 +84,7 @@ impl Call {
     }
 }
 
-/// For messages: of our own call, and of another's words.
+/// Descriptions for error messages: of our own call, and of another's words.
 pub fn describe(words: &[u64; CALL_WORDS]) -> String {
     let what = WHATS.get((words[0] >> 32) as usize);
     let what = what.map_or_else(|| "something unknown".to_owned(), ToString::to_string);

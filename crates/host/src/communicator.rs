@@ -1,4 +1,4 @@
-//! A group of ranks of one host and the steps that all its collectives are made of: publish, meet, agree.
+//! A group of ranks of one host, and the steps of all its collectives: publish, meet, compare.
 
 use crate::area::{Area, SLOT_BYTES};
 use crate::call::{Call, NOWHERE, What, describe};
@@ -12,7 +12,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// One rank of a group, as every rank knows it.
+/// One rank of a group, as known to every rank.
 #[derive(Debug)]
 pub struct Member {
     /// Its rank in the job.
@@ -23,18 +23,20 @@ pub struct Member {
     pub arena: Arc<Mapping>,
 }
 
-/// Up to how many bytes every member of a reduction reads what all put and reduces it for itself, as measured. It depends on the way
-/// that larger ones would go: in place if all members' memory is registered, else through the slots.
+/// Sizes up to which a flat reduction is faster, as measured: every member reads all contributions and reduces them for
+/// itself. They depend on the path of larger ones: in place if all members' memory is registered, otherwise through the
+/// slots.
 #[derive(Clone, Copy, Debug)]
 pub struct Flat {
-    /// Where all have registered memory.
+    /// Limit if all have registered memory.
     pub registered_bytes: usize,
-    /// Where none has.
+    /// Limit if none has.
     pub other_bytes: usize,
 }
 
 impl Flat {
-    /// The limit when so many of `members` have registered memory. Where some have, only what is below both was put by all.
+    /// The limit if this many of `members` have registered memory. If only some have, all contribute only below both
+    /// limits.
     pub(crate) fn limit(self, registered: usize, members: usize) -> usize {
         match registered {
             0 => self.other_bytes,
@@ -44,7 +46,7 @@ impl Flat {
     }
 }
 
-/// Ends waits early: called every 50 ms.
+/// Called every 50 ms during waits; an error ends the wait.
 pub type Watch<'a> = &'a mut dyn FnMut() -> Option<String>;
 
 /// This rank's end of a group. All members are made with the same members in the same order.
@@ -57,7 +59,7 @@ pub struct Communicator {
     pub(crate) own: usize,
     /// The last barrier that we arrived at.
     pub(crate) barrier: u32,
-    /// The one that opened the call under way.
+    /// The barrier that opened the current call.
     pub(crate) opened: u32,
     pub(crate) flat: Flat,
     pub(crate) reach: Reach,
@@ -67,7 +69,8 @@ pub struct Communicator {
 }
 
 impl Communicator {
-    /// `own` is our position among `members`; `timeout` bounds each wait of a collective; `flat` must be the same on all.
+    /// `own` is our position among `members`; `timeout` limits each wait of a collective; `flat` must be equal on all
+    /// members.
     pub fn new(members: Vec<Member>, own: usize, timeout: Duration, flat: Flat) -> Result<Self, Error> {
         if own >= members.len() {
             return Err(Error::Usage(format!("position {own} in a group of {}", members.len())));
@@ -106,17 +109,17 @@ impl Communicator {
         self.ranks.len()
     }
 
-    /// Never: a group has at least our rank.
+    /// Always false: a group has at least our rank.
     pub fn is_empty(&self) -> bool {
         self.ranks.is_empty()
     }
 
-    /// How memory that is not registered is reduced: a sentence, once that is known.
+    /// How unregistered memory is reduced: a sentence, once that is decided.
     pub fn other_memory(&self) -> Option<String> {
         self.reach.told()
     }
 
-    /// How long a wait may take from now on.
+    /// Sets the time limit of further waits.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.timeout = timeout;
     }
@@ -134,7 +137,7 @@ impl Communicator {
         self.run(call, watch, |group, watch| group.open(&call, watch).map(drop))
     }
 
-    /// One collective; a failure leaves the members at different places, so it is the last.
+    /// Runs one collective; after a failure, members are at different points, so no other can follow.
     pub(crate) fn run(
         &mut self,
         call: Call,
@@ -154,7 +157,7 @@ impl Communicator {
         outcome
     }
 
-    /// The barrier that comes next: what is put now is published with it.
+    /// The next barrier: contributions written now are published with it.
     pub(crate) fn next(&self) -> u32 {
         self.barrier.wrapping_add(1)
     }
@@ -164,11 +167,11 @@ impl Communicator {
         &self.areas[self.own]
     }
 
-    /// Publishes our call with what was put, meets all, and gives theirs, which agree with ours.
+    /// Publishes our call and contribution, meets all members, and returns their calls, which match ours.
     pub(crate) fn open(&mut self, call: &Call, step: &mut Step<'_>) -> Result<Calls, Error> {
         self.area().publish_call(self.next(), call.encode());
         if self.own == 0 {
-            // All are done with those two barriers ago: they have arrived at the one before.
+            // All members are done with the slot of two barriers ago: they have arrived at the last one.
             self.claims(self.next(), 0).reset();
         }
         self.meet(step)?;
@@ -191,12 +194,12 @@ impl Communicator {
         Ok(calls)
     }
 
-    /// Publishes what was put and waits until all have done so.
+    /// Publishes our contribution and waits until all members have done so.
     pub(crate) fn meet(&mut self, step: &mut Step<'_>) -> Result<(), Error> {
         self.barrier = self.next();
         let system = |error: io::Error| Error::System { what: step.call.to_string(), why: error.to_string() };
         self.area().arrive(self.barrier).map_err(system)?;
-        let mut deadline = None; // no clock is read unless we must sleep
+        let mut deadline = None; // reads no clock unless we must sleep
         let mut given_up = None;
         for (at, area) in self.areas.iter().enumerate() {
             if at == self.own {
@@ -217,19 +220,19 @@ impl Communicator {
         Ok(())
     }
 
-    /// Blocks of `bytes` that are ours to reduce in the call that was opened with `barrier`.
+    /// Our blocks of `bytes` to reduce, in the call that `barrier` opened.
     pub(crate) fn claims(&self, barrier: u32, bytes: usize) -> Claims {
         self.areas[0].claims(barrier, bytes, self.len())
     }
 
-    /// What a member published with its call: bytes and, if registered, where.
+    /// A member's published contribution: its bytes and, if registered, their offset.
     pub(crate) fn brought(&self, at: usize) -> (usize, Option<Region>) {
         let words = self.areas[at].call(self.barrier);
         let bytes = words[2] as usize;
         (bytes, Region::new(&self.arenas[at], words[3], bytes as u64))
     }
 
-    /// Where `bytes` lie in our arena, if they do.
+    /// The offset of `bytes` in our arena, if they lie there.
     pub(crate) fn offset(&self, bytes: &[u8]) -> Option<u64> {
         self.arenas[self.own].offset_of(bytes)
     }
@@ -241,19 +244,19 @@ impl Communicator {
     }
 }
 
-/// A collective under way.
+/// A collective in progress.
 pub(crate) struct Step<'a> {
     call: Call,
     watch: Watch<'a>,
 }
 
 impl Step<'_> {
-    /// Why to give up, if there is a reason.
+    /// The reason to give up, if there is one.
     pub fn watch(&mut self) -> Option<String> {
         (self.watch)()
     }
 
-    /// What is called.
+    /// The call.
     pub fn what(&self) -> String {
         self.call.to_string()
     }
@@ -261,10 +264,10 @@ impl Step<'_> {
 
 /// All members' calls, compared.
 pub(crate) struct Calls {
-    /// The most that one brings.
+    /// The largest contribution.
     pub most_bytes: usize,
-    /// How many have it in their arena.
+    /// Number of members whose contribution lies in their arena.
     pub registered: usize,
-    /// Whether no member keeps others away from its memory.
+    /// Whether every member lets the others access its memory.
     pub may_be_reached: bool,
 }

@@ -1,38 +1,38 @@
-//! What can go wrong in a collective of one host. After any of these the group is out of step and refuses all further calls.
+//! Errors of a collective of one host. After any of them, the group is out of step and refuses all further calls.
 
 use hocket_ids::Rank;
 
-/// Why a collective did not happen.
+/// Why a collective failed.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Error {
-    /// Some ranks did not come.
+    /// Some ranks did not arrive.
     #[error("{what}: not complete within the timeout of {timeout_s} s; {} did not come", ranks(.absent))]
     Absent {
-        /// What we call.
+        /// Our call.
         what: String,
-        /// The rank that this one waits for.
+        /// A missing rank.
         absent: Vec<Rank>,
-        /// How long.
+        /// The time waited.
         timeout_s: f64,
     },
-    /// Another rank calls something else.
+    /// Another rank makes a different call.
     #[error(
         "rank {own} calls {ours}, but rank {other} calls {theirs}\nhint: all ranks of a group call the same collectives in the same order"
     )]
     Mismatch {
-        /// We.
+        /// Our rank.
         own: Rank,
-        /// What we call.
+        /// Our call.
         ours: String,
-        /// The rank whose call differs.
+        /// The other rank.
         other: Rank,
-        /// What it calls.
+        /// Its call.
         theirs: String,
     },
     /// The caller's watch ended the wait.
     #[error("{what}: given up: {why}")]
     GivenUp {
-        /// What we call.
+        /// Our call.
         what: String,
         /// The watch's reason.
         why: String,
@@ -46,7 +46,7 @@ pub enum Error {
     /// The system refused something that every Linux has.
     #[error("{what}: {why}")]
     System {
-        /// What we call.
+        /// Our call.
         what: String,
         /// The system's error.
         why: String,

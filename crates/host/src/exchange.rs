@@ -1,8 +1,9 @@
-//! Collectives that move bytes as they are: all members read what one put (`share`), or each reads its own slice (`deal`).
+//! Collectives that only move bytes: all members read one member's contribution (`share`), or each reads its own slice
+//! (`deal`).
 //!
-//! Where a member brings much and the kernel lets members read each other's memory, each takes what is for it from where it lies
-//! (`reach`). Else a step puts one slot, meets, and takes; while others still take, the next slot is put. Bytes so cross a cache that all
-//! share rather than memory, and the caller's buffers may lie anywhere.
+//! If a contribution is large and the kernel lets members read each other's memory, each member copies its part from
+//! where it lies (`reach`). Otherwise a step fills one slot, meets, and copies; while others still copy, the next slot
+//! is filled. Bytes thus cross a shared cache rather than memory, and the caller's buffers may lie anywhere.
 
 use crate::area::SLOT_BYTES;
 use crate::call::{Call, NOWHERE, What};
@@ -11,15 +12,15 @@ use crate::error::Error;
 use crate::overlap::{are_apart, joined, place};
 use std::ops::Range;
 
-/// What a member brings beyond this is taken from where it lies: less costs a copy more and a barrier less.
+/// Larger contributions are copied from where they lie: for smaller ones, an extra copy costs less than a barrier.
 const REACH_BYTES: usize = 64 * 1024;
-/// In front of a dealt slice: the bytes of the whole piece, and its address.
+/// Header of a dealt slice: the length of the whole piece, and its address.
 const HEADER_BYTES: usize = 16;
 /// Slices start at cache lines.
 const LINE_BYTES: usize = 64;
 
 impl Communicator {
-    /// `bytes` of the member at `root` become everyone's.
+    /// Broadcasts `bytes` of the member at `root`.
     pub fn broadcast(&mut self, bytes: &mut [u8], root: usize, watch: Watch<'_>) -> Result<(), Error> {
         let call = moving(What::Broadcast, Some(root), bytes.len());
         let own = self.own;
@@ -30,7 +31,7 @@ impl Communicator {
         self.run(call, watch, |group, step| group.share(&call, None, &mut outputs, step))
     }
 
-    /// Every member's `input`, at its place in everyone's `outputs`; inputs may differ in length.
+    /// Copies every member's `input` to its place in everyone's `outputs`; inputs may differ in length.
     pub fn all_gather(
         &mut self,
         input: &[u8],
@@ -42,7 +43,7 @@ impl Communicator {
         self.run(call, watch, |group, step| group.share(&call, Some(input), &mut outputs, step))
     }
 
-    /// Every member's `input`, at its place in the `outputs` of the member at `root`; others give none.
+    /// Copies every member's `input` to its place in the `outputs` of the member at `root`; others pass none.
     pub fn gather(
         &mut self,
         input: &[u8],
@@ -55,7 +56,7 @@ impl Communicator {
         self.run(call, watch, |group, step| group.share(&call, Some(input), &mut outputs, step))
     }
 
-    /// Each member's piece of the root's `inputs`, which others leave empty.
+    /// Returns each member's piece of the root's `inputs`; other members pass none.
     pub fn scatter(
         &mut self,
         inputs: &[&[u8]],
@@ -68,7 +69,8 @@ impl Communicator {
         self.run(call, watch, |group, step| group.deal(&call, inputs, &mut outputs, step))
     }
 
-    /// Piece *i* of our `inputs` goes to member *i*, and what member *i* has for us into `outputs[i]`; pieces may differ in length.
+    /// Sends piece *i* of our `inputs` to member *i*, and receives member *i*'s piece for us in `outputs[i]`; pieces
+    /// may differ in length.
     pub fn all_to_all(
         &mut self,
         inputs: &[&[u8]],
@@ -80,7 +82,7 @@ impl Communicator {
         self.run(call, watch, |group, step| group.deal(&call, inputs, &mut outputs, step))
     }
 
-    /// Where what the members bring goes: that of the one at `root` alone.
+    /// Destinations of the contributions, at the member at `root` alone.
     fn only_from<'a>(&self, root: usize, output: &'a mut [u8]) -> Vec<Option<&'a mut [u8]>> {
         let mut outputs: Vec<_> = self.ranks.iter().map(|_| None).collect();
         if let Some(place) = outputs.get_mut(root) {
@@ -209,7 +211,8 @@ impl Communicator {
         }
     }
 
-    /// Takes what is for us from where it lies, if every member lets every other; all find the same.
+    /// Copies our part from where it lies, if every member can access every other one's memory; all reach the same
+    /// decision.
     fn take_much(
         &mut self,
         calls: &Calls,
@@ -226,7 +229,7 @@ impl Communicator {
         Ok(true)
     }
 
-    /// Memory of ours that others may read while we write; `None`: what we write is part of what they read.
+    /// Our memory that others may read while we write; `None`: we write to part of what they read.
     fn lend_all(&mut self, inputs: &[&[u8]], outputs: &[Option<&mut [u8]>]) -> Option<()> {
         let inputs: Vec<_> = inputs.iter().map(|input| place(input)).collect();
         let outputs: Vec<_> =
@@ -251,7 +254,7 @@ impl Communicator {
     }
 }
 
-/// Where what the members bring goes: that of each.
+/// Destinations of each member's contribution.
 fn of_all<'a>(outputs: &'a mut [&mut [u8]]) -> Vec<Option<&'a mut [u8]>> {
     outputs.iter_mut().map(|output| Some(&mut **output)).collect()
 }

@@ -1,9 +1,9 @@
-//! Blocking collectives of the ranks of one host: the calling threads move the bytes through shared memory themselves.
+//! Blocking collectives of the ranks of one host: the calling threads themselves move the bytes through shared memory.
 //!
-//! The executor runs the programs of a plan or a policy beside training; this crate is for programs that know nothing of either and
-//! wait for one collective at a time (`torch.distributed`). A hop to another thread costs more than a small message, so there is none.
-//! Every rank of a group calls the same collectives in the same order, and whatever differs is found and named before
-//! an element is used. Knows memory and kernels; nothing of programs, sockets or Python.
+//! The executor runs the programs of a plan or a policy beside training. This crate serves scripts that wait for one
+//! collective at a time (`torch.distributed`). Handing over to another thread costs more than a small message, so there
+//! is none. Every rank of a group makes the same calls in the same order; a mismatch is found and named before an
+//! element is used. Knows memory and kernels, but no programs, sockets or Python.
 #![forbid(unsafe_code)]
 
 mod area;

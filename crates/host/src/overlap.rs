@@ -1,15 +1,15 @@
-//! Where slices lie: whether others may read what a member brings while it writes what it gets.
+//! Overlap of slices: whether others may read a member's contribution while that member writes its results.
 
 use hocket_wire::shm::reach::address;
 use std::ops::Range;
 
-/// Where a slice lies in this process.
+/// A slice's place in this process.
 pub fn place(bytes: &[u8]) -> Range<u64> {
     let start = address(bytes.as_ptr());
     start..start + bytes.len() as u64
 }
 
-/// From the first to the last byte of all places, if there is no gap between them.
+/// The range of all places, if there are no gaps between them.
 pub fn joined(places: &[Range<u64>]) -> Option<Range<u64>> {
     let start = places.iter().map(|place| place.start).min()?;
     let end = places.iter().map(|place| place.end).max()?;
@@ -17,7 +17,7 @@ pub fn joined(places: &[Range<u64>]) -> Option<Range<u64>> {
     (filled == end - start).then_some(start..end)
 }
 
-/// Whether no output has a byte of an input. `outputs[own]`, which our own input goes to, may be that input itself.
+/// Whether no output overlaps an input. `outputs[own]`, the destination of our own input, may be that input itself.
 pub fn are_apart(inputs: &[Range<u64>], outputs: &[Option<Range<u64>>], own: usize) -> bool {
     outputs.iter().enumerate().all(|(at, output)| {
         let Some(output) = output else { return true };
@@ -30,7 +30,7 @@ pub fn are_apart(inputs: &[Range<u64>], outputs: &[Option<Range<u64>>], own: usi
 mod tests {
     use super::*;
 
-    /// Others would read what we have overwritten already.
+    /// Others would read bytes that we have overwritten already.
     #[test]
     fn only_an_input_that_stays_in_its_place_is_apart() {
         let outputs = [Some(0..10), Some(10..20), None, Some(30..40)];
@@ -41,7 +41,7 @@ mod tests {
         assert!(!are_apart(&[20..31, 31..31], &outputs, 1));
     }
 
-    /// Memory between two tensors is nobody's business.
+    /// Memory between two tensors must not be exposed.
     #[test]
     fn only_neighbouring_pieces_are_joined() {
         assert_eq!(joined(&[8..16, 0..8, 16..16]), Some(0..16));

@@ -1,10 +1,12 @@
-//! Memory that is not registered, where the kernel lets members read and write each other's. Two barriers whatever the size.
+//! Collectives on unregistered memory, if the kernel lets members access each other's. They take two barriers, whatever
+//! the size.
 //!
-//! - A reduction: every member claims blocks, reads them of all, and writes the sum to all while it is in the caches: one copy in,
-//!   one out.
-//! - A move: every member reads what is for it straight into place: one copy.
+//! - A reduction: every member claims blocks, reads them from all members, and writes the sum to all while it is in the
+//!   caches: one copy in, one out.
+//! - A move: every member reads its part straight into place: one copy.
 //!
-//! Whether the kernel does is found out by all together when it first matters; where one member may not, all go through the slots.
+//! The members find out together whether the kernel allows it, when it first matters; if one may not, all use the
+//! slots.
 
 use crate::area::CALL_WORDS;
 use crate::call::Reduction;
@@ -19,35 +21,35 @@ use std::io::{self, Write};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-/// Of each member's part at a time: together they stay in a cache of the second level.
+/// Block of each member: all of them together stay in the second-level cache.
 const BLOCK_BYTES: usize = 64 * 1024;
-/// Read with one call: the kernel takes at most 2 GiB.
+/// Limit of one system call: the kernel takes at most 2 GiB.
 const READ_BYTES: usize = 64 * 1024 * 1024;
-/// A neighbour that is gone is named by the job, whose threads may need so long to notice.
+/// The job names a dead neighbour; its threads may need this long to notice.
 const BLAME: Duration = Duration::from_secs(2);
 const BLAME_LOOK: Duration = Duration::from_millis(10);
 
-/// Whom we reach.
+/// The members whose memory we can access.
 #[derive(Debug)]
 pub(crate) struct Reach {
     card: Card,
     found: Found,
     pages: LargePages,
-    /// Blocks of a reduction, kept: fresh memory costs a fault a page.
+    /// Blocks of a reduction, kept: fresh memory costs a page fault per page.
     blocks: Vec<u8>,
 }
 
 #[derive(Debug)]
 enum Found {
-    /// Nobody has looked.
+    /// Not tried yet.
     Open,
-    /// By position; none for our own.
+    /// By position; `None` for our own.
     All(Vec<Option<Neighbour>>),
-    /// Why not.
+    /// The reason why not.
     Refused(String),
 }
 
-/// Where a member's bytes lie; none for our own.
+/// Addresses of a member's bytes; `None` for our own.
 pub(crate) type Place = Option<(Neighbour, u64)>;
 
 impl Reach {
@@ -55,7 +57,7 @@ impl Reach {
         Ok(Self { card: Card::new()?, found: Found::Open, pages: LargePages::new(), blocks: Vec::new() })
     }
 
-    /// For the others.
+    /// Our card for the others.
     pub fn card(&self) -> [u64; CARD_WORDS] {
         self.card.words()
     }
@@ -70,17 +72,18 @@ impl Reach {
 }
 
 impl Communicator {
-    /// Our memory at `bytes` is about to be used by the others: it gets large pages where it comes back.
+    /// Others are about to access our memory at `bytes`: it gets large pages if it is used repeatedly.
     pub(crate) fn lend(&mut self, bytes: Range<u64>) {
         self.reach.pages.note(bytes);
     }
 
-    /// Where the bytes lie that all published with the last barrier.
+    /// Addresses of the bytes that all members published with the last barrier.
     pub(crate) fn addresses(&self) -> Vec<u64> {
         self.areas.iter().map(|area| area.call(self.barrier)[4]).collect()
     }
 
-    /// What lies at `addresses`, by position, if every member reaches every other. All members ask at the same call.
+    /// The memory at `addresses`, by position, if every member can access every other's. All members make this call
+    /// together.
     pub(crate) fn places(
         &mut self,
         addresses: &[u64],
@@ -127,7 +130,7 @@ impl Communicator {
         })
     }
 
-    /// Every member's `bytes` become the reduction, or those of the member at `root` alone.
+    /// Reduces every member's `bytes` in place, or into those of the member at `root` alone.
     pub(crate) fn reduce_by_reach(
         &mut self,
         bytes: &mut [u8],
@@ -139,13 +142,13 @@ impl Communicator {
         let claimed = self.claims(self.opened, bytes.len());
         let part = Part { own: self.own, reduction, root, places };
         if let Err((at, error)) = part.reduce(bytes, claimed, &mut self.reach.blocks) {
-            // We do not arrive: nobody takes what is not there.
+            // We do not arrive at the barrier, so nobody reads missing data.
             return Err(blame(self.ranks[at], &error, step));
         }
         self.meet(step)
     }
 
-    /// What members have at `places` comes into `outputs`; our own is `own`.
+    /// Copies the members' bytes at `places` to `outputs`; `own` is ours.
     pub(crate) fn take_by_reach(
         &mut self,
         own: &[u8],
@@ -153,7 +156,7 @@ impl Communicator {
         places: &[Place],
         step: &mut Step<'_>,
     ) -> Result<(), Error> {
-        // Members begin with different ones.
+        // Members start with different ones.
         for at in (self.own..self.len()).chain(0..self.own) {
             let Some(Some(output)) = outputs.get_mut(at) else { continue };
             let Some((neighbour, address)) = places[at] else {
@@ -172,7 +175,7 @@ impl Communicator {
     }
 }
 
-/// Why a neighbour's memory is gone: the job knows if it died.
+/// Why a neighbour's memory is gone: if the neighbour died, the job knows.
 fn blame(rank: Rank, error: &io::Error, step: &mut Step<'_>) -> Error {
     let began = Instant::now();
     while began.elapsed() < BLAME {
@@ -184,11 +187,11 @@ fn blame(rank: Rank, error: &io::Error, step: &mut Step<'_>) -> Error {
     Error::System { what: step.what(), why: format!("memory of rank {rank}: {error}") }
 }
 
-/// What a member does of everyone's bytes.
+/// A member's work on everyone's bytes.
 struct Part<'a> {
     own: usize,
     reduction: Reduction,
-    /// The member that gets the result; None: all.
+    /// The member that gets the result; `None`: all.
     root: Option<usize>,
     places: &'a [Place],
 }
@@ -203,7 +206,7 @@ impl Part<'_> {
     ) -> Result<(), (usize, io::Error)> {
         let members = self.places.len();
         let pitch = BLOCK_BYTES.min(bytes.len());
-        // The last is for a result that is another's to take: ours stay as they are.
+        // The last block is for a result that another member copies: our bytes stay unchanged.
         if blocks.len() < pitch * (members + 1) {
             blocks.resize(pitch * (members + 1), 0);
         }

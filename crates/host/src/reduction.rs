@@ -1,11 +1,14 @@
-//! Collectives that reduce. All sources are taken in the order of the group, whoever reduces: every member gets the same bits.
+//! Collectives that reduce. Contributions are always combined in the order of the group, so every member gets the same
+//! bits.
 //!
-//! - Up to a limit (`Flat`): each member reads what all put and reduces it all: one barrier. Beyond, more barriers cost less.
-//! - Registered: each member reduces the blocks that it claims straight out of all buckets, and writes them to all while they are
-//!   in the cache: memory is read once and written once, the least there is.
-//! - Else, where the kernel copies between processes: `reach`.
-//! - Else: slot by slot. While a slot is put, the one before is reduced, and of the one before that, what all have reduced is taken:
-//!   one barrier a slot.
+//! - Up to a limit (`Flat`): each member reads all contributions and reduces everything, with one barrier. Above it,
+//!   more barriers cost less.
+//! - Registered: each member reduces the blocks that it claims straight out of all buckets, and writes them to all
+//! while
+//!   they are in the cache: memory is read once and written once, which is the minimum.
+//! - Otherwise, where the kernel copies between processes: `reach`.
+//! - Otherwise: slot by slot. While a slot is filled, the previous one is reduced, and the reduced parts of the one
+//!   before that are copied out: one barrier per slot.
 
 use crate::area::SLOT_BYTES;
 use crate::call::{Call, NOWHERE, Reduction, What};
@@ -20,7 +23,7 @@ use std::ops::Range;
 const LINE_BYTES: usize = 64;
 
 impl Communicator {
-    /// `bytes` become the reduction of all members', in place.
+    /// Reduces all members' `bytes`, in place.
     pub fn all_reduce(
         &mut self,
         bytes: &mut [u8],
@@ -30,7 +33,7 @@ impl Communicator {
         self.reduce_to(What::AllReduce, bytes, reduction, None, watch)
     }
 
-    /// The same for the member at `root` alone; others keep theirs, unless all are registered.
+    /// The same for the member at `root` alone; others keep their bytes, unless all are registered.
     pub fn reduce(
         &mut self,
         bytes: &mut [u8],
@@ -41,7 +44,8 @@ impl Communicator {
         self.reduce_to(What::Reduce, bytes, reduction, Some(root), watch)
     }
 
-    /// `output` becomes the reduction of all members' piece for us: piece *i* of `inputs`, all of one length, is for member *i*.
+    /// Reduces all members' pieces for us into `output`: piece *i* of `inputs`, which have one length, is for member
+    /// *i*.
     pub fn reduce_scatter(
         &mut self,
         inputs: &[&[u8]],
@@ -133,7 +137,7 @@ impl Communicator {
         })
     }
 
-    /// Bytes `range` of what all have published.
+    /// Bytes `range` of all published contributions.
     fn slots(&self, range: Range<usize>) -> Vec<Source<'_>> {
         self.areas.iter().map(|area| Source::Bytes(area.slot(self.barrier, range.clone()))).collect()
     }
@@ -163,7 +167,7 @@ impl Communicator {
         let chunk = |at: usize| at * SLOT_BYTES..((at + 1) * SLOT_BYTES).min(len);
         for at in 0..steps + 2 {
             if at < steps {
-                // Our own part is read where it is.
+                // Our own part is read in place.
                 let (range, own) = (chunk(at), part(chunk(at).len(), members, self.own));
                 for others in [0..own.start, own.end..range.len()] {
                     let slot = self.area().slot_mut(self.next(), others.clone());

@@ -1,4 +1,4 @@
-//! Members as threads, each with an arena of its own, as processes have.
+//! Members as threads, each with an arena of its own, as in separate processes.
 
 use crate::communicator::{Communicator, Flat, Member};
 use crate::error::Error;
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 const SUM: call::Reduction = (ReduceOp::Sum, DType::F32);
 
-/// Runs `act` as each of `members` ranks, with memory of its arena to register; gives what each returns.
+/// Runs `act` as each of `members` ranks, with memory of its arena to register; returns all results.
 fn ranks<T: Send>(members: usize, act: impl Fn(usize, &mut Communicator, &Arc<Arena>) -> T + Sync) -> Vec<T> {
     ranks_with(Flat { registered_bytes: 20_000, other_bytes: 200_000 }, members, act)
 }
@@ -53,7 +53,7 @@ fn floats(values: impl Iterator<Item = f32>) -> Vec<u8> {
     values.flat_map(f32::to_ne_bytes).collect()
 }
 
-/// Elements that every order of addition sums exactly.
+/// Elements whose sums are exact in every order.
 fn input(own: usize, elements: usize) -> Vec<u8> {
     floats((0..elements).map(|at| ((at * 7 + own * 3) % 64) as f32))
 }
@@ -91,7 +91,7 @@ fn all_reduce_of_any_length() {
     }
 }
 
-/// The tuning may have any limits, and members bring memory of both kinds: what they place and what they reduce would not fit together.
+/// A tuning may have any limits, and members bring memory of both kinds: published and reduced lengths would not match.
 #[test]
 fn the_limits_of_flat_reductions_change_no_result() {
     for (registered_bytes, other_bytes) in
@@ -99,7 +99,7 @@ fn the_limits_of_flat_reductions_change_no_result() {
     {
         ranks_with(Flat { registered_bytes, other_bytes }, 3, |own, group, arena| {
             for elements in LENGTHS {
-                // Nobody's memory is registered, then rank 0's is, then two ranks', then all ranks'.
+                // No memory is registered, then rank 0's is, then two ranks', then all ranks'.
                 for registered in 0..=3 {
                     let mut plain = input(own, elements);
                     let place = arena.allocate((elements * 4).max(1)).unwrap();
@@ -118,7 +118,7 @@ fn the_limits_of_flat_reductions_change_no_result() {
     }
 }
 
-/// A piece at another's place would be silent: all have the same length.
+/// A piece at the wrong place would go unnoticed: all have the same length.
 #[test]
 fn pieces_arrive_where_they_belong() {
     for members in [1, 2, 3, 5] {
@@ -167,7 +167,7 @@ fn pieces_arrive_where_they_belong() {
     }
 }
 
-/// Ranks that call different things would read each other's bytes as something else.
+/// Ranks that make different calls would read each other's bytes as something else.
 #[test]
 fn different_calls_are_named_by_all() {
     let outcomes = ranks(2, |own, group, _| {
@@ -183,7 +183,7 @@ fn different_calls_are_named_by_all() {
     }
 }
 
-/// A job would hang on a rank that is elsewhere.
+/// A job would hang on a rank that does not arrive.
 #[test]
 fn who_does_not_come_is_named() {
     let outcomes = ranks(3, |own, group, _| {

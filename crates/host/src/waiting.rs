@@ -1,22 +1,22 @@
-//! How a rank waits for another: it looks, gives its core away, and sleeps, in this order.
+//! Waiting for another rank: a waiter spins, then yields its core, then sleeps, in this order.
 //!
-//! Looking is for ranks that have a core each: a barrier then costs a cache line. With more ranks than cores it would keep
-//! those away that are waited for, so the core is offered at once. Sleep comes before long: what else the machine does
-//! is training.
+//! Spinning suits ranks with a core each: a barrier then costs a cache line. With more ranks than cores, it would delay
+//! the very ranks that are waited for, so the core is yielded at once. Sleep follows soon: the machine's other work is
+//! training.
 
 use crate::area::Area;
 use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Looks before the core is given away, about 20 µs: longer than a message of the slots' size takes.
+/// Spins before the core is yielded, about 20 µs: longer than a message of a slot's size takes.
 const LOOKS: u32 = 2000;
-/// How long a rank offers its core before it sleeps.
+/// How long a rank yields its core before it sleeps.
 const OFFER: Duration = Duration::from_micros(200);
-/// Longest sleep between looks at whether the job has failed.
+/// Longest sleep between checks whether the job has failed.
 const SLEEP: Duration = Duration::from_millis(50);
 
-/// How a group waits.
+/// A group's way of waiting.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
     looks: u32,
@@ -29,7 +29,8 @@ impl Patience {
         Self { looks: if members <= cores { LOOKS } else { 0 } }
     }
 
-    /// Until the owner of `area` has come to `barrier`, or `give_up`, called before each sleep, ends the wait.
+    /// Waits until the owner of `area` has arrived at `barrier`, or until `give_up`, called before each sleep, returns
+    /// an error.
     pub fn wait(self, area: &Area, barrier: u32, mut give_up: impl FnMut() -> bool) -> io::Result<bool> {
         for _ in 0..=self.looks {
             if has_come(area.arrived(), barrier) {
@@ -57,7 +58,7 @@ impl Patience {
     }
 }
 
-/// Whether a member at `arrived` has come to `barrier`; numbers wrap around.
+/// Whether a member at `arrived` has reached `barrier`; numbers wrap around.
 pub fn has_come(arrived: u32, barrier: u32) -> bool {
     (arrived.wrapping_sub(barrier) as i32) >= 0
 }

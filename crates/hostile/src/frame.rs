@@ -1,4 +1,4 @@
-//! Headers of frames: what is parsed can be written again, and announces no more than a frame may have.
+//! Headers of frames: a decoded header encodes to itself, and announces no more than a frame may have.
 
 use hocket_ids::Rank;
 use hocket_protocol::frame::{Data, Frame, HEADER_BYTES, PAYLOAD_BYTES_MAX};

@@ -1,5 +1,5 @@
-//! Frames of a peer that knows the secret and means harm, or is broken: well formed, nearly so, and not at all. What is attacked
-//! has two programs of 24 ops, and messages of 400 bytes. Deterministic from a seed, ten million within a minute.
+//! Frames of a malicious or broken peer that knows the secret: well formed, nearly so, and not at all. The attacked
+//! rank has two programs of 24 ops, and messages of 400 bytes. Deterministic from a seed, ten million within a minute.
 
 use hocket_ids::Rank;
 use hocket_protocol::checksum::seal;
@@ -10,7 +10,7 @@ use hocket_protocol::why::Why;
 pub struct Random(u64);
 
 impl Random {
-    /// From a seed, which is not 0.
+    /// From a seed other than 0.
     pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -31,7 +31,7 @@ impl Random {
     }
 }
 
-/// A frame, and what follows it; `message_tag` is of messages that are open.
+/// A frame, and the bytes that follow it; `message_tag` is the tag of open messages.
 pub fn frame(random: &mut Random, message_tag: u64, bytes: &mut Vec<u8>) {
     bytes.clear();
     let (program, op) = (random.one_of(&[0, 0, 0, 0, 1, 1, 2, u32::MAX]), random.below(24) as u32);

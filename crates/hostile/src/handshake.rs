@@ -1,4 +1,5 @@
-//! The mutual challenge, from a stranger that sees all bytes of both sides but does not know the secret: it is never let in.
+//! The mutual challenge against a stranger that sees all bytes of both sides but does not know the secret: it never
+//! gets in.
 
 use hocket_ids::Rank;
 use hocket_protocol::handshake::{
@@ -22,7 +23,7 @@ pub fn run(bytes: &[u8]) {
     assert!(caller.handle_challenge(challenge).is_err(), "a caller trusts a stranger");
 }
 
-/// Messages of true ranks, with other nonces, and to another rank.
+/// Messages of real ranks, with other nonces, and to another rank.
 pub fn seeds() -> Vec<Vec<u8>> {
     [0, 1]
         .map(|to| {

@@ -1,5 +1,6 @@
-//! One function for each parser of bytes that come from a peer, a stranger or a file. Each takes any bytes and panics when what
-//! must hold does not; refusing the bytes is always right. `fuzz/` gives them to libFuzzer, `tests/inputs.rs` to `cargo test`.
+//! One function for each parser of bytes from a peer, a stranger or a file. Each takes any bytes and panics when an
+//! invariant is broken; refusing the bytes is always right. `fuzz/` runs them under libFuzzer, `tests/inputs.rs` under
+//! `cargo test`.
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a panic is how a target reports")]
 
@@ -11,13 +12,13 @@ mod program_text;
 mod receiver;
 mod tls;
 
-/// A parser and what it is given to.
+/// A parser under test.
 pub struct Target {
-    /// Of the function, of its fuzz target and of the folder of its inputs.
+    /// Name of the function, of its fuzz target and of the folder of its inputs.
     pub name: &'static str,
-    /// Panics when something must not be.
+    /// Panics when an invariant is broken.
     pub run: fn(&[u8]),
-    /// Inputs that get far, for a corpus to begin with.
+    /// Inputs that get far, to start a corpus with.
     pub seeds: fn() -> Vec<Vec<u8>>,
 }
 
@@ -34,7 +35,7 @@ pub const TARGETS: [Target; 6] = [
 /// Runs one by name.
 ///
 /// # Panics
-/// When there is none of that name, or it finds something.
+/// When the name is unknown, or an invariant is broken.
 pub fn run(name: &str, bytes: &[u8]) {
     let target = TARGETS.iter().find(|target| target.name == name).expect("a target");
     (target.run)(bytes);

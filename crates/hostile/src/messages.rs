@@ -1,5 +1,5 @@
-//! Offers of peers against receives of ours, in any order: each offer and each receive is taken once at most, by what fits it, and
-//! what waits is bounded by what was put there.
+//! Peers' offers against our receives, in any order: each offer and each receive is matched at most once, and only if
+//! they fit; the number of waiting ones is bounded by what was added.
 
 use hocket_ids::Rank;
 use hocket_protocol::messages::{Messages, Offer, Wanted};

@@ -1,4 +1,4 @@
-//! The text form of programs, as in a file: what is understood prints to itself, and the verifier has an answer.
+//! The text form of programs, as in a file: a parsed program prints to itself, and the verifier has an answer.
 
 use hocket_ids::{Rank, Tag};
 use hocket_program::text::parse;
@@ -17,7 +17,7 @@ pub fn run(bytes: &[u8]) {
     verify::verify(&program);
 }
 
-/// Two ranks that add up, and texts of one op each.
+/// Two ranks that sum, and texts of one op each.
 pub fn seeds() -> Vec<Vec<u8>> {
     let mut ranks = Vec::new();
     for (own, other) in [(0, 1), (1, 0)] {

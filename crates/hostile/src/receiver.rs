@@ -1,4 +1,5 @@
-//! A whole connection's bytes through the receiver: nothing lands outside what it was given, and the connection ends or waits.
+//! A whole connection's bytes through the receiver: nothing lands outside the given memory, and the connection ends or
+//! waits.
 
 use hocket_ids::Rank;
 use hocket_kernels::{DType, ReduceOp};
@@ -12,16 +13,16 @@ use std::io::Write;
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 
-/// Of the memory that frames may name; as much lies before and behind, which must stay as it is.
+/// Length of the memory that frames may address; as much lies before and behind, which must not change.
 const BYTES: usize = 4096;
 const UNTOUCHED: u8 = 0x5a;
-/// More than a socket takes at once.
+/// More than a socket accepts at once.
 const INPUT_BYTES_MAX: usize = 64 * 1024;
 
 struct Taker(Allocation);
 
 impl Arrivals for Taker {
-    /// `program` chooses how a payload lands, so that fuzzers reach each way.
+    /// `program` determines how a payload lands, so that fuzzers reach each way.
     fn landing(&mut self, data: &Data) -> Result<Landing, String> {
         let (dtype, wire) = (DType::F32, DType::F16);
         let payload = data.payload_bytes as usize;

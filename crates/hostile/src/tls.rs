@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// More than a socket takes at once.
+/// More than a socket accepts at once.
 const INPUT_BYTES_MAX: usize = 64 * 1024;
 
 fn credentials() -> &'static Credentials {
@@ -33,7 +33,7 @@ pub fn run(bytes: &[u8]) {
     assert!(accepted.is_err(), "who said all before it heard anything is let in");
 }
 
-/// The first bytes of a true caller, taken from the wire.
+/// The first bytes of a real caller, captured from the wire.
 pub fn seeds() -> Vec<Vec<u8>> {
     let (caller, mut tap) = sockets();
     let calling = thread::spawn(move || {

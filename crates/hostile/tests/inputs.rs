@@ -1,7 +1,7 @@
-//! Every target over the committed inputs and over thousands that are made from them: what a fuzzer does, within seconds.
+//! Every target over the committed inputs and thousands of mutations of them: a fuzzer's work within seconds.
 //!
-//! `HOCKET_FUZZ_CASES=100000 cargo test --release -p hocket-hostile` goes on for longer. What libFuzzer finds is put into
-//! `fuzz/corpus/<target>/` and stays there.
+//! `HOCKET_FUZZ_CASES=100000 cargo test --release -p hocket-hostile` runs longer. Inputs that libFuzzer finds go into
+//! `fuzz/corpus/<target>/` and stay there.
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
@@ -18,7 +18,7 @@ fn corpus(target: &Target) -> Vec<Vec<u8>> {
     files.map(|file| std::fs::read(file.unwrap().path()).unwrap()).collect()
 }
 
-/// Somebody's bytes, or a damaged file, would crash a rank, get past a check or write where they must not.
+/// A stranger's bytes, or a damaged file, would crash a rank, pass a check or write where they must not.
 #[test]
 fn no_input_does_harm() {
     let cases = std::env::var("HOCKET_FUZZ_CASES").map_or(CASES, |cases| cases.parse().unwrap());
@@ -49,7 +49,7 @@ enum Edit {
     Set(u8),
     Insert(u8),
     Remove,
-    /// Four bytes that limits trip over.
+    /// Four bytes at the edge of limits.
     Number(u32),
     /// The same list as at the other place.
     Repeat(prop::sample::Index),
@@ -96,7 +96,7 @@ fn made(
     bytes
 }
 
-/// Writes what is known to get far into the corpus: `cargo test -p hocket-hostile -- --ignored`.
+/// Writes the seeds into the corpus: `cargo test -p hocket-hostile -- --ignored`.
 #[test]
 #[ignore = "writes files of the repository"]
 fn write_seeds() {

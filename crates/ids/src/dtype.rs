@@ -1,4 +1,4 @@
-//! Element types, by which programs declare buffers and kernels read bytes.
+//! Element types of buffers and kernels.
 
 /// Element type of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,8 +1,8 @@
-//! How elements are reduced: what programs name and kernels compute.
+//! Reductions, which programs name and kernels compute.
 
-/// How two elements become one; all are commutative. Integer sums and products wrap around. `Min` and `Max` give NaN when
-/// either is NaN, and order -0.0 below 0.0. 16-bit floats are added and multiplied in `f32` and rounded to nearest even.
-/// Bits are those of integers only. Floating-point sums are taken in program order.
+/// The combination of two elements; all are commutative. Integer sums and products wrap around. `Min` and `Max` give
+/// NaN if either operand is NaN, and order -0.0 below 0.0. 16-bit floats are added and multiplied in `f32` and rounded
+/// to nearest even. Bitwise reductions are for integers only. Floating-point sums are taken in program order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the names are the definition")]
 pub enum ReduceOp {

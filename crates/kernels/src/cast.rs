@@ -1,8 +1,8 @@
 //! `dst = convert(src)`.
 //!
-//! Floats round to nearest even; integers keep their low bits. Bound by memory: reads the source, writes the
-//! destination, past the caches when both do not fit them, nothing else. Within the caches conversions to bf16 are bound by
-//! their instructions.
+//! Floats round to nearest even; integers keep their low bits. Bound by memory: reads the source and writes the
+//! destination once, past the caches if both do not fit them. Within the caches, conversions to bf16 are bound by their
+//! instructions.
 
 use crate::dispatch::{self, Kernel};
 use crate::dtype::{DType, common_count};
@@ -14,7 +14,7 @@ use std::marker::PhantomData;
 /// Converts between floats, or between integers; equal types are copied.
 ///
 /// # Panics
-/// When the slices differ in elements or hold part of one, or one type is a float and the other an integer: programs
+/// When the slices differ in elements or hold a partial one, or one type is a float and the other an integer: programs
 /// are checked for it.
 ///
 /// ```

@@ -1,4 +1,4 @@
-//! How two become one, each op once for vectors of f32 and once for plain numbers.
+//! Combines two operands: each op once for vectors of f32 and once for scalars.
 
 use crate::dtype::ReduceOp;
 use crate::element::Element;
@@ -75,7 +75,7 @@ macro_rules! for_arithmetic {
 pub(crate) use for_arithmetic;
 
 /// # Panics
-/// Always: a program that asks for it is refused long before.
+/// Always: a program with such an op is refused long before.
 pub fn refuse_floats(op: ReduceOp) -> ! {
     panic!("{op:?} of floats: only of integers")
 }

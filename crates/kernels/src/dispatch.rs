@@ -1,4 +1,4 @@
-//! Which vector instructions this CPU has, and how a kernel is run with them.
+//! The vector instructions of this CPU, and how a kernel runs with them.
 //!
 //! A kernel is generic code that is always inlined; each function below that names CPU features compiles its own copy.
 
@@ -48,7 +48,7 @@ impl Level {
     }
 }
 
-/// The level that kernels run at: the best of the CPU.
+/// The level of kernels: the best that the CPU has.
 pub fn level() -> Level {
     static BEST: OnceLock<Level> = OnceLock::new();
     #[cfg(test)]
@@ -60,13 +60,13 @@ pub fn level() -> Level {
 
 #[cfg(test)]
 thread_local! {
-    /// The level that a test holds this thread to.
+    /// The level to which a test pins this thread.
     pub static FORCED: std::cell::Cell<Option<Level>> = const { std::cell::Cell::new(None) };
 }
 
 /// Work that can be compiled for any level.
 pub trait Kernel {
-    /// What it finds; `()` where it writes.
+    /// The result; `()` for kernels that write.
     type Output;
 
     /// Does the work with vectors of type `L`. Must be `#[inline(always)]`.
@@ -76,9 +76,9 @@ pub trait Kernel {
     unsafe fn run<L: Lanes>(self) -> Self::Output;
 }
 
-/// Runs `kernel` with the best instructions there are.
+/// Runs `kernel` with the best available instructions.
 pub fn run<K: Kernel>(kernel: K) -> K::Output {
-    // SAFETY: `level` gives only what the CPU has.
+    // SAFETY: `level` returns only what the CPU has.
     unsafe {
         match level() {
             Level::Scalar => kernel.run::<f32>(),
@@ -106,7 +106,7 @@ fn run_avx512<K: Kernel>(kernel: K) -> K::Output {
     unsafe { kernel.run::<Avx512>() }
 }
 
-/// What is done to the elements at one place of a sweep.
+/// The operation on the elements at one position of a sweep.
 pub trait Step {
     /// Does it to `L::COUNT` elements from `index` on. Must be `#[inline(always)]`.
     ///

@@ -1,4 +1,4 @@
-//! How elements relate.
+//! Relations between element types.
 
 pub use hocket_ids::{DType, ReduceOp};
 
@@ -16,7 +16,7 @@ pub(crate) const fn fits(dtype: DType, other: DType) -> bool {
 /// Elements of type `dtype` in `bytes` bytes.
 ///
 /// # Panics
-/// When they are not a whole number: the caller computed the slice.
+/// When the number is not whole: the caller computed the slice.
 pub(crate) fn count(dtype: DType, bytes: usize) -> usize {
     assert!(bytes.is_multiple_of(dtype.bytes()), "{bytes} bytes are no whole number of {dtype:?} elements");
     bytes / dtype.bytes()

@@ -1,28 +1,29 @@
-//! Sweeps over a destination that is written and not read: by ordinary stores, which first read each line that they overwrite,
-//! or past the caches by stores that do not, where all that moves does not fit them.
+//! Sweeps over a destination that is written and not read. Ordinary stores first read each line that they overwrite; if
+//! the data does not fit the caches, stores past the caches avoid that.
 
 use crate::dispatch::{self, Kernel};
 use crate::lanes::Lanes;
 
-/// From this size on what is moved does not fit a last-level cache, and stores past the caches win. With a cache of 32 MiB
-/// copies with them were 0.6 × `memcpy` at 8 MiB, 1.6 × at 16 MiB; with one of 260 MiB, shared, 1.2 to 1.3 × from 16 MiB on.
+/// Size above which data does not fit a last-level cache, and stores past the caches win. With a cache of 32 MiB,
+/// copies with them were 0.6 × `memcpy` at 8 MiB, 1.6 × at 16 MiB; with a shared one of 260 MiB, 1.2 to 1.3 × from 16
+/// MiB on.
 const TOGETHER_BYTES_MIN: usize = 16 << 20;
 
-/// Below, the fence at the end of such stores costs more than they save.
+/// For smaller data, the fence at the end of such stores costs more than they save.
 const PAST_CACHES_BYTES_MIN: usize = 64 << 10;
 
-/// What is made in the first-level cache before it is stored past the caches. Line by line was 10 % slower; from 256 bytes to
-/// a page it made no difference.
+/// Staging buffer in the first-level cache, filled before it is stored past the caches. Line by line was 10 % slower;
+/// from 256 bytes to a page it made no difference.
 const STAGE_BYTES: usize = 1024;
 
 const LINE_BYTES: usize = 64;
 
-/// How far before it is read a source is fetched into the second-level cache. The processor does so by itself only to the end
-/// of a page, and stores past the caches hold the first level's few buffers for misses: f32 to f16 was 0.87 of the bandwidth
-/// without and 0.93 with it, f32 to bf16 0.67 and 0.80; any distance from 8 to 128 KiB does.
+/// Prefetch distance into the second-level cache. The processor prefetches by itself only to the end of a page, and
+/// stores past the caches occupy the first level's few miss buffers: f32 to f16 reached 0.87 of the bandwidth without
+/// prefetch and 0.93 with it, f32 to bf16 0.67 and 0.80; any distance from 8 to 128 KiB does.
 const AHEAD_BYTES: usize = 32 << 10;
 
-/// What a destination is filled with.
+/// The source of the values of a fill.
 pub trait Make {
     /// Bytes of an element.
     const BYTES: usize;
@@ -36,9 +37,9 @@ pub trait Make {
     /// The CPU has the features of `L`, that many elements are there, and `to` has room for them.
     unsafe fn vectors<L: Lanes, const N: usize>(&self, index: usize, to: *mut u8);
 
-    /// Fetches what `elements` from `index` on are made from, some way further on, by [`fetch_ahead`]. Must be `#[inline(always)]`.
-    /// Nothing by default: several sources at once keep a core's buffers for misses busy anyway, and sums of f16 and bf16 were
-    /// 5 and 12 % slower with it.
+    /// Prefetches the sources of `elements` from `index` on, some distance ahead, by [`fetch_ahead`]. Must be
+    /// `#[inline(always)]`. Does nothing by default: several sources at once keep a core's miss buffers busy anyway,
+    /// and sums of f16 and bf16 were 5 and 12 % slower with it.
     ///
     /// # Safety
     /// The CPU has the features of `L`.
@@ -52,7 +53,7 @@ pub trait Make {
     unsafe fn one(&self, index: usize, to: *mut u8);
 }
 
-/// Fills `dst` with what `make` makes, as part of `together_bytes` that are moved.
+/// Fills `dst` with the values of `make`; this is part of `together_bytes` moved in one go.
 ///
 /// # Safety
 /// `make` has an element for each of `dst`.
@@ -61,19 +62,19 @@ pub unsafe fn fill<M: Make>(dst: &mut [u8], make: M, together_bytes: usize) {
     dispatch::run(Fill { dst: dst.as_mut_ptr(), elements: dst.len() / M::BYTES, make, past_caches });
 }
 
-/// Fetches what lies `AHEAD_BYTES` behind the `bytes` at `from`, if there is anything.
+/// Prefetches the data `AHEAD_BYTES` behind the `bytes` at `from`, if there is any.
 ///
 /// # Safety
 /// The CPU has the features of `L`.
 #[inline(always)]
 pub unsafe fn fetch_ahead<L: Lanes>(from: *const u8, bytes: usize) {
     for byte in (0..bytes).step_by(LINE_BYTES) {
-        // SAFETY: the caller's; nothing need be there.
+        // SAFETY: the caller's; the address need not be mapped.
         unsafe { L::fetch(from.wrapping_add(AHEAD_BYTES + byte)) }
     }
 }
 
-/// Whether stores of `bytes`, which are part of `together_bytes`, should go past the caches.
+/// Whether stores of `bytes`, part of `together_bytes`, should go past the caches.
 pub fn past_caches(bytes: usize, together_bytes: usize) -> bool {
     together_bytes >= TOGETHER_BYTES_MIN && bytes >= PAST_CACHES_BYTES_MIN
 }
@@ -91,7 +92,7 @@ impl<M: Make> Kernel for Fill<M> {
 
     #[inline(always)]
     unsafe fn run<L: Lanes>(self) {
-        // SAFETY: the caller's CPU features; what is made ends at or before `elements`.
+        // SAFETY: the caller's CPU features; accesses end at or before `elements`.
         unsafe {
             let mut index = if self.past_caches && L::PAST_CACHES { self.run_past_caches::<L>() } else { 0 };
             while self.elements - index >= 4 * M::count::<L>() {
@@ -111,7 +112,7 @@ impl<M: Make> Kernel for Fill<M> {
 }
 
 impl<M: Make> Fill<M> {
-    /// Where an element goes.
+    /// The address of an element.
     ///
     /// # Safety
     /// There is one of that index, or the one before.
@@ -121,7 +122,7 @@ impl<M: Make> Fill<M> {
         unsafe { self.dst.add(index * M::BYTES) }
     }
 
-    /// Up to a line, then as many whole stages as there are; gives the first element that is left.
+    /// Fills up to a line, then as many whole stages as there are; returns the first remaining element.
     ///
     /// # Safety
     /// As of `run`; the destination is aligned for its elements.

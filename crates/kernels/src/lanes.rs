@@ -122,7 +122,7 @@ impl Lanes for f32 {
     }
 }
 
-/// How a vector's values lie in memory.
+/// The memory format of a vector's values.
 ///
 /// The functions are unsafe as those of [`Lanes`].
 pub trait Format {
@@ -131,7 +131,7 @@ pub trait Format {
 
     unsafe fn load<L: Lanes>(from: *const u8) -> L;
     unsafe fn store<L: Lanes>(values: L, to: *mut u8);
-    /// Rounded to what this format can hold.
+    /// Rounded to this format.
     unsafe fn round<L: Lanes>(values: L) -> L;
 }
 

@@ -1,9 +1,9 @@
-//! Kernels over byte slices: elementwise reduce, cast, scale, round, scan and copy; and by name, those of whole slices. They
-//! know element types and the CPU, nothing of programs, ranks or threads.
+//! Kernels over byte slices: elementwise reduce, cast, scale, round, scan and copy; and kernels of whole slices, by
+//! name. They know element types and the CPU, but no programs, ranks or threads.
 //!
-//! Elements are in native byte order; slices need no alignment. What a kernel computes is defined by its scalar form
-//! (`Lanes` of one value); AVX2, AVX-512 and NEON compute the same bits, except for the payload of a NaN.
-//! All are bound by memory: `python -m benches kernels` prints each as a share of `memcpy`, docs/results.md what was read.
+//! Elements are in native byte order; slices need no alignment. A kernel's scalar form (`Lanes` of one value) defines
+//! its result; AVX2, AVX-512 and NEON compute the same bits, except for the payload of a NaN. All are bound by memory:
+//! `python -m benches kernels` prints each as a share of `memcpy`, and docs/results.md has the measurements.
 #![expect(
     clippy::inline_always,
     reason = "generic kernels take on the CPU features of the function that they are inlined into"

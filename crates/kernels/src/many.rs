@@ -1,9 +1,9 @@
 //! `dst = s₀ ⊕ s₁ ⊕ …` in one pass: each source is read once, the destination written once.
 //!
-//! What ranks of one host do with each other's buckets. Bound by memory: n reads and a write for n sources; a chain of
-//! `reduce` would read and write the destination n times, and the write would first read the line that it overwrites.
-//! Values stay in registers from the first source to the last. Where all that moves is too large for the caches, results are
-//! staged in the first level and stored past them.
+//! Ranks of one host reduce each other's buckets with it. Bound by memory: n reads and a write for n sources; a chain
+//! of `reduce` would read and write the destination n times, and the write would first read the line that it
+//! overwrites. Values stay in registers from the first source to the last. If the data is too large for the caches,
+//! results are staged in the first level and stored past them.
 
 use crate::combine::{BitAnd, BitOr, BitXor, Combine, CombineElements, for_arithmetic};
 use crate::dtype::{DType, ReduceOp, count};
@@ -12,22 +12,22 @@ use crate::fill::{Make, fill};
 use crate::lanes::{BF16, F16, F32, Format, Lanes};
 use std::marker::PhantomData;
 
-/// One of several that become one.
+/// One of several operands.
 #[derive(Clone, Copy, Debug)]
 pub enum Source<'a> {
-    /// What the destination holds. It may stand at any place of the order, so that every rank can reduce in the same one.
+    /// The destination's own value. It may stand at any position, so that every rank can reduce in the same order.
     Dst,
     /// Other memory, as long as the destination.
     Bytes(&'a [u8]),
 }
 
 /// `dst` becomes the reduction of `sources` in their order: the same bits as the first, then one
-/// [`reduce`](crate::reduce()) after the other. The results are stored past the caches when `together_bytes`, which they are
-/// part of, do not fit them and no source is the destination.
+/// [`reduce`](crate::reduce()) after the other. Results are stored past the caches if `together_bytes`, of which they
+/// are part, do not fit them and no source is the destination.
 ///
 /// # Panics
-/// When there is no source, a source's length is not that of `dst`, they hold part of an element, or bits of floats are asked
-/// for.
+/// When there is no source, a source's length differs from `dst`'s, they hold a partial element, or the op is bitwise
+/// and the type a float.
 ///
 /// ```
 /// use hocket_kernels::{DType, ReduceOp, Source, reduce_many};
@@ -74,7 +74,7 @@ pub fn reduce_many(
     }
 }
 
-/// All operands: as many bytes as `dst` has can be read from each start, which is that of `dst` or beside it.
+/// All operands: `dst`'s length can be read from each start, which is that of `dst` or does not overlap it.
 struct All<'a> {
     dst: &'a mut [u8],
     starts: &'a [*const u8],
@@ -119,7 +119,7 @@ impl<O: Combine, F: Format> Make for Joined<'_, O, F> {
                 for (turn, value) in values.iter_mut().enumerate() {
                     let next = F::load::<L>(start.add((index + turn * L::COUNT) * F::BYTES));
                     let joined = O::lanes(*value, next);
-                    // The store rounds the last.
+                    // The store rounds the last result.
                     *value = if last { joined } else { F::round(joined) };
                 }
             }
@@ -141,7 +141,7 @@ struct JoinedElements<'a, O, E> {
     kinds: PhantomData<(O, E)>,
 }
 
-/// Elements that are combined at a time; the compiler makes vectors of them.
+/// Elements combined at a time; the compiler vectorises them.
 const ELEMENTS: usize = 8;
 
 impl<O: CombineElements<E>, E: Element> JoinedElements<'_, O, E> {

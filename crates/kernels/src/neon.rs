@@ -1,6 +1,6 @@
 //! Four f32 in a NEON register, with the f16 conversions of every 64-bit ARM CPU.
 //!
-//! Run by no ARM machine yet; the tests pass under an emulator (CONTRIBUTING.md).
+//! Not run on any ARM machine yet; the tests pass under an emulator (CONTRIBUTING.md).
 
 use crate::lanes::Lanes;
 use std::arch::aarch64::{

@@ -1,7 +1,7 @@
 //! `dst = dst ⊕ convert(src)`.
 //!
-//! Bound by memory: a sum of f32 reads both and writes one; a source of 16 bits is widened in registers, so it costs
-//! half the reads. Only sums into bf16 are bound by their rounding, within the caches. A mean is a sum, then
+//! Bound by memory: a sum of f32 reads both operands and writes one; a source of 16 bits is widened in registers, so it
+//! costs half the reads. Within the caches, only sums into bf16 are bound by their rounding. A mean is a sum, then
 //! [`scale`](crate::scale()).
 
 use crate::cast::cast;
@@ -15,8 +15,8 @@ use std::marker::PhantomData;
 /// Reduces `src` into `dst`. A source of another float type is first converted to that of `dst`.
 ///
 /// # Panics
-/// When the slices differ in elements or hold part of one, the types differ and are not both floats, or bits of floats are
-/// asked for: programs are checked for it.
+/// When the slices differ in elements or hold a partial one, the types differ and are not both floats, or the op is
+/// bitwise and a type is a float: programs are checked for it.
 ///
 /// ```
 /// use hocket_kernels::{DType, ReduceOp, reduce};
@@ -101,7 +101,7 @@ fn bitwise(op: ReduceOp, dst: &mut [u8], src: &[u8]) {
     }
 }
 
-/// The pairs that are not worth a kernel of their own: converted a block at a time.
+/// Pairs that do not justify a kernel of their own: converted a block at a time.
 fn converted(op: ReduceOp, dst_dtype: DType, dst: &mut [u8], src_dtype: DType, src: &[u8]) {
     const BLOCK_ELEMENTS: usize = 512;
     let mut block = [0; BLOCK_ELEMENTS * 8];

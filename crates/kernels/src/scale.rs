@@ -1,4 +1,4 @@
-//! Kernels over one buffer: times a constant, and rounded to what another type can hold. Both read and write it once.
+//! Kernels over one buffer: scaling, and rounding to another type's values. Both read and write it once.
 
 use crate::cast::cast;
 use crate::dispatch::{self, Kernel, Step, Sweep};
@@ -40,7 +40,7 @@ pub fn round(dtype: DType, dst: &mut [u8], to: DType) {
     }
 }
 
-/// What is done to the values of a vector between load and store.
+/// The operation on a vector's values between load and store.
 trait Change {
     type Format: Format;
 

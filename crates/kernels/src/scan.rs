@@ -1,4 +1,4 @@
-//! Looks for NaN and infinity. Reads the source once and stops at the block that has one.
+//! Finds NaN and infinity. Reads the source once and stops at the first block that has one.
 
 use crate::dispatch::{self, Kernel};
 use crate::dtype::{DType, count};
@@ -43,7 +43,7 @@ bits!(u64);
 bits!(u32);
 bits!(u16);
 
-/// `INFINITY`: the bits of infinity, which no finite number reaches.
+/// `INFINITY`: the bits of infinity, which every finite number is below.
 struct Scan<'a, B, const INFINITY: u64> {
     src: &'a [u8],
     bits: PhantomData<B>,

@@ -189,7 +189,7 @@ proptest! {
         }
     }
 
-    /// Broken: a NaN gradient would be missed, or blamed on the wrong parameter.
+    /// Broken: a NaN gradient would be missed, or attributed to the wrong parameter.
     #[test]
     fn first_non_finite_finds_the_first(
         (dtype, elements) in (prop::sample::select(&FLOATS[..]), 1..3000_usize),

@@ -1,5 +1,5 @@
-//! What lies where in a record file: the only definition. `hocket.artefacts.trace` reads by it, and so may others by the
-//! golden file `tests/formats/golden/rank-0.hktrace`, which writers and readers are tested on.
+//! The layout of a record file; this is its only definition. `hocket.artefacts.trace` reads by it. The golden file
+//! `tests/formats/golden/rank-0.hktrace`, on which writers and readers are tested, shows it to other readers.
 
 use crate::record::Record;
 
@@ -15,10 +15,10 @@ pub const HEADER: &str = "<8sIIIIQ32x";
 /// Bytes before the first record.
 pub const HEADER_BYTES: usize = 64;
 
-/// Where the count of dropped records lies (u64).
+/// Offset of the count of dropped records (u64).
 pub(crate) const DROPPED_AT: u64 = 24;
 
-/// A record's fields in order: their names and their types as `NumPy` describes them. Flags and what is reserved are zeros.
+/// A record's fields in order: their names and their types in `NumPy`'s notation. Flags and reserved bytes are zeros.
 pub const FIELDS: [(&str, &str); 12] = [
     ("ready_ns", "<i8"),
     ("start_ns", "<i8"),
@@ -44,7 +44,7 @@ pub const RECORD_BYTES: usize = {
     bytes
 };
 
-/// What a file of that rank begins with, while no record is dropped.
+/// The start of a rank's file, while no record is dropped.
 pub(crate) fn header(rank: u32, world: u32) -> [u8; HEADER_BYTES] {
     in_order([
         &MAGIC,
@@ -57,7 +57,7 @@ pub(crate) fn header(rank: u32, world: u32) -> [u8; HEADER_BYTES] {
 }
 
 impl Record {
-    /// The file's form; `thread`: the native thread that pushed it.
+    /// The bytes of a record in the file; `thread`: the native thread that pushed it.
     pub fn to_bytes(&self, thread: u32) -> [u8; RECORD_BYTES] {
         in_order([
             &self.ready_ns.to_le_bytes(),
@@ -76,7 +76,7 @@ impl Record {
     }
 }
 
-/// The parts one after the other, then zeros.
+/// The concatenated parts, padded with zeros.
 fn in_order<const PARTS: usize, const BYTES: usize>(parts: [&[u8]; PARTS]) -> [u8; BYTES] {
     let (mut bytes, mut at) = ([0; BYTES], 0);
     for part in parts {
@@ -123,7 +123,7 @@ mod tests {
         assert!(std::fs::read(&path).unwrap() == golden(), "{} is another", path.display());
     }
 
-    /// A reader would look for records, or for the count of those that were dropped, where they are not.
+    /// A reader would look in the wrong place for records, or for the count of dropped ones.
     #[test]
     fn offsets_are_those_of_the_fields() {
         assert_eq!(RECORD_BYTES, 64);

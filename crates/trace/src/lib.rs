@@ -1,7 +1,7 @@
 //! The one event record of every executor, and the file that a rank's records are written to.
 //!
-//! A file is a header of 64 bytes and then records of 64 bytes, all little-endian; `layout.rs` says what lies where. Knows nothing of programs or of who
-//! makes the records; `hocket.artefacts.trace` reads them.
+//! A file is a header of 64 bytes and then records of 64 bytes, all little-endian; `layout.rs` defines the fields.
+//! Knows nothing of programs or of the code that makes records; `hocket.artefacts.trace` reads them.
 #![forbid(unsafe_code)]
 
 mod layout;

@@ -1,9 +1,9 @@
-//! What happened, when, how many bytes: one fixed-size record.
+//! One event as a record of fixed size: kind, times, bytes.
 
 /// `peer` of a record that involves no other rank.
 pub const NO_PEER: u32 = u32::MAX;
 
-/// What a record is about. Below 16: an op of a program; 16: a program; 32 and above: a span of the training step.
+/// The subject of a record. Below 16: an op of a program; 16: a program; 32 and above: a span of the training step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u16)]
 pub enum Kind {
@@ -15,11 +15,11 @@ pub enum Kind {
     Reduce = 3,
     /// `dst = kernel(dst)`.
     Apply = 4,
-    /// A message to a peer, from ready until its source may be written again.
+    /// A message to a peer, from ready until its source may be overwritten.
     Send = 5,
     /// A message from a peer, from posted until it has landed.
     Recv = 6,
-    /// A look at a buffer.
+    /// A scan of a buffer.
     Record = 7,
     /// A collective by another library.
     Library = 8,
@@ -60,7 +60,7 @@ impl Kind {
 /// One event of one rank. Times are `CLOCK_MONOTONIC` of its host, nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// When nothing but a free thread or wire was missing.
+    /// When only a free thread or wire was missing.
     pub ready_ns: u64,
     /// When it began.
     pub start_ns: u64,
@@ -76,12 +76,12 @@ pub struct Record {
     pub op: u32,
     /// The other rank, or [`NO_PEER`].
     pub peer: u32,
-    /// What it is about.
+    /// The subject.
     pub kind: Kind,
 }
 
 impl Default for Record {
-    /// A step of nothing, at time zero, with no peer: defaults for the fields that a record leaves out.
+    /// An empty step at time zero, without a peer: defaults for fields that a record leaves out.
     fn default() -> Self {
         Self {
             ready_ns: 0,

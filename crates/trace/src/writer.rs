@@ -1,9 +1,9 @@
-//! Records from many threads to one file, without making any of them wait for the disk.
+//! Writes records from many threads to one file; no thread waits for the disk.
 //!
-//! Budget of a push: one lock that hardly anyone else takes and 64 bytes copied. Each thread has a shard of its own
-//! (threads beyond [`SHARDS`] share); a background thread swaps filled buffers for empty ones and writes them, so a
-//! crash loses what the last [`FLUSH_EVERY`] brought. A shard that is full drops records and counts them, as do a file
-//! that is full and one that cannot be written.
+//! Budget of a push: one lock that hardly any other thread takes, and a copy of 64 bytes. Each thread has a shard of
+//! its own (threads beyond [`SHARDS`] share). A background thread swaps filled buffers for empty ones and writes them,
+//! so a crash loses the records of the last [`FLUSH_EVERY`]. A full shard drops records and counts them; so does a full
+//! file, and one that cannot be written.
 
 use crate::layout::{DROPPED_AT, HEADER_BYTES, RECORD_BYTES, header};
 use crate::record::Record;
@@ -17,25 +17,25 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// Buffers that threads spread over: more than a rank has native threads.
+/// Buffers shared out among threads: more than a rank has native threads.
 const SHARDS: usize = 8;
 
-/// How often buffers are written out.
+/// How often buffers are written.
 const FLUSH_EVERY: Duration = Duration::from_millis(200);
 
-/// Records that one shard holds between two flushes: 4 MiB. Thirty times what a rank's thread was seen to make.
+/// Records that one shard holds between two flushes: 4 MiB, thirty times the observed rate of a rank's thread.
 const SHARD_RECORDS_MAX: usize = 1 << 16;
 
-/// Where the writer is woken ahead of time.
+/// Fill level at which the writer is woken early.
 const SHARD_RECORDS_HALF: usize = SHARD_RECORDS_MAX / 2;
 
-/// Records of a file: 4 GiB, more than anyone can look at and less than fills a disk unnoticed.
+/// Limit of records in a file: 4 GiB, more than anyone can analyse and less than fills a disk unnoticed.
 const FILE_RECORDS_MAX: u64 = 1 << 26;
 
 /// The recording end of a trace file. Dropping it finishes the file.
 pub struct Recorder {
     shared: Arc<Shared>,
-    /// Wakes the writer; taken away, it stops it.
+    /// Wakes the writer; dropping it stops the writer.
     wake: Mutex<Option<SyncSender<()>>>,
     writer: Mutex<Option<JoinHandle<io::Result<()>>>>,
 }
@@ -66,7 +66,7 @@ impl Recorder {
         Ok(Self { shared, wake: Mutex::new(Some(wake)), writer: Mutex::new(Some(writer)) })
     }
 
-    /// Adds a record; waits for nothing. Records that come after [`Self::finish`] are lost.
+    /// Adds a record without waiting. Records after [`Self::finish`] are lost.
     pub fn push(&self, record: &Record) {
         let thread = own_number();
         let mut waiting = lock(&self.shared.shards[thread as usize % SHARDS]);
@@ -78,13 +78,13 @@ impl Recorder {
         if waiting.len() == SHARD_RECORDS_HALF {
             drop(waiting);
             if let Some(wake) = &*lock(&self.wake) {
-                // An error means that it is awake already.
+                // An error means that the writer is awake already.
                 let _ = wake.try_send(());
             }
         }
     }
 
-    /// Writes what waits and closes the file. The first call gives the first error that writing met; later calls do
+    /// Writes pending records and closes the file. The first call returns the writer's first error; later calls do
     /// nothing.
     pub fn finish(&self) -> io::Result<()> {
         let Some(writer) = lock(&self.writer).take() else { return Ok(()) };
@@ -95,7 +95,7 @@ impl Recorder {
 
 impl Drop for Recorder {
     fn drop(&mut self) {
-        // Whoever needs to know that the trace is whole calls `finish` before.
+        // A caller that must know whether the trace is whole calls `finish` before.
         drop(self.finish());
     }
 }
@@ -103,7 +103,7 @@ impl Drop for Recorder {
 /// The background thread's side.
 struct Output {
     file: File,
-    /// Changes places with each shard's buffer in turn.
+    /// Swapped with each shard's buffer in turn.
     spare: Vec<[u8; RECORD_BYTES]>,
     written: u64,
     /// The fields of the header.
@@ -142,7 +142,7 @@ impl Output {
         self.say_dropped(shared.dropped.load(Ordering::Relaxed));
     }
 
-    /// Whole records: one that is written in part is written over by the next try, or left for readers to skip.
+    /// Whole records: the next attempt overwrites a partly written one, or readers skip it.
     fn append(&mut self, records: usize) -> io::Result<()> {
         let at = HEADER_BYTES as u64 + self.written * RECORD_BYTES as u64;
         self.file.write_all_at(self.spare[..records].as_flattened(), at)
@@ -170,7 +170,7 @@ fn own_number() -> u32 {
     OWN.with(|own| *own)
 }
 
-/// Locks; a panic elsewhere is reported where it happens, and buffers are whole between pushes.
+/// Locks; a panic elsewhere is reported where it happens, and buffers are consistent between pushes.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -250,7 +250,7 @@ mod tests {
         let recorder = Recorder::create(&path, 0, 1).unwrap();
         lock(&recorder.shared.shards[own_number() as usize % SHARDS])
             .resize(SHARD_RECORDS_MAX, op(0).to_bytes(0));
-        // The writer may get in between, so that some are written; all are one or the other.
+        // The writer may run in between and write some; each record is either written or counted.
         (0..5).for_each(|index| recorder.push(&op(index)));
         recorder.finish().unwrap();
         let (header, ops) = read(&path);

@@ -1,8 +1,8 @@
-//! A user's kernel: a C function by its address, as `numba.cfunc` and shared libraries give it.
+//! A user's kernel: a C function by its address, from `numba.cfunc` or a shared library.
 
 use std::ffi::c_void;
 
-/// Inputs and their elements' bytes, outputs and theirs, constants.
+/// Inputs and their lengths in bytes, outputs and theirs, constants.
 type Signature = unsafe extern "C" fn(
     inputs: *const *const c_void,
     input_bytes: *const i64,
@@ -19,8 +19,8 @@ impl Foreign {
     /// From an address that is not null.
     ///
     /// # Safety
-    /// There is a function of this signature at `address` as long as it may be called, from any thread; it reads and writes no
-    /// more than the bytes it is given.
+    /// A function of this signature is at `address` as long as it may be called, from any thread; it accesses only the
+    /// bytes passed to it.
     pub unsafe fn new(address: usize) -> Option<Self> {
         if address == 0 {
             return None;
@@ -35,7 +35,8 @@ impl Foreign {
         let output_bytes: Vec<i64> = outputs.iter().map(|output| output.len() as i64).collect();
         let inputs: Vec<*const c_void> = inputs.iter().map(|input| input.as_ptr().cast()).collect();
         let outputs: Vec<*mut c_void> = outputs.iter_mut().map(|output| output.as_mut_ptr().cast()).collect();
-        // SAFETY: the function keeps to the bytes that it is given, which are valid and do not overlap: `new`'s contract.
+        // SAFETY: the function only accesses the bytes passed to it, which are valid and do not overlap: `new`'s
+        // contract.
         unsafe {
             (self.0)(
                 inputs.as_ptr(),

@@ -70,7 +70,7 @@ pub fn orthogonalise(inputs: &[&[u8]], outputs: &mut [&mut [u8]], given: &[f64])
             }
         }
         let norm = dot(matrix, col, col);
-        // What is left of a dependent column is rounding error: a direction of it would be noise.
+        // The rest of a dependent column is rounding error: its direction would be noise.
         let factor = if norm > before * 1e-10 { norm.sqrt().recip() } else { 0.0 };
         for row in 0..rows {
             matrix[row * cols + col] *= factor;
@@ -79,7 +79,8 @@ pub fn orthogonalise(inputs: &[&[u8]], outputs: &mut [&mut [u8]], given: &[f64])
     Ok(())
 }
 
-/// Where all elements are zero, as in a new state, they become the same numbers between -1 and 1 on every rank.
+/// Where all elements are zero, as in a new state, they become the same pseudo-random numbers between -1 and 1 on every
+/// rank.
 pub fn seed(inputs: &[&[u8]], outputs: &mut [&mut [u8]], given: &[f64]) -> Result<(), String> {
     let ([], [matrix]) = operands(inputs, outputs)?;
     let [] = constants(given)?;

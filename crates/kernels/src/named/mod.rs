@@ -1,8 +1,8 @@
 //! Kernels of whole slices, which programs call by name; and those of users, by address. `BUILTINS` is the
 //! table.
 //!
-//! A built-in gets inputs, outputs and constants. Slices have the lengths of the program, which the verifier has compared;
-//! what it cannot know (a block size, the extents of a matrix) a kernel checks itself.
+//! A built-in gets inputs, outputs and constants. The verifier has compared the lengths of slices; a kernel itself
+//! checks what the verifier cannot know (a block size, the extents of a matrix).
 
 mod elementwise;
 mod foreign;
@@ -15,12 +15,12 @@ pub use foreign::Foreign;
 /// Inputs, outputs, constants; `Err` has the reason for a refusal.
 pub type Builtin = fn(&[&[u8]], &mut [&mut [u8]], &[f64]) -> Result<(), String>;
 
-/// What a call runs.
+/// The function of a call.
 #[derive(Clone, Copy, Debug)]
 pub enum Function {
-    /// One of ours.
+    /// A built-in.
     Builtin(Builtin),
-    /// One of the user's.
+    /// The user's.
     Foreign(Foreign),
 }
 
@@ -155,7 +155,7 @@ mod tests {
         assert_eq!(view::<i32>(&out[1]).unwrap()[0], 2);
     }
 
-    /// An index out of range comes from a peer's memory: it must not write elsewhere.
+    /// An index from a peer's memory may be out of range: it must not write elsewhere.
     #[test]
     fn scatter_refuses_indices_out_of_range() {
         let mut out = [bytes(&[0f32; 2])];

@@ -1,11 +1,12 @@
-//! A few elements of many: selection by magnitude, and the sum of what was selected elsewhere. Indices are i32, counts i64.
+//! Sparse selections: elements of largest magnitude, and the sum of other ranks' selections. Indices are i32, counts
+//! i64.
 
 use super::{constants, operands, view, view_mut};
 use crate::dispatch::{self, Kernel};
 use crate::lanes::Lanes;
 
-/// (in) → (values, indices, count): the elements of largest magnitude, as many as fit, in the order of their indices; zeros
-/// are left out, which is why there may be fewer. Of equal magnitudes, earlier elements go first.
+/// (in) → (values, indices, count): the elements of largest magnitude, as many as fit, in the order of their indices.
+/// Zeros are left out, so there may be fewer. Of equal magnitudes, earlier elements win.
 pub fn top_k(inputs: &[&[u8]], outputs: &mut [&mut [u8]], given: &[f64]) -> Result<(), String> {
     let ([values], [kept, indices, count]) = operands(inputs, outputs)?;
     let [] = constants(given)?;
@@ -16,30 +17,30 @@ pub fn top_k(inputs: &[&[u8]], outputs: &mut [&mut [u8]], given: &[f64]) -> Resu
     Ok(())
 }
 
-/// A radix selection in two passes over the values: a histogram of upper bits says in which bin the threshold is; what reaches
-/// that bin, little more than what is taken, is gathered and sifted.
+/// A radix selection in two passes over the values: a histogram of upper bits finds the bin of the threshold; the
+/// values in or above that bin, little more than the result, are gathered and filtered.
 struct TopK<'a> {
     values: &'a [f32],
     kept: &'a mut [f32],
     indices: &'a mut [i32],
 }
 
-/// Bits below those of the histogram, which are an exponent and three of the mantissa: 2,048 bins lie in a first-level cache,
-/// four times over.
+/// Bits below those of the histogram, which are the exponent and three bits of the mantissa: 2,048 bins fit a
+/// first-level cache, four times over.
 const BIN_SHIFT: u32 = 20;
 const BINS: usize = 1 << (31 - BIN_SHIFT);
 
-/// Elements that are passed over together when none reaches the bin.
+/// Elements skipped together when none reaches the bin.
 const GROUP: usize = 16;
 
-/// The bits of a float without its sign grow with its magnitude; NaN is largest, so that it is seen.
+/// A float's bits without its sign grow with its magnitude; NaN is the largest, so that it is noticed.
 #[inline(always)]
 fn magnitude(value: f32) -> u32 {
     value.to_bits() & 0x7fff_ffff
 }
 
 impl Kernel for TopK<'_> {
-    /// How many were taken.
+    /// Number of selected elements.
     type Output = usize;
 
     #[inline(always)]
@@ -54,7 +55,7 @@ impl Kernel for TopK<'_> {
         let ceiling = floor + (1 << BIN_SHIFT);
         let mut candidates: Vec<u32> = magnitudes.filter(|&bits| bits < ceiling).collect();
         let (_, &mut threshold, larger) = candidates.select_nth_unstable(within - (k - above));
-        // Ties at the threshold fill what those above it leave.
+        // Ties at the threshold fill the remaining places.
         let mut ties = k - above - larger.iter().filter(|&&bits| bits > threshold).count();
         let mut taken = 0;
         for index in reaching {
@@ -71,10 +72,11 @@ impl Kernel for TopK<'_> {
     }
 }
 
-/// Where the bin begins that has the `k`th largest of at least as many values, how many are above it and how many in it.
+/// The start of the bin that contains the `k`th largest value, the number of values above the bin, and the number in
+/// it.
 #[inline(always)]
 fn bin_of_threshold(values: &[f32], k: usize) -> (u32, usize, usize) {
-    // Neighbours count in tables of their own: equal ones would wait for each other's increments.
+    // Neighbours count in separate tables: with equal values they would wait for each other's increments.
     let mut tables = vec![[0_u32; BINS]; 4];
     if let [one, two, three, four] = &mut tables[..] {
         let bin = |value: f32| (magnitude(value) >> BIN_SHIFT) as usize;
@@ -101,7 +103,8 @@ fn bin_of_threshold(values: &[f32], k: usize) -> (u32, usize, usize) {
 /// The indices of the values whose magnitude is at least `floor`, of which there are `count`.
 #[inline(always)]
 fn indices_from(values: &[f32], floor: u32, count: usize) -> Vec<usize> {
-    // Each index is written and kept only if its value counts: no branch to mispredict. The last place is for those behind.
+    // Each index is written, and kept only if its value counts: no branch to mispredict. The last place takes the
+    // surplus.
     let mut found = vec![0; count + 1];
     let mut len = 0;
     let (groups, rest) = values.as_chunks::<GROUP>();
