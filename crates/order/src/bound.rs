@@ -1,14 +1,15 @@
-//! What no order can beat, per algorithm.
+//! Lower bounds on the cost of any order, per algorithm.
 //!
-//! - Ring: the 1-tree bound of the sum; each host has two links, and all are connected, so some link is as slow as the second
-//!   fastest of some host and as the slowest of the fastest spanning tree.
-//! - Rounds: the pairs of any `q` rounds join at least `r` hosts into one, so the slowest of these rounds takes at least the
-//!   least time at which hosts within it of each other form groups of `r` or more.
-//! - Tree: it spans all hosts, so it has an edge as long as the longest of the shortest spanning tree; its longest way has as
-//!   many edges as it is deep.
+//! - Ring: the 1-tree bound of the sum; each host has two links, and all are connected, so some link is as slow as the
+//!   second fastest of some host and as the slowest of the fastest spanning tree.
+//! - Rounds: the pairs of any `q` rounds join at least `r` hosts into one group, so the slowest of these rounds takes
+//! at
+//!   least the shortest time within which hosts form groups of `r` or more.
+//! - Tree: it spans all hosts, so it has an edge as long as the longest of the shortest spanning tree; its longest path
+//!   has as many edges as it is deep.
 //! - Two levels: a chain of the largest group, which no chain of as many links beats, and a ring of the leaders.
-//! - A link that divides the hosts carries every byte once in each direction, whatever the algorithm: the sum of the hosts on one
-//!   side has to come to the other. In a ring at least one host sends across it.
+//! - A link that divides the hosts carries every byte once in each direction, whatever the algorithm: the sum of the
+//!   hosts on one side has to reach the other. In a ring at least one host sends across it.
 
 use crate::cost::{phases, rounds};
 use crate::model::{Model, ModelError};
@@ -16,7 +17,7 @@ use crate::network::Network;
 use crate::one_tree::OneTree;
 use hocket_algorithms::{Algorithm, tree_depth};
 
-/// Seconds that no order can beat; `cost_s` is what the best known order takes.
+/// Seconds that no order can beat; `cost_s` is the cost of the best known order.
 pub fn lower_bound(network: &Network, model: &Model, cost_s: f64) -> Result<f64, ModelError> {
     model.check(network.hosts())?;
     let n = network.hosts();
@@ -32,7 +33,7 @@ fn of_links(network: &Network, model: &Model) -> f64 {
     let most = phases.iter().map(|phase| phase.flows.len()).max().unwrap_or(0) as u32;
     let least_s = |link: u32| match model.algorithm {
         Algorithm::Ring => links.rate(link).busy_s(1, phases[0].bytes),
-        // However many flows there are, they carry all bytes together.
+        // However many flows there are, together they carry all bytes.
         _ => links.rate(link).busy_s(most, model.bytes / f64::from(most)),
     };
     links.cuts().into_iter().map(least_s).fold(0.0, f64::max)
@@ -82,11 +83,11 @@ fn ring(network: &Network, bytes: f64, cost_s: f64) -> f64 {
     steps * (sum_s / n as f64).max(slowest_s)
 }
 
-/// The rounds by what they take, the fastest first: the first `q` of them join groups of at least `r` hosts.
+/// The rounds by duration, the fastest first: the first `q` of them join groups of at least `r` hosts.
 fn in_rounds(network: &Network, model: &Model) -> f64 {
     let n = network.hosts();
     let rounds = rounds(model, n);
-    // Where the number of hosts is no power of two, the last round is for those beyond one.
+    // If the number of hosts is no power of two, the last round is for those beyond one.
     let folds = !n.is_power_of_two() && !matches!(model.algorithm, Algorithm::Bcube { .. });
     let (core, fold) = rounds.split_at(rounds.len() - usize::from(folds));
     let smallest_bytes = core.iter().map(|round| round.bytes).fold(f64::INFINITY, f64::min);
@@ -109,14 +110,14 @@ fn in_rounds(network: &Network, model: &Model) -> f64 {
     by_groups.max(by_pairs) + folded
 }
 
-/// With how many others the first rank of the round exchanges.
+/// Number of partners of the first rank of the round.
 fn partners(pairs: &[(u32, u32)]) -> usize {
     pairs.iter().filter(|pair| pair.0 == pairs[0].0 || pair.1 == pairs[0].0).count()
 }
 
 /// Hosts joined by ever longer messages.
 struct Groups {
-    /// By number of hosts: the least time within which every host is one of a group of that many.
+    /// By number of hosts: the shortest time within which every host is in a group of that size.
     joining_s: Vec<f64>,
     least_s: f64,
 }
@@ -159,7 +160,7 @@ impl Groups {
     }
 }
 
-/// Kruskal's joins: after each edge, how small the smallest group is.
+/// Kruskal's joins: after each edge, the size of the smallest group.
 fn joining(n: usize, edges: &[(f64, u32, u32)]) -> Vec<f64> {
     let mut group: Vec<u32> = (0..n as u32).collect();
     let mut sizes = vec![1_usize; n];

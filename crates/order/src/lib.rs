@@ -1,11 +1,12 @@
-//! Rank orders: what a collective costs when hosts take its ranks in some order, and orders in which it costs little.
+//! Rank orders: the cost of a collective when hosts take its ranks in some order, and searches for cheap orders.
 //!
-//! Numbers in, numbers out: no I/O, no clock; a [`Watch`] adds a time limit or progress. An order is
-//! `order[rank] = host`. Results depend on the input and the seed alone, unless a watch stops the search early.
+//! Numbers in, numbers out: no I/O, no clock; a [`Watch`] adds a time limit or progress. An order is `order[rank] =
+//! host`. Input and seed alone determine the result, unless a watch stops the search early.
 //!
-//! An order costs what its pairs take alone, or what the busiest link takes that several pairs share, whichever is more. The former
-//! per algorithm is that of "Cloud Collectives: Towards Cloud-aware Collectives for ML Workloads with Rank
-//! Reordering" (Luo, Nelson, Krishnamurthy and Ceze 2021), with message sizes and pipelining beside latency.
+//! The cost of an order is the time of its pairs alone, or of the busiest link that several pairs share, whichever is
+//! more. The former, per algorithm, is that of "Cloud Collectives: Towards Cloud-aware Collectives for ML Workloads
+//! with Rank Reordering" (Luo, Nelson, Krishnamurthy and Ceze 2021), with message sizes and pipelining in addition to
+//! latency.
 #![forbid(unsafe_code)]
 
 mod bound;

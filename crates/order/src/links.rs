@@ -1,30 +1,30 @@
-//! Links that several pairs of hosts share: cards, trunks between racks. A message crosses all links of its path.
+//! Links shared by several pairs of hosts: cards, trunks between racks. A message crosses all links of its path.
 
 use crate::network::NetworkError;
 
-/// Links, and which of them lie between two hosts.
+/// Links, and the paths between hosts.
 #[derive(Clone, Debug)]
 pub struct Links {
     /// By link.
     rates: Vec<Rate>,
-    /// Row by row, for each ordered pair of hosts and once more: where its links begin.
+    /// Row by row, for each ordered pair of hosts and once more: the start of its links.
     starts: Vec<u32>,
     crossed: Vec<u32>,
     hosts: usize,
 }
 
-/// What a link carries, bytes per second; `beside`: what each flow that crosses it has on another way at the same time, as hosts
-/// have whose further cards are of a network of their own.
+/// A link's rate in bytes per second; `beside`: the rate of each of its flows on another path at the same time, for
+/// hosts whose further cards have a network of their own.
 #[derive(Clone, Copy, Debug)]
 pub struct Rate {
     /// Of the link.
     pub bytes_per_s: f64,
-    /// Of each flow's other way.
+    /// The rate of each flow's other path.
     pub beside_bytes_per_s: f64,
 }
 
 impl Rate {
-    /// Seconds for so many flows of so many bytes each.
+    /// Seconds for this many flows of this many bytes each.
     pub fn busy_s(&self, flows: u32, bytes: f64) -> f64 {
         let flows = f64::from(flows);
         flows * bytes / (self.bytes_per_s + flows * self.beside_bytes_per_s)
@@ -32,7 +32,7 @@ impl Rate {
 }
 
 impl Links {
-    /// `starts[a · hosts + b]` is where the links from `a` to `b` begin in `crossed`, and the next entry where they end.
+    /// `starts[a · hosts + b]` is the start of the links from `a` to `b` in `crossed`, and the next entry their end.
     pub fn new(
         hosts: usize,
         rates: Vec<Rate>,
@@ -69,19 +69,21 @@ impl Links {
         self.rates[link as usize]
     }
 
-    /// What a message from `a` to `b` crosses.
+    /// The links that a message from `a` to `b` crosses.
     pub fn path(&self, a: u32, b: u32) -> &[u32] {
         let pair = a as usize * self.hosts + b as usize;
         &self.crossed[self.starts[pair] as usize..self.starts[pair + 1] as usize]
     }
 
-    /// Time per byte on all links between two hosts, both ways together: long where a message takes much from others.
+    /// Time per byte on all links between two hosts, both directions together: long where a message displaces many
+    /// others.
     pub fn taken_s_per_byte(&self, a: u32, b: u32) -> f64 {
         let links = self.path(a, b).iter().chain(self.path(b, a));
         links.map(|&link| self.rate(link).busy_s(1, 1.0)).sum()
     }
 
-    /// Links that divide the hosts: all that goes from hosts on one side to those on the other crosses them, and nothing else.
+    /// Links that divide the hosts: everything from hosts on one side to those on the other crosses them, and nothing
+    /// else does.
     pub fn cuts(&self) -> Vec<u32> {
         let mut pairs = vec![0_usize; self.count()];
         let mut sources = vec![vec![false; self.hosts]; self.count()];
@@ -114,7 +116,7 @@ mod tests {
         Rate { bytes_per_s, beside_bytes_per_s: 0.0 }
     }
 
-    /// Broken: paths that lead nowhere would be read beyond their end, or a link of no rate would make an order free.
+    /// Broken: invalid paths would be read beyond their end, or a link without a rate would make an order free.
     #[test]
     fn refuses_what_are_no_links() {
         let refused = |rates: &[Rate], starts: &[u32], crossed: &[u32]| {

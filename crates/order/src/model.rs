@@ -1,8 +1,8 @@
-//! Which all-reduce is meant: its algorithm, how much it moves, and in what pieces.
+//! Describes an all-reduce: its algorithm, its size, and its pieces.
 
 use hocket_algorithms::{Algorithm, LIST};
 
-/// Which partners the rounds of halving-doubling and `BCube` begin with, when most bytes move.
+/// First partners of the rounds of halving-doubling and `BCube`, when most bytes move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum First {
     /// Ranks next to each other: Gloo and MPI libraries.
@@ -11,16 +11,16 @@ pub enum First {
     Far,
 }
 
-/// What an order is judged by.
+/// The collective by which an order is judged.
 #[derive(Clone, Debug)]
 pub struct Model {
-    /// How: one whose cost depends on the order. Ranks are numbered along it; which host takes which is the order.
+    /// Its algorithm, whose cost depends on the order. Ranks are numbered along it; the order assigns hosts to them.
     pub algorithm: Algorithm,
-    /// Of each rank's buffer.
+    /// Size of each rank's buffer in bytes.
     pub bytes: f64,
-    /// What chains and trees pass on as one piece.
+    /// Size of the pieces that chains and trees pass on.
     pub chunk_bytes: f64,
-    /// Of halving-doubling and `BCube`.
+    /// First partners in halving-doubling and `BCube`.
     pub first: First,
 }
 
@@ -33,23 +33,23 @@ pub enum ModelError {
     /// Groups of two-level.
     #[error("groups of {sizes:?} do not divide {hosts} hosts")]
     Sizes {
-        /// As given.
+        /// The given groups.
         sizes: Vec<u32>,
-        /// Ranks.
+        /// The number of ranks.
         hosts: usize,
     },
     /// Base of `BCube`.
     #[error("BCube of base {0}: it must be at least 2")]
     Base(u32),
-    /// The algorithm costs the same in every order, or is a library's.
+    /// The algorithm costs the same in every order, or belongs to a library.
     #[error("no order is better than another for `{0}`")]
     Unordered(&'static str),
     /// Bytes or chunk.
     #[error("{what} of {bytes} bytes: {must}")]
     Bytes {
-        /// Which.
+        /// The field.
         what: &'static str,
-        /// As given.
+        /// The given value.
         bytes: f64,
         /// The rule.
         must: &'static str,
@@ -57,7 +57,7 @@ pub enum ModelError {
 }
 
 impl Model {
-    /// Whether it makes sense for that many hosts.
+    /// Whether it is valid for that many hosts.
     pub fn check(&self, hosts: usize) -> Result<(), ModelError> {
         if !(self.bytes.is_finite() && self.bytes >= 0.0) {
             let must = "it must be 0 or more and finite";

@@ -1,4 +1,5 @@
-//! What hosts are to each other: latency and time per byte of every pair, the same both ways, and links that pairs share.
+//! The network between hosts: latency and time per byte of every pair, equal in both directions, and links that pairs
+//! share.
 
 use crate::links::Links;
 
@@ -11,7 +12,7 @@ pub struct Network {
     links: Option<Links>,
 }
 
-/// Why numbers are no network.
+/// Why the numbers do not describe a network.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum NetworkError {
     /// No host.
@@ -23,16 +24,16 @@ pub enum NetworkError {
     /// The matrix is not square.
     #[error("{0} numbers are no square matrix of {1} hosts")]
     Shape(usize, usize),
-    /// An entry that no time can be.
+    /// An entry that is no valid time.
     #[error("entry of row {0}, column {1} is {2}: it must be 0 or more and finite")]
     Entry(usize, usize, f64),
-    /// Both ways differ.
+    /// The two directions differ.
     #[error("entries of row {0}, column {1} and the other way round differ")]
     Asymmetric(usize, usize),
-    /// Not one path for each ordered pair.
+    /// Not exactly one path for each ordered pair.
     #[error("the links between {0} hosts are no list for each ordered pair")]
     Paths(usize),
-    /// A path leads over what is not there.
+    /// A path names a missing link.
     #[error("a path crosses link {0}, and there are {1}")]
     Link(u32, usize),
     /// A link's rate.
@@ -44,7 +45,7 @@ pub enum NetworkError {
 const HOSTS_MAX: usize = 16_384;
 
 impl Network {
-    /// From matrices row by row; an empty `s_per_byte` means that bytes cost nothing. The diagonal is not looked at.
+    /// From matrices, row by row; an empty `s_per_byte` means that bytes cost nothing. The diagonal is ignored.
     pub fn new(hosts: usize, latency_s: Vec<f64>, s_per_byte: Vec<f64>) -> Result<Self, NetworkError> {
         if hosts == 0 {
             return Err(NetworkError::Empty);
@@ -66,7 +67,7 @@ impl Network {
         Self { links: Some(links), ..self }
     }
 
-    /// None when they are not known.
+    /// The links; `None` when they are unknown.
     pub fn links(&self) -> Option<&Links> {
         self.links.as_ref()
     }
@@ -98,7 +99,7 @@ impl Network {
         all.map(|(a, b)| if a == b { 0.0 } else { self.message_s(a, b, bytes) }).collect()
     }
 
-    /// The same, and `weight` times what each takes from others on shared links: short tours of it leave racks seldom.
+    /// The same, plus `weight` times the cost to others on shared links: short tours of it seldom leave racks.
     pub fn crowded_messages_s(&self, bytes: f64, weight: f64) -> Vec<f64> {
         let mut lengths = self.messages_s(bytes);
         if let Some(links) = &self.links {
@@ -140,7 +141,7 @@ fn check(matrix: &[f64], hosts: usize) -> Result<(), NetworkError> {
 mod tests {
     use super::*;
 
-    /// Broken: a wrong matrix would give an order without a word.
+    /// Broken: a wrong matrix would silently give an order.
     #[test]
     fn refuses_what_is_no_network() {
         let refused = |hosts, numbers: &[f64]| Network::new(hosts, numbers.to_vec(), Vec::new()).unwrap_err();

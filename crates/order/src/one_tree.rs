@@ -1,5 +1,5 @@
-//! Minimum 1-trees, which tell two things about the shortest tour: a lower bound of its length (Held and Karp 1971), and which
-//! edges it is likely to use ("alpha-nearness", Helsgaun 2000, section 4).
+//! Minimum 1-trees, which give two facts about the shortest tour: a lower bound of its length (Held and Karp 1971), and
+//! its likely edges ("alpha-nearness", Helsgaun 2000, section 4).
 //!
 //! A 1-tree is a spanning tree with one more edge; a tour is one in which every node has two edges. Prices on nodes that raise
 //! the edges of nodes with too many and lower those of nodes with too few move the 1-tree towards a tour.
@@ -12,7 +12,7 @@ const PATIENCE: usize = 10;
 
 /// The prices with the best bound.
 pub struct OneTree {
-    /// No tour is shorter.
+    /// A lower bound on the length of any tour.
     pub bound: f64,
     n: usize,
     prices: Vec<f64>,
@@ -31,7 +31,8 @@ struct Tree {
 }
 
 impl OneTree {
-    /// For a symmetric matrix of at least 3 nodes, row by row; `tour` is the length of one, the better the faster.
+    /// For a symmetric matrix of at least 3 nodes, row by row; `tour` is the length of a known tour: the shorter, the
+    /// faster.
     pub fn new(n: usize, lengths: &[f64], tour: f64) -> Self {
         let mut prices = vec![0.0; n];
         let tree = Tree::smallest(n, lengths, &prices);
@@ -63,8 +64,8 @@ impl OneTree {
         best
     }
 
-    /// For each node the `count` others that the tour most likely visits next to it, the likeliest first: those whose edge
-    /// makes the 1-tree least longer.
+    /// For each node the `count` most likely neighbours in the shortest tour, the likeliest first: those whose edge
+    /// lengthens the 1-tree least.
     pub fn candidates(&self, lengths: &[f64], count: usize) -> Vec<Vec<u32>> {
         let mut longest = vec![0.0; self.n];
         let each = |node: usize| {

@@ -1,11 +1,11 @@
-//! Token buckets of links: what a link saved while it rested passes at once. A link saves only while no flow is on it.
+//! Token buckets of links: a link's savings from its rest pass at once. A link saves only while no flow is on it.
 
 use crate::network::Network;
 use crate::time::{Picos, to_s};
 
 /// The buckets of all links; does nothing where no link has one.
 pub struct Buckets {
-    /// By link: bytes saved, and since when it rests; `None` while it is in use.
+    /// By link: saved bytes, and the start of its rest; `None` while it is in use.
     state: Vec<(f64, Option<Picos>)>,
 }
 
@@ -17,7 +17,7 @@ impl Buckets {
         Self { state: links.iter().map(|link| (link.burst_bytes, Some(0))).collect() }
     }
 
-    /// A message of `bytes` enters `route`: how many of them pass at once.
+    /// A message of `bytes` enters `route`; returns how many of them pass at once.
     pub fn take(&mut self, network: &Network, route: u32, bytes: f64, now: Picos) -> f64 {
         if self.state.is_empty() {
             return 0.0;
@@ -37,7 +37,7 @@ impl Buckets {
         passes
     }
 
-    /// No flow is on `link` any more.
+    /// The last flow has left `link`.
     pub fn rest(&mut self, link: u32, now: Picos) {
         if let Some((_, resting)) = self.state.get_mut(link as usize) {
             *resting = Some(now);

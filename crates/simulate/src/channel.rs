@@ -1,7 +1,7 @@
-//! Flows: on each route one message moves at a time, the most urgent one, and all routes that are in use share their links.
+//! Flows: on each route one message moves at a time, the most urgent one, and all routes in use share their links.
 //!
-//! Budget: a message alone on its links costs one event, its landing, when nobody waits for the end of its sending; else two. Rates
-//! are solved once for all changes of a moment, and not at all where no link is shared.
+//! Budget: a message alone on its links costs one event, its landing, if nothing waits for the end of its sending, and
+//! two otherwise. Rates are solved once for all changes of a moment, and not at all without shared links.
 
 use crate::bucket::Buckets;
 use crate::clock::Clock;
@@ -22,9 +22,9 @@ pub struct Message {
     pub peer: u32,
     pub priority: u32,
     pub bytes: f64,
-    /// From the last byte's leaving to its coming.
+    /// Time from the departure of the last byte to its arrival.
     pub latency: Picos,
-    /// Nobody waits for the end of the send.
+    /// Nothing waits for the end of the send.
     pub forgotten: bool,
 }
 
@@ -48,16 +48,16 @@ impl PartialOrd for Queued {
 }
 impl Ord for Queued {
     fn cmp(&self, other: &Self) -> Ordering {
-        // The heap's greatest goes first: lowest priority number, then first come.
+        // A heap returns its greatest first: the lowest priority number, then the first queued.
         (other.message.priority, other.sequence).cmp(&(self.message.priority, self.sequence))
     }
 }
 
-/// What a route is doing.
+/// The state of a route.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum State {
     Idle,
-    /// Its message's landing is set; it has left by then. The route is still among the flows of its links.
+    /// Its message's landing is set; the message has left by then. The route is still among the flows of its links.
     Set {
         until: Picos,
     },
@@ -71,15 +71,15 @@ struct Channel {
     queue: BinaryHeap<Queued>,
     rate: f64,
     since: Picos,
-    /// Of its latest schedule: events of older ones are void.
+    /// Number of its latest schedule: events of older ones are void.
     generation: u32,
-    /// Set landings that were taken back.
+    /// Number of set landings that were revoked.
     void: Vec<u32>,
     moved: f64,
 }
 
 impl Channel {
-    /// Of the current message's bytes, those that have not moved by `now`.
+    /// Bytes of the current message that have not moved by `now`.
     fn left(&self, now: Picos) -> f64 {
         let moved = self.rate * (now - self.since) as f64 / 1e12;
         self.current.as_ref().map_or(0.0, |current| (current.left - moved).max(0.0))
@@ -96,7 +96,7 @@ pub struct Flows<'a> {
     changed: Vec<u32>,
     /// How often rates were solved.
     pub solves: u64,
-    /// Flows that were looked at for it, all times together.
+    /// Flows inspected for it, over all solves.
     pub looked_at: u64,
 }
 
@@ -175,7 +175,7 @@ impl<'a> Flows<'a> {
         self.settle(route, clock.now());
         let channel = &mut self.channels[route as usize];
         let done = channel.current.take()?;
-        // What rounding to whole picoseconds left over or moved too much.
+        // The error from rounding to whole picoseconds.
         channel.moved += done.left;
         channel.current = channel.queue.pop();
         if channel.current.is_some() {
@@ -233,8 +233,8 @@ impl<'a> Flows<'a> {
         bytes
     }
 
-    /// How long a receiver's word waits on its way back over `route` behind bytes that links have not passed on yet: what a
-    /// message has left lies in front of the link that limits it, up to what that link queues.
+    /// How long a receiver's announcement waits on its way back over `route` behind bytes that links have not passed on
+    /// yet: the rest of a message lies in front of the link that limits it, up to the length of that link's queue.
     pub fn word_waits(&self, route: u32, now: Picos) -> Picos {
         let waits_s = |link: u32| {
             let left: f64 = self
@@ -266,7 +266,7 @@ impl<'a> Flows<'a> {
         }
     }
 
-    /// What buckets let pass of the message that a route begins with.
+    /// The bytes of a route's next message that buckets let pass at once.
     fn pass_burst(&mut self, route: u32, now: Picos) {
         let channel = &mut self.channels[route as usize];
         if let Some(current) = &mut channel.current {
@@ -291,7 +291,7 @@ impl<'a> Flows<'a> {
         }
     }
 
-    /// A route of a link that is set becomes an ordinary flow, or leaves it if its message has left.
+    /// A route of a link whose landing is set becomes an ordinary flow, or leaves it if its message has left.
     fn wake_set(&mut self, clock: &mut Clock<Event>, link: u32) {
         // A flow with a rate is alone on its links.
         let &[other] = self.shares.members(link) else { return };
@@ -313,14 +313,14 @@ impl<'a> Flows<'a> {
         let channel = &mut self.channels[route as usize];
         channel.void.push(channel.generation);
         channel.state = State::Flowing;
-        // Its bytes were counted when it was set.
+        // Its bytes were counted when the landing was set.
         let current = channel.current.as_ref().map_or(0.0, |current| current.left);
         channel.moved -= current;
         self.settle(route, clock.now());
         self.schedule(clock, route, false);
     }
 
-    /// Says when the current message will have left. `alone`: nobody is on its links.
+    /// Schedules the departure of the current message. `alone`: no other flow is on its links.
     fn schedule(&mut self, clock: &mut Clock<Event>, route: u32, alone: bool) {
         let channel = &mut self.channels[route as usize];
         let Some(current) = channel.current else { return };
@@ -341,7 +341,7 @@ impl<'a> Flows<'a> {
         }
     }
 
-    /// Takes what has moved since the last look off the current message.
+    /// Subtracts the bytes moved since the last update from the current message.
     fn settle(&mut self, route: u32, now: Picos) {
         let channel = &mut self.channels[route as usize];
         let left = channel.left(now);

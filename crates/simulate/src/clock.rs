@@ -1,4 +1,4 @@
-//! What happens next: events by time, those of one time in the order in which they were added.
+//! The event queue: events by time, those of one time in the order in which they were added.
 //!
 //! Budget: collectives are symmetric, so many events share a time. They lie in one slot, found through a small cache by time; the
 //! heap holds slots. An event whose time is its own costs a heap push and pop, one that shares its time an append.
@@ -13,7 +13,7 @@ const NO_SLOT: u32 = u32::MAX;
 /// A queue of events.
 pub struct Clock<E> {
     now: Picos,
-    /// Events of now that are yet to happen, from `at` on.
+    /// Remaining events of the current time, from `at` on.
     current: Vec<E>,
     at: usize,
     /// (time, order of making, slot).
@@ -45,7 +45,7 @@ impl<E: Copy> Clock<E> {
         self.now
     }
 
-    /// Adds an event; one of the past happens now.
+    /// Adds an event; one in the past happens now.
     pub fn push(&mut self, time: Picos, event: E) {
         if time <= self.now {
             self.current.push(event);
@@ -68,19 +68,19 @@ impl<E: Copy> Clock<E> {
         self.recent[place] = (time, slot);
     }
 
-    /// The next event of now.
+    /// The next event of the current time.
     pub fn next(&mut self) -> Option<E> {
         let event = self.current.get(self.at).copied()?;
         self.at += 1;
         Some(event)
     }
 
-    /// Whether events of now are left.
+    /// Whether events of the current time are left.
     pub fn is_pending(&self) -> bool {
         self.at < self.current.len()
     }
 
-    /// Goes to the time of the next event; `false` when there is none. Nothing of now may be left.
+    /// Advances to the time of the next event; `false` when there is none. No event of the current time may be left.
     pub fn advance(&mut self) -> bool {
         self.current.clear();
         self.at = 0;
@@ -96,7 +96,7 @@ impl<E: Copy> Clock<E> {
     }
 }
 
-/// Where a time is cached: times differ in any of their bits, so all are mixed.
+/// Cache slot of a time: times may differ in any of their bits, so all are mixed.
 fn place(time: Picos) -> usize {
     (time.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 58) as usize
 }

@@ -1,4 +1,5 @@
-//! A lowered program as a graph of the engine: messages get their routes, ops their engine time. What cannot run is refused here.
+//! Compiles a lowered program into a graph for the engine: messages get their routes, ops their engine time. Invalid
+//! programs are refused here.
 
 use crate::conditions::Costs;
 use crate::error::Error;
@@ -10,10 +11,10 @@ use hocket_program::{DType, Kernel, Op, Program, RankProgram, Slice};
 use hocket_trace::Kind;
 use std::collections::HashMap;
 
-/// All ranks of `program`. A message with a count is taken to be as long as it may be.
+/// Compiles all ranks of `program`. A message with a count is assumed to have its maximum length.
 ///
-/// Refuses a program whose ranks diverge (a message without its other end, or of another size there) or that holds a collective
-/// which is not lowered, and names the first such op.
+/// Refuses a program whose ranks diverge (a message without its other end, or with another size there) or that contains
+/// a collective which is not lowered, and names the first such op.
 pub fn compile(program: &Program, network: &Network, costs: &Costs) -> Result<Graph, Error> {
     costs.check()?;
     let mut ends = Ends::of(program)?;
@@ -107,7 +108,7 @@ impl Ends {
         }
     }
 
-    /// Adds what is wrong, ends in program order.
+    /// Adds errors, with ends in program order.
     fn compare(&self, program: &Program, findings: &mut Vec<(usize, usize, String)>) {
         for (at, rank) in program.ranks.iter().enumerate() {
             let own = Rank::from_index(at);

@@ -1,4 +1,4 @@
-//! What ops cost, and what goes wrong: constants of the machines, chance from a seed, stragglers, links that change.
+//! Costs of ops, and disturbances: constants of the machines, chance from a seed, stragglers, links that change.
 
 use crate::error::Error;
 
@@ -9,19 +9,19 @@ pub struct Costs {
     pub send_s: f64,
     /// Per message on the receiving side.
     pub receive_s: f64,
-    /// Elements added to what is in memory.
+    /// Adding elements to those in memory.
     pub reduce_s_per_byte: f64,
-    /// Elements narrowed or widened.
+    /// Narrowing or widening elements.
     pub cast_s_per_byte: f64,
-    /// Elements copied, scaled or looked at.
+    /// Copying, scaling or scanning elements.
     pub copy_s_per_byte: f64,
-    /// Whether data flows only once its receive is posted, which the receiver announces a latency ahead (the native executor);
-    /// else at once, and waits at the receiver.
+    /// Whether data flows only once its receive is posted, which the receiver announces a latency ahead (the native
+    /// executor); otherwise data flows at once and waits at the receiver.
     pub rendezvous: bool,
 }
 
 impl Costs {
-    /// Nothing but the network takes time.
+    /// Only the network takes time.
     pub const NONE: Self = Self {
         send_s: 0.0,
         receive_s: 0.0,
@@ -48,7 +48,7 @@ impl Costs {
     }
 }
 
-/// A link gets another rate; zero: it has failed.
+/// A link changes its rate; zero: it fails.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CapacityChange {
     /// Virtual time.
@@ -59,20 +59,20 @@ pub struct CapacityChange {
     pub bytes_per_s: f64,
 }
 
-/// What differs from an ideal run.
+/// Deviations from an ideal run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Conditions {
-    /// All chance comes from it.
+    /// The seed of all randomness.
     pub seed: u64,
-    /// Each latency is longer by a random share of up to this, evenly distributed, and each engine time.
+    /// Each latency and each engine time is longer by a random share, uniform up to this.
     pub jitter: f64,
-    /// Stragglers: (rank, how many times as long its engine takes).
+    /// Stragglers: (rank, factor on its engine times).
     pub slow: Vec<(u32, f64)>,
     /// In any order.
     pub changes: Vec<CapacityChange>,
 }
 
-/// Evenly distributed numbers from a seed (`SplitMix64`: Steele, Lea and Flood 2014).
+/// Uniform numbers from a seed (`SplitMix64`: Steele, Lea and Flood 2014).
 pub(crate) struct Chance(u64);
 
 impl Chance {

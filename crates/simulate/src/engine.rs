@@ -1,7 +1,7 @@
-//! The event loop: ops become ready, occupy their rank's engine or their route, end, and release what comes after.
+//! The event loop: ops become ready, occupy their rank's engine or their route, end, and release their dependents.
 //!
-//! Budget: a message of a ring whose receive costs nothing is one event, one that costs engine time two; what an event touches is a
-//! counter or two and its route.
+//! Budget: a message of a ring whose receive costs nothing is one event, one that costs engine time is two; an event
+//! touches a counter or two and its route.
 
 use crate::channel::{Flows, Message};
 use crate::clock::Clock;
@@ -20,7 +20,7 @@ use std::cmp::Reverse;
 
 const PS_PER_NS: u64 = 1000;
 
-/// Runs the job to its end. `recorded`: keep a record of every op, which programs can have, patterns not.
+/// Runs the job to its end. `recorded`: keep a record of every op, possible for programs, not for patterns.
 pub fn simulate(
     network: &Network,
     graphs: &[&Graph],
@@ -221,7 +221,7 @@ impl<'a> Engine<'a> {
         self.ready.clear();
     }
 
-    /// All that an op waits for is there.
+    /// All dependencies of an op are met.
     fn release(&mut self, instance: u32, op: u32) {
         let step = self.step(instance, op);
         if self.recorded {
@@ -230,7 +230,7 @@ impl<'a> Engine<'a> {
         }
         match step.work {
             Work::Receive { route, peer, .. } if self.rendezvous => {
-                // The receiver's word takes the way of the data back.
+                // The receiver's announcement takes the reverse path of the data.
                 let waits = self.flows.word_waits(route, self.clock.now());
                 let latency = self.longer(self.network.latency[route as usize]) + waits;
                 if latency == 0 {
@@ -260,7 +260,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// An op needs its rank's engine.
+    /// An op requests its rank's engine.
     fn occupy(&mut self, instance: u32, op: u32, step: &Step, cost: Picos) {
         let priority = self.instances[instance as usize].priority;
         let cost = if cost == 0 {
@@ -282,7 +282,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// A rank's engine is free: the most urgent op that waits for it goes on.
+    /// A rank's engine is free: the most urgent waiting op continues.
     fn next_task(&mut self, rank: u32) {
         let progress = &mut self.ranks[rank as usize];
         let Some(Reverse((.., instance, op, cost))) = progress.tasks.pop() else {
@@ -296,7 +296,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// The engine has done its part of an op.
+    /// The engine has finished an op.
     fn worked(&mut self, instance: u32, op: u32, step: &Step) {
         let Work::Send { route, peer, forgotten, .. } = step.work else {
             return self.complete(instance, op, step);
@@ -334,7 +334,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// One of the things that an op waits for is there.
+    /// One dependency of an op is met.
     fn meet(&mut self, instance: u32, op: u32) {
         let waits = &mut self.instances[instance as usize].waits[op as usize];
         *waits -= 1;
@@ -371,7 +371,7 @@ impl<'a> Engine<'a> {
         self.graphs[self.instances[instance as usize].graph].step(op)
     }
 
-    /// A time with its share of chance.
+    /// A time with its random share.
     fn longer(&mut self, time: Picos) -> Picos {
         if self.conditions.jitter == 0.0 {
             return time;

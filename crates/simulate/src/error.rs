@@ -1,8 +1,8 @@
-//! Why a simulation cannot be, or did not end.
+//! Why a simulation is impossible, or did not end.
 
 use thiserror::Error;
 
-/// Every way.
+/// All errors.
 #[derive(Clone, Debug, Error, PartialEq)]
 pub enum Error {
     /// The links or routes contradict themselves, or lack what a program needs.
@@ -31,12 +31,12 @@ pub enum Error {
         #[expect(missing_docs)]
         what: String,
     },
-    /// Nothing happens any more, and ranks have not ended.
+    /// Nothing happens any more, and some ranks have not ended.
     #[error("nothing moves after {at_s:.9} s: {what}")]
     Stuck {
         /// Virtual time of the last event.
         at_s: f64,
-        /// The ranks that are stuck, and the chain of waits.
+        /// The stuck ranks, and the chain of waits.
         what: String,
         /// All of them.
         ranks: Vec<u32>,

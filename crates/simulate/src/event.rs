@@ -1,25 +1,25 @@
-//! What may happen in virtual time.
+//! Events in virtual time.
 
-/// What may happen.
+/// An event.
 #[derive(Clone, Copy, Debug)]
 pub enum Event {
-    /// A message comes whose landing was set when it left.
+    /// A message arrives whose landing was set when it left.
     Land { route: u32, generation: u32, instance: u32, op: u32 },
-    /// A message comes.
+    /// A message arrives.
     Arrive { instance: u32, op: u32 },
     /// The last byte of a route's message has left.
     Drain { route: u32, generation: u32 },
-    /// A sender hears that its receive is posted.
+    /// A sender learns that its receive is posted.
     Clear { instance: u32, op: u32 },
-    /// A rank's engine has done an op.
+    /// A rank's engine has finished an op.
     Done { instance: u32, op: u32 },
-    /// A rank's time has passed.
+    /// A rank's gap has passed.
     Waited { instance: u32, op: u32 },
     /// A rank starts a launch.
     Start { rank: u32, launch: u32 },
     /// A rank begins its next phase.
     Phase { rank: u32 },
-    /// A rank's phase has lasted its least.
+    /// A rank's phase has reached its minimum duration.
     Busy { rank: u32 },
     /// A link changes.
     Change { index: u32 },

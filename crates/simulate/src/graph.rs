@@ -1,10 +1,10 @@
-//! What ranks do, as the engine sees it: ops that wait for a count of others. Listed op by op, or computed from a pattern.
+//! The ranks' work for the engine: ops with a number of dependencies. Listed op by op, or computed from a pattern.
 
 use crate::pattern::{AllToAll, Ring};
 use crate::time::Picos;
 use hocket_trace::Kind;
 
-/// What an op occupies.
+/// The resource of an op.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Work {
     /// The rank's engine.
@@ -25,10 +25,10 @@ pub enum Work {
         peer: u32,
         #[expect(missing_docs)]
         cost: Picos,
-        /// Nobody waits for its end: it does not count for the end of its rank.
+        /// Nothing waits for its end: it does not count for the end of its rank.
         forgotten: bool,
     },
-    /// The engine, once the last byte has come.
+    /// The engine, once the last byte has arrived.
     Receive {
         #[expect(missing_docs)]
         route: u32,
@@ -44,11 +44,11 @@ pub enum Work {
 pub struct Step {
     /// The rank that runs it.
     pub rank: u32,
-    /// How a record calls it.
+    /// Its kind in a record.
     pub kind: Kind,
-    /// Moved or made.
+    /// Bytes moved or written.
     pub bytes: u64,
-    /// What it occupies.
+    /// Its resource.
     pub work: Work,
 }
 
@@ -57,20 +57,20 @@ pub struct Step {
 pub enum Graph {
     /// As compiled from a program.
     Listed(Listed),
-    /// Around all ranks.
+    /// All with all at once.
     Ring(Ring),
     /// Everybody with everybody at once.
     AllToAll(AllToAll),
 }
 
-/// Ops one by one; those of a rank follow one another.
+/// Ops one by one; those of a rank are consecutive.
 #[derive(Clone, Debug, Default)]
 pub struct Listed {
     /// Of the program.
     pub name: String,
     pub(crate) steps: Vec<Step>,
     pub(crate) waits: Vec<u32>,
-    /// What comes after op `i` is `then[first_then[i]..first_then[i + 1]]`.
+    /// The dependents of op `i` are `then[first_then[i]..first_then[i + 1]]`.
     pub(crate) first_then: Vec<u32>,
     pub(crate) then: Vec<u32>,
     /// Ops of rank `r` are `first[r]..first[r + 1]`.
@@ -78,7 +78,7 @@ pub struct Listed {
 }
 
 impl Graph {
-    /// For people.
+    /// A description for people.
     pub fn name(&self) -> &str {
         match self {
             Self::Listed(listed) => &listed.name,
@@ -114,7 +114,7 @@ impl Graph {
         }
     }
 
-    /// How many ops of its rank it comes after.
+    /// Number of an op's dependencies within its rank.
     pub fn waits(&self, op: u32) -> u32 {
         match self {
             Self::Listed(listed) => listed.waits[op as usize],
@@ -123,7 +123,7 @@ impl Graph {
         }
     }
 
-    /// Calls `next` with each op that comes after.
+    /// Calls `next` with each dependent op.
     #[inline]
     pub fn successors(&self, op: u32, mut next: impl FnMut(u32)) {
         match self {
@@ -136,7 +136,7 @@ impl Graph {
         }
     }
 
-    /// Ops of a rank that come after nothing.
+    /// A rank's ops without dependencies.
     pub fn roots(&self, rank: u32, mut each: impl FnMut(u32)) {
         match self {
             Self::Listed(listed) => {
@@ -148,7 +148,7 @@ impl Graph {
         }
     }
 
-    /// How many ops of a rank must end before the rank has.
+    /// Number of a rank's ops that must end before the rank has.
     pub fn counted(&self, rank: u32) -> u32 {
         match self {
             Self::Listed(listed) => listed.first[rank as usize + 1] - listed.first[rank as usize],
@@ -157,7 +157,7 @@ impl Graph {
         }
     }
 
-    /// The op's place in its rank's program.
+    /// The op's position in its rank's program.
     pub fn place(&self, op: u32) -> u32 {
         match self {
             Self::Listed(listed) => op - listed.first[listed.steps[op as usize].rank as usize],

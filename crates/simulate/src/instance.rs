@@ -1,26 +1,26 @@
-//! One launch of a graph: what its ops still wait for.
+//! One launch of a graph: the open dependencies of its ops.
 
 use crate::graph::{Graph, Work};
 use crate::time::Picos;
 
-/// Of an op that has ended.
+/// Marks an op that has ended.
 pub const ENDED: u32 = u32::MAX;
 
-/// The state of a launch. Memory is taken when the first rank starts and given back when the last one has ended.
+/// The state of a launch. Memory is allocated when the first rank starts and freed when the last one has ended.
 pub struct Instance {
-    /// Which graph.
+    /// Number of its graph.
     pub graph: usize,
-    /// Which launch of all.
+    /// Number of the launch.
     pub launch: u32,
     /// Of the launch.
     pub priority: u32,
-    /// By op: dependencies that are not met; the start of its rank is one, and what the peer must say of a message.
+    /// By op: open dependencies, including the start of its rank and, for a message, the peer's announcement.
     pub waits: Vec<u32>,
     /// By rank: ops that have not ended.
     pub left: Vec<u32>,
     /// Ranks that have not ended.
     pub ranks_left: u32,
-    /// By op, when recorded: ready and started.
+    /// By op, if recorded: ready and start times.
     pub times: Vec<(Picos, Picos)>,
 }
 
@@ -43,7 +43,7 @@ impl Instance {
         !self.left.is_empty()
     }
 
-    /// Takes memory.
+    /// Allocates memory.
     pub fn open(&mut self, graph: &Graph, rendezvous: bool, recorded: bool) {
         let count = |op: u32| {
             let waits = graph.waits(op);
@@ -62,7 +62,7 @@ impl Instance {
         }
     }
 
-    /// Gives memory back.
+    /// Frees memory.
     pub fn close(&mut self) {
         (self.waits, self.times) = (Vec::new(), Vec::new());
     }

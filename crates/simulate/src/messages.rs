@@ -1,8 +1,8 @@
-//! Messages that wait for each other, with gaps between: the traffic of a trace, without the programs that made it.
+//! Messages with dependencies and gaps: the traffic of a trace, without the programs that made it.
 //!
-//! A message leaves `gap` after the last of those that it comes after: after their arrival where they come to its source, after
-//! their departure where they leave it. One from a rank to itself is a moment, and moves nothing. Gaps are computation: they occupy
-//! no engine, so that any number of them pass at once.
+//! A message leaves `gap` after the last of its predecessors: after their arrival if they come to its source, after
+//! their departure if they leave it. A message from a rank to itself is a moment, and moves nothing. Gaps are
+//! computation that occupies no engine, so any number of them pass at once.
 
 use crate::conditions::Costs;
 use crate::error::Error;
@@ -18,15 +18,15 @@ pub struct Timed {
     pub source: u32,
     /// The receiving rank.
     pub destination: u32,
-    /// Of its payload.
+    /// Length of its payload.
     pub bytes: u64,
     /// Numbers of messages from or to `source`.
     pub after: Vec<u32>,
-    /// From the last of those; without any: from the start.
+    /// Time from the last of those; without any, from the start.
     pub gap_s: f64,
 }
 
-/// Numbers of the ops of one message; `send` and `receive` are not there for a moment.
+/// Numbers of the ops of one message; a moment has neither `send` nor `receive`.
 #[derive(Clone, Copy)]
 struct Ops {
     wait: u32,
@@ -34,7 +34,8 @@ struct Ops {
     receive: u32,
 }
 
-/// The graph; messages cost nothing at `switches`, ranks that work at the rate of their links. By rank, ops are in the order of messages: for its source a wait and then a send, for its destination a receive.
+/// Builds the graph. Messages cost nothing at `switches`, ranks that work at the rate of their links. By rank, ops are
+/// in the order of messages: for its source a wait and then a send, for its destination a receive.
 pub fn timed(
     world: u32,
     messages: &[Timed],
@@ -113,7 +114,7 @@ fn check(world: u32, messages: &[Timed]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Where each rank's ops begin, and the numbers of all messages' ops.
+/// The start of each rank's ops, and the numbers of all messages' ops.
 fn numbered(world: u32, messages: &[Timed]) -> (Vec<u32>, Vec<Ops>) {
     let mut counts = vec![0_u32; world as usize];
     for message in messages {

@@ -7,15 +7,17 @@ use std::collections::HashMap;
 /// One direction of a wire, a NIC, or a host's memory.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Link {
-    /// For people.
+    /// A name for people.
     pub name: String,
-    /// What its flows share.
+    /// Bytes per second, shared by its flows.
     pub bytes_per_s: f64,
-    /// What passes at once after as long a rest as it takes to fill (a token bucket's burst); zero for wires.
+    /// Burst after a rest that is long enough to fill it (a token bucket's); zero for wires.
     pub burst_bytes: f64,
-    /// The share that each doubling of the flows on it leaves of its rate: what TCP loses where flows come together. 1: nothing is lost.
+    /// Share of the rate that remains for each doubling of the flows on it: TCP loses the rest where flows meet. 1: no
+    /// loss.
     pub incast: f64,
-    /// The longest that bytes in front of it hold up a receiver's word to its sender, where the link is what limits them; zero: words overtake.
+    /// Longest delay of a receiver's announcement behind queued bytes, where the link is their bottleneck; zero:
+    /// announcements overtake.
     pub queue_s: f64,
 }
 
@@ -26,16 +28,16 @@ impl Link {
     }
 }
 
-/// What the bytes from one rank to another cross.
+/// The path of bytes from one rank to another.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Route {
     #[expect(missing_docs)]
     pub source: u32,
     #[expect(missing_docs)]
     pub destination: u32,
-    /// Indices of links, in any order, each once.
+    /// Indices of links, in any order, without duplicates.
     pub links: Vec<u32>,
-    /// Of a byte, when nothing waits.
+    /// Latency of a byte, without queues.
     pub latency_s: f64,
 }
 
@@ -121,7 +123,7 @@ impl Network {
         self.index.get(&(source, destination)).copied().ok_or_else(missing)
     }
 
-    /// Links on the way back of a route that hold up words; none where that direction has no links given.
+    /// Links on the reverse path of a route that delay announcements; none if that direction has no links.
     pub(crate) fn queues_back(&self, route: u32) -> impl Iterator<Item = u32> {
         let (source, destination) = self.pairs[route as usize];
         let back = if self.has_queues { self.index.get(&(destination, source)) } else { None };
@@ -134,7 +136,7 @@ impl Network {
         &self.path[self.first[route as usize] as usize..self.first[route as usize + 1] as usize]
     }
 
-    /// What a link's flows share, bytes per second.
+    /// A link's rate, shared by its flows, bytes per second.
     pub fn capacity(&self, link: u32) -> f64 {
         self.links[link as usize].bytes_per_s
     }

@@ -1,4 +1,4 @@
-//! What a simulation gives: times, bytes, and, on request, a record of every op.
+//! The result of a simulation: times, bytes, and, on request, a record of every op.
 
 use crate::time::Picos;
 use hocket_trace::Record;
@@ -12,12 +12,12 @@ pub struct LaunchSpan {
     pub end: Picos,
 }
 
-/// All of it, in virtual time.
+/// The whole job, in virtual time.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
     /// When the last rank ended.
     pub end: Picos,
-    /// By phase, then by rank: when it ended.
+    /// By phase, then by rank: its end.
     pub phase_ends: Vec<Vec<Picos>>,
     /// Launches, phase by phase.
     pub launches: Vec<LaunchSpan>,
@@ -25,11 +25,11 @@ pub struct Outcome {
     pub link_bytes: Vec<f64>,
     /// Messages received.
     pub messages: u64,
-    /// Events that the clock gave.
+    /// Number of events.
     pub events: u64,
-    /// How often rates were solved.
+    /// Number of solves of rates.
     pub solves: u64,
-    /// Flows that were looked at for it, all times together: what simulating shared links costs.
+    /// Flows inspected for it, over all solves: the cost of simulating shared links.
     pub looked_at: u64,
     /// By rank, in the order of their ends; empty unless recorded.
     pub records: Vec<Vec<Record>>,

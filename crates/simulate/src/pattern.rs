@@ -1,7 +1,8 @@
-//! Collectives whose ops are computed when they are looked at: no memory for the graph, whatever the number of ranks.
+//! Collectives whose ops are computed on access: the graph takes no memory, whatever the number of ranks.
 //!
-//! Ops are numbered step by step, and within a step rank by rank: ranks go through a collective together, so what is touched
-//! together lies together. Op `2i` is the send and `2i + 1` the receive of the same step and rank. Nobody waits for the end of a send.
+//! Ops are numbered step by step, and within a step rank by rank: ranks go through a collective together, so ops that
+//! are accessed together are adjacent. Op `2i` is the send and `2i + 1` the receive of the same step and rank. Nothing
+//! waits for the end of a send.
 
 use crate::conditions::Costs;
 use crate::error::Error;
@@ -11,14 +12,14 @@ use crate::time::{Picos, from_s};
 use hocket_algorithms::ring_passed;
 use hocket_trace::Kind;
 
-/// The ring all-reduce of `hocket_algorithms`: n−1 steps that reduce a part, n−1 that pass it on. A rank forwards what it received
-/// in the step before, and posts receives in order.
+/// The ring all-reduce of `hocket_algorithms`: n−1 steps that reduce a part, n−1 that pass it on. A rank forwards what
+/// it received in the previous step, and posts receives in order.
 #[derive(Clone, Debug)]
 pub struct Ring {
     n: u32,
-    /// By rank: to the next one.
+    /// By rank: the route to the next one.
     routes: Vec<u32>,
-    /// By part: bytes, and what receiving it costs when it is reduced.
+    /// By part: bytes, and the cost of receiving it when it is reduced.
     parts: Vec<(u64, Picos)>,
     send: Picos,
     receive: Picos,
@@ -82,7 +83,7 @@ impl Ring {
 #[derive(Clone, Debug)]
 pub struct AllToAll {
     n: u32,
-    /// Of a part.
+    /// Length of a part.
     bytes: u64,
     /// By distance − 1, then by sender.
     routes: Vec<u32>,

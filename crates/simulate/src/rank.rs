@@ -1,4 +1,4 @@
-//! What a job is: phases, each of launches that all ranks make; and each rank's progress through them.
+//! A job: phases, each of launches that all ranks make; and each rank's progress through them.
 
 use crate::time::Picos;
 use std::cmp::Reverse;
@@ -7,22 +7,23 @@ use std::collections::BinaryHeap;
 /// One program started once on every rank.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Launch {
-    /// Which of the graphs.
+    /// Number of its graph.
     pub graph: usize,
-    /// Lower goes first, on the engine and on a route.
+    /// Lower values go first, on the engine and on a route.
     pub priority: u32,
-    /// After the rank began the phase: by rank, or one for all.
+    /// Delay from the rank's start of the phase: by rank, or one for all.
     pub after: Vec<Picos>,
 }
 
-/// What lies between two moments at which a rank waits for all it started, such as a training step. Ranks do not wait for each other.
+/// The work between two moments at which a rank waits for everything that it started, such as a training step. Ranks do
+/// not wait for each other.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Phase {
     #[expect(missing_docs)]
     pub launches: Vec<Launch>,
-    /// The phase lasts at least so long: by rank, one for all, or empty.
+    /// Minimum duration of the phase: by rank, one for all, or empty.
     pub busy: Vec<Picos>,
-    /// And so long after all is done: by rank, one for all, or empty.
+    /// Additional time after everything is done: by rank, one for all, or empty.
     pub tail: Vec<Picos>,
 }
 
@@ -44,17 +45,17 @@ pub(crate) fn of(times: &[Picos], rank: usize) -> Picos {
     }
 }
 
-/// Work that waits for a rank's engine: priority, order of coming, then what.
+/// Work that waits for a rank's engine: priority, order of arrival, then the op.
 type Task = Reverse<(u32, u64, u32, u32, Picos)>;
 
 /// One rank's engine thread and its progress.
 pub(crate) struct Progress {
     pub engine_busy: bool,
     pub tasks: BinaryHeap<Task>,
-    /// Times as long as others.
+    /// Factor on its times.
     pub slow: f64,
     pub phase: u32,
-    /// Launches of the phase that have not ended here, and its least duration.
+    /// Launches of the phase that have not ended here, and whether its minimum duration has passed.
     pub left: u32,
     /// Whether all phases have ended here.
     pub ended: bool,

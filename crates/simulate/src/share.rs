@@ -1,9 +1,10 @@
 //! Max-min fair rates of flows over links: numbers only (Bertsekas and Gallager 1992, section 6.5.2).
 //!
-//! An allocation is max-min fair exactly when each flow has a bottleneck: a full link on which no flow is faster than it. So a
-//! change is solved for new flows and for those that the changed links limited, with all others fixed. Flows at the border whose
-//! bottleneck no longer is one are taken in, until none is left. A flow that crosses a changed link and is limited elsewhere is not
-//! touched: in a network that is congested in its middle, most flows of a host's link are.
+//! An allocation is max-min fair exactly when each flow has a bottleneck: a full link on which no flow is faster than
+//! it. A change is therefore solved for new flows and for those that the changed links limited, with all others fixed.
+//! Flows at the border whose bottleneck no longer is one are added, until none is left. A flow that crosses a changed
+//! link but is limited elsewhere is not touched: in a network that is congested in its middle, that applies to most
+//! flows of a host's link.
 
 use crate::network::Network;
 use std::cmp::{Ordering, Reverse};
@@ -12,27 +13,27 @@ use std::collections::BinaryHeap;
 /// Relative difference that counts as none: far above rounding, far below what anyone measures.
 const SAME: f64 = 1e-9;
 
-/// Relative difference up to which filling takes a level for the one before it: thousands of subtractions leave so much, and
-/// flows that are equal by symmetry must stay equal, or they would end one by one.
+/// Relative difference up to which filling treats two levels as equal: thousands of subtractions leave such an error,
+/// and flows that are equal by symmetry must stay equal, or they would end one by one.
 const LEVEL: f64 = 1e-7;
 
-/// Widenings before all flows that are connected are taken in at once.
+/// Number of extensions after which all connected flows are added at once.
 const WIDENINGS_MAX: u32 = 6;
 
 const NONE: u32 = u32::MAX;
 
-/// Flows and their rates. A flow is known by the route that it takes; one flow a route.
+/// Flows and their rates. Each is identified by its route; one flow per route.
 pub struct Shares {
     capacity: Vec<f64>,
-    /// By link: what incast leaves.
+    /// By link: the rate that incast leaves.
     incast: Vec<f64>,
     /// By link: active flows.
     members: Vec<Vec<u32>>,
-    /// By place in the network's `path`: where the route is among the members of the link.
+    /// By position in the network's `path`: the route's index among the link's members.
     position: Vec<u32>,
     rate: Vec<f64>,
     bottleneck: Vec<u32>,
-    /// By link: the rate of its fastest flows, which it limits; infinite where it is not full. As last solved.
+    /// By link: the rate of its fastest flows, which it limits; infinite where it is not full. From the last solve.
     level: Vec<f64>,
     /// Links whose members changed since the last solve, each once.
     dirty: Vec<u32>,
@@ -41,7 +42,7 @@ pub struct Shares {
     solving: Solving,
 }
 
-/// What a solve works with, kept for its memory.
+/// Scratch of a solve, kept to reuse its memory.
 #[derive(Default)]
 struct Solving {
     stamp: u32,
@@ -95,14 +96,15 @@ impl Shares {
         }
     }
 
-    /// The flow's rate in bytes per second, as last solved; zero when it is not active.
+    /// The flow's rate in bytes per second, from the last solve; zero when it is not active.
     pub fn rate(&self, route: u32) -> f64 {
         self.rate[route as usize]
     }
 
-    /// Flows whose bytes wait in front of a link, as last solved. Of several links that limit a flow alike, chance decides in a
-    /// network; here it is the one of the lowest number, so that flows differ as they do there. If all waited at the first link of
-    /// their way, ranks in step would never wait for each other: a direct exchange of 4 hosts would be predicted 29 % too fast.
+    /// Flows whose bytes wait in front of a link, from the last solve. If several links limit a flow equally, a real
+    /// network decides by chance; here it is the link with the lowest number, so that flows differ as they do there. If
+    /// all waited at the first link of their path, ranks in step would never wait for each other: a direct exchange of
+    /// 4 hosts would be predicted 29 % too fast.
     pub fn waiting<'a>(&'a self, network: &'a Network, link: u32) -> impl Iterator<Item = u32> + 'a {
         let limits =
             |route: u32, link: u32| self.rate[route as usize] >= self.level[link as usize] * (1.0 - LEVEL);
@@ -116,7 +118,8 @@ impl Shares {
         &self.members[link as usize]
     }
 
-    /// Adds a flow. `true`: nobody else is on its links, so that its rate is known at once; else `solve` gives it.
+    /// Adds a flow. `true`: no other flow is on its links, so its rate is known at once; otherwise `solve` determines
+    /// it.
     pub fn add(&mut self, network: &Network, route: u32) -> bool {
         let mut alone = true;
         let mut narrowest = (f64::INFINITY, NONE);
@@ -147,7 +150,7 @@ impl Shares {
         alone
     }
 
-    /// Takes a flow away.
+    /// Removes a flow.
     pub fn remove(&mut self, network: &Network, route: u32) {
         let first = network.first[route as usize] as usize;
         for (hop, &link) in network.links_of(route).iter().enumerate() {
@@ -184,7 +187,8 @@ impl Shares {
         !self.dirty.is_empty()
     }
 
-    /// Makes all rates fair again; `changed` gets the flows whose rate is another, each once. How many flows were looked at.
+    /// Makes all rates fair again; `changed` receives the flows whose rate changed, each once. Returns the number of
+    /// inspected flows.
     pub fn solve(&mut self, network: &Network, changed: &mut Vec<u32>) -> usize {
         self.begin();
         self.choose_limited();
@@ -205,7 +209,7 @@ impl Shares {
         for (&route, &before) in solving.flows.iter().zip(&solving.before) {
             let rate = &mut rate[route as usize];
             if same(*rate, before) {
-                // Flows that are equal by symmetry stay equal to the last bit, whichever of them were looked at.
+                // Flows that are equal by symmetry stay equal to the last bit, whichever of them were inspected.
                 *rate = before;
             } else {
                 changed.push(route);
@@ -235,7 +239,8 @@ impl Shares {
         }
     }
 
-    /// Flows that the changed links limit, and new ones. All others keep their bottleneck, unless what these get takes it away.
+    /// Flows that the changed links limit, and new ones. All others keep their bottleneck, unless the new rates remove
+    /// it.
     fn choose_limited(&mut self) {
         let dirty = std::mem::take(&mut self.dirty);
         for &link in &dirty {
@@ -346,7 +351,7 @@ impl Shares {
         }
     }
 
-    /// Takes in flows that break fairness at the border of the chosen ones.
+    /// Adds flows that break fairness at the border of the chosen ones.
     fn widen(&mut self) {
         for at in 0..self.solving.links.len() {
             let link = self.solving.links[at];
@@ -391,7 +396,7 @@ impl Shares {
     }
 }
 
-/// What a link carries with so many flows on it.
+/// A link's rate with this many flows on it.
 fn usable(capacity: f64, incast: f64, flows: usize) -> f64 {
     if incast >= 1.0 || flows < 2 { capacity } else { capacity * incast.powf((flows as f64).log2()) }
 }

@@ -1,11 +1,12 @@
-//! Why nothing moves: the first op that never ended, and the chain of waits behind it, to its circle or its end.
+//! Explains why nothing moves: the first op that never ended, and the chain of waits behind it, to its circle or its
+//! end.
 
 use crate::channel::Flows;
 use crate::graph::{Graph, Work};
 use crate::instance::{ENDED, Instance};
 use std::collections::HashMap;
 
-/// Ranks and ops that are named; more are counted.
+/// Ranks and ops that are named; further ones are counted.
 const NAMED_MAX: usize = 16;
 
 /// Sentences about it.
@@ -36,7 +37,7 @@ struct Look<'a> {
     instance: &'a Instance,
     flows: &'a Flows<'a>,
     rendezvous: bool,
-    /// By op that has not ended: one that it comes after and that has not either.
+    /// By op that has not ended: one of its dependencies that has not ended either.
     before: HashMap<u32, u32>,
 }
 
@@ -55,7 +56,7 @@ impl<'a> Look<'a> {
         self.instance.waits[op as usize]
     }
 
-    /// The first in program order that did not end although all before it did: where ranks diverge.
+    /// The first op in program order that did not end although all before it did: where ranks diverge.
     fn first(&self) -> Option<u32> {
         let open = (0..self.graph.ops()).filter(|&op| {
             let forgotten = matches!(self.graph.step(op).work, Work::Send { forgotten: true, .. });
@@ -64,7 +65,7 @@ impl<'a> Look<'a> {
         open.min_by_key(|&op| (self.graph.place(op), self.graph.step(op).rank))
     }
 
-    /// What an op waits for that is itself an op.
+    /// An op's open dependency that is itself an op.
     fn cause(&self, op: u32) -> Option<u32> {
         if let Some(&before) = self.before.get(&op) {
             return Some(before);
@@ -76,7 +77,7 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// Follows causes until one comes again, or there is none.
+    /// Follows causes until one repeats, or there is none.
     fn tell(&self, first: u32) -> String {
         let mut chain = vec![first];
         let mut seen = HashMap::from([(first, 0)]);
@@ -102,7 +103,7 @@ impl<'a> Look<'a> {
         format!("first op that never ended: {}\nwaits: {named}; {}", self.name(first), self.reason(at))
     }
 
-    /// Why an op that waits for no other does not end.
+    /// Why an op without open dependencies does not end.
     fn reason(&self, op: u32) -> String {
         let step = self.graph.step(op);
         let (rank, peer) = match step.work {

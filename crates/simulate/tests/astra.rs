@@ -27,7 +27,7 @@ fn formula_ns(n: u64) -> u64 {
     SPLITS * (2 * (n - 1) * sent + (n - 1) * 3 * (message / 50) + 10)
 }
 
-/// Broken: predictions for large rings would not be those that the field's reference gives.
+/// Broken: predictions for large rings would differ from the field's reference.
 #[test]
 fn rings_take_as_long_as_astra_sim_says() {
     for (n, told_ns) in [(8, 117_780), (64, 356_620), (256, 1_140_400), (1024, 4_267_996)] {

@@ -59,7 +59,7 @@ fn by_the_book(network: &Network, active: &[bool]) -> Vec<f64> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
-    /// Broken: flows that are left out of a solve would keep a rate that is no longer theirs, or be taken to wait where they did.
+    /// Broken: flows left out of a solve would keep a stale rate, or a stale place where they wait.
     #[test]
     fn rates_are_those_of_filling_from_nothing_whatever_ended_before(
         (leaves, hosts, spines) in (2_u32..5, 2_u32..5, 1_u32..4),
@@ -99,7 +99,7 @@ proptest! {
     }
 }
 
-/// Broken: an end would be solved for all flows that are connected to it, which for 256 ranks takes seconds instead of hundredths.
+/// Broken: an end would be solved for all connected flows, which for 256 ranks takes seconds instead of hundredths.
 #[test]
 fn an_end_is_solved_for_the_flows_that_it_concerns() {
     let network = leaf_spine(8, 8, 4, 4.0);

@@ -1,4 +1,4 @@
-//! Rates are max-min fair after any sequence of changes, whatever part of the network was looked at.
+//! Rates are max-min fair after any sequence of changes, whatever part of the network was inspected.
 
 use hocket_simulate::{Link, Network, Route, Shares};
 use proptest::prelude::*;
@@ -7,7 +7,7 @@ const SAME: f64 = 1e-6;
 
 #[derive(Clone, Debug)]
 enum Change {
-    /// A flow comes if it is not there, else it goes.
+    /// Adds a flow if it is absent, and removes it otherwise.
     Toggle(usize),
     Capacity(usize, f64),
     Solve,
@@ -44,7 +44,7 @@ fn changes() -> impl Strategy<Value = Vec<Change>> {
     prop::collection::vec(change, 1..80)
 }
 
-/// Every flow has a bottleneck: a full link on which nobody is faster; no link carries more than it can.
+/// Every flow has a bottleneck: a full link on which no flow is faster; no link exceeds its rate.
 fn check(network: &Network, shares: &Shares, active: &[bool], capacity: &[f64]) {
     let on = |link: u32| {
         (0..active.len() as u32).filter(move |&r| active[r as usize] && network.links_of(r).contains(&link))

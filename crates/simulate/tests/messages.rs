@@ -1,4 +1,4 @@
-//! Traffic without programs: messages, what they wait for, and the gaps between.
+//! Traffic without programs: messages, their dependencies, and the gaps between.
 
 use hocket_simulate::{
     Conditions, Costs, Error, Job, Launch, Link, Network, Outcome, Phase, Route, Timed, from_s, simulate,
@@ -15,7 +15,7 @@ fn run(messages: &[Timed], world: u32) -> Result<Outcome, Error> {
     run_one_after_the_other(&[messages], world, 0.0)
 }
 
-/// Traffic that begins each second, on links that queue so long.
+/// Traffic that begins each second, on links with queues of this length.
 fn run_one_after_the_other(traffic: &[&[Timed]], world: u32, queue_s: f64) -> Result<Outcome, Error> {
     let link = |name: String| Link { name, bytes_per_s: RATE, burst_bytes: 0.0, incast: 1.0, queue_s };
     let links = (0..2 * world).map(|at| link(format!("link {at}"))).collect();
@@ -43,7 +43,7 @@ fn run_one_after_the_other(traffic: &[&[Timed]], world: u32, queue_s: f64) -> Re
 /// Broken: exchanges whose receives come one after the other would seem to lose nothing to full links.
 #[test]
 fn a_receivers_word_waits_behind_what_its_link_has_not_passed_on() {
-    // Rank 0 sends 2 MB at 1 MB/s; after a second, a word of its own to rank 1 is behind the megabyte that is left.
+    // Rank 0 sends 2 MB at 1 MB/s; after a second, its announcement to rank 1 is behind the remaining megabyte.
     let busy = [message(0, 2, 2_000_000, &[], 0.0)];
     let answered = [message(1, 0, 500_000, &[], 0.0)];
     for (queue_s, end_s) in [(0.0, 1.5), (0.25, 1.75), (0.75, 2.25), (5.0, 2.5)] {
@@ -51,7 +51,8 @@ fn a_receivers_word_waits_behind_what_its_link_has_not_passed_on() {
         let end = outcome.launches[1].end;
         assert!((to_s(end) - end_s).abs() < 1e-9, "{queue_s}: {}", to_s(end));
     }
-    // Two senders meet at rank 2: their bytes lie in front of its link, not of their own, which the word of one crosses.
+    // Two senders meet at rank 2: their bytes lie in front of its link, not of their own, which the announcement of one
+    // crosses.
     let elsewhere = [message(0, 2, 2_000_000, &[], 0.0), message(3, 2, 2_000_000, &[], 0.0)];
     let outcome = run_one_after_the_other(&[&elsewhere, &answered], 4, 5.0).unwrap();
     assert!((to_s(outcome.launches[1].end) - 1.5).abs() < 1e-9, "{}", to_s(outcome.launches[1].end));

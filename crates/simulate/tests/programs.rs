@@ -1,4 +1,5 @@
-//! Whole programs in virtual time: bytes are conserved, runs are equal, faster is never slower, and what cannot end is explained.
+//! Whole programs in virtual time: bytes are conserved, runs repeat, faster is never slower, and jobs that cannot end
+//! are explained.
 
 mod support;
 
@@ -63,8 +64,8 @@ fn sent_bytes(program: &Program) -> f64 {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
-    /// Broken: time would pass without bytes moving, or bytes be lost; the same command would give two results; a better network
-    /// would be predicted slower.
+    /// Broken: time would pass without bytes moving, or bytes be lost; the same command would give two results; a
+    /// better network would be predicted slower.
     #[test]
     fn bytes_are_conserved_runs_are_equal_and_faster_is_not_slower(
         world in 2_usize..9,
@@ -113,7 +114,7 @@ fn the_computed_ring_takes_as_long_as_the_lowered_one() {
     }
 }
 
-/// Broken: two buckets on one link would each be predicted as if the other were not there.
+/// Broken: two buckets on one link would each be predicted as if the other did not exist.
 #[test]
 fn launches_in_flight_share_links_and_urgent_ones_go_first() {
     let network = star(2, 100.0, 0.0);
@@ -171,7 +172,7 @@ fn stragglers_and_failed_links_show() {
 #[test]
 fn a_circle_of_waits_is_told_with_its_ops() {
     let mut program = one_message();
-    // Both ranks now receive first and send then.
+    // Both ranks now receive first and then send.
     let mut second = one_message();
     second.ranks.swap(0, 1);
     for rank in 0..2_usize {

@@ -1,4 +1,4 @@
-//! A frame as a TAP device hands it over: an offload header, then Ethernet. Parsed as far as a switch must.
+//! A frame of a TAP device: an offload header, then Ethernet. Parsed as far as a switch needs.
 //!
 //! With offloads a frame may be a batch of TCP segments that share one header; on a wire each would have its own.
 
@@ -18,11 +18,11 @@ pub enum Destination {
     Port(usize),
     /// Broadcast and multicast.
     Everyone,
-    /// Nobody here has that address, or there is none: the frame is too short.
+    /// No host has that address, or the frame is too short to have one.
     Nobody,
 }
 
-/// What a frame occupies on a wire: bytes from the Ethernet header on, and how many of them come first as one packet.
+/// A frame's size on a wire: bytes from the Ethernet header on, and how many of them come first as one packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wire {
     /// Of all packets together.
@@ -36,12 +36,12 @@ pub struct Wire {
 pub struct Frame(Vec<u8>);
 
 impl Frame {
-    /// From what was read of a TAP device.
+    /// From the bytes read from a TAP device.
     pub fn new(bytes: Vec<u8>) -> Self {
         Self(bytes)
     }
 
-    /// As it is written to a TAP device.
+    /// The bytes to write to a TAP device.
     pub fn bytes(&self) -> &[u8] {
         &self.0
     }
@@ -62,7 +62,7 @@ impl Frame {
         self.batch(whole).unwrap_or(Wire { bytes: whole as u64, packet_bytes: whole as u64 })
     }
 
-    /// A batch repeats its headers, up to the end of TCP's, once per segment. None: no batch.
+    /// The size of a batch, which repeats its headers up to the end of TCP's, once per segment. `None`: no batch.
     fn batch(&self, whole: usize) -> Option<Wire> {
         if *self.0.get(1)? == NO_BATCH {
             return None;

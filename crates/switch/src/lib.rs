@@ -1,7 +1,8 @@
 //! An Ethernet switch in user space between the hosts of an emulated cluster, each behind a TAP device.
 //!
-//! The kernel's own queueing disciplines limit rates; not every kernel can delay or lose packets. This does both.
-//! [`Switch`], a state machine that takes the time as an argument, decides what becomes of a frame and when. [`run`] moves the frames.
+//! The kernel's own queueing disciplines limit rates; not every kernel can delay or lose packets. This switch does
+//! both. [`Switch`], a state machine that takes the time as an argument, decides when a frame is delivered, or that it
+//! is dropped. [`run`] moves the frames.
 #![forbid(unsafe_code)]
 
 mod description;

@@ -1,16 +1,16 @@
 //! A link in one direction: a rate, and a queue in front of it that is bounded in time and drops at its tail.
 //!
-//! First in, first out at a constant rate: when a frame leaves is known when it comes, so the queue need not be kept.
+//! First in, first out at a constant rate: a frame's departure is known on arrival, so no queue is stored.
 
 use crate::Nanos;
 use crate::frame::Wire;
 
-/// When the first packet of a frame is there, and when the last one is.
+/// Arrival of a frame's first packet, and of its last one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Passage {
-    /// The next link may begin with it.
+    /// From then on, the next link may forward it.
     pub head: Nanos,
-    /// It is there as a whole.
+    /// It has arrived completely.
     pub tail: Nanos,
 }
 
@@ -31,9 +31,9 @@ impl Link {
         Self { ns_per_byte, queue_ns, free_at: 0, last_tail: 0, carried_bytes: 0 }
     }
 
-    /// Forwards a frame that arrives during `came`. None: the queue is full, and the frame is dropped.
+    /// Forwards a frame that arrives during `came`. `None`: the queue is full, and the frame is dropped.
     ///
-    /// Calls come in the order of `came.head`. Frames leave in the order in which they come.
+    /// Calls are in the order of `came.head`. Frames leave in the order of their arrival.
     pub fn offer(&mut self, came: Passage, wire: Wire) -> Option<Passage> {
         let begins = self.free_at.max(came.head);
         if begins - came.head > self.queue_ns {
@@ -41,14 +41,14 @@ impl Link {
         }
         self.free_at = begins + self.takes(wire.bytes);
         let packet = self.takes(wire.packet_bytes);
-        // A batch that trickles in from a slower link is through one packet after its last one came.
+        // A batch that trickles in from a slower link has passed one packet after its last one arrived.
         let tail = self.free_at.max(came.tail + packet).max(self.last_tail);
         self.last_tail = tail;
         self.carried_bytes += wire.bytes;
         Some(Passage { head: (begins + packet).min(tail), tail })
     }
 
-    /// Bytes that it took, those of its queue included.
+    /// Bytes accepted, including those in its queue.
     pub fn carried_bytes(&self) -> u64 {
         self.carried_bytes
     }
@@ -97,7 +97,7 @@ mod tests {
     }
 
     proptest! {
-        /// A link that is offered too much would exceed its rate, idle, or queue without end.
+        /// An overloaded link would exceed its rate, idle, or queue without bound.
         #[test]
         fn a_full_link_keeps_its_rate(
             sizes in proptest::collection::vec(60_u64..60_000, 50..300),

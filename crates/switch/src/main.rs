@@ -1,9 +1,9 @@
 //! `hocket-switch`: carries frames between the TAP devices of an emulated cluster until its control pipe ends.
 //!
-//! `hocket.launch.testbed.switch` opens the devices, which takes namespaces and `ioctl`s, and then becomes this program. What
-//! it hands over waits in the Unix socket that is standard input: the descriptors of the description (a file, see
-//! [`parse`]), of the control pipe, and of a device per host. Standard output says `ready`, then answers a line of counters
-//! for each byte that comes by the control pipe. It ends with 1 and a message on standard error when it cannot go on.
+//! `hocket.launch.testbed.switch` opens the devices, which requires namespaces and `ioctl`s, and then becomes this
+//! program. It leaves descriptors in the Unix socket that is standard input: of the description (a file, see
+//! [`parse`]), of the control pipe, and of a device per host. The program prints `ready`, then a line of counters for
+//! each byte from the control pipe. It exits with 1 and a message on standard error when it cannot continue.
 #![forbid(unsafe_code)]
 
 use hocket_switch::{Switch, parse, run};
@@ -15,16 +15,16 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::ExitCode;
 
-/// Frames under way take no more than this: half a second of 4 Gbit/s.
+/// Memory limit of frames in flight: half a second of 4 Gbit/s.
 const HELD_BYTES_MAX: usize = 256 << 20;
-/// The most that the kernel passes with one message (`SCM_MAX_FD`).
+/// The maximum that the kernel passes in one message (`SCM_MAX_FD`).
 const DESCRIPTORS_MAX: usize = 253;
 
 fn main() -> ExitCode {
     match carry() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // If this fails, nobody is left who could be notified.
+            // If this fails, there is nobody left to notify.
             let _: Result<(), _> = writeln!(stderr(), "{error}");
             ExitCode::FAILURE
         }
@@ -52,7 +52,7 @@ fn carry() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The descriptors that wait in standard input.
+/// The descriptors waiting in standard input.
 fn handed_over() -> Result<Vec<OwnedFd>, Box<dyn Error>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);

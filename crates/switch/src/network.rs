@@ -1,73 +1,73 @@
-//! What is emulated, as plain data: links, and what each ordered pair of hosts has between them.
+//! The emulated network as plain data: links, and the path of each ordered pair of hosts.
 
 use thiserror::Error;
 
-/// Between one ordered pair of hosts.
+/// The path of one ordered pair of hosts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WayRule {
-    /// Indices of the links that are crossed, in order.
+    /// Indices of its links, in order.
     pub links: Vec<usize>,
-    /// What every packet takes, without the time that links need for its bytes.
+    /// Latency of every packet, without the time that links need for its bytes.
     pub latency_s: f64,
-    /// Mean of what comes on top of it, exponentially distributed.
+    /// Mean of the additional, exponentially distributed delay.
     pub jitter_s: f64,
-    /// Share of packets that is lost.
+    /// Share of lost packets.
     pub loss: f64,
 }
 
-/// The whole of it.
+/// The whole network.
 #[derive(Clone, Debug)]
 pub struct Network {
-    /// Hosts.
+    /// Number of hosts.
     pub ports: usize,
     /// byte/s of each link, one direction; None: unlimited.
     pub links: Vec<Option<f64>>,
     /// `ways[source * ports + destination]`; those from a host to itself are not used.
     pub ways: Vec<WayRule>,
-    /// What a full queue in front of a link delays by.
+    /// Delay of a full queue in front of a link.
     pub queue_s: f64,
     /// Whether jitter lets a packet overtake others of its pair.
     pub reorder: bool,
-    /// Of all draws.
+    /// The seed of all draws.
     pub seed: u64,
-    /// Frames that are under way take no more memory than this; more are dropped as by a full queue.
+    /// Memory limit of frames in flight; further ones are dropped as by a full queue.
     pub held_bytes_max: usize,
 }
 
 /// Why a network cannot be emulated.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum NetworkError {
-    /// Not a square.
+    /// The number of paths is not the square of the hosts.
     #[error("{ways} ways between {ports} ports: there must be {ports} × {ports}")]
     Ways {
-        /// Given.
+        /// The given number.
         ways: usize,
-        /// Given.
+        /// The given number of hosts.
         ports: usize,
     },
-    /// A way names a link that is not there.
+    /// A path names a missing link.
     #[error("way {way} crosses link {link}, and there are {links}")]
     Link {
-        /// Its number.
+        /// The path's number.
         way: usize,
-        /// The link it names.
+        /// The link that it names.
         link: usize,
-        /// How many there are.
+        /// The number of links.
         links: usize,
     },
     /// Negative, infinite, not a number, or too large.
     #[error("{what}: not a number that can be emulated")]
     Number {
-        /// Which one.
+        /// Name of the field.
         what: String,
     },
 }
 
-/// An hour: what is longer is a slip of the keyboard, and nanoseconds stay far from their end.
+/// An hour: longer values are typing errors, and nanoseconds stay far from overflow.
 const TIME_S_MAX: f64 = 3600.0;
 
 impl Network {
-    /// What [`Switch`](crate::Switch) relies on.
+    /// Checks the assumptions of [`Switch`](crate::Switch).
     pub fn check(&self) -> Result<(), NetworkError> {
         if self.ways.len() != self.ports * self.ports {
             return Err(NetworkError::Ways { ways: self.ways.len(), ports: self.ports });

@@ -1,6 +1,6 @@
 //! Moves frames between TAP devices as the switch decides, in one thread that sleeps whenever nothing is due.
 //!
-//! Per frame: one read, one write, one copy. It never spins: the cores belong to the programs that are run on the hosts.
+//! Per frame: one read, one write, one copy. It never spins: the cores are for the programs on the hosts.
 
 use crate::Nanos;
 use crate::frame::Frame;
@@ -18,7 +18,7 @@ use thiserror::Error;
 
 /// The largest batch of the kernel's segmentation offload with its headers.
 const FRAME_BYTES_MAX: usize = 65_536 + 256;
-/// Frames that are read of one host before the others have their turn.
+/// Frames read from one host before the others have their turn.
 const TURN_FRAMES: usize = 32;
 const EVENTS_MAX: usize = 64;
 
@@ -28,9 +28,9 @@ pub enum RunError {
     /// Fewer devices than hosts, or more.
     #[error("{taps} TAP devices for {ports} hosts")]
     Devices {
-        /// Given.
+        /// The given number.
         taps: usize,
-        /// Of the network.
+        /// The network's number of hosts.
         ports: usize,
     },
     /// A device is gone, or was never one.
@@ -41,10 +41,10 @@ pub enum RunError {
         /// The system's error.
         cause: Errno,
     },
-    /// The system refuses what every program may do.
+    /// The system refuses a call that every program may make.
     #[error("{what}: {cause}")]
     System {
-        /// Which call.
+        /// The call.
         what: &'static str,
         /// The system's error.
         cause: Errno,
@@ -55,8 +55,8 @@ fn system(what: &'static str) -> impl Fn(Errno) -> RunError {
     move |cause| RunError::System { what, cause }
 }
 
-/// Until `control` ends. Every byte that comes there is answered by a line of numbers to `answers`: frames delivered, lost,
-/// overflowed, unknown, refused by a host's device, and then by link the bytes that it carried.
+/// Runs until `control` ends. Each byte from there is answered with a line of numbers to `answers`: frames delivered,
+/// lost, overflowed, unknown, refused by a host's device, and then the bytes carried by each link.
 ///
 /// Devices must not block; frames have offload headers of [`HEADER_BYTES`](crate::HEADER_BYTES).
 pub fn run(
@@ -95,7 +95,8 @@ pub fn run(
                 }
             } else if number == rang {
                 set_to = None;
-                // The event is all the information. A timer that was set anew meanwhile has nothing to read.
+                // The event carries all the information. A timer that was set again in the meantime has nothing to
+                // read.
                 let _: Result<usize, Errno> = read(&timer, &mut [0_u8; 8][..]);
             } else {
                 take(&mut switch, number as usize, &taps[number as usize], &mut scratch)?;
@@ -112,7 +113,7 @@ pub fn run(
     }
 }
 
-/// Frames that a host sent, as many as its turn allows.
+/// Reads a host's frames, as many as its turn allows.
 fn take(switch: &mut Switch, port: usize, tap: &OwnedFd, scratch: &mut [u8]) -> Result<(), RunError> {
     let came = now();
     for _ in 0..TURN_FRAMES {
@@ -126,7 +127,7 @@ fn take(switch: &mut Switch, port: usize, tap: &OwnedFd, scratch: &mut [u8]) -> 
     Ok(())
 }
 
-/// Whether the host's device took the frame: one that is down, or has no memory for it, does not, as on any wire.
+/// Whether the host's device accepted the frame: one that is down, or has no memory for it, does not, as on any wire.
 fn give(port: usize, tap: &OwnedFd, frame: &Frame) -> Result<bool, RunError> {
     loop {
         match write(tap, frame.bytes()) {
@@ -140,7 +141,7 @@ fn give(port: usize, tap: &OwnedFd, frame: &Frame) -> Result<bool, RunError> {
     }
 }
 
-/// Counters, a line for each byte that was sent; false when whoever asks is gone.
+/// Writes a line of counters for each byte received; false when the other end is gone.
 fn answer(
     switch: &Switch,
     refused: u64,

@@ -1,8 +1,9 @@
-//! Where frames go and when: a state machine. Frames and the time come in by `handle_*`, what is due goes out by `poll_*`.
+//! Decides where frames go and when: a state machine. Frames and the time enter by `handle_*`, due frames leave by
+//! `poll_*`.
 //!
-//! A frame is lost or delayed on the way of its pair, then crosses links one after the other, whose queues it shares with
-//! the frames of other pairs. Everything that is under way waits in one heap, by when something happens to it next.
-//! Bound: a frame costs a logarithm of what is under way per link, which is small against the two system calls that carry it.
+//! A frame is lost or delayed on the path of its pair, then crosses links one after the other, whose queues it shares
+//! with the frames of other pairs. All frames in flight wait in one heap, by the time of their next event. Cost: a
+//! logarithm of the frames in flight per link, which is small against the two system calls per frame.
 
 use crate::Nanos;
 use crate::frame::{Destination, Frame, Wire};
@@ -12,16 +13,16 @@ use crate::way::Way;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// What has happened so far, in frames. A batch of segments is one.
+/// Counters of frames. A batch of segments counts as one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Given out for delivery.
     pub delivered: u64,
-    /// Lost on the way, by the loss of its pair.
+    /// Lost on the path, by the loss of its pair.
     pub lost: u64,
     /// Dropped by a full queue.
     pub overflowed: u64,
-    /// For an address that nobody has.
+    /// For an unknown address.
     pub unknown: u64,
 }
 
@@ -32,7 +33,7 @@ pub struct Switch {
     links: Vec<Link>,
     ways: Vec<Way>,
     under_way: BinaryHeap<Reverse<Due>>,
-    /// Numbers frames in the order of their events: equal times keep it.
+    /// Numbers events in order, which breaks ties of equal times.
     events: u64,
     held_bytes: usize,
     held_bytes_max: usize,
@@ -43,10 +44,10 @@ pub struct Switch {
 struct Due {
     at: Nanos,
     event: u64,
-    /// When all of it is there; `at` is when its first packet is.
+    /// When it has arrived completely; `at` is when its first packet has.
     tail: Nanos,
     way: usize,
-    /// Links crossed.
+    /// Number of links crossed.
     crossed: usize,
     wire: Wire,
     frame: Frame,
@@ -70,7 +71,7 @@ impl Ord for Due {
 }
 
 impl Switch {
-    /// Of a network that makes sense.
+    /// For a valid network.
     pub fn new(network: &Network) -> Result<Self, NetworkError> {
         network.check()?;
         let queue_ns = (network.queue_s * 1e9) as Nanos;
@@ -94,7 +95,7 @@ impl Switch {
         self.ports
     }
 
-    /// A frame came from a host. Times never go back.
+    /// A frame arrives from a host. Times never go back.
     pub fn handle_frame(&mut self, now: Nanos, source: usize, frame: Frame) {
         match frame.destination(self.ports) {
             Destination::Port(port) => self.send(now, source, port, frame),
@@ -107,7 +108,7 @@ impl Switch {
         }
     }
 
-    /// The next frame that is to be given to a host by now, and the host.
+    /// The next frame due for delivery by now, and its host.
     pub fn poll_frame(&mut self, now: Nanos) -> Option<(usize, Frame)> {
         while self.poll_timeout()? <= now {
             let Reverse(mut due) = self.under_way.pop()?;
@@ -132,17 +133,17 @@ impl Switch {
         None
     }
 
-    /// The latest time of the next call of `poll_frame`, if no frame comes.
+    /// When `poll_frame` must be called next at the latest, if no frame arrives.
     pub fn poll_timeout(&self) -> Option<Nanos> {
         self.under_way.peek().map(|Reverse(due)| due.at)
     }
 
-    /// So far.
+    /// The counters.
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// By link: bytes that it took so far, headers included.
+    /// By link: bytes accepted so far, headers included.
     pub fn carried_bytes(&self) -> impl Iterator<Item = u64> + '_ {
         self.links.iter().map(Link::carried_bytes)
     }

@@ -1,5 +1,5 @@
-//! What befalls packets from one host to another before they meet others: loss, latency, jitter. Each ordered pair draws from a
-//! seed of its own, so that what other pairs send changes nothing.
+//! Loss, latency and jitter of packets from one host to another, before they share links with others. Each ordered pair
+//! has a random seed of its own, so that traffic of other pairs changes nothing.
 
 use crate::Nanos;
 use crate::network::WayRule;
@@ -15,14 +15,14 @@ pub struct Way {
 }
 
 impl Way {
-    /// `number` tells the pairs of a network apart.
+    /// `number` distinguishes the pairs of a network.
     pub fn new(rule: WayRule, seed: u64, number: u64, reorder: bool) -> Self {
-        // Neighbouring seeds of neighbouring pairs must not give neighbouring draws: one generator seeds the other.
+        // Neighbouring seeds of neighbouring pairs must not give similar draws: one generator seeds the other.
         let draws = Rng::with_seed(Rng::with_seed(seed).u64(..) ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         Self { rule, draws, reorder, last: 0 }
     }
 
-    /// When a packet that comes now is through; None: it is lost.
+    /// When a packet that arrives now has passed; `None`: it is lost.
     pub fn delay(&mut self, now: Nanos) -> Option<Nanos> {
         if self.rule.loss > 0.0 && self.draws.f64() < self.rule.loss {
             return None;
@@ -35,7 +35,7 @@ impl Way {
         Some(if self.reorder { through } else { self.last })
     }
 
-    /// Indices of the links behind it, in the order in which they are crossed.
+    /// Indices of the links that follow, in order.
     pub fn links(&self) -> &[usize] {
         &self.rule.links
     }
@@ -89,7 +89,7 @@ mod tests {
         assert!((mean_ms - 3.0).abs() < 0.05, "{mean_ms} ms");
     }
 
-    /// A program that must bear reordering could not be tested.
+    /// A program that must tolerate reordering could not be tested.
     #[test]
     fn with_reorder_jitter_overtakes() {
         let mut loose = way(0.0, 1e-3, 0.0, 7, true);

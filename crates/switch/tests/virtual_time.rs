@@ -1,4 +1,4 @@
-//! The switch in virtual time: hosts send what a test draws, and every delivery is held against what the network says.
+//! The switch in virtual time: hosts send random frames, and every delivery is compared with the network's rules.
 
 use hocket_switch::{Frame, HEADER_BYTES, Nanos, Network, Switch, WayRule};
 use proptest::prelude::*;
@@ -38,7 +38,7 @@ fn network(latency_s: impl Fn(usize, usize) -> f64, trunk: f64) -> Network {
     }
 }
 
-/// What was delivered: (time, port, frame).
+/// Deliveries: (time, port, frame).
 fn play(switch: &mut Switch, sent: &[(Nanos, usize, Frame)]) -> Vec<(Nanos, usize, Frame)> {
     let mut delivered = Vec::new();
     for (now, source, frame) in sent {
@@ -131,7 +131,7 @@ fn a_broadcast_reaches_all_others_at_their_own_latency() {
     assert!(delivered[2].0 >= 3_000_000);
 }
 
-/// Frames for nobody would be flooded, or crash it.
+/// Frames for unknown addresses would be flooded, or crash it.
 #[test]
 fn unknown_addresses_are_counted() {
     let mut switch = Switch::new(&network(|_, _| 0.0, RATE)).unwrap();

@@ -1,5 +1,6 @@
-//! What an order puts on links that several pairs share. A collective is not done before its busiest link is: all bytes that
-//! cross it over its rate. Pieces follow one another, so that rounds overlap where their links differ, and a link's rounds add up.
+//! The load of an order on links that several pairs share. A collective ends no earlier than its busiest link, which
+//! takes all bytes that cross it over its rate. Pieces follow one another, so rounds overlap where their links differ,
+//! and a link's rounds add up.
 
 use super::rounds::{Round, rounds};
 use super::tallest::Tallest;
@@ -8,7 +9,7 @@ use crate::links::Links;
 use crate::model::Model;
 use hocket_algorithms::Algorithm;
 
-/// Messages between ranks that are on their way at the same time, each of so many bytes.
+/// Messages between ranks that are in flight at the same time, each of this many bytes.
 pub struct Phase {
     pub bytes: f64,
     pub flows: Vec<(u32, u32)>,
@@ -50,13 +51,13 @@ fn around(ranks: &[u32], bytes: f64) -> Phase {
     Phase { bytes: 2.0 * (n as f64 - 1.0) / n as f64 * bytes, flows: flows.collect() }
 }
 
-/// Flows on links, kept up to date while the order changes.
+/// Flows on links, updated while the order changes.
 pub struct Loads<'a> {
     links: &'a Links,
     phases: Vec<Phase>,
-    /// By rank: phase and place of the flows that it sends or receives.
+    /// By rank: phase and index of the flows that it sends or receives.
     flows: Vec<Vec<(u32, u32)>>,
-    /// By rank: the host that it was counted at.
+    /// By rank: the host at which it was counted.
     placed: Vec<u32>,
     /// By phase and link: flows.
     counts: Vec<Vec<u32>>,
@@ -118,7 +119,7 @@ impl<'a> Loads<'a> {
                 let (phase, flow) = self.flows[rank as usize][at];
                 let (from, to) = self.phases[phase as usize].flows[flow as usize];
                 let other = if from == rank { to } else { from };
-                // A flow whose both ends have changed is moved once.
+                // A flow with two changed ends moves once.
                 if other > rank || self.changed[other as usize] != self.updates {
                     let before = (self.placed[from as usize], self.placed[to as usize]);
                     self.count(phase, before, -1);
@@ -141,7 +142,7 @@ impl<'a> Loads<'a> {
         self.busy.max()
     }
 
-    /// Seconds of a link in the mean: what is shared is crossed as seldom as can be where this is little.
+    /// Mean seconds of a link: a low value means that shared links are crossed rarely.
     pub fn mean_s(&self) -> f64 {
         self.sum_s / self.links.count().max(1) as f64
     }

@@ -1,5 +1,5 @@
-//! What a collective costs in an order, kept up to date while the order changes: what pairs take alone, or what the busiest
-//! shared link takes.
+//! The cost of a collective in an order, updated while the order changes: the time of its pairs alone, or of the
+//! busiest shared link.
 
 mod incremental;
 mod loads;
@@ -42,7 +42,7 @@ impl<'a> Evaluator<'a> {
         Ok(Self { pairs, loads, hosts: network.hosts() })
     }
 
-    /// Looks at the whole order.
+    /// Evaluates the whole order.
     pub fn rebuild(&mut self, order: &[u32]) {
         self.pairs.rebuild(order);
         if let Some(loads) = &mut self.loads {
@@ -50,9 +50,9 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// Looks at ranks whose host is another one than before, each named once.
+    /// Evaluates ranks whose host changed, each named once.
     pub fn update(&mut self, order: &[u32], changed: &[u32]) {
-        // Beyond a part of all ranks, looking each up costs more than looking at all in a row.
+        // Above a share of all ranks, looking each up costs more than going through all in a row.
         if changed.len() * 4 > self.hosts {
             self.rebuild(order);
         } else {
@@ -72,12 +72,12 @@ impl<'a> Evaluator<'a> {
         self.loads.as_ref().map_or(0.0, Loads::busiest_s).max(self.pairs.cost())
     }
 
-    /// Cost and guide: of orders that cost the same the one that burdens links least is better.
+    /// Cost and guide: among orders of equal cost, the one that burdens links least is better.
     pub(crate) fn rank(&self) -> Rank {
         Rank { cost_s: self.cost(), guide_s: self.guide() }
     }
 
-    /// The cost with means for maxima.
+    /// The cost with means in place of maxima.
     pub(crate) fn guide(&self) -> f64 {
         self.pairs.guide() + self.loads.as_ref().map_or(0.0, Loads::mean_s)
     }
@@ -94,7 +94,7 @@ impl Rank {
     /// Costs within this part of each other are the same but for rounding.
     const SAME: f64 = 1e-12;
 
-    /// Of no order.
+    /// The value before any order.
     pub fn worst() -> Self {
         Self { cost_s: f64::INFINITY, guide_s: f64::INFINITY }
     }

@@ -1,8 +1,9 @@
 //! Ring: `2 (n − 1)` steps in which each rank sends a share of the bytes to the next (Patarasuk and Yuan 2009).
 //!
-//! Nobody waits for all: a step of a rank waits for its own last send and for its neighbour's last step. The time of a step
-//! is then the mean over the ring of latency and transfer (the cycle of waits that goes once around), or the transfer of the
-//! slowest link alone (the cycle of one link), whichever is more. Without bandwidth that is the sum over consecutive links.
+//! There is no barrier: a step of a rank waits for its own last send and for its neighbour's last step. The time of a
+//! step is then the mean over the ring of latency and transfer (the cycle of waits that goes once around), or the
+//! transfer of the slowest link alone (the cycle of one link), whichever is more. Without bandwidth that is the sum
+//! over consecutive links.
 
 use super::incremental::Cost;
 use super::tallest::Tallest;

@@ -1,6 +1,6 @@
-//! Algorithms of rounds: in each all pairs exchange as many bytes, and the next begins when the slowest pair is done, so the
-//! cost is the sum over rounds of the greatest message time. Halving-doubling, recursive doubling (Thakur, Rabenseifner and
-//! Gropp 2005) and `BCube` (Guo et al. 2009), with the partners that the libraries in question use.
+//! Algorithms of rounds: in each round all pairs exchange equal numbers of bytes, and the next begins when the slowest
+//! pair is done, so the cost is the sum over rounds of the longest message time. Halving-doubling, recursive doubling
+//! (Thakur, Rabenseifner and Gropp 2005) and `BCube` (Guo et al. 2009), with the partners of the respective libraries.
 
 use super::incremental::Cost;
 use super::tallest::Tallest;
@@ -8,8 +8,8 @@ use crate::model::{First, Model};
 use crate::network::Network;
 use hocket_algorithms::{Algorithm, radices};
 
-/// Pairs of ranks that exchange messages which take as long as `bytes` alone, `times` times in all: on the way there and back.
-/// In all, each direction of a pair carries `carried_bytes`.
+/// Pairs of ranks that exchange messages which take as long as `bytes` alone, `times` times in all, there and back. In
+/// all, each direction of a pair carries `carried_bytes`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Round {
     pub bytes: f64,
@@ -34,7 +34,8 @@ pub fn rounds(model: &Model, n: usize) -> Vec<Round> {
     }
 }
 
-/// Rounds among a power of two of ranks; those beyond it hand their values to the rank before, and get the result from it.
+/// Rounds among a power of two of ranks; each rank beyond it passes its values to the rank before, and gets the result
+/// from it.
 fn folded(n: usize, bytes: f64, core: impl Fn(&[usize]) -> Vec<Round>) -> Vec<Round> {
     let power = if n.is_power_of_two() { n } else { n.next_power_of_two() / 2 };
     let extra = n - power;
@@ -51,7 +52,7 @@ fn folded(n: usize, bytes: f64, core: impl Fn(&[usize]) -> Vec<Round>) -> Vec<Ro
     found
 }
 
-/// One round a digit; `bytes`, of one message, is given the round's number and the product of the radices so far.
+/// One round per digit; `bytes`, of one message, receives the round's number and the product of the radices so far.
 fn exchanges(radices: &[usize], first: First, bytes: impl Fn(u32, usize) -> f64, times: f64) -> Vec<Round> {
     let n: usize = radices.iter().product();
     let (mut found, mut span) = (Vec::new(), 1);

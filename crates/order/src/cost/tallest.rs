@@ -1,6 +1,6 @@
-//! The greatest of many numbers that change one by one: a tournament, `log n` matches a change.
+//! The maximum of many numbers that change one by one: a tournament with `log n` matches per change.
 
-/// Numbers, all 0 at first, and their greatest.
+/// Numbers, all 0 at first, and their maximum.
 #[derive(Clone, Debug)]
 pub struct Tallest {
     leaves: usize,
@@ -9,7 +9,7 @@ pub struct Tallest {
 }
 
 impl Tallest {
-    /// That many numbers, none of which is negative.
+    /// For this many numbers, none of which is negative.
     pub fn new(count: usize) -> Self {
         let leaves = count.next_power_of_two();
         Self { leaves, values: vec![0.0; 2 * leaves] }
@@ -34,7 +34,7 @@ impl Tallest {
         }
     }
 
-    /// Replaces all, by `value(at)` for each `at < count`.
+    /// Replaces all by `value(at)` for each `at < count`.
     pub fn fill(&mut self, count: usize, value: impl Fn(usize) -> f64) {
         for at in 0..count {
             self.values[self.leaves + at] = value(at);
@@ -44,7 +44,7 @@ impl Tallest {
         }
     }
 
-    /// The greatest; 0 when there are none.
+    /// The maximum; 0 when there are none.
     pub fn max(&self) -> f64 {
         self.values[1]
     }

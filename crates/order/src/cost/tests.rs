@@ -66,7 +66,7 @@ pub fn racks(n: usize, rack: usize, seed: u64, beside: bool) -> Links {
 }
 
 proptest! {
-    /// Broken: a search would believe in a cost that the order does not have.
+    /// Broken: a search would rely on a cost that the order does not have.
     #[test]
     fn incremental_is_whole(
         n in 1_usize..40, seed: u64, bandwidth: bool, bytes in 0.0..1e8, swaps in prop::collection::vec((0_usize..40, 0_usize..40), 1..30),
@@ -110,7 +110,7 @@ proptest! {
 type Pairs = std::collections::BTreeMap<(u32, u32), f64>;
 
 proptest! {
-    /// Broken: orders would be judged by other traffic than programs make.
+    /// Broken: orders would be judged by traffic that programs do not send.
     #[test]
     fn flows_are_those_of_the_algorithm(n in 2_usize..20, which in 0_usize..7, bytes in 1.0..1e8) {
         let algorithm = algorithms(n)[which].clone();
@@ -219,7 +219,7 @@ fn pairs_that_share_a_trunk_wait_for_it() {
     assert!((cost(Algorithm::DoubleBinaryTree, &near) - 16.0).abs() < 1e-9);
 }
 
-/// Broken: a second card's own network would count for nothing, or as if it were the trunk's.
+/// Broken: a second card's own network would be ignored, or counted as the trunk's.
 #[test]
 fn what_flows_have_beside_a_trunk_shortens_them() {
     let rate = Rate { bytes_per_s: 1e6, beside_bytes_per_s: 5e5 };

@@ -1,7 +1,7 @@
 //! Double binary tree: two trees carry half of the bytes each up to their roots and back down (Sanders, Speck and Träff 2009).
 //!
-//! Chunks are pipelined: the first one takes the longest way from a leaf to a root, the others follow as fast as the slowest
-//! edge lets them. The trees are those of NCCL and of `hocket_algorithms`.
+//! Chunks are pipelined: the first one takes the longest path from a leaf to a root, the others follow at the pace of
+//! the slowest edge. The trees are those of NCCL and of `hocket_algorithms`.
 
 use super::incremental::Cost;
 use super::tallest::Tallest;
@@ -12,7 +12,7 @@ use hocket_algorithms::{tree_depth, tree_parent, tree_place};
 /// Both trees.
 pub struct TreeCost<'a> {
     network: &'a Network,
-    /// One piece of a half, and what follows it.
+    /// Times of one piece of a half, and of the pieces that follow.
     piece_bytes: f64,
     rest_bytes: f64,
     shape: Shape,
@@ -24,15 +24,15 @@ struct Tree {
     ranks: Vec<u32>,
     /// By rank: its node.
     nodes: Vec<u32>,
-    /// By node: one piece from its deepest leaf up to it.
+    /// By node: time of one piece from its deepest leaf up to it.
     heights_s: Vec<f64>,
-    /// By node: one piece over the edge to its parent.
+    /// By node: time of one piece over the edge to its parent.
     edges_s: Vec<f64>,
     sum_s: f64,
     slowest: Tallest,
 }
 
-/// What both trees have in common: nodes in order, node 0 on top of all.
+/// The common shape of both trees: nodes in order, node 0 on top of all.
 struct Shape {
     parents: Vec<u32>,
     children: Vec<Vec<u32>>,
@@ -74,7 +74,7 @@ impl<'a> TreeCost<'a> {
         self.shape.children[node].iter().map(below).fold(0.0, f64::max)
     }
 
-    /// From a node whose subtree has changed up to where nothing does.
+    /// From a node whose subtree has changed up to where nothing changes.
     fn rise(&mut self, half: usize, node: usize) {
         let mut node = node;
         loop {

@@ -1,7 +1,9 @@
-//! Two levels: each group reduces along a chain to its first rank, these run a ring, and each result goes back along the chain.
+//! Two levels: each group reduces along a chain to its first rank, these run a ring, and each result returns along the
+//! chain.
 //!
-//! Chains are pipelined as in [`super::tree`], and the ring with them: the leaders pass on what has come down the chains while more
-//! comes. So the first piece takes its way along the longest chain and back, and the slowest link of a chain or the ring the rest.
+//! Chains are pipelined as in [`super::tree`], and the ring with them: the leaders pass on what has come down the
+//! chains while more arrives. The first piece thus goes along the longest chain and back, and the slowest link of a
+//! chain or the ring determines the rest.
 
 use super::incremental::Cost;
 use super::ring::ring_s;
@@ -18,7 +20,7 @@ pub struct TwoLevelCost<'a> {
     spans: Vec<(usize, usize)>,
     /// By rank: its group.
     groups: Vec<u32>,
-    /// By group: one piece along the chain, and what follows it over the chain's slowest link.
+    /// By group: time of one piece along the chain, and of the following pieces over the chain's slowest link.
     chains: Tallest,
     rests: Tallest,
     sums_s: Vec<f64>,

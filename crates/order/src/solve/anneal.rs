@@ -1,23 +1,23 @@
 //! Simulated annealing over orders (Kirkpatrick, Gelatt and Vecchi 1983), for any cost.
 //!
-//! Moves exchange two ranks, two blocks of equal size, reverse a range, or move a range along: what the cost of rounds, trees
-//! and groups is made of. The energy is the cost and a part of its guide, so that a change which leaves all maxima as they are
-//! still counts.
+//! Moves exchange two ranks or two blocks of equal size, reverse a range, or shift a range: the elements of the costs
+//! of rounds, trees and groups. The energy is the cost and a share of its guide, so that a change without effect on any
+//! maximum still counts.
 
 use super::Watch;
 use crate::cost::{Evaluator, Rank};
 
-/// How much the guide counts beside the cost.
+/// Weight of the guide beside the cost.
 const GUIDE: f64 = 0.1;
 /// From the first temperature to the last.
 const COOLING: f64 = 1e-4;
-/// Changes from which the first temperature is set.
+/// Changes that determine the first temperature.
 const SAMPLES: usize = 200;
-/// Moves between two looks at the watch.
+/// Moves between two calls of the watch.
 const WATCHED: u64 = 1024;
 
-/// An annealing run from `start`; `heat` is the first temperature as a part of the mean change that a move makes. Returns the
-/// cheapest order seen and how good it is, and whether it came to its end.
+/// An annealing run from `start`; `heat` is the first temperature relative to the mean change of a move. Returns the
+/// cheapest order seen and its value, and whether the run was completed.
 pub fn anneal(
     start: &[u32],
     evaluator: &mut Evaluator<'_>,
@@ -64,7 +64,7 @@ fn energy_of(evaluator: &Evaluator<'_>) -> f64 {
     evaluator.cost() + GUIDE * evaluator.guide()
 }
 
-/// Of moves that make things worse.
+/// Mean deterioration by a move.
 fn mean_change(state: &mut State, evaluator: &mut Evaluator<'_>, random: &mut fastrand::Rng) -> f64 {
     let energy = energy_of(evaluator);
     let mut sum = 0.0;
@@ -85,7 +85,7 @@ fn mean_change(state: &mut State, evaluator: &mut Evaluator<'_>, random: &mut fa
 
 struct State {
     order: Vec<u32>,
-    /// Ranks that the last move gave another host, and the hosts that they had.
+    /// Ranks whose host the last move changed, and their previous hosts.
     changed: Vec<u32>,
     before: Vec<u32>,
 }

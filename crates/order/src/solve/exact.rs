@@ -1,10 +1,10 @@
-//! The best order of few hosts, by dynamic programming or by trying all.
+//! The best order of few hosts, by dynamic programming or by enumeration.
 
 use crate::cost::Evaluator;
 
-/// Rings up to here are solved exactly: a millisecond or two.
+/// Limit for exact rings: a millisecond or two.
 pub const RING_MAX: usize = 13;
-/// Other algorithms up to here: 362,880 orders, a fraction of a second.
+/// Limit for other algorithms: 362,880 orders, a fraction of a second.
 pub const ALL_MAX: usize = 9;
 
 /// The shortest tour through all nodes (Held and Karp 1962), node 0 first; None if all are infinitely long.
@@ -12,7 +12,7 @@ pub fn shortest_tour(n: usize, lengths: &[f64]) -> Option<Vec<u32>> {
     if n < 3 {
         return Some((0..n as u32).collect());
     }
-    // By set of visited nodes (without node 0) and the last of them: the shortest path from node 0, and whom it came from.
+    // By set of visited nodes (without node 0) and its last one: the shortest path from node 0, and the predecessor.
     let m = n - 1;
     let mut paths = vec![(f64::INFINITY, 0_u8); m << m];
     for last in 0..m {

@@ -1,25 +1,27 @@
 //! Short tours: chained Lin-Kernighan (Lin and Kernighan 1973; Applegate, Cook and Rohe 2003) with Or-opt moves.
 //!
-//! A chain of reversals is followed as long as what it has gained so far stays positive, the best point of it is kept; when no
-//! chain helps, two short segments near each other change places and the neighbourhood is repaired; what is not better is undone.
+//! A chain of reversals continues while its gain so far is positive, and its best point is kept. When no chain helps,
+//! two short segments near each other swap places and the neighbourhood is repaired; a result that is no better is
+//! undone.
 
 use super::Watch;
 use super::tour::Tour;
 
-/// Longest chain, and how many ways are tried at each of its steps: longer and broader ones find as much in the same time.
+/// Longest chain, and the number of alternatives at each of its steps: longer and broader ones find as much in the same
+/// time.
 const DEPTH: usize = 5;
 const BREADTH: [usize; 2] = [5, 2];
-/// Longest segments that change places.
+/// Longest segments that swap places.
 const KICK: usize = 40;
-/// Longest segment that moves on its own.
+/// Longest segment that moves alone.
 const SEGMENT: usize = 3;
-/// Kicks between two looks at the watch.
+/// Kicks between two calls of the watch.
 const WATCHED: u64 = 256;
 
 /// A tour being improved.
 pub struct LinKernighan<'a> {
     lengths: &'a [f64],
-    /// By node: whom it may come next to, the likeliest first.
+    /// By node: its candidate neighbours, the likeliest first.
     candidates: &'a [Vec<u32>],
     tour: Tour,
     /// Gains below are rounding.
@@ -43,7 +45,7 @@ impl<'a> LinKernighan<'a> {
         }
     }
 
-    /// The order it has come to.
+    /// The current order.
     pub fn order(&self) -> &[u32] {
         self.tour.order()
     }
@@ -57,7 +59,7 @@ impl<'a> LinKernighan<'a> {
         self.tour.forget();
     }
 
-    /// That many kicks; returns whether all were made.
+    /// Makes this many kicks; whether all were made.
     pub fn kick(&mut self, kicks: u64, random: &mut fastrand::Rng, watch: &dyn Watch) -> bool {
         for done in 0..kicks {
             if done % WATCHED == 0 {
@@ -86,7 +88,7 @@ impl<'a> LinKernighan<'a> {
         }
     }
 
-    /// Improves around the nodes that wait; returns what was gained.
+    /// Improves around the queued nodes; returns the gain.
     fn settle(&mut self) -> f64 {
         let mut gained = 0.0;
         while let Some(node) = self.work.pop() {
@@ -119,8 +121,8 @@ impl<'a> LinKernighan<'a> {
         self.move_segment(node)
     }
 
-    /// The edge from `base` to `end` is out, `open` is what was gained; finds what to do with `end`. Returns a gain above
-    /// `best` with the tour that has it, or leaves the tour as it is.
+    /// The edge from `base` to `end` is removed, `open` is the gain so far; finds a continuation for `end`. Returns a
+    /// gain above `best` with the tour that has it, or leaves the tour unchanged.
     fn chain(
         &mut self,
         base: u32,
@@ -221,15 +223,16 @@ impl<'a> LinKernighan<'a> {
         None
     }
 
-    /// Moves the segment from `node` (`forwards`: onwards) to `last`: `node` next to `near`, `last` towards the side that
-    /// `onwards` says. A segment and what it passes over are reversed together, then what was passed is reversed back.
+    /// Moves the segment from `node` (`forwards`: onwards) to `last`: `node` next to `near`, `last` towards the side
+    /// given by `onwards`. The segment and the nodes that it passes are reversed together, then the passed ones are
+    /// reversed back.
     fn transplant(&mut self, node: u32, last: u32, near: u32, forwards: bool, onwards: bool) {
         let far = self.beside(near, onwards == forwards);
         // As read forwards: first and last node of the segment, and the gap's sides.
         let (first, end) = if forwards { (node, last) } else { (last, node) };
         let (left, right) = if onwards == forwards { (near, far) } else { (far, near) };
         let (before, after) = (self.tour.previous(first), self.tour.next(end));
-        // The gap lies behind the segment or before it; the shorter way is passed over.
+        // The gap lies behind the segment or before it; the segment passes the shorter way.
         if self.tour.distance(end, left) <= self.tour.distance(right, first) {
             self.tour.reverse(first, left);
             self.tour.reverse(left, after);
@@ -237,7 +240,7 @@ impl<'a> LinKernighan<'a> {
             self.tour.reverse(right, end);
             self.tour.reverse(before, right);
         }
-        // The segment now lies the other way round in its gap.
+        // The segment now lies reversed in its gap.
         if onwards {
             self.tour.reverse(end, first);
         }
@@ -247,7 +250,7 @@ impl<'a> LinKernighan<'a> {
         if forwards { self.tour.next(node) } else { self.tour.previous(node) }
     }
 
-    /// Two short segments one after the other change places; returns what that cost.
+    /// Swaps two short adjacent segments; returns the cost.
     fn swap_segments(&mut self, random: &mut fastrand::Rng) -> f64 {
         let nodes = self.tour.len();
         let longest = KICK.min((nodes - 2) / 2).max(1);

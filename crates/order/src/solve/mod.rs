@@ -1,8 +1,8 @@
 //! Finds an order in which a collective costs little; never one that costs more than the given order.
 //!
-//! Rings are tours, and have their own methods; few hosts are solved exactly; everything else, rings over shared links among it, is
-//! annealed from the given order and from short tours. Runs are spread over the cores, and their number does not depend on how many there are, so that a
-//! seed gives the same order everywhere.
+//! Rings are tours, and have their own methods; few hosts are solved exactly. Everything else, including rings over
+//! shared links, is annealed from the given order and from short tours. Runs are spread over the cores, and their
+//! number does not depend on the number of cores, so that a seed gives the same order everywhere.
 
 mod anneal;
 mod exact;
@@ -21,14 +21,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// Moves of one annealing run: for any number of hosts, and for each.
 const MOVES: u64 = 200_000;
 const MOVES_PER_HOST: u64 = 200;
-/// A move touches few of the groups of two levels: so many cost as much as one of another algorithm, where links are not shared.
+/// A move touches few of the groups of two levels: this many cost as much as one of another algorithm, without shared
+/// links.
 const TWO_LEVEL_CHEAPNESS: u64 = 5;
-/// How much tours keep away from shared links: not at all, as much as from slow pairs, and as far as can be.
+/// Degrees to which tours avoid shared links: not at all, as much as slow pairs, and as far as possible.
 const CROWDED: [f64; 3] = [0.0, 1.0, 1e3];
-/// First temperatures of runs, as a part of the mean change: the start is forgotten, half kept, kept.
+/// First temperatures of runs, relative to the mean change: the start is forgotten, half kept, kept.
 const HEATS: [f64; 3] = [1.0, 0.1, 0.02];
 
-/// How long to search. The same budget and input give the same order.
+/// The length of a search. The same budget and input give the same order.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
     /// Of all random choices.
@@ -43,11 +44,11 @@ pub struct Budget {
 pub trait Watch: Sync {
     /// Whether to stop now, with the best order so far.
     fn stops(&self) -> bool;
-    /// Steps done since the last call; in all at most [`amount`].
+    /// Steps since the last call; at most [`amount`] in all.
     fn advances(&self, steps: u64);
 }
 
-/// Nobody: the search ends by itself.
+/// Never stops the search.
 pub struct NoWatch;
 
 impl Watch for NoWatch {
@@ -67,15 +68,15 @@ pub struct Solution {
     pub cost_s: f64,
     /// Seconds, in the given one.
     pub given_s: f64,
-    /// No order takes less.
+    /// No order costs less.
     pub bound_s: f64,
-    /// All orders have been ruled out but equally good ones.
+    /// All orders but equally good ones have been ruled out.
     pub proven: bool,
     /// Nobody stopped the search.
     pub complete: bool,
 }
 
-/// Steps that a search takes, about.
+/// Approximate number of steps of a search.
 pub fn amount(network: &Network, model: &Model, budget: &Budget) -> u64 {
     let n = network.hosts();
     match model.algorithm {
@@ -114,7 +115,7 @@ pub fn solve(
         ring::turn(network, model.bytes, &mut found.order);
     }
     evaluator.rebuild(&found.order);
-    // What is equally good to rounding is not worth a change.
+    // An order that is equally good up to rounding is not worth a change.
     let better = evaluator.cost() < given_s * (1.0 - 1e-9);
     let (order, cost_s) = if better { (found.order, evaluator.cost()) } else { (given.to_vec(), given_s) };
     let bound_s = if found.proven { cost_s } else { lower_bound(network, model, cost_s)?.min(cost_s) };
@@ -128,7 +129,7 @@ fn moves(network: &Network, algorithm: &Algorithm, budget: &Budget) -> u64 {
     ((MOVES + MOVES_PER_HOST * network.hosts() as u64) as f64 * budget.effort) as u64 * cheapness
 }
 
-/// A tour to start from need not be the shortest.
+/// A tour as a start need not be the shortest.
 fn first_tour(budget: &Budget) -> Budget {
     Budget { restarts: 1, effort: budget.effort / 20.0, ..*budget }
 }
@@ -144,7 +145,7 @@ fn annealed(
     let mut starts = Vec::new();
     let mut complete = true;
     for &weight in tours(network) {
-        // Neighbours exchange about half of the bytes in the largest rounds, and chains and trees pass on all.
+        // Neighbours exchange about half of the bytes in the largest rounds, while chains and trees pass on all.
         let lengths = network.crowded_messages_s(model.bytes / 2.0, weight);
         let tour = ring::tour(n, &lengths, given, &first_tour(budget), watch);
         complete &= tour.complete;
@@ -187,12 +188,12 @@ fn annealed(
     Ok(ring::Found { order: best.1, proven: false, complete })
 }
 
-/// How much the tours that are started from keep away from shared links.
+/// How much the starting tours avoid shared links.
 fn tours(network: &Network) -> &'static [f64] {
     if network.links().is_some() { &CROWDED } else { &CROWDED[..1] }
 }
 
-/// A tour has no beginning; groups and rounds have, and most turns of it tear racks apart.
+/// A tour has no start, but groups and rounds do, and most rotations of it split racks.
 fn best_turn(network: &Network, model: &Model, tour: &[u32]) -> Result<Vec<u32>, ModelError> {
     let mut evaluator = Evaluator::new(network, model)?;
     let mut turned = tour.to_vec();

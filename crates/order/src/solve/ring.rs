@@ -1,7 +1,8 @@
 //! Orders for a ring: short tours, and where bandwidth counts, tours without the slowest links.
 //!
-//! The cost is the mean of the hops or the transfer of the slowest link, whichever is more. Leaving out links slower than some
-//! bound can only make the mean greater, so the best bound is where both meet: found by bisection over the links' transfers.
+//! The cost is the mean of the hops or the transfer of the slowest link, whichever is more. Excluding links slower than
+//! some bound can only increase the mean, so the best bound is where the two meet: found by bisection over the links'
+//! transfers.
 
 use super::exact::{RING_MAX, shortest_tour};
 use super::lin_kernighan::LinKernighan;
@@ -10,21 +11,21 @@ use crate::cost::ring_s;
 use crate::network::Network;
 use crate::one_tree::OneTree;
 
-/// Others that a host may come next to.
+/// Number of candidate neighbours of a host.
 const CANDIDATES: usize = 8;
 /// Kicks of one run, per host: 512 hosts take some seconds.
 const KICKS: u64 = 15;
-/// Runs are this much shorter while the bound is looked for.
+/// Factor by which runs are shorter during the search for the bound.
 const SHORTER: u64 = 10;
 
-/// What was found, and whether nothing can be better and no run was stopped.
+/// The result, and whether it is optimal and no run was stopped.
 pub struct Found {
     pub order: Vec<u32>,
     pub proven: bool,
     pub complete: bool,
 }
 
-/// Kicks of all runs, at most.
+/// Limit of the kicks of all runs.
 pub fn amount(n: usize, budget: &Budget) -> u64 {
     if n <= RING_MAX { 0 } else { kicks(n, budget) * u64::from(budget.restarts) }
 }
@@ -33,14 +34,15 @@ fn kicks(n: usize, budget: &Budget) -> u64 {
     (KICKS as f64 * n as f64 * budget.effort) as u64
 }
 
-/// An order in which a ring takes little time; `given` is one of the starts.
+/// A good order for a ring; `given` is one of the starts.
 pub fn ring(network: &Network, bytes: f64, given: &[u32], budget: &Budget, watch: &dyn Watch) -> Found {
     let mut found = cheap_ring(network, bytes, given, budget, watch);
     turn(network, bytes, &mut found.order);
     found
 }
 
-/// A ring may be turned and mirrored: its longest link comes last, so that near hosts stand together in the printed order.
+/// A ring may be rotated and mirrored: its longest link comes last, so that near hosts are adjacent in the printed
+/// order.
 pub fn turn(network: &Network, bytes: f64, order: &mut [u32]) {
     let n = order.len();
     if n < 3 {
@@ -136,7 +138,7 @@ pub fn tour(n: usize, lengths: &[f64], given: &[u32], budget: &Budget, watch: &d
     Found { order: best.map_or_else(|| given.to_vec(), |run| run.1), proven: false, complete }
 }
 
-/// From host 0 always to the nearest that is left.
+/// From host 0 always to the nearest remaining one.
 fn nearest_next(n: usize, lengths: &[f64]) -> Vec<u32> {
     let mut left: Vec<u32> = (1..n as u32).collect();
     let mut order = vec![0_u32];

@@ -1,4 +1,4 @@
-//! Searches against each other, against all orders, and against what they promise.
+//! Searches against each other, against enumeration, and against their promises.
 
 use super::*;
 use crate::cost::evaluate;
@@ -69,7 +69,7 @@ fn sharing(network: Network, rack: usize, seed: u64, shared: bool) -> Network {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Broken: the order could be none, be worse than what the user had, change from run to run, or its gap be a lie.
+    /// Broken: the order could be none, be worse than the user's, change from run to run, or its gap be wrong.
     #[test]
     fn orders_are_permutations_never_worse_and_repeatable(
         n in 1_usize..40, seed: u64, which in 0_usize..6, bytes in 0.0..1e8, bandwidth: bool, far: bool, shared: bool,
@@ -147,7 +147,7 @@ fn chained_lin_kernighan_finds_what_dynamic_programming_proves() {
     }
 }
 
-/// Broken: a large cluster's ring would be far from the best without anybody knowing.
+/// Broken: a large cluster's ring would be far from the best without a sign of it.
 #[test]
 fn a_ring_of_many_hosts_comes_near_its_bound() {
     let network = data_centre(256, 16, 7, false);

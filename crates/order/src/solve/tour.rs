@@ -1,10 +1,10 @@
-//! A tour as an array in which paths can be reversed, with a journal to undo it.
+//! A tour as an array whose paths can be reversed, with a journal for undo.
 
 /// Nodes in a circle.
 pub struct Tour {
     order: Vec<u32>,
     places: Vec<u32>,
-    /// Whether the circle is read from the array's end to its start: reversing a path and reversing all the rest differ by that.
+    /// Whether the circle is read backwards: reversing a path and reversing all the rest differ only in that.
     backwards: bool,
     journal: Vec<(u32, u32)>,
 }
@@ -54,7 +54,7 @@ impl Tour {
         self.flip(a, b);
     }
 
-    /// How much has been done.
+    /// Length of the journal.
     pub fn mark(&self) -> usize {
         self.journal.len()
     }
@@ -64,7 +64,7 @@ impl Tour {
         &self.journal[mark..]
     }
 
-    /// Takes reversals back.
+    /// Undoes reversals.
     pub fn undo(&mut self, mark: usize) {
         while self.journal.len() > mark {
             if let Some((a, b)) = self.journal.pop() {
@@ -73,7 +73,7 @@ impl Tour {
         }
     }
 
-    /// Reversals can no longer be taken back.
+    /// Clears the journal: reversals can no longer be undone.
     pub fn forget(&mut self) {
         self.journal.clear();
     }
