@@ -1,8 +1,9 @@
-//! What there is to say of an algorithm: its name and its numbers, what it does and where it fits.
+//! What there is to say of an algorithm: its name and its numbers, what it does, where it fits, and its messages.
 
-use crate::algorithm::Algorithm;
 use crate::group::{Fit, Group};
 use crate::kind::Kind;
+use crate::list::Algorithm;
+use crate::{Call, Misfit, Weave};
 
 /// Which numbers stand behind an algorithm's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +38,7 @@ impl Takes {
     }
 }
 
-/// What an algorithm's file says of it.
+/// What an algorithm's file says of it. `numbers` are as many as it takes.
 pub struct Entry {
     /// In the text form, in plans and in policies.
     pub name: &'static str,
@@ -54,5 +55,22 @@ pub struct Entry {
     /// Whether plans propose it where nothing was measured: its predictions were compared with runs, on racks and on one host.
     pub proposed: bool,
     pub(crate) make: fn(Vec<u32>) -> Algorithm,
+    /// Where it fits, with numbers that suit the group.
     pub(crate) fits: fn(Kind, &Group<'_>) -> Vec<Fit>,
+    /// Whether one of the collectives that it does can have that many members.
+    pub(crate) check: fn(numbers: &[u32], Kind, n: usize) -> Result<(), Misfit>,
+    /// Writes the messages of a collective that was checked, to and from the member at `root`.
+    pub(crate) weave: fn(numbers: &[u32], Kind, root: usize, &Call, &mut dyn Weave),
+    /// A number of elements that all parts of its messages divide evenly among `n` members.
+    pub(crate) even_elements: fn(numbers: &[u32], n: usize) -> usize,
+}
+
+/// A check of what fits any group.
+pub const fn any_group(_: &[u32], _: Kind, _: usize) -> Result<(), Misfit> {
+    Ok(())
+}
+
+/// Parts of which each member has one.
+pub const fn one_each(_: &[u32], n: usize) -> usize {
+    n
 }

@@ -1,6 +1,6 @@
 //! The members of a group, as far as the choice of an algorithm depends on them.
 
-use crate::algorithm::Algorithm;
+use crate::list::Algorithm;
 
 /// Members by position.
 #[derive(Clone, Copy, Debug)]

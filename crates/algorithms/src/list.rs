@@ -1,22 +1,110 @@
 //! The list of algorithms: what text form, passes, plans, policies, `hocket tune` and `hocket order` know of them comes from here.
+//! An algorithm is a file in `list/` and, here, its module and its line.
 
-use crate::{
-    Algorithm, Call, Entry, Fit, Group, Kind, Misfit, Weave, bcube, direct, double_binary_tree,
-    halving_doubling, in_place, parameter_server, recursive_doubling, ring, two_level,
-};
+mod bcube;
+mod direct;
+mod double_binary_tree;
+mod halving_doubling;
+mod in_place;
+mod parameter_server;
+mod recursive_doubling;
+mod ring;
+mod two_level;
 
-/// All algorithms but libraries, simplest first.
-pub const LIST: [Entry; 9] = [
-    in_place::ENTRY,
-    ring::ENTRY,
-    direct::ENTRY,
-    two_level::ENTRY,
-    halving_doubling::ENTRY,
-    recursive_doubling::ENTRY,
-    double_binary_tree::ENTRY,
-    bcube::ENTRY,
-    parameter_server::ENTRY,
-];
+use crate::{Call, Entry, Fit, Group, Kind, Misfit, Weave};
+
+pub use bcube::radices;
+pub use double_binary_tree::{depth as tree_depth, parent as tree_parent, place as tree_place};
+pub use ring::passed as ring_passed;
+
+/// Makes [`Algorithm`] and [`LIST`] of a line for each: the variant, the numbers that it holds, and its module, which has its
+/// `ENTRY`.
+macro_rules! algorithms {
+    ($($(#[$about:meta])* $variant:ident $({ $(#[$what:meta])* $numbers:ident: $type:ty })? = $file:ident;)*) => {
+        /// Who moves the data of a collective, and how; with the numbers that it takes.
+        #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+        pub enum Algorithm {
+            $($(#[$about])* $variant $({ $(#[$what])* $numbers: $type })?,)*
+            /// Not lowered: handed to a library of that name (Gloo, NCCL, MPI).
+            Library {
+                /// As the executor's owner knows it.
+                name: String,
+            },
+        }
+
+        /// All algorithms but libraries, simplest first.
+        pub const LIST: &[Entry] = &[$($file::ENTRY),*];
+
+        impl Algorithm {
+            /// What its file says of it; none for a library.
+            const fn entry(&self) -> Option<&'static Entry> {
+                match self {
+                    $(Self::$variant { .. } => Some(&const { $file::ENTRY }),)*
+                    Self::Library { .. } => None,
+                }
+            }
+
+            /// The numbers behind its name.
+            pub fn numbers(&self) -> &[u32] {
+                match self {
+                    $(Self::$variant $({ $numbers })? => algorithms!(@numbers $($numbers)?),)*
+                    Self::Library { .. } => &[],
+                }
+            }
+        }
+    };
+    (@numbers) => { &[] };
+    (@numbers $numbers:ident) => { $numbers.as_numbers() };
+}
+
+algorithms! {
+    /// All-reduce of members that share memory, not lowered: each reduces its part straight out of all members' slices, and
+    /// into all of them.
+    InPlace = in_place;
+    /// Around the group in its order.
+    Ring = ring;
+    /// Everybody with everybody: each member owns its part.
+    Direct = direct;
+    /// Chain-reduce to the leader of each group of members, ring among the leaders, broadcast within; groups are consecutive
+    /// members.
+    TwoLevel {
+        /// Members of each group, in order; their sum is the size of the collective's group.
+        sizes: Vec<u32>
+    } = two_level;
+    /// Recursive halving, then recursive doubling.
+    HalvingDoubling = halving_doubling;
+    /// Everything to a partner at once, round by round; MPI libraries run it, Hocket does not.
+    RecursiveDoubling = recursive_doubling;
+    /// Two complementary binary trees, half of the data on each.
+    DoubleBinaryTree = double_binary_tree;
+    /// Like halving-doubling with groups of up to `base` in each round.
+    Bcube {
+        /// Largest number of peers that exchange in a round.
+        base: u32
+    } = bcube;
+    /// The first so many members keep a part each, which all others push to and pull from.
+    ParameterServer {
+        /// How many members serve.
+        servers: u32
+    } = parameter_server;
+}
+
+/// What a variant holds, as the numbers behind its name.
+trait AsNumbers {
+    fn as_numbers(&self) -> &[u32];
+}
+
+impl AsNumbers for Vec<u32> {
+    fn as_numbers(&self) -> &[u32] {
+        self
+    }
+}
+
+impl AsNumbers for u32 {
+    fn as_numbers(&self) -> &[u32] {
+        std::slice::from_ref(self)
+    }
+}
 
 /// What can do a collective of a group, with numbers that suit the group; simplest first.
 pub fn fitting(kind: Kind, group: &Group<'_>) -> Vec<Fit> {
@@ -39,65 +127,30 @@ impl Algorithm {
 
     /// Its name in [`LIST`]; `library` for those of libraries.
     pub const fn name(&self) -> &'static str {
-        match self {
-            Self::Ring => ring::ENTRY.name,
-            Self::Direct => direct::ENTRY.name,
-            Self::TwoLevel { .. } => two_level::ENTRY.name,
-            Self::HalvingDoubling => halving_doubling::ENTRY.name,
-            Self::DoubleBinaryTree => double_binary_tree::ENTRY.name,
-            Self::Bcube { .. } => bcube::ENTRY.name,
-            Self::ParameterServer { .. } => parameter_server::ENTRY.name,
-            Self::InPlace => in_place::ENTRY.name,
-            Self::RecursiveDoubling => recursive_doubling::ENTRY.name,
-            Self::Library { .. } => "library",
-        }
-    }
-
-    /// The numbers behind its name.
-    pub fn numbers(&self) -> &[u32] {
-        match self {
-            Self::TwoLevel { sizes } => sizes,
-            Self::Bcube { base: number } | Self::ParameterServer { servers: number } => {
-                std::slice::from_ref(number)
-            }
-            _ => &[],
+        match self.entry() {
+            Some(entry) => entry.name,
+            None => "library",
         }
     }
 
     /// Whether it can do that collective among `n` members with the numbers that it has.
     pub fn check(&self, kind: Kind, n: usize) -> Result<(), Misfit> {
-        let known = LIST.iter().any(|entry| entry.name == self.name() && entry.does.contains(&kind));
-        let serves = match self {
-            Self::HalvingDoubling => halving_doubling::serves(kind, n),
-            _ => known,
-        };
-        if !(known && serves) {
-            return Err(Misfit::Unsupported { collective: kind.name(), algorithm: self.name().into() });
-        }
-        match self {
-            Self::TwoLevel { sizes } => two_level::check(sizes, n),
-            Self::Bcube { base } => bcube::check(*base),
-            Self::ParameterServer { servers } => parameter_server::check(*servers, n),
-            _ => Ok(()),
-        }
+        self.doing(kind, n).map(|_| ())
+    }
+
+    /// What its file says, of a collective that it can do.
+    fn doing(&self, kind: Kind, n: usize) -> Result<&'static Entry, Misfit> {
+        let entry = self.entry().filter(|entry| entry.does.contains(&kind));
+        let entry = entry.ok_or_else(|| Misfit::unsupported(kind, self.name()))?;
+        (entry.check)(self.numbers(), kind, n)?;
+        Ok(entry)
     }
 
     /// Writes the messages of a collective; `root` is the position of the member that has or gets the whole, 0 where none does.
     pub fn weave(&self, kind: Kind, root: usize, call: &Call, weave: &mut dyn Weave) -> Result<(), Misfit> {
-        self.check(kind, call.n())?;
-        match self {
-            Self::Ring => ring::weave(kind, root, call, weave),
-            Self::Direct => direct::weave(kind, root, call, weave),
-            Self::TwoLevel { sizes } => two_level::weave(sizes, call, weave),
-            Self::HalvingDoubling => halving_doubling::weave(kind, root, call, weave),
-            Self::DoubleBinaryTree => double_binary_tree::weave(kind, root, call, weave),
-            Self::Bcube { base } => bcube::weave(*base, kind, call, weave),
-            Self::ParameterServer { servers } => parameter_server::weave(*servers, call, weave),
-            Self::InPlace => in_place::weave(call, weave),
-            // `check` has refused them.
-            Self::RecursiveDoubling | Self::Library { .. } => {}
-        }
         let n = call.n();
+        let entry = self.doing(kind, n)?;
+        (entry.weave)(self.numbers(), kind, root, call, weave);
         match kind {
             Kind::ReduceScatter => {
                 (0..n).for_each(|member| call.complete(member, &call.part(member, n), weave));
@@ -110,12 +163,6 @@ impl Algorithm {
 
     /// A number of elements that all parts of its messages divide evenly among `n` members.
     pub fn even_elements(&self, n: usize) -> usize {
-        match self {
-            Self::TwoLevel { sizes } => sizes.len(),
-            Self::HalvingDoubling | Self::RecursiveDoubling => halving_doubling::split(n).0,
-            Self::DoubleBinaryTree => 2,
-            Self::ParameterServer { servers } => *servers as usize,
-            Self::Ring | Self::Direct | Self::Bcube { .. } | Self::InPlace | Self::Library { .. } => n,
-        }
+        self.entry().map_or(n, |entry| (entry.even_elements)(self.numbers(), n))
     }
 }

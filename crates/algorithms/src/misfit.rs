@@ -1,5 +1,7 @@
 //! Why an algorithm cannot serve a request.
 
+use crate::Kind;
+
 /// A collective, a group and an algorithm that do not go together.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Misfit {
@@ -43,4 +45,10 @@ pub enum Misfit {
         /// As given.
         numbers: Vec<u32>,
     },
+}
+
+impl Misfit {
+    pub(crate) fn unsupported(kind: Kind, algorithm: &str) -> Self {
+        Self::Unsupported { collective: kind.name(), algorithm: algorithm.into() }
+    }
 }

@@ -1,8 +1,8 @@
 //! Members that share memory: each reduces its part straight out of all members' slices, and into all of them. It is not
 //! lowered; what is counted are the same bytes as `direct` moves.
 
-use crate::direct::owned_all_reduce;
-use crate::entry::{Entry, Takes};
+use super::direct::owned_all_reduce;
+use crate::entry::{Entry, Takes, any_group, one_each};
 use crate::{Algorithm, Call, Fit, Group, Kind, Weave};
 
 pub const ENTRY: Entry = Entry {
@@ -15,6 +15,9 @@ pub const ENTRY: Entry = Entry {
     proposed: true,
     make: |_| Algorithm::InPlace,
     fits,
+    check: any_group,
+    weave,
+    even_elements: one_each,
 };
 
 fn fits(_: Kind, group: &Group<'_>) -> Vec<Fit> {
@@ -22,6 +25,6 @@ fn fits(_: Kind, group: &Group<'_>) -> Vec<Fit> {
     if group.is_one_host() { vec![here] } else { Vec::new() }
 }
 
-pub fn weave(call: &Call, weave: &mut dyn Weave) {
+fn weave(_: &[u32], _: Kind, _: usize, call: &Call, weave: &mut dyn Weave) {
     owned_all_reduce(call, call.n(), weave);
 }

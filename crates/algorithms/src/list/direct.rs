@@ -1,7 +1,7 @@
 //! Everybody with everybody: each owner's part goes to it, or from it, in one round. Where memory is shared, every byte is read
 //! once per member and never copied on the way.
 
-use crate::entry::{Entry, Takes};
+use crate::entry::{Entry, Takes, any_group, one_each};
 use crate::{Algorithm, Call, Fit, Group, Kind, Weave};
 
 pub const ENTRY: Entry = Entry {
@@ -14,13 +14,16 @@ pub const ENTRY: Entry = Entry {
     proposed: false,
     make: |_| Algorithm::Direct,
     fits,
+    check: any_group,
+    weave,
+    even_elements: one_each,
 };
 
 fn fits(_: Kind, _: &Group<'_>) -> Vec<Fit> {
     vec![Fit { measured_as: "direct", algorithm: Algorithm::Direct }]
 }
 
-pub fn weave(kind: Kind, root: usize, call: &Call, weave: &mut dyn Weave) {
+fn weave(_: &[u32], kind: Kind, root: usize, call: &Call, weave: &mut dyn Weave) {
     let n = call.n();
     let others = (0..n).filter(|&member| member != root);
     match kind {

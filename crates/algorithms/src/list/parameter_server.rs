@@ -1,6 +1,6 @@
 //! The first members keep a part each, which all others push to and pull from: `direct` with fewer owners.
 
-use crate::direct::owned_all_reduce;
+use super::direct::owned_all_reduce;
 use crate::entry::{Entry, Takes};
 use crate::{Algorithm, Call, Fit, Group, Kind, Misfit, Weave};
 
@@ -14,6 +14,9 @@ pub const ENTRY: Entry = Entry {
     proposed: false,
     make: |numbers| Algorithm::ParameterServer { servers: numbers[0] },
     fits,
+    check: check,
+    weave,
+    even_elements: |servers, _| servers[0] as usize,
 };
 
 /// How many members serve is for the user to say.
@@ -21,11 +24,11 @@ fn fits(_: Kind, _: &Group<'_>) -> Vec<Fit> {
     Vec::new()
 }
 
-pub fn check(servers: u32, n: usize) -> Result<(), Misfit> {
-    let servers = servers as usize;
+fn check(servers: &[u32], _: Kind, n: usize) -> Result<(), Misfit> {
+    let servers = servers[0] as usize;
     if servers == 0 || servers > n { Err(Misfit::Servers { servers, members: n }) } else { Ok(()) }
 }
 
-pub fn weave(servers: u32, call: &Call, weave: &mut dyn Weave) {
-    owned_all_reduce(call, servers as usize, weave);
+fn weave(servers: &[u32], _: Kind, _: usize, call: &Call, weave: &mut dyn Weave) {
+    owned_all_reduce(call, servers[0] as usize, weave);
 }

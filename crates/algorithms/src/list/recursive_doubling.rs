@@ -2,7 +2,8 @@
 //! libraries run it, and ranks can be ordered for it; a program has no place for a partner's values beside one's own, so
 //! Hocket does not run it.
 
-use crate::entry::{Entry, Takes};
+use super::halving_doubling::split;
+use crate::entry::{Entry, Takes, any_group};
 use crate::{Algorithm, Fit, Group, Kind};
 
 pub const ENTRY: Entry = Entry {
@@ -15,6 +16,9 @@ pub const ENTRY: Entry = Entry {
     proposed: false,
     make: |_| Algorithm::RecursiveDoubling,
     fits,
+    check: any_group,
+    weave: |_, _, _, _, _| {},
+    even_elements: |_, n| split(n).0,
 };
 
 fn fits(_: Kind, _: &Group<'_>) -> Vec<Fit> {

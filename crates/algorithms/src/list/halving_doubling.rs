@@ -1,8 +1,9 @@
 //! Recursive halving, then recursive doubling (Thakur, Rabenseifner and Gropp 2005): `BCube` with digits of base two. Broadcast
 //! and reduce go along a binomial tree.
 
+use super::bcube;
 use crate::entry::{Entry, Takes};
-use crate::{Algorithm, Call, Fit, Group, Kind, Stage, Weave, bcube};
+use crate::{Algorithm, Call, Fit, Group, Kind, Misfit, Stage, Weave};
 
 pub const ENTRY: Entry = Entry {
     name: "halving_doubling",
@@ -14,6 +15,9 @@ pub const ENTRY: Entry = Entry {
     proposed: false,
     make: |_| Algorithm::HalvingDoubling,
     fits,
+    check: check,
+    weave,
+    even_elements: |_, n| split(n).0,
 };
 
 fn fits(kind: Kind, group: &Group<'_>) -> Vec<Fit> {
@@ -22,11 +26,11 @@ fn fits(kind: Kind, group: &Group<'_>) -> Vec<Fit> {
 }
 
 /// Each member ends with a part of its own only where their number is a power of two.
-pub const fn serves(kind: Kind, n: usize) -> bool {
+const fn serves(kind: Kind, n: usize) -> bool {
     !matches!(kind, Kind::ReduceScatter | Kind::AllGather) || n.is_power_of_two()
 }
 
-pub fn weave(kind: Kind, root: usize, call: &Call, weave: &mut dyn Weave) {
+fn weave(_: &[u32], kind: Kind, root: usize, call: &Call, weave: &mut dyn Weave) {
     let radices = || bcube::radices(call.n(), 2);
     match kind {
         Kind::AllReduce => all_reduce(call, weave),
@@ -35,6 +39,10 @@ pub fn weave(kind: Kind, root: usize, call: &Call, weave: &mut dyn Weave) {
         Kind::Broadcast => broadcast(call, root, weave),
         _ => reduce(call, root, weave),
     }
+}
+
+fn check(_: &[u32], kind: Kind, n: usize) -> Result<(), Misfit> {
+    if serves(kind, n) { Ok(()) } else { Err(Misfit::unsupported(kind, ENTRY.name)) }
 }
 
 /// How many members halve and double, and how many others hand their values to a partner first.

@@ -1,9 +1,10 @@
 //! Two-level all-reduce: each group reduces along a chain to its first member, the leaders run a ring, and each result
 //! goes back along the chain. Between groups only leaders talk, so a slow link between racks carries the least.
 
+use super::ring;
 use crate::entry::{Entry, Takes};
 use crate::group::runs;
-use crate::{Algorithm, Call, Fit, Group, Kind, Misfit, Stage, Weave, ring};
+use crate::{Algorithm, Call, Fit, Group, Kind, Misfit, Stage, Weave};
 
 /// The leaders' first message is of the last part: with all of the slice in one piece it would wait until the chain has brought
 /// nearly all of it, with the slow link idle.
@@ -23,6 +24,9 @@ pub const ENTRY: Entry = Entry {
     proposed: true,
     make: |numbers| Algorithm::TwoLevel { sizes: numbers },
     fits,
+    check: check,
+    weave,
+    even_elements: |sizes, _| sizes.len(),
 };
 
 /// Over the blocks of hosts, or of racks: their members are next to one another in the group.
@@ -38,7 +42,7 @@ fn fits(_: Kind, group: &Group<'_>) -> Vec<Fit> {
         .collect()
 }
 
-pub fn check(sizes: &[u32], n: usize) -> Result<(), Misfit> {
+fn check(sizes: &[u32], _: Kind, n: usize) -> Result<(), Misfit> {
     let total: u64 = sizes.iter().map(|&size| u64::from(size)).sum();
     if total == n as u64 && sizes.iter().all(|&size| size > 0) {
         return Ok(());
@@ -46,7 +50,7 @@ pub fn check(sizes: &[u32], n: usize) -> Result<(), Misfit> {
     Err(Misfit::Sizes { sizes: sizes.to_vec(), members: n })
 }
 
-pub fn weave(sizes: &[u32], call: &Call, weave: &mut dyn Weave) {
+fn weave(sizes: &[u32], _: Kind, _: usize, call: &Call, weave: &mut dyn Weave) {
     let mut groups: Vec<Vec<usize>> = Vec::with_capacity(sizes.len());
     let mut first = 0;
     for &size in sizes {

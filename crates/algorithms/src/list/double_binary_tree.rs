@@ -1,7 +1,7 @@
 //! Two binary trees, each of which carries half of the data up to its root and back down; a leaf of one is an inner node of the
 //! other, so that every member sends and receives about the same (Sanders, Speck and Träff 2009). Chunking pipelines them.
 
-use crate::entry::{Entry, Takes};
+use crate::entry::{Entry, Takes, any_group};
 use crate::{Algorithm, Call, Fit, Group, Kind, Weave};
 
 pub const ENTRY: Entry = Entry {
@@ -14,13 +14,16 @@ pub const ENTRY: Entry = Entry {
     proposed: false,
     make: |_| Algorithm::DoubleBinaryTree,
     fits,
+    check: any_group,
+    weave,
+    even_elements: |_, _| 2,
 };
 
 fn fits(_: Kind, _: &Group<'_>) -> Vec<Fit> {
     vec![Fit { measured_as: "double_binary_tree", algorithm: Algorithm::DoubleBinaryTree }]
 }
 
-pub fn weave(kind: Kind, root: usize, call: &Call, weave: &mut dyn Weave) {
+fn weave(_: &[u32], kind: Kind, root: usize, call: &Call, weave: &mut dyn Weave) {
     match kind {
         Kind::AllReduce => all_reduce(call, weave),
         Kind::Broadcast => broadcast(call, root, weave),

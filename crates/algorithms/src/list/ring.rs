@@ -1,7 +1,7 @@
 //! Around the members in order (Patarasuk and Yuan 2009, section 3): every member sends (n−1)/n of the bytes to the next one,
 //! once for each half of an all-reduce. Broadcast and reduce are chains, which chunking turns into pipelines.
 
-use crate::entry::{Entry, Takes};
+use crate::entry::{Entry, Takes, any_group, one_each};
 use crate::{Algorithm, Call, Fit, Group, Kind, Weave};
 
 pub const ENTRY: Entry = Entry {
@@ -14,13 +14,16 @@ pub const ENTRY: Entry = Entry {
     proposed: true,
     make: |_| Algorithm::Ring,
     fits,
+    check: any_group,
+    weave,
+    even_elements: one_each,
 };
 
 fn fits(_: Kind, _: &Group<'_>) -> Vec<Fit> {
     vec![Fit { measured_as: "ring", algorithm: Algorithm::Ring }]
 }
 
-pub fn weave(kind: Kind, root: usize, call: &Call, weave: &mut dyn Weave) {
+fn weave(_: &[u32], kind: Kind, root: usize, call: &Call, weave: &mut dyn Weave) {
     match kind {
         Kind::AllReduce => all_reduce(call, weave),
         Kind::ReduceScatter => reduce_scatter(call, weave),

@@ -1,7 +1,7 @@
 //! BCube (Guo et al. 2009): members are numbers of several digits; in round `k` those that differ in digit `k` alone exchange
 //! directly. The most significant digit comes first, when most bytes move.
 
-use crate::entry::{Entry, Takes};
+use crate::entry::{Entry, Takes, one_each};
 use crate::{Algorithm, Call, Fit, Group, Kind, Misfit, Weave};
 use std::ops::Range;
 
@@ -18,6 +18,9 @@ pub const ENTRY: Entry = Entry {
     proposed: false,
     make: |numbers| Algorithm::Bcube { base: numbers[0] },
     fits,
+    check: check,
+    weave,
+    even_elements: one_each,
 };
 
 /// With as few members as the base, all are neighbours: `direct`.
@@ -26,12 +29,12 @@ fn fits(_: Kind, group: &Group<'_>) -> Vec<Fit> {
     if group.n() > BASE as usize { vec![cube] } else { Vec::new() }
 }
 
-pub const fn check(base: u32) -> Result<(), Misfit> {
-    if base < 2 { Err(Misfit::Base(base)) } else { Ok(()) }
+const fn check(base: &[u32], _: Kind, _: usize) -> Result<(), Misfit> {
+    if base[0] < 2 { Err(Misfit::Base(base[0])) } else { Ok(()) }
 }
 
-pub fn weave(base: u32, kind: Kind, call: &Call, weave: &mut dyn Weave) {
-    let radices = radices(call.n(), base as usize);
+fn weave(base: &[u32], kind: Kind, _: usize, call: &Call, weave: &mut dyn Weave) {
+    let radices = radices(call.n(), base[0] as usize);
     match kind {
         Kind::AllReduce => all_reduce(call, &radices, weave),
         Kind::ReduceScatter => reduce_scatter(call, &radices, weave),
