@@ -18,7 +18,7 @@ pub const ENTRY: Entry = Entry {
     proposed: false,
     make: |numbers| Algorithm::Bcube { base: numbers[0] },
     fits,
-    check: check,
+    check,
     weave,
     even_elements: one_each,
 };

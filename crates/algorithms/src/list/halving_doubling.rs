@@ -15,7 +15,7 @@ pub const ENTRY: Entry = Entry {
     proposed: false,
     make: |_| Algorithm::HalvingDoubling,
     fits,
-    check: check,
+    check,
     weave,
     even_elements: |_, n| split(n).0,
 };

@@ -14,7 +14,7 @@ pub const ENTRY: Entry = Entry {
     proposed: false,
     make: |numbers| Algorithm::ParameterServer { servers: numbers[0] },
     fits,
-    check: check,
+    check,
     weave,
     even_elements: |servers, _| servers[0] as usize,
 };

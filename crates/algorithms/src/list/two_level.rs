@@ -24,7 +24,7 @@ pub const ENTRY: Entry = Entry {
     proposed: true,
     make: |numbers| Algorithm::TwoLevel { sizes: numbers },
     fits,
-    check: check,
+    check,
     weave,
     even_elements: |sizes, _| sizes.len(),
 };
