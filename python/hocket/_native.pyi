@@ -406,8 +406,9 @@ PLAN_BUCKET_BYTES: list[int | None]
 """Sizes of buckets that `solve_plan` begins with; None: the whole model."""
 
 class PlanProposal:
-    """A route that was considered. `exchange`: `all_reduce` by an algorithm with its numbers; `owned` with the shares of the
-    members of `order` and the sizes of stations; `gathered` by an algorithm. `codec`: index of the codec.
+    """A route that was considered. `exchange`: `all_reduce` by an algorithm with its numbers; `owned` by a way
+    (`direct`, `two_level`, `ring`) with the shares of the members of `order` and the sizes of stations; `gathered` by an
+    algorithm. `codec`: index of the codec.
     """
 
     @property

@@ -1,6 +1,6 @@
 //! What an algorithm sends, counted: the second reader of [`Weave`] beside the pass that builds ops.
 
-use crate::{Algorithm, Call, Kind, Misfit, Stage, Weave};
+use crate::{Algorithm, Call, Kind, Misfit, Owned, Stage, Weave};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -43,16 +43,17 @@ impl Counts {
     ) -> Result<Self, Misfit> {
         let mut counter = Counter::new(n);
         algorithm.weave(kind, root, &Call::new(n, elements), &mut counter)?;
-        let flows = counter.flows.into_iter();
-        let flow = |((stage, from, to), sum): ((Stage, usize, usize), Sum)| Flow {
-            from,
-            to,
-            stage,
-            elements: sum.elements,
-            messages: sum.messages,
-            reduced: sum.reduced,
-        };
-        Ok(Self { elements, flows: flows.map(flow).collect(), depth: counter.depth })
+        Ok(counter.counts(elements))
+    }
+
+    /// Counts the messages of an all-reduce over owners, whose shares are all whole: what each flow moves is an exact share of
+    /// `elements`.
+    pub fn of_owned(owned: &Owned) -> Result<Self, Misfit> {
+        owned.check()?;
+        let (n, elements) = (owned.shares.len(), owned.even_elements());
+        let mut counter = Counter::new(n);
+        owned.all_reduce(&Call::new(n, elements), &mut counter);
+        Ok(counter.counts(elements))
     }
 
     /// Counts an all-reduce whose parts are all equally long: what each flow moves is an exact share of `elements`.
@@ -85,6 +86,19 @@ impl Counter {
             arrived: vec![BTreeMap::from([(0, 0)]); n],
             depth: 0,
         }
+    }
+
+    fn counts(self, elements: usize) -> Counts {
+        let flows = self.flows.into_iter();
+        let flow = |((stage, from, to), sum): ((Stage, usize, usize), Sum)| Flow {
+            from,
+            to,
+            stage,
+            elements: sum.elements,
+            messages: sum.messages,
+            reduced: sum.reduced,
+        };
+        Counts { elements, flows: flows.map(flow).collect(), depth: self.depth }
     }
 
     fn count(&mut self, from: usize, to: usize, elements: usize, reduces: bool) {

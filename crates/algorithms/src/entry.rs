@@ -1,8 +1,7 @@
 //! What there is to say of an algorithm: its name and its numbers, what it does, where it fits, and its messages.
 
-use crate::group::{Fit, Group};
+use crate::group::Group;
 use crate::kind::Kind;
-use crate::list::Algorithm;
 use crate::{Call, Misfit, Weave};
 
 /// Which numbers stand behind an algorithm's name.
@@ -38,6 +37,9 @@ impl Takes {
     }
 }
 
+/// Names under which an algorithm is measured, with numbers.
+pub type Fits = Vec<(&'static str, Vec<u32>)>;
+
 /// What an algorithm's file says of it. `numbers` are as many as it takes.
 pub struct Entry {
     /// In the text form, in plans and in policies.
@@ -54,9 +56,8 @@ pub struct Entry {
     pub ordered: bool,
     /// Whether plans propose it where nothing was measured: its predictions were compared with runs, on racks and on one host.
     pub proposed: bool,
-    pub(crate) make: fn(Vec<u32>) -> Algorithm,
-    /// Where it fits, with numbers that suit the group.
-    pub(crate) fits: fn(Kind, &Group<'_>) -> Vec<Fit>,
+    /// Where it fits, names under which it is measured with numbers that suit the group.
+    pub(crate) fits: fn(Kind, &Group<'_>) -> Fits,
     /// Whether one of the collectives that it does can have that many members.
     pub(crate) check: fn(numbers: &[u32], Kind, n: usize) -> Result<(), Misfit>,
     /// Writes the messages of a collective that was checked, to and from the member at `root`.

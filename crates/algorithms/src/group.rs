@@ -1,7 +1,5 @@
 //! The members of a group, as far as the choice of an algorithm depends on them.
 
-use crate::list::Algorithm;
-
 /// Members by position.
 #[derive(Clone, Copy, Debug)]
 pub struct Group<'a> {
@@ -9,15 +7,6 @@ pub struct Group<'a> {
     pub hosts: &'a [u32],
     /// Numbers of the members' racks.
     pub racks: &'a [u32],
-}
-
-/// An algorithm with numbers that suit a group.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fit {
-    /// The name under which `hocket tune` measures it.
-    pub measured_as: &'static str,
-    /// With its numbers.
-    pub algorithm: Algorithm,
 }
 
 impl Group<'_> {

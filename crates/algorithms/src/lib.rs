@@ -11,11 +11,14 @@ mod group;
 mod kind;
 mod list;
 mod misfit;
+mod owned;
+mod segments;
 
 pub use call::{Call, Stage, Weave};
 pub use count::{Counts, Flow};
 pub use entry::{Entry, Takes};
-pub use group::{Fit, Group};
+pub use group::Group;
 pub use kind::Kind;
-pub use list::{Algorithm, LIST, fitting, radices, ring_passed, tree_depth, tree_parent, tree_place};
+pub use list::{Algorithm, Fit, LIST, fitting, radices, ring_passed, tree_depth, tree_parent, tree_place};
 pub use misfit::Misfit;
+pub use owned::{Owned, Via};

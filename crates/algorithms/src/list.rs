@@ -8,10 +8,10 @@ mod halving_doubling;
 mod in_place;
 mod parameter_server;
 mod recursive_doubling;
-mod ring;
+pub(crate) mod ring;
 mod two_level;
 
-use crate::{Call, Entry, Fit, Group, Kind, Misfit, Weave};
+use crate::{Call, Entry, Group, Kind, Misfit, Weave};
 
 pub use bcube::radices;
 pub use double_binary_tree::{depth as tree_depth, parent as tree_parent, place as tree_place};
@@ -44,6 +44,15 @@ macro_rules! algorithms {
                 }
             }
 
+            /// The algorithm of that name, of numbers that it takes.
+            fn listed(name: &str, numbers: Vec<u32>) -> Option<Self> {
+                let mut numbers = Some(numbers);
+                $(if name == $file::ENTRY.name {
+                    return Some(Self::$variant $({ $numbers: Numbers::of(numbers.take()?) })?);
+                })*
+                None
+            }
+
             /// The numbers behind its name.
             pub fn numbers(&self) -> &[u32] {
                 match self {
@@ -54,7 +63,7 @@ macro_rules! algorithms {
         }
     };
     (@numbers) => { &[] };
-    (@numbers $numbers:ident) => { $numbers.as_numbers() };
+    (@numbers $numbers:ident) => { $numbers.numbers() };
 }
 
 algorithms! {
@@ -90,28 +99,49 @@ algorithms! {
 }
 
 /// What a variant holds, as the numbers behind its name.
-trait AsNumbers {
-    fn as_numbers(&self) -> &[u32];
+trait Numbers {
+    /// Of as many as it takes.
+    fn of(numbers: Vec<u32>) -> Self;
+    fn numbers(&self) -> &[u32];
 }
 
-impl AsNumbers for Vec<u32> {
-    fn as_numbers(&self) -> &[u32] {
+impl Numbers for Vec<u32> {
+    fn of(numbers: Vec<u32>) -> Self {
+        numbers
+    }
+
+    fn numbers(&self) -> &[u32] {
         self
     }
 }
 
-impl AsNumbers for u32 {
-    fn as_numbers(&self) -> &[u32] {
+impl Numbers for u32 {
+    fn of(numbers: Vec<u32>) -> Self {
+        numbers.first().copied().unwrap_or_default()
+    }
+
+    fn numbers(&self) -> &[u32] {
         std::slice::from_ref(self)
     }
 }
 
+/// An algorithm with numbers that suit a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fit {
+    /// The name under which `hocket tune` measures it.
+    pub measured_as: &'static str,
+    /// With its numbers.
+    pub algorithm: Algorithm,
+}
+
 /// What can do a collective of a group, with numbers that suit the group; simplest first.
 pub fn fitting(kind: Kind, group: &Group<'_>) -> Vec<Fit> {
-    LIST.iter()
-        .filter(|entry| entry.does.contains(&kind))
-        .flat_map(|entry| (entry.fits)(kind, group))
-        .collect()
+    let doing = LIST.iter().filter(|entry| entry.does.contains(&kind));
+    let fits = doing.flat_map(|entry| (entry.fits)(kind, group).into_iter().map(|fit| (entry.name, fit)));
+    let fit = |(name, (measured_as, numbers))| {
+        Some(Fit { measured_as, algorithm: Algorithm::listed(name, numbers)? })
+    };
+    fits.filter_map(fit).collect()
 }
 
 impl Algorithm {
@@ -122,7 +152,7 @@ impl Algorithm {
         if !entry.takes.admits(numbers.len()) {
             return Err(Misfit::Numbers { algorithm: entry.name, takes: entry.takes.name(), numbers });
         }
-        Ok((entry.make)(numbers))
+        Self::listed(name, numbers).ok_or_else(|| Misfit::Unknown(name.into()))
     }
 
     /// Its name in [`LIST`]; `library` for those of libraries.

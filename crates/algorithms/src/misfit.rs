@@ -21,6 +21,9 @@ pub enum Misfit {
         /// Of the group.
         members: usize,
     },
+    /// Owners, workers or stations that are no members.
+    #[error("owners: {0}")]
+    Owners(&'static str),
     /// Sizes of a two-level algorithm do not add up.
     #[error("two_level: groups of {sizes:?} for {members} ranks")]
     Sizes {

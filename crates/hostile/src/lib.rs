@@ -8,6 +8,7 @@ mod frame;
 pub mod frames;
 mod handshake;
 mod messages;
+mod program_bytes;
 mod program_text;
 mod receiver;
 mod tls;
@@ -23,10 +24,11 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 6] = [
+pub const TARGETS: [Target; 7] = [
     Target { name: "frame", run: frame::run, seeds: frame::seeds },
     Target { name: "handshake", run: handshake::run, seeds: handshake::seeds },
     Target { name: "messages", run: messages::run, seeds: messages::seeds },
+    Target { name: "program_bytes", run: program_bytes::run, seeds: program_bytes::seeds },
     Target { name: "program_text", run: program_text::run, seeds: program_text::seeds },
     Target { name: "receiver", run: receiver::run, seeds: receiver::seeds },
     Target { name: "tls", run: tls::run, seeds: tls::seeds },

@@ -21,7 +21,8 @@ mod timeline;
 
 pub use constants::{BUCKET_S, CAST_S_PER_BYTE, MESSAGE_S, REDUCE_S_PER_BYTE, TCP_S_PER_BYTE};
 pub use cost::{Cost, Launch, Step};
-pub use exchange::{Exchange, Gathered, Owned};
+pub use exchange::{Exchange, Gathered};
+pub use hocket_algorithms::{Owned, Via};
 pub use network::{Network, PlanError};
 pub use problem::{Factors, Model, Overlap, Problem, Variable};
 pub use proposals::{Class, Order, Proposal, Setting};

@@ -1,9 +1,9 @@
 //! The routes that a search may use: every algorithm that fits, owners of several kinds, orders and codecs.
 
-use crate::exchange::{Exchange, Gathered, Owned};
+use crate::exchange::{Exchange, Gathered};
 use crate::network::{Network, PlanError};
 use crate::route::{Codec, Route};
-use hocket_algorithms::{Algorithm, Group, Kind, fitting};
+use hocket_algorithms::{Algorithm, Group, Kind, Owned, Via, fitting};
 use std::collections::{BTreeSet, HashSet};
 
 /// With more ranks, messages from everyone to everyone are not considered: they take seconds to count, and longer to run.
@@ -245,8 +245,8 @@ fn unequal_owners(
 ) -> Vec<Proposal> {
     let workers = setting.workers;
     let everyone: Vec<u32> = (0..network.world() as u32).collect();
-    let owned = |shares: Vec<u32>, stations: Vec<u32>, order: Vec<u32>, rule: &str| {
-        let exchange = Exchange::Owned(Owned { shares, workers, stations });
+    let owned = |shares: Vec<u32>, via: Via, order: Vec<u32>, rule: &str| {
+        let exchange = Exchange::Owned(Owned { shares, workers, via });
         proposal(exchange, order, rule.to_owned(), setting)
     };
     let mut found = Vec::new();
@@ -256,17 +256,17 @@ fn unequal_owners(
     };
     let shares = by_speed(&speeds[..workers]);
     if shares.windows(2).any(|two| two[0] != two[1]) {
-        found.push(owned(shares, Vec::new(), everyone[..workers].to_vec(), "owners by bandwidth"));
+        found.push(owned(shares, Via::Direct, everyone[..workers].to_vec(), "owners by bandwidth"));
     }
     if workers < everyone.len() {
         let idle = (0..everyone.len()).map(|rank| u32::from(rank >= workers)).collect();
-        found.push(owned(idle, Vec::new(), everyone.clone(), "idle owners"));
-        found.push(owned(by_speed(speeds), Vec::new(), everyone.clone(), "all owners by bandwidth"));
+        found.push(owned(idle, Via::Direct, everyone.clone(), "idle owners"));
+        found.push(owned(by_speed(speeds), Via::Direct, everyone.clone(), "all owners by bandwidth"));
     }
     if 1 < blocks.len() && blocks.len() < workers {
         let order = blocks.concat();
         let leads = |rank: &u32| u32::from(blocks.iter().any(|block| block[0] == *rank));
-        let stations = || blocks.iter().map(|block| block.len() as u32).collect();
+        let stations = || Via::Stations(blocks.iter().map(|block| block.len() as u32).collect());
         found.push(owned(order.iter().map(leads).collect(), stations(), order.clone(), "owners lead racks"));
         if workers < everyone.len() {
             let order = [order, everyone[workers..].to_vec()].concat();

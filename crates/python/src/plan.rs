@@ -5,7 +5,7 @@ use hocket_algorithms::Algorithm;
 use hocket_plan as plan;
 use hocket_plan::{
     Budget, Class, Codec, Cost, Exchange, Factors, Launch, Model, Network, Order, Overlap, Problem, Proposal,
-    Route, Setting, Solution, Variable,
+    Route, Setting, Solution, Variable, Via,
 };
 use pyo3::prelude::*;
 
@@ -90,7 +90,7 @@ type DescribedClass = (f64, Option<(f64, f64)>);
 /// Bytes of an element, and pairs of ranks.
 type DescribedCodec = (f64, Vec<(u32, u32)>);
 
-/// What a proposal does, by which algorithm, and its numbers; of owners the shares and the stations.
+/// What a proposal does, by which algorithm, and its numbers; of owners the way, the shares and the stations.
 type DescribedExchange = (&'static str, String, Vec<u32>, Vec<u32>);
 
 /// Parts (variable, first element, one after the last), and the index of a proposal.
@@ -106,7 +106,14 @@ impl PlanProposal {
     fn exchange(&self) -> DescribedExchange {
         match &self.0.exchange {
             Exchange::AllReduce(how) => ("all_reduce", how.name().into(), how.numbers().to_vec(), Vec::new()),
-            Exchange::Owned(owned) => ("owned", String::new(), owned.shares.clone(), owned.stations.clone()),
+            Exchange::Owned(owned) => {
+                let (via, stations) = match &owned.via {
+                    Via::Direct => ("direct", Vec::new()),
+                    Via::Stations(sizes) => ("two_level", sizes.clone()),
+                    Via::Ring => ("ring", Vec::new()),
+                };
+                ("owned", via.into(), owned.shares.clone(), stations)
+            }
             Exchange::Gathered(rows) => ("gathered", rows.algorithm.name().into(), Vec::new(), Vec::new()),
         }
     }

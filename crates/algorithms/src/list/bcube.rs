@@ -1,8 +1,8 @@
 //! BCube (Guo et al. 2009): members are numbers of several digits; in round `k` those that differ in digit `k` alone exchange
 //! directly. The most significant digit comes first, when most bytes move.
 
-use crate::entry::{Entry, Takes, one_each};
-use crate::{Algorithm, Call, Fit, Group, Kind, Misfit, Weave};
+use crate::entry::{Entry, Fits, Takes, one_each};
+use crate::{Call, Group, Kind, Misfit, Weave};
 use std::ops::Range;
 
 /// Of an algorithm that was not requested by name.
@@ -16,7 +16,6 @@ pub const ENTRY: Entry = Entry {
     does: &[Kind::AllReduce, Kind::ReduceScatter, Kind::AllGather],
     ordered: true,
     proposed: false,
-    make: |numbers| Algorithm::Bcube { base: numbers[0] },
     fits,
     check,
     weave,
@@ -24,8 +23,8 @@ pub const ENTRY: Entry = Entry {
 };
 
 /// With as few members as the base, all are neighbours: `direct`.
-fn fits(_: Kind, group: &Group<'_>) -> Vec<Fit> {
-    let cube = Fit { measured_as: "bcube", algorithm: Algorithm::Bcube { base: BASE } };
+fn fits(_: Kind, group: &Group<'_>) -> Fits {
+    let cube = ("bcube", vec![BASE]);
     if group.n() > BASE as usize { vec![cube] } else { Vec::new() }
 }
 

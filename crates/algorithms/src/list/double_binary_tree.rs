@@ -1,8 +1,8 @@
 //! Two binary trees, each of which carries half of the data up to its root and back down; a leaf of one is an inner node of the
 //! other, so that every member sends and receives about the same (Sanders, Speck and Träff 2009). Chunking pipelines them.
 
-use crate::entry::{Entry, Takes, any_group};
-use crate::{Algorithm, Call, Fit, Group, Kind, Weave};
+use crate::entry::{Entry, Fits, Takes, any_group};
+use crate::{Call, Group, Kind, Weave};
 
 pub const ENTRY: Entry = Entry {
     name: "double_binary_tree",
@@ -12,15 +12,14 @@ pub const ENTRY: Entry = Entry {
     does: &[Kind::AllReduce, Kind::Broadcast, Kind::Reduce],
     ordered: true,
     proposed: false,
-    make: |_| Algorithm::DoubleBinaryTree,
     fits,
     check: any_group,
     weave,
     even_elements: |_, _| 2,
 };
 
-fn fits(_: Kind, _: &Group<'_>) -> Vec<Fit> {
-    vec![Fit { measured_as: "double_binary_tree", algorithm: Algorithm::DoubleBinaryTree }]
+fn fits(_: Kind, _: &Group<'_>) -> Fits {
+    vec![("double_binary_tree", Vec::new())]
 }
 
 fn weave(_: &[u32], kind: Kind, root: usize, call: &Call, weave: &mut dyn Weave) {

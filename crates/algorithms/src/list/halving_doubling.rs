@@ -2,8 +2,8 @@
 //! and reduce go along a binomial tree.
 
 use super::bcube;
-use crate::entry::{Entry, Takes};
-use crate::{Algorithm, Call, Fit, Group, Kind, Misfit, Stage, Weave};
+use crate::entry::{Entry, Fits, Takes};
+use crate::{Call, Group, Kind, Misfit, Stage, Weave};
 
 pub const ENTRY: Entry = Entry {
     name: "halving_doubling",
@@ -13,15 +13,14 @@ pub const ENTRY: Entry = Entry {
     does: &[Kind::AllReduce, Kind::ReduceScatter, Kind::AllGather, Kind::Broadcast, Kind::Reduce],
     ordered: true,
     proposed: false,
-    make: |_| Algorithm::HalvingDoubling,
     fits,
     check,
     weave,
     even_elements: |_, n| split(n).0,
 };
 
-fn fits(kind: Kind, group: &Group<'_>) -> Vec<Fit> {
-    let halves = Fit { measured_as: "halving_doubling", algorithm: Algorithm::HalvingDoubling };
+fn fits(kind: Kind, group: &Group<'_>) -> Fits {
+    let halves = ("halving_doubling", Vec::new());
     if serves(kind, group.n()) { vec![halves] } else { Vec::new() }
 }
 

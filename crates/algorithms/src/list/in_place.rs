@@ -1,9 +1,8 @@
 //! Members that share memory: each reduces its part straight out of all members' slices, and into all of them. It is not
 //! lowered; what is counted are the same bytes as `direct` moves.
 
-use super::direct::owned_all_reduce;
-use crate::entry::{Entry, Takes, any_group, one_each};
-use crate::{Algorithm, Call, Fit, Group, Kind, Weave};
+use crate::entry::{Entry, Fits, Takes, any_group, one_each};
+use crate::{Call, Group, Kind, Owned, Weave};
 
 pub const ENTRY: Entry = Entry {
     name: "in_place",
@@ -13,18 +12,17 @@ pub const ENTRY: Entry = Entry {
     does: &[Kind::AllReduce],
     ordered: false,
     proposed: true,
-    make: |_| Algorithm::InPlace,
     fits,
     check: any_group,
     weave,
     even_elements: one_each,
 };
 
-fn fits(_: Kind, group: &Group<'_>) -> Vec<Fit> {
-    let here = Fit { measured_as: "in_place", algorithm: Algorithm::InPlace };
+fn fits(_: Kind, group: &Group<'_>) -> Fits {
+    let here = ("in_place", Vec::new());
     if group.is_one_host() { vec![here] } else { Vec::new() }
 }
 
 fn weave(_: &[u32], _: Kind, _: usize, call: &Call, weave: &mut dyn Weave) {
-    owned_all_reduce(call, call.n(), weave);
+    Owned::first(call.n(), call.n()).all_reduce(call, weave);
 }

@@ -1,8 +1,7 @@
 //! The first members keep a part each, which all others push to and pull from: `direct` with fewer owners.
 
-use super::direct::owned_all_reduce;
-use crate::entry::{Entry, Takes};
-use crate::{Algorithm, Call, Fit, Group, Kind, Misfit, Weave};
+use crate::entry::{Entry, Fits, Takes};
+use crate::{Call, Group, Kind, Misfit, Owned, Weave};
 
 pub const ENTRY: Entry = Entry {
     name: "parameter_server",
@@ -12,7 +11,6 @@ pub const ENTRY: Entry = Entry {
     does: &[Kind::AllReduce],
     ordered: false,
     proposed: false,
-    make: |numbers| Algorithm::ParameterServer { servers: numbers[0] },
     fits,
     check,
     weave,
@@ -20,7 +18,7 @@ pub const ENTRY: Entry = Entry {
 };
 
 /// How many members serve is for the user to say.
-fn fits(_: Kind, _: &Group<'_>) -> Vec<Fit> {
+fn fits(_: Kind, _: &Group<'_>) -> Fits {
     Vec::new()
 }
 
@@ -30,5 +28,5 @@ fn check(servers: &[u32], _: Kind, n: usize) -> Result<(), Misfit> {
 }
 
 fn weave(servers: &[u32], _: Kind, _: usize, call: &Call, weave: &mut dyn Weave) {
-    owned_all_reduce(call, servers[0] as usize, weave);
+    Owned::first(servers[0] as usize, call.n()).all_reduce(call, weave);
 }

@@ -3,8 +3,8 @@
 //! Hocket does not run it.
 
 use super::halving_doubling::split;
-use crate::entry::{Entry, Takes, any_group};
-use crate::{Algorithm, Fit, Group, Kind};
+use crate::entry::{Entry, Fits, Takes, any_group};
+use crate::{Group, Kind};
 
 pub const ENTRY: Entry = Entry {
     name: "recursive_doubling",
@@ -14,13 +14,12 @@ pub const ENTRY: Entry = Entry {
     does: &[],
     ordered: true,
     proposed: false,
-    make: |_| Algorithm::RecursiveDoubling,
     fits,
     check: any_group,
     weave: |_, _, _, _, _| {},
     even_elements: |_, n| split(n).0,
 };
 
-fn fits(_: Kind, _: &Group<'_>) -> Vec<Fit> {
+fn fits(_: Kind, _: &Group<'_>) -> Fits {
     Vec::new()
 }

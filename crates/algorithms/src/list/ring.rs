@@ -1,8 +1,8 @@
 //! Around the members in order (Patarasuk and Yuan 2009, section 3): every member sends (n−1)/n of the bytes to the next one,
 //! once for each half of an all-reduce. Broadcast and reduce are chains, which chunking turns into pipelines.
 
-use crate::entry::{Entry, Takes, any_group, one_each};
-use crate::{Algorithm, Call, Fit, Group, Kind, Weave};
+use crate::entry::{Entry, Fits, Takes, any_group, one_each};
+use crate::{Call, Group, Kind, Weave};
 
 pub const ENTRY: Entry = Entry {
     name: "ring",
@@ -12,15 +12,14 @@ pub const ENTRY: Entry = Entry {
     does: &[Kind::AllReduce, Kind::ReduceScatter, Kind::AllGather, Kind::Broadcast, Kind::Reduce],
     ordered: true,
     proposed: true,
-    make: |_| Algorithm::Ring,
     fits,
     check: any_group,
     weave,
     even_elements: one_each,
 };
 
-fn fits(_: Kind, _: &Group<'_>) -> Vec<Fit> {
-    vec![Fit { measured_as: "ring", algorithm: Algorithm::Ring }]
+fn fits(_: Kind, _: &Group<'_>) -> Fits {
+    vec![("ring", Vec::new())]
 }
 
 fn weave(_: &[u32], kind: Kind, root: usize, call: &Call, weave: &mut dyn Weave) {
@@ -48,7 +47,7 @@ pub const fn passed(step: usize, i: usize, n: usize) -> usize {
 }
 
 /// Member `i` ends with the reduction of part `i`.
-fn reduce_scatter(call: &Call, weave: &mut dyn Weave) {
+pub fn reduce_scatter(call: &Call, weave: &mut dyn Weave) {
     let n = call.n();
     for step in 0..n - 1 {
         for i in 0..n {
@@ -58,7 +57,7 @@ fn reduce_scatter(call: &Call, weave: &mut dyn Weave) {
 }
 
 /// Each member's own part travels around.
-fn all_gather(call: &Call, weave: &mut dyn Weave) {
+pub fn all_gather(call: &Call, weave: &mut dyn Weave) {
     let n = call.n();
     for step in n - 1..2 * (n - 1) {
         for i in 0..n {

@@ -2,17 +2,9 @@
 //! goes back along the chain. Between groups only leaders talk, so a slow link between racks carries the least.
 
 use super::ring;
-use crate::entry::{Entry, Takes};
+use crate::entry::{Entry, Fits, Takes};
 use crate::group::runs;
-use crate::{Algorithm, Call, Fit, Group, Kind, Misfit, Stage, Weave};
-
-/// The leaders' first message is of the last part: with all of the slice in one piece it would wait until the chain has brought
-/// nearly all of it, with the slow link idle.
-const SEGMENTS_MAX: usize = 16;
-/// Segments of all members together: the programs of large jobs are verified in as little time as before.
-const MEMBER_SEGMENTS_MAX: usize = 100;
-/// Of each leader's part of a segment: below, messages cost more than the wait.
-const SEGMENT_ELEMENTS_MIN: usize = 65_536;
+use crate::{Call, Group, Kind, Misfit, Stage, Weave, segments};
 
 pub const ENTRY: Entry = Entry {
     name: "two_level",
@@ -22,7 +14,6 @@ pub const ENTRY: Entry = Entry {
     does: &[Kind::AllReduce],
     ordered: true,
     proposed: true,
-    make: |numbers| Algorithm::TwoLevel { sizes: numbers },
     fits,
     check,
     weave,
@@ -30,14 +21,14 @@ pub const ENTRY: Entry = Entry {
 };
 
 /// Over the blocks of hosts, or of racks: their members are next to one another in the group.
-fn fits(_: Kind, group: &Group<'_>) -> Vec<Fit> {
+fn fits(_: Kind, group: &Group<'_>) -> Fits {
     let levels = [("two_level.host", group.hosts), ("two_level.rack", group.racks)];
     let several = |sizes: &Vec<u32>| 1 < sizes.len() && sizes.len() < group.n();
     levels
         .into_iter()
         .filter_map(|(measured_as, names)| {
             let sizes = runs(names).filter(several)?;
-            Some(Fit { measured_as, algorithm: Algorithm::TwoLevel { sizes } })
+            Some((measured_as, sizes))
         })
         .collect()
 }
@@ -58,8 +49,7 @@ fn weave(sizes: &[u32], _: Kind, _: usize, call: &Call, weave: &mut dyn Weave) {
         first += size as usize;
     }
     let leaders: Vec<usize> = groups.iter().map(|group| group[0]).collect();
-    let most = (MEMBER_SEGMENTS_MAX / call.n()).clamp(1, SEGMENTS_MAX);
-    let segments = (call.whole().len() / leaders.len() / SEGMENT_ELEMENTS_MIN).clamp(1, most);
+    let segments = segments::of(call, leaders.len());
     for segment in 0..segments {
         let call = call.within(&call.part(segment, segments));
         for (at, group) in groups.iter().enumerate() {
