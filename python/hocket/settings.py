@@ -116,10 +116,13 @@ class Settings:
         "HOCKET_TUNING", None, str, "Tuning file that algorithms are chosen by; rank 0's counts."
     )
     cache: str | None = _variable(
-        "HOCKET_CACHE", None, str, "Directory of compiled programs; else `hocket` in the user's caches."
+        "HOCKET_CACHE",
+        None,
+        str,
+        "Directory of compiled programs and of what jobs found out; else `hocket` in the user's caches.",
     )
     cache_bytes: int = _variable(
-        "HOCKET_CACHE_BYTES", 1 << 28, int, "Size up to which compiled programs are kept there; 0: none are."
+        "HOCKET_CACHE_BYTES", 1 << 28, int, "Size up to which these are kept there; 0: nothing is."
     )
     profile_out: str | None = _variable(
         "HOCKET_PROFILE_OUT", None, str, "Profile the script, write here, and stop."

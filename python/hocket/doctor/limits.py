@@ -1,4 +1,4 @@
-"""Limits of this process and of the kernel's sockets, and the cache of compiled programs."""
+"""Limits of this process and of the kernel's sockets, and the cache of compiled programs and of knowledge."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from hocket.doctor.finding import Finding
-from hocket.launch.cache import Cache
-from hocket.settings import Settings
+from hocket.doctor.knowledge import cache
 
 SECTION = "limits"
 SHARED = "/dev/shm"  # noqa: S108  # its size is asked for, nothing is put there
@@ -54,14 +53,14 @@ def findings() -> Iterable[Finding]:
 
 
 def _cache() -> Finding:
-    kept = Cache.of(Settings(cache=os.environ.get("HOCKET_CACHE") or None))
+    kept = cache()
     entries = kept.entries()
     held = sum(stat.st_size for _, stat in entries)
     place = next(each for each in (kept.directory, *kept.directory.parents) if each.exists())
     writable = place.is_dir() and os.access(place, os.W_OK)
     return Finding(
         section=SECTION,
-        name="cache of programs",
+        name="cache",
         state="works" if writable else "missing",
         detail=f"{kept.directory}: {len(entries)} entries, {held / (1 << 20):.1f} MiB"
         + ("" if writable else ", cannot be written: every rank compiles its programs itself"),

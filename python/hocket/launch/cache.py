@@ -56,8 +56,8 @@ class Cache:
         directory = Path(home, "hocket") if settings.cache is None else Path(settings.cache)
         return cls(directory.expanduser(), settings.cache_bytes)
 
-    def get(self, name: str) -> bytes | None:
-        """The content of an entry; None if it is missing or damaged."""
+    def get(self, name: str, *, used: bool = True) -> bytes | None:
+        """The content of an entry; None if it is missing or damaged. Without `used`, it is not kept longer for this."""
         path = self._path(name)
         try:
             entry = path.read_bytes()
@@ -65,10 +65,11 @@ class Cache:
             return None
         digest, content = entry[:DIGEST_BYTES], entry[DIGEST_BYTES:]
         if hashlib.sha256(content).digest() != digest:
-            path.unlink(missing_ok=True)
+            self.remove(name)
             return None
-        with contextlib.suppress(OSError):
-            os.utime(path)
+        if used:
+            with contextlib.suppress(OSError):
+                os.utime(path)
         return content
 
     def put(self, name: str, content: bytes) -> bool:
@@ -84,6 +85,11 @@ class Cache:
             return False
         self._trim(name)
         return True
+
+    def remove(self, name: str) -> None:
+        """Forget an entry, if it is there."""
+        with contextlib.suppress(OSError):
+            self._path(name).unlink(missing_ok=True)
 
     def entries(self) -> list[tuple[Path, os.stat_result]]:
         """All entries with their sizes, least recently used first."""

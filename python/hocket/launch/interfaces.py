@@ -1,12 +1,14 @@
 """Resolves `HOCKET_INTERFACE` to the IP addresses of this host that the wire uses.
 
-`ifaddr` lists the interfaces; the rest is pure.
+`ifaddr` lists the interfaces, the kernel knows their hardware addresses; the rest is pure.
 """
 
 from __future__ import annotations
 
+import fcntl
 import ipaddress
 import socket
+import struct
 from collections.abc import Sequence
 
 import ifaddr
@@ -16,6 +18,10 @@ from hocket.launch.address import is_literal
 
 ALL = "all"
 """Every interface on whose network all hosts are."""
+
+
+SIOCGIFHWADDR, IFNAMSIZ, SOCKADDR_AT = 0x8927, 15, 18
+"""netdevice(7): asks for an interface's hardware address; a name's bytes; where they are in the answer, behind the family."""
 
 
 def here() -> tuple[tuple[str, str], ...]:
@@ -53,6 +59,20 @@ def common(own: Sequence[str], everyone: Sequence[Sequence[str]]) -> tuple[str, 
         if len(firsts) == len(everyone) == len(set(firsts)):
             found.append(next(each for each in own if _network(each) == network).partition("/")[0])
     return tuple(found)
+
+
+def hardware(address: str) -> str:
+    """The hardware address of the interface that has `address`; empty for loopback, and where the kernel does not say."""
+    name = next((name for name, each in here() if each.partition("/")[0] == address), None)
+    if name is None:
+        return ""
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+            found = fcntl.ioctl(any_socket, SIOCGIFHWADDR, struct.pack("256s", name.encode()[:IFNAMSIZ]))
+    except OSError:
+        return ""
+    six = found[SOCKADDR_AT : SOCKADDR_AT + 6]
+    return six.hex(":") if any(six) else ""
 
 
 def _one(part: str, known: Sequence[tuple[str, str]]) -> str:

@@ -1,0 +1,194 @@
+"""What jobs found out about hosts and models, kept for the next job on the same ones: cluster, profile, tuning and plan.
+
+Rank 0 reads and writes them in the user's cache (`cache.py`); all ranks get what it read. What is recalled is where a job starts,
+not what it believes: hosts may share their network with others now, and the model's batches may be of another size. So every
+part has its age, and whoever uses it compares it with what the job itself measures.
+
+Hosts are the same when their names, the addresses of their wire and the hardware addresses of those interfaces are, so that
+another cluster with equal names, or equal private addresses, is another one. A profile is also of the model (names, shapes and
+element types) and the ranks' places, a plan of the promise as well. All entries are of one build of Hocket.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.gradient import Gradient
+from hocket.artefacts.plan import Plan
+from hocket.artefacts.profile import Profile
+from hocket.artefacts.promise import Promise
+from hocket.artefacts.tuning import Tuning
+from hocket.launch import cache, interfaces
+from hocket.launch.cache import Cache
+from hocket.launch.host import Host
+from hocket.launch.rendezvous import Job
+
+Kind = Literal["cluster", "profile", "tuning", "plan"]
+
+KINDS: dict[Kind, type] = {"cluster": Cluster, "profile": Profile, "tuning": Tuning, "plan": Plan}
+
+PREFIX = "known-"
+"""Of these entries' names in the cache."""
+
+log = logging.getLogger("hocket.knowledge")
+
+
+class Entry(Struct, frozen=True, kw_only=True):
+    """One part, as it is kept. `about`: hosts and model in words, for people. `kept_at_s`: in POSIX time."""
+
+    version: int = 1
+    kind: Kind
+    about: str
+    kept_at_s: float
+    value: msgspec.Raw
+
+
+class Known(Struct, frozen=True, kw_only=True):
+    """What the last jobs on these hosts, with this model, have left; None: nothing.
+
+    `kept_at_s` has the POSIX time of each part that there is, `digests` tell equal parts.
+    """
+
+    cluster: Cluster | None = None
+    profile: Profile | None = None
+    tuning: Tuning | None = None
+    plan: Plan | None = None
+    kept_at_s: dict[Kind, float] = {}
+    digests: dict[Kind, str] = {}
+
+    def age_s(self, kind: Kind) -> float:
+        """How long ago a part was kept, by this host's clock. KeyError: there is none."""
+        return max(0.0, time.time() - self.kept_at_s[kind])
+
+
+@dataclass(frozen=True)
+class Kept:
+    """An entry, for people. `entry` is None where this build of Hocket cannot read it."""
+
+    path: Path
+    bytes: int
+    entry: Entry | None
+
+
+class Memory:
+    """A job's access to the user's knowledge. All ranks make one, call `recall` and may call `keep`; rank 0 has the files."""
+
+    def __init__(self, job: Job) -> None:
+        """Compare hosts; every rank must call it. RendezvousError: a rank has left."""
+        self._job = job
+        self._cache = Cache.of(job.settings)
+        timeout_s = job.settings.start_timeout_s
+        given = job.store.gather("knowledge/hosts", job.rank, job.world, _seen(job), timeout_s)
+        self._hosts = dict(sorted(zip(job.hosts, map(str, given), strict=True)))
+
+    def recall(self, gradients: Sequence[Gradient], promise: Promise) -> Known:
+        """What is kept for the hosts, the model with these gradients, and the promise: the same on all ranks, which must call it.
+
+        Entries that cannot be used are dropped, with a sentence in rank 0's log. RendezvousError: a rank has left.
+        """
+        job = self._job
+        found = msgspec.to_builtins(self._read(gradients, promise)) if job.rank == 0 else None
+        given = job.store.gather("knowledge/known", job.rank, job.world, found, job.settings.start_timeout_s)[
+            0
+        ]
+        return msgspec.convert(given, Known)
+
+    def keep(
+        self,
+        gradients: Sequence[Gradient],
+        promise: Promise,
+        parts: Mapping[Kind, Cluster | Profile | Tuning | Plan],
+    ) -> None:
+        """Keep these parts for the next job, in place of what was there; on other ranks than 0, and without a cache, nothing
+        happens."""
+        if self._job.rank != 0:
+            return
+        for kind, value in parts.items():
+            assert isinstance(value, KINDS[kind]), (kind, value)  # noqa: S101  # the caller's mistake
+            entry = Entry(
+                kind=kind,
+                about=self._about(kind, gradients, promise),
+                kept_at_s=time.time(),
+                value=msgspec.Raw(msgspec.json.encode(value)),
+            )
+            self._cache.put(self._name(kind, gradients, promise), msgspec.json.encode(entry))
+
+    def _read(self, gradients: Sequence[Gradient], promise: Promise) -> Known:
+        parts: dict[str, Any] = {}
+        kept_at_s: dict[Kind, float] = {}
+        digests: dict[Kind, str] = {}
+        for kind, of in KINDS.items():
+            name = self._name(kind, gradients, promise)
+            content = self._cache.get(name)
+            if content is None:
+                continue
+            try:
+                entry = msgspec.json.decode(content, type=Entry)
+                parts[kind] = msgspec.json.decode(entry.value, type=of)
+            except msgspec.MsgspecError as error:
+                log.warning("the %s that was kept for these hosts is dropped: %s", kind, error)
+                self._cache.remove(name)
+                continue
+            kept_at_s[kind] = entry.kept_at_s
+            digests[kind] = hashlib.sha256(entry.value).hexdigest()[:16]
+        return Known(kept_at_s=kept_at_s, digests=digests, **parts)
+
+    def _name(self, kind: Kind, gradients: Sequence[Gradient], promise: Promise) -> str:
+        of: list[object] = [kind, self._hosts]
+        if kind in ("profile", "plan"):
+            of += [self._job.hosts, gradients]
+        if kind == "plan":
+            of.append(str(promise))
+        return PREFIX + cache.key(msgspec.json.encode(of))
+
+    def _about(self, kind: Kind, gradients: Sequence[Gradient], promise: Promise) -> str:
+        names = list(self._hosts)
+        text = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+        if kind in ("profile", "plan"):
+            elements = sum(each.elements for each in gradients)
+            text += (
+                f": {self._job.world} ranks, {len(gradients)} gradients of {elements / 1e6:.3g} M elements"
+            )
+        return f"{text}, {promise}" if kind == "plan" else text
+
+
+def kept(where: Cache) -> Iterator[Kept]:
+    """All that a user's cache holds, of any job; those that were not used for longest first."""
+    for path, stat in where.entries():
+        if path.name.startswith(PREFIX):
+            yield Kept(path, stat.st_size, _entry(where, path.name.removesuffix(cache.SUFFIX)))
+
+
+def forget(where: Cache) -> int:
+    """Remove all of it; how many entries those were."""
+    names = [each.path.name.removesuffix(cache.SUFFIX) for each in kept(where)]
+    for name in names:
+        where.remove(name)
+    return len(names)
+
+
+def _entry(where: Cache, name: str) -> Entry | None:
+    content = where.get(name, used=False)
+    try:
+        return None if content is None else msgspec.json.decode(content, type=Entry)
+    except msgspec.MsgspecError:
+        return None
+
+
+def _seen(job: Job) -> str:
+    """This rank's host, as seen from the network. Over loopback there is none, and the boot counts."""
+    hardware = [interfaces.hardware(address) for address in job.addresses]
+    place = "" if any(hardware) else Host.here().place
+    path = job.settings.emulated_links
+    emulated = "" if path is None else Path(path).read_text()
+    return f"{job.host} {job.addresses} {hardware} {place} {job.settings.tls} {emulated}"
