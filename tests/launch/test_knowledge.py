@@ -64,7 +64,7 @@ def test_the_next_job_starts_from_what_this_one_knew(settings):
     keep(settings)
     known = recalled(settings)
     assert {kind: getattr(known, kind) for kind in PARTS} == PARTS
-    assert set(known.digests) == set(known.kept_at_s) == set(PARTS)
+    assert set(known.digests) == set(known.kept_at) == set(PARTS)
     keep(settings, {"cluster": Cluster(hosts=(Host(name="a", bandwidth_bit_per_s=2e9),))})
     again = recalled(settings)
     assert again.digests["cluster"] != known.digests["cluster"]

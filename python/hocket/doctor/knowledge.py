@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import time
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from msgspec import Struct
 
@@ -14,17 +13,19 @@ from hocket.settings import Settings
 
 
 class Known(Struct, frozen=True, kw_only=True):
-    """An entry of the cache, for the table and for JSON. `age_s`: since it was kept."""
+    """An entry of the cache, for the table and for JSON."""
 
     kind: str
     about: str
-    age_s: float | None
+    kept_at: datetime | None
     bytes: int
 
     @property
     def age(self) -> str:
         """For people."""
-        return "" if self.age_s is None else str(timedelta(seconds=int(self.age_s)))
+        if self.kept_at is None:
+            return ""
+        return str(timedelta(seconds=int((datetime.now(UTC) - self.kept_at).total_seconds())))
 
 
 def cache() -> Cache:
@@ -38,10 +39,9 @@ def known() -> list[Known]:
     for each in knowledge.kept(cache()):
         entry = each.entry
         if entry is None:
-            found.append(Known(kind="damaged", about=each.path.name, age_s=None, bytes=each.bytes))
+            found.append(Known(kind="damaged", about=each.path.name, kept_at=None, bytes=each.bytes))
             continue
-        age_s = max(0.0, time.time() - entry.kept_at_s)
-        found.append(Known(kind=entry.kind, about=entry.about, age_s=age_s, bytes=each.bytes))
+        found.append(Known(kind=entry.kind, about=entry.about, kept_at=entry.kept_at, bytes=each.bytes))
     return found[::-1]
 
 

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
 
@@ -44,31 +44,31 @@ log = logging.getLogger("hocket.knowledge")
 
 
 class Entry(Struct, frozen=True, kw_only=True):
-    """One part, as it is kept. `about`: hosts and model in words, for people. `kept_at_s`: in POSIX time."""
+    """One part, as it is kept. `about`: hosts and model in words, for people. `kept_at` has its time zone."""
 
     version: int = 1
     kind: Kind
     about: str
-    kept_at_s: float
+    kept_at: datetime
     value: msgspec.Raw
 
 
 class Known(Struct, frozen=True, kw_only=True):
     """What the last jobs on these hosts, with this model, have left; None: nothing.
 
-    `kept_at_s` has the POSIX time of each part that there is, `digests` tell equal parts.
+    `kept_at` says when each part that there is was kept, `digests` tell equal parts.
     """
 
     cluster: Cluster | None = None
     profile: Profile | None = None
     tuning: Tuning | None = None
     plan: Plan | None = None
-    kept_at_s: dict[Kind, float] = {}
+    kept_at: dict[Kind, datetime] = {}
     digests: dict[Kind, str] = {}
 
-    def age_s(self, kind: Kind) -> float:
+    def age(self, kind: Kind) -> timedelta:
         """How long ago a part was kept, by this host's clock. KeyError: there is none."""
-        return max(0.0, time.time() - self.kept_at_s[kind])
+        return datetime.now(UTC) - self.kept_at[kind]
 
 
 @dataclass(frozen=True)
@@ -118,14 +118,14 @@ class Memory:
             entry = Entry(
                 kind=kind,
                 about=self._about(kind, gradients, promise),
-                kept_at_s=time.time(),
+                kept_at=datetime.now(UTC),
                 value=msgspec.Raw(msgspec.json.encode(value)),
             )
             self._cache.put(self._name(kind, gradients, promise), msgspec.json.encode(entry))
 
     def _read(self, gradients: Sequence[Gradient], promise: Promise) -> Known:
         parts: dict[str, Any] = {}
-        kept_at_s: dict[Kind, float] = {}
+        kept_at: dict[Kind, datetime] = {}
         digests: dict[Kind, str] = {}
         for kind, of in KINDS.items():
             name = self._name(kind, gradients, promise)
@@ -139,9 +139,9 @@ class Memory:
                 log.warning("the %s that was kept for these hosts is dropped: %s", kind, error)
                 self._cache.remove(name)
                 continue
-            kept_at_s[kind] = entry.kept_at_s
+            kept_at[kind] = entry.kept_at
             digests[kind] = hashlib.sha256(entry.value).hexdigest()[:16]
-        return Known(kept_at_s=kept_at_s, digests=digests, **parts)
+        return Known(kept_at=kept_at, digests=digests, **parts)
 
     def _name(self, kind: Kind, gradients: Sequence[Gradient], promise: Promise) -> str:
         of: list[object] = [kind, self._hosts]
