@@ -89,7 +89,7 @@ def test_a_sound_plan_of_mixed_routes_passes() -> None:
     """Broken: what the planner mixes could not be written down."""
     assert list(findings(mixed(), MODEL)) == []
     assert mixed().evidence.gap == pytest.approx(0.1)
-    merged = scheduled(Turn(first=0, last=1, due=Due(iteration=2, at="gate")))
+    merged = scheduled(Turn(first=0, last=1, due=Due(iteration=2, at="gate")), overlap="gates")
     assert list(findings(merged, MODEL)) == []
     sent = Begun(iteration=1, point="begin")
     each = (

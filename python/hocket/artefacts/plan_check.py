@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
+from hocket.artefacts import schedule_check
 from hocket.artefacts.algorithms import ALL_REDUCES, BY_NAME
 from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import (
     AllReduce,
-    Begun,
     Bucket,
     Gathered,
     Owned,
@@ -19,14 +19,10 @@ from hocket.artefacts.plan import (
     Plan,
     Served,
     Traced,
-    Turn,
     TwoLevel,
 )
 from hocket.artefacts.promise import allows
 from hocket.errors import ArtefactError
-
-SLOTS_MAX = 2
-"""Turns of one bucket that may be open at the same time: so many copies of its memory there are."""
 
 Fault = Literal[
     "world", "order", "dtype", "elements", "route", "codec", "ways", "schedule", "promise", "model"
@@ -53,7 +49,8 @@ def findings(plan: Plan, model: Sequence[Gradient] | None = None) -> Iterator[Fi
     for index, bucket in enumerate(plan.buckets):
         yield from _bucket(f"bucket {index}", bucket, plan)
     yield from _overlaps(plan)
-    yield from _schedule(plan)
+    for message in schedule_check.findings(plan.schedule, len(plan.buckets)):
+        yield Finding("schedule", message)
     yield from _promise(plan)
     if model is not None:
         yield from _model(plan, model)
@@ -180,66 +177,6 @@ def _by_variable(plan: Plan) -> dict[str, list[tuple[int, Part]]]:
         for part in bucket.parts:
             parts.setdefault(part.variable, []).append((index, part))
     return {name: sorted(each, key=lambda entry: entry[1].start) for name, each in parts.items()}
-
-
-def _schedule(plan: Plan) -> Iterator[Finding]:
-    schedule = plan.schedule
-    if schedule.period < 1 or schedule.delay_max < 0:
-        yield Finding("schedule", f"period {schedule.period}, delay {schedule.delay_max}: at least 1 and 0")
-        return
-    if not schedule.turns:
-        if schedule.period != 1:
-            yield Finding("schedule", f"a period of {schedule.period} iterations, and no turns")
-        return
-    if len(schedule.turns) != len(plan.buckets):
-        yield Finding("schedule", f"turns of {len(schedule.turns)} buckets: there are {len(plan.buckets)}")
-    if schedule.together and len(set(schedule.turns)) > 1:
-        yield Finding("schedule", "buckets are said to go together, and have different turns")
-    for index, turns in enumerate(schedule.turns):
-        yield from _turns(f"bucket {index}", turns, schedule.period, schedule.delay_max)
-
-
-def _turns(where: str, turns: Sequence[Turn], period: int, delay_max: int) -> Iterator[Finding]:
-    summed = [iteration for turn in turns for iteration in range(turn.first, turn.last + 1)]
-    for iteration in range(period):
-        count = summed.count(iteration)
-        if count != 1:
-            yield Finding("schedule", f"{where}: gradients of iteration {iteration} are in {count} turns")
-    for turn in turns:
-        if not 0 <= turn.first <= turn.last < period:
-            yield Finding(
-                "schedule", f"{where}: a turn of iterations {turn.first} to {turn.last} of {period}"
-            )
-        delay = turn.due.iteration - turn.last
-        if not 0 <= delay <= delay_max:
-            yield Finding(
-                "schedule", f"{where}: applied {delay} iterations late: at most {delay_max} are promised"
-            )
-        if isinstance(turn.sent, Begun) and not _ready_then_sent_then_due(turn, turn.sent):
-            yield Finding(
-                "schedule",
-                f"{where}: sent in iteration {turn.sent.iteration}, before it is ready or after it is due",
-            )
-    for iteration in range(period):
-        alive = sum(_alive(turn, iteration, period) for turn in turns)
-        if alive > SLOTS_MAX:
-            yield Finding(
-                "schedule", f"{where}: {alive} turns are open in iteration {iteration}: at most {SLOTS_MAX}"
-            )
-
-
-def _ready_then_sent_then_due(turn: Turn, sent: Begun) -> bool:
-    if sent.iteration == turn.last:
-        return sent.point == "backward_end" and turn.due.iteration >= sent.iteration
-    return turn.last < sent.iteration <= turn.due.iteration
-
-
-def _alive(turn: Turn, iteration: int, period: int) -> int:
-    """How often a turn is open in an iteration of the period, since one of an earlier period may not be due yet."""
-    return sum(
-        turn.first <= iteration + earlier * period <= turn.due.iteration
-        for earlier in range(turn.due.iteration // period + 1)
-    )
 
 
 def _promise(plan: Plan) -> Iterator[Finding]:

@@ -1,0 +1,142 @@
+"""Whether a schedule is sound: every gradient is applied once, in order, not too late, and a bucket's two slots suffice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from hocket.artefacts.plan import Begun, Schedule, Turn
+from hocket.errors import ArtefactError
+
+SLOTS_MAX = 2
+"""Turns of one bucket that may be open at the same time: so many copies of its memory there are."""
+
+PERIOD_MAX = 1024
+"""Iterations of a period at most; the planner uses 64."""
+
+Moment = tuple[int, int, int]
+"""An iteration, what of it (its begin, the gates of its forward, backward, backward's end, its end), and the place there."""
+
+BEGIN, GATE, BACKWARD, BACKWARD_END, END = range(5)
+
+
+class Job(NamedTuple):
+    """What a schedule is for: ranks that compute, samples of a rank's backward, and backwards of an iteration."""
+
+    workers: int
+    batch: int
+    accumulation: int = 1
+
+
+def findings(schedule: Schedule, buckets: int) -> Iterator[str]:
+    """Everything that is wrong with a schedule of so many buckets, in words."""
+    period = schedule.period
+    if not 1 <= period <= PERIOD_MAX:
+        yield f"a period of {period} iterations: it has 1 to {PERIOD_MAX}"
+        return
+    if not 0 <= schedule.delay_max <= SLOTS_MAX * period:
+        yield f"a delay of {schedule.delay_max} iterations: 0 to twice the period of {period} are possible"
+        return
+    if not schedule.turns:
+        if period != 1:
+            yield f"a period of {period} iterations, and no turns"
+        return
+    if len(schedule.turns) != buckets:
+        yield f"turns of {len(schedule.turns)} buckets: there are {buckets}"
+    if schedule.together and len(set(schedule.turns)) > 1:
+        yield "buckets are said to go together, and have different turns"
+    for index, turns in enumerate(schedule.turns):
+        for found in _turns(turns, schedule):
+            yield f"bucket {index}: {found}"
+
+
+def check_job(schedule: Schedule, made_for: Job, job: Job) -> None:
+    """Raises ArtefactError where a schedule that is not trivial was made for another job: its proofs are of other numbers."""
+    if not schedule.turns or made_for == job:
+        return
+    names = {
+        "workers": "ranks that compute",
+        "batch": "samples per backward",
+        "accumulation": "backwards per iteration",
+    }
+    different = [
+        f"{getattr(made_for, field)} {name}, and the job has {getattr(job, field)}"
+        for field, name in names.items()
+        if getattr(made_for, field) != getattr(job, field)
+    ]
+    raise ArtefactError(
+        f"plan: its schedule was made for {'; '.join(different)}\n"
+        "hint: plan again with the job's numbers, or use a plan without merged or late gradients"
+    )
+
+
+def _turns(turns: Sequence[Turn], schedule: Schedule) -> Iterator[str]:
+    period = schedule.period
+    outside = [turn for turn in turns if not 0 <= turn.first <= turn.last < period]
+    for turn in outside:
+        yield f"a turn of iterations {turn.first} to {turn.last} of {period}"
+    if outside:
+        return
+    summed = [iteration for turn in turns for iteration in range(turn.first, turn.last + 1)]
+    for iteration in range(period):
+        count = summed.count(iteration)
+        if count != 1:
+            yield f"gradients of iteration {iteration} are in {count} turns"
+    if sorted(summed) != list(range(period)):
+        return
+    late = [turn for turn in turns if not 0 <= turn.due.iteration - turn.last <= schedule.delay_max]
+    for turn in late:
+        delay = turn.due.iteration - turn.last
+        yield f"applied {delay} iterations late: at most {schedule.delay_max} are promised"
+    for turn in turns:
+        if turn.due.at == "gate" and schedule.overlap != "gates":
+            yield f"iterations {turn.first} to {turn.last} are applied at gates, and the schedule has none"
+        if not (turn.last, BACKWARD, 0) <= _sent(turn) <= _due(turn):
+            yield f"sent in iteration {_sent(turn)[0]}, before it is ready or after it is due"
+    if not late:
+        yield from _sequence(turns, period)
+
+
+def _sequence(turns: Sequence[Turn], period: int) -> Iterator[str]:
+    """Turns as they follow one another over the end of the period."""
+    ordered = sorted(turns, key=lambda turn: turn.first)
+    first = ordered[0]
+    for before, after in pairwise([*ordered, None]):
+        sent, due = (
+            (_sent(after), _due(after))
+            if after
+            else (_later(_sent(first), period), _later(_due(first), period))
+        )
+        next_first = after.first if after else first.first + period
+        if before is not None and not (_sent(before) < sent and _due(before) < due):
+            yield f"the turn of iteration {next_first} is sent or applied before the one before it"
+    for iteration in range(period):
+        alive = sum(_alive(turn, iteration, period) for turn in turns)
+        if alive > SLOTS_MAX:
+            yield f"{alive} turns are open in iteration {iteration}: at most {SLOTS_MAX}"
+
+
+def _sent(turn: Turn) -> Moment:
+    if isinstance(turn.sent, Begun):
+        stage = BEGIN if turn.sent.point == "begin" else BACKWARD_END
+        return turn.sent.iteration, stage, turn.sent.place
+    return turn.last, BACKWARD, 0
+
+
+def _due(turn: Turn) -> Moment:
+    if turn.due.at == "gate":
+        return turn.due.iteration + 1, GATE, 0
+    return turn.due.iteration, END, 0
+
+
+def _later(moment: Moment, iterations: int) -> Moment:
+    return moment[0] + iterations, *moment[1:]
+
+
+def _alive(turn: Turn, iteration: int, period: int) -> int:
+    """How often a turn is open in an iteration of the period, since one of an earlier period may not be due yet."""
+    return sum(
+        turn.first <= iteration + earlier * period <= turn.due.iteration
+        for earlier in range(turn.due.iteration // period + 1)
+    )

@@ -1,0 +1,165 @@
+"""Schedules against a session that runs them: what the checker passes loses nothing, what it refuses would."""
+
+import msgspec
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from hocket.artefacts.plan import Begun, Due, Ready, Schedule, Turn
+from hocket.artefacts.schedule_check import PERIOD_MAX, SLOTS_MAX, Job, check_job, findings
+from hocket.errors import ArtefactError
+
+PERIODS = 5
+
+
+class Session:
+    """One bucket's turns, run for some periods: events at the points of every iteration, and two slots."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.turns, self.period = schedule.turns[0], schedule.period
+        self.wrong, self.applied, self.sent = [], [], []
+        # What each launch has in its slot.
+        self.slots: dict[tuple[int, int], set[int]] = {}
+        self.events: dict[tuple[int, str], list[tuple[int, bool, tuple[int, int]]]] = {}
+        for launch in ((number, index) for number in range(PERIODS) for index in range(len(self.turns))):
+            self.plan(launch)
+
+    def plan(self, launch):
+        number, index = launch
+        turn, begun = self.turns[index], number * self.period
+        if isinstance(turn.sent, Begun):
+            key, place = (turn.sent.iteration + begun, turn.sent.point), turn.sent.place
+        else:
+            key, place = (turn.last + begun, "backward"), 0
+        self.events.setdefault(key, []).append((place, False, launch))
+        gate = turn.due.at == "gate"
+        due = (turn.due.iteration + begun + gate, "gates" if gate else "end")
+        self.events.setdefault(due, []).append((0, True, launch))
+
+    def run(self) -> list[str]:
+        for iteration in range((PERIODS - 1) * self.period):
+            for point in ("begin", "gates", "backward", "backward_end", "end"):
+                if point == "backward":
+                    self.fill(iteration)
+                events = sorted(self.events.get((iteration, point), []))
+                if len({event[:2] for event in events}) < len(events):
+                    self.wrong.append("two turns are sent or applied at the same place")
+                for _, applies, launch in events:
+                    (self.apply if applies else self.send)(launch)
+        if self.applied != sorted(set(self.applied)):
+            self.wrong.append("turns are applied out of order, or twice")
+        return self.wrong
+
+    def fill(self, iteration):
+        for index, turn in enumerate(self.turns):
+            if turn.first <= iteration % self.period <= turn.last:
+                launch = (iteration // self.period, index)
+                self.slots.setdefault(launch, set()).add(iteration)
+                if launch in self.sent:
+                    self.wrong.append(f"{launch} is added to after it was sent")
+        if len(self.slots) > SLOTS_MAX:
+            self.wrong.append(f"{len(self.slots)} slots in iteration {iteration}")
+
+    def send(self, launch):
+        turn = self.turns[launch[1]]
+        if len(self.slots.get(launch, ())) != turn.last - turn.first + 1:
+            self.wrong.append(f"{launch} is sent before it is ready")
+        if self.sent and launch < self.sent[-1]:
+            self.wrong.append(f"{launch} is sent after {self.sent[-1]}")
+        self.sent.append(launch)
+
+    def apply(self, launch):
+        if launch not in self.sent:
+            self.wrong.append(f"{launch} is applied before it was sent")
+        self.applied.append(launch)
+        self.slots.pop(launch, None)
+
+
+def lengths_of(period: int) -> st.SearchStrategy[list[int]]:
+    cuts = st.sets(st.integers(1, max(period - 1, 1)), max_size=period - 1)
+    return cuts.map(
+        lambda found: [b - a for a, b in zip([0, *sorted(found)], [*sorted(found), period], strict=True)]
+    )
+
+
+@st.composite
+def schedules(draw: st.DrawFn) -> Schedule:
+    """Turns that tile a period, with any points to send and apply them: many are sound, more are not."""
+    period = draw(st.integers(1, 5))
+    first, turns = 0, []
+    for length in draw(lengths_of(period)) if period > 1 else [1]:
+        last = first + length - 1
+        due = Due(iteration=last + draw(st.integers(0, 3)), at=draw(st.sampled_from(["end", "gate"])))
+        begun = st.builds(
+            Begun,
+            iteration=st.integers(last, last + 2),
+            point=st.sampled_from(["begin", "backward_end"]),
+            place=st.integers(0, 1),
+        )
+        turns.append(Turn(first=first, last=last, sent=draw(st.one_of(st.just(Ready()), begun)), due=due))
+        first = last + 1
+    return Schedule(period=period, turns=(tuple(turns),), overlap="gates", delay_max=draw(st.integers(0, 3)))
+
+
+@settings(max_examples=3000, deadline=None)
+@given(schedules())
+def test_what_passes_runs_and_loses_nothing(schedule):
+    """A session would add to memory that is under way, apply a turn twice or never, or need a third slot."""
+    within = all(0 <= turn.due.iteration - turn.last <= schedule.delay_max for turn in schedule.turns[0])
+    found = list(findings(schedule, 1))
+    wrong = Session(schedule).run()
+    if not found:
+        assert wrong == []
+        assert within
+    elif within and schedule.delay_max <= 2 * schedule.period:
+        # Slots are counted to the end of an iteration, though its gates come first; so a few that would run are refused.
+        assert wrong or all("turns are open" in each for each in found), found
+
+
+@settings(max_examples=300, deadline=None)
+@given(schedules(), st.data())
+def test_a_lost_or_doubled_iteration_is_named(schedule, data):
+    """A gradient would be applied never, or twice."""
+    assume(schedule.delay_max <= SLOTS_MAX * schedule.period)
+    turns = list(schedule.turns[0])
+    at = data.draw(st.integers(0, len(turns) - 1))
+    if data.draw(st.booleans()):
+        lost = turns.pop(at)
+    else:
+        lost = turns[at]
+        turns.append(lost)
+    broken = msgspec.structs.replace(schedule, turns=(tuple(turns),))
+    assert any(f"gradients of iteration {lost.first} are in" in found for found in findings(broken, 1))
+
+
+def test_gates_that_the_schedule_does_not_have():
+    """A turn would wait at a gate that nothing opens."""
+    gate = Schedule(turns=((Turn(first=0, last=0, due=Due(iteration=0, at="gate")),),))
+    assert any("at gates" in found for found in findings(gate, 1))
+    assert list(findings(msgspec.structs.replace(gate, overlap="gates"), 1)) == []
+
+
+@pytest.mark.parametrize("period", [10**12, PERIOD_MAX + 1, 0, -1])
+def test_endless_periods_are_refused_at_once(period):
+    """A damaged file would keep a rank busy for ever."""
+    turn = Turn(first=0, last=10**12, due=Due(iteration=10**12))
+    assert any("period" in found for found in findings(Schedule(period=period, turns=((turn,),)), 1))
+    long = Schedule(period=2, turns=((turn,),), delay_max=10**12)
+    assert any("delay" in found for found in findings(long, 1))
+    late = Schedule(period=1, turns=((Turn(first=0, last=0, due=Due(iteration=10**12)),),), delay_max=2)
+    assert any("iterations late" in found for found in findings(late, 1))
+
+
+def test_a_schedule_for_another_job_is_refused():
+    """Merged batches would be of other sizes than those the guard judged."""
+    late = Schedule(turns=((Turn(first=0, last=0, due=Due(iteration=1)),),), delay_max=1)
+    made_for = Job(workers=4, batch=32)
+    check_job(late, made_for, Job(workers=4, batch=32))
+    check_job(Schedule(), made_for, Job(workers=2, batch=8))
+    for job, expected in (
+        (Job(workers=2, batch=32), "4 ranks that compute, and the job has 2"),
+        (Job(workers=4, batch=16), "32 samples per backward, and the job has 16"),
+        (Job(workers=4, batch=32, accumulation=2), "1 backwards per iteration, and the job has 2"),
+    ):
+        with pytest.raises(ArtefactError, match=expected):
+            check_job(late, made_for, job)
