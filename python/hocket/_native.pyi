@@ -354,6 +354,32 @@ def count_messages(
     `elements` None: as many as all parts divide evenly. UsageError when the algorithm does not fit.
     """
 
+class Owned:
+    """Owners of a bucket's parts. `shares`: by member, in units of which there are as many as the sum. The first `workers` members
+    have gradients, the others only own. `via`: `direct`; `two_level`, through the first of each group of workers, whose sizes are
+    `stations`; `ring`, for members that all work and own equal shares. UsageError for what cannot be.
+    """
+
+    def __init__(self, *, shares: Sequence[int], workers: int, via: str, stations: Sequence[int]) -> None: ...
+    def parts(self, elements: int) -> list[tuple[int, int, int]]:
+        """Owner (by position), its first element, one past its last: in order, none empty."""
+
+    def sent(self, elements: int | None) -> list[tuple[int, int, int, int]]:
+        """What is sent to owners and back: sender, receiver, elements, messages; as `count_messages`."""
+
+    def program(
+        self, *, name: str, world: int, way: str, elements: int, dtype: str, op: str, scale: float
+    ) -> Program:
+        """One bound buffer of each of `world` ranks, of which the first are the members. `way`: `both` reduces it over the
+        workers; `to_owners` leaves the reduction on owners, `from_owners` brings what they hold to all workers. Neither
+        relabelled nor split; not verified.
+        """
+
+def verify_halves(to_owners: Program, from_owners: Program) -> None:
+    """Raise ProgramError unless values that owners make of the reductions that one program brings them reach everybody by the
+    other: both verified before, of the same owners, parts and ranks.
+    """
+
 TCP_S_PER_BYTE: float
 REDUCE_S_PER_BYTE: float
 CAST_S_PER_BYTE: float
@@ -376,8 +402,8 @@ class PlanNetwork:
     ) -> None: ...
 
 class PlanCost:
-    """Ways in which buckets travel, on a network. Each: algorithm, its numbers, order, bytes of an element and of a chunk; None or
-    the codec's bytes of an element and its ordered pairs of ranks. UsageError for one that does not fit.
+    """Ways in which buckets travel, on a network. Each: algorithm and its numbers, or owners; order; bytes of an element and
+    of a chunk; None or the codec's bytes of an element and its ordered pairs of ranks. UsageError for one that does not fit.
     """
 
     def __init__(
@@ -385,8 +411,7 @@ class PlanCost:
         network: PlanNetwork,
         routes: Sequence[
             tuple[
-                str,
-                Sequence[int],
+                tuple[str, Sequence[int]] | Owned,
                 Sequence[int],
                 int,
                 int,

@@ -11,8 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
-from hocket.artefacts.plan import Bucket
-from hocket.planning.routes import all_reduce
+from hocket.artefacts.plan import AllReduce, Bucket, Owned
 
 
 @dataclass(frozen=True)
@@ -64,16 +63,20 @@ def traffic(bucket: Bucket) -> Traffic:
     >>> [(s.source, s.destination, s.elements) for s in ring.cycle]
     [(0, 2, 150.0), (2, 1, 150.0), (1, 3, 150.0), (3, 0, 150.0)]
     """
-    route, order, elements = all_reduce(bucket), bucket.order, bucket.elements
+    route, order, elements = bucket.route, bucket.order, bucket.elements
     n = len(order)
+    if isinstance(route, Owned):
+        shares = {owner.rank: owner.share for owner in route.owners}
+        return Traffic(head=(), cycle=_owned(order, shares, elements), tail=(), depth=2)
+    assert isinstance(route, AllReduce)
     match route.algorithm:
         case "ring":
             return Traffic(head=(), cycle=_ring(order, elements), tail=(), depth=2 * (n - 1))
         case "direct" | "in_place":
-            return Traffic(head=(), cycle=_owned(order, order, elements), tail=(), depth=2)
+            return Traffic(head=(), cycle=_owned(order, dict.fromkeys(order, 1), elements), tail=(), depth=2)
         case "parameter_server":
-            owners = order[: route.sizes[0]]
-            return Traffic(head=(), cycle=_owned(order, owners, elements), tail=(), depth=2)
+            shares = dict.fromkeys(order[: route.sizes[0]], 1)
+            return Traffic(head=(), cycle=_owned(order, shares, elements), tail=(), depth=2)
         case "double_binary_tree":
             depth = 2 * max((_depth(node, n) for node in range(n)), default=0)
             return Traffic(head=(), cycle=_trees(order, elements), tail=(), depth=depth)
@@ -95,11 +98,14 @@ def _ring(members: tuple[int, ...], elements: int) -> tuple[Stream, ...]:
     )
 
 
-def _owned(members: tuple[int, ...], owners: tuple[int, ...], elements: int) -> tuple[Stream, ...]:
+def _owned(members: tuple[int, ...], shares: dict[int, int], elements: int) -> tuple[Stream, ...]:
     """Each owner's part from all, then its sum to all."""
-    share = elements / len(owners)
-    pushed = [Stream(each, owner, share, 1, share) for owner in owners for each in members if each != owner]
-    pulled = [Stream(owner, each, share, 1, 0) for owner in owners for each in members if each != owner]
+    unit = elements / sum(shares.values())
+    pairs = [
+        (owner, share * unit, each) for owner, share in shares.items() for each in members if each != owner
+    ]
+    pushed = [Stream(each, owner, part, 1, part) for owner, part, each in pairs]
+    pulled = [Stream(owner, each, part, 1, 0) for owner, part, each in pairs]
     return _joined([*pushed, *pulled])
 
 

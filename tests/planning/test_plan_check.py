@@ -34,7 +34,8 @@ from hocket.artefacts.plan import (
 from hocket.artefacts.plan_check import check, findings
 from hocket.artefacts.upgrade import current
 from hocket.errors import ArtefactError, UsageError
-from hocket.planning.routes import all_reduce
+from hocket.planning.buckets import plan_of
+from hocket.planning.compile import bucket_program
 from hocket.training.buckets import of_plan as compiled_buckets
 
 MODEL = (Gradient("w", (10, 10), "f32"), Gradient("b", (10,), "f32"), Gradient("h", (4,), "f16"))
@@ -343,18 +344,16 @@ def test_what_is_damaged_is_refused(tmp_path: Path) -> None:
         files.read(tmp_path / "plan.json", Plan)
 
 
-def test_owners_that_are_equal_run_as_parameter_servers() -> None:
-    """Broken: placement on owners would be refused though it is what an algorithm does."""
+def test_routes_without_one_program_are_refused() -> None:
+    """Broken: gradients would be reduced where values should be updated, or a policy's bucket by nobody."""
     owned = Owned(owners=(Owner(rank=2), Owner(rank=0)))
     one = bucket(Part(variable="w"), elements=100, order=(0, 2, 1), route=owned)
-    assert all_reduce(one) == AllReduce(algorithm="parameter_server", sizes=(2,))
-    for changes, said in (
-        ({"order": (1, 0, 2)}, "the first ranks of their bucket's order"),
-        ({"route": msgspec.structs.replace(owned, update="owners")}, "is `owned`"),
-        ({"route": Traced(policy="topk")}, "is `traced`"),
+    for route, said in (
+        (msgspec.structs.replace(owned, update="owners"), "has two programs"),
+        (Traced(policy="topk"), "is `traced`"),
     ):
         with pytest.raises(UsageError, match=said):
-            all_reduce(msgspec.structs.replace(one, **changes))
+            bucket_program(0, plan_of([msgspec.structs.replace(one, route=route)], 3, label=""))
 
 
 WEIGHTS = {each.name: each for each in MODEL}

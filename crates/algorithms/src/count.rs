@@ -46,11 +46,10 @@ impl Counts {
         Ok(counter.counts(elements))
     }
 
-    /// Counts the messages of an all-reduce over owners, whose shares are all whole: what each flow moves is an exact share of
-    /// `elements`.
-    pub fn of_owned(owned: &Owned) -> Result<Self, Misfit> {
+    /// Counts the messages of an all-reduce over owners.
+    pub fn of_owned(owned: &Owned, elements: usize) -> Result<Self, Misfit> {
         owned.check()?;
-        let (n, elements) = (owned.shares.len(), owned.even_elements());
+        let n = owned.shares.len();
         let mut counter = Counter::new(n);
         owned.all_reduce(&Call::new(n, elements), &mut counter);
         Ok(counter.counts(elements))

@@ -288,7 +288,7 @@ mod tests {
     #[test]
     fn each_gradient_goes_up_once_and_comes_back_once() {
         let owned = Owned { shares: vec![0, 0, 0, 0, 3], workers: 4, via: Via::Stations(vec![2, 2]) };
-        let counts = Counts::of_owned(&owned).expect("it fits");
+        let counts = Counts::of_owned(&owned, owned.even_elements()).expect("it fits");
         let sum = |stage: fn(Stage) -> bool| -> usize {
             counts.flows.iter().filter(|flow| stage(flow.stage)).map(|flow| flow.elements).sum()
         };
@@ -297,7 +297,7 @@ mod tests {
         assert_eq!(sum(|stage| stage == Stage::Cycle), 2 * 2 * 3);
         assert_eq!(counts.depth, 2);
         let wrong = Owned { via: Via::Stations(vec![2, 1]), ..owned };
-        assert!(Counts::of_owned(&wrong).is_err());
+        assert!(Counts::of_owned(&wrong, 4).is_err());
     }
 
     /// Broken: optimizers of owners on a ring would move other bytes than the ring all-reduce that it is the halves of.
@@ -306,7 +306,7 @@ mod tests {
         use crate::{Algorithm, Kind};
         let owned = Owned { via: Via::Ring, ..Owned::first(4, 4) };
         let ring = Counts::of(&Algorithm::Ring, Kind::AllReduce, 0, 4, 4).expect("it fits");
-        let counts = Counts::of_owned(&owned).expect("it fits");
+        let counts = Counts::of_owned(&owned, owned.even_elements()).expect("it fits");
         assert_eq!((counts.flows, counts.depth), (ring.flows, ring.depth));
         assert!(Owned { shares: vec![2, 1], workers: 2, via: Via::Ring }.check().is_err());
     }

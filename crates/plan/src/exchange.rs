@@ -50,7 +50,11 @@ impl Exchange {
                 if owned.shares.len() != n {
                     return Err(PlanError::Exchange("owners are not among the members of its order"));
                 }
-                Ok(Sent { counts: Arc::new(Counts::of_owned(owned)?), scale: 1.0, adds: false })
+                Ok(Sent {
+                    counts: Arc::new(Counts::of_owned(owned, owned.even_elements())?),
+                    scale: 1.0,
+                    adds: false,
+                })
             }
             Self::Gathered(rows) => {
                 rows.check()?;

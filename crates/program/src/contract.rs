@@ -26,6 +26,29 @@ pub enum Contract {
         #[expect(missing_docs)]
         group: Vec<Rank>,
     },
+    /// After the program, each owner holds in its share of `buffer` `scale · ⊕` of what all of `group` held there before, each
+    /// exactly once. With [`Contract::FromOwners`] of the same shares, whatever owners make of that reaches everybody.
+    ToOwners {
+        /// As above; owners have it, too.
+        buffer: BufferId,
+        #[expect(missing_docs)]
+        group: Vec<Rank>,
+        #[expect(missing_docs)]
+        op: ReduceOp,
+        #[expect(missing_docs)]
+        scale: f64,
+        /// In order, none empty; together they are the buffer.
+        shares: Vec<Share>,
+    },
+    /// After the program, `buffer` of each rank of `group` holds in each share what its owner held there before: the same bits.
+    FromOwners {
+        /// As above; owners have it, too.
+        buffer: BufferId,
+        #[expect(missing_docs)]
+        group: Vec<Rank>,
+        /// As above.
+        shares: Vec<Share>,
+    },
     /// After the program, `buffer` of each rank of `group` holds the same bits, which depend on what every one of them held
     /// there before: what lossy compression can promise.
     Same {
@@ -36,12 +59,33 @@ pub enum Contract {
     },
 }
 
+/// Elements that a rank owns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// Who.
+    pub owner: Rank,
+    /// The first element.
+    pub start: usize,
+    /// One past the last element.
+    pub stop: usize,
+}
+
 impl Contract {
+    /// Who owns what, where the contract says so.
+    pub fn shares(&self) -> &[Share] {
+        match self {
+            Self::ToOwners { shares, .. } | Self::FromOwners { shares, .. } => shares,
+            Self::AllReduce { .. } | Self::AllGather { .. } | Self::Same { .. } => &[],
+        }
+    }
+
     /// The buffer and the ranks that it speaks of.
     pub const fn subject(&self) -> (BufferId, &Vec<Rank>) {
         match self {
             Self::AllReduce { buffer, group, .. }
             | Self::AllGather { buffer, group }
+            | Self::ToOwners { buffer, group, .. }
+            | Self::FromOwners { buffer, group, .. }
             | Self::Same { buffer, group } => (*buffer, group),
         }
     }

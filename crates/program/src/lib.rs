@@ -8,6 +8,7 @@ mod build;
 mod bytes;
 mod contract;
 mod ops;
+mod owned;
 pub mod passes;
 mod resize;
 mod space;
@@ -16,11 +17,12 @@ pub mod verify;
 
 pub use build::RankBuilder;
 pub use bytes::Damaged;
-pub use contract::Contract;
-pub use hocket_algorithms::Algorithm;
+pub use contract::{Contract, Share};
+pub use hocket_algorithms::{Algorithm, Misfit, Owned, Via};
 pub use hocket_ids::{DType, ReduceOp};
 pub use ops::{
     Buffer, BufferKind, Collective, Kernel, KernelSpec, Node, Op, Program, RankProgram, Record, Slice,
     Slices, Source,
 };
+pub use owned::{Exchanged, Way};
 pub use space::Space;

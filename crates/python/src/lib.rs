@@ -11,6 +11,7 @@ mod host;
 mod kernels;
 mod notifier;
 mod order;
+mod owned;
 mod plan;
 mod program;
 mod readiness;
@@ -31,6 +32,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     host::register(module)?;
     kernels::register(module)?;
     order::register(module)?;
+    owned::register(module)?;
     plan::register(module)?;
     readiness::register(module)?;
     simulate::register(module)?;

@@ -1,6 +1,7 @@
 //! The closed form of what a plan costs, and the search for the fastest plan.
 
 use crate::exceptions::error;
+use crate::owned::OwnedRoute;
 use hocket_algorithms::Algorithm;
 use hocket_plan as plan;
 use hocket_plan::{
@@ -17,8 +18,15 @@ struct PlanNetwork(Network);
 #[pyclass(frozen, module = "hocket._native")]
 struct PlanCost(Cost);
 
-/// Algorithm, its numbers, order, bytes of an element, of a chunk; the codec's bytes of an element and its pairs.
-type Described = (String, Vec<u32>, Vec<u32>, u32, u64, Option<(u32, Vec<(u32, u32)>)>);
+/// An all-reduce by an algorithm with its numbers, or owners.
+#[derive(FromPyObject)]
+enum By {
+    Owned(OwnedRoute),
+    AllReduce(String, Vec<u32>),
+}
+
+/// What the members do, order, bytes of an element, of a chunk; the codec's bytes of an element and its pairs.
+type Described = (By, Vec<u32>, u32, u64, Option<(u32, Vec<(u32, u32)>)>);
 
 /// Route, elements, earliest start, factor.
 type Bucket = (usize, f64, f64, f64);
@@ -45,14 +53,16 @@ impl PlanNetwork {
 }
 
 fn route(described: Described) -> Result<Route, plan::PlanError> {
-    let (name, numbers, order, item_bytes, chunk_bytes, codec) = described;
+    let (by, order, item_bytes, chunk_bytes, codec) = described;
     let codec = codec.map(|(item_bytes, links)| Codec {
         item_bytes: f64::from(item_bytes),
         links: links.into_iter().collect(),
     });
     let chunk_elements = (chunk_bytes / u64::from(item_bytes.max(1))).max(1) as f64;
-    let algorithm = Algorithm::new(&name, numbers)?;
-    let exchange = Exchange::AllReduce(algorithm);
+    let exchange = match by {
+        By::Owned(OwnedRoute(owned)) => Exchange::Owned(owned),
+        By::AllReduce(name, numbers) => Exchange::AllReduce(Algorithm::new(&name, numbers)?),
+    };
     Ok(Route { exchange, order, item_bytes: f64::from(item_bytes), chunk_elements, codec })
 }
 

@@ -179,7 +179,7 @@ fn finding<'py>(py: Python<'py>, diagnostic: &Diagnostic) -> PyResult<Bound<'py,
 }
 
 /// Raises `ProgramError` with all findings, if there are any.
-fn proven(py: Python<'_>, name: &str, found: &[Diagnostic]) -> PyResult<()> {
+pub fn proven(py: Python<'_>, name: &str, found: &[Diagnostic]) -> PyResult<()> {
     if found.is_empty() {
         return Ok(());
     }

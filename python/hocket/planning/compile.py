@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from hocket._native import PassOptions, Program
+from hocket._native import PassOptions, Program, verify_halves
 from hocket.artefacts.chunks import CHUNK_BYTES
-from hocket.artefacts.plan import AllReduce, Bucket, Plan
-from hocket.planning.routes import all_reduce
+from hocket.artefacts.plan import AllReduce, Owned, Plan
+from hocket.errors import UsageError
+from hocket.planning.routes import by, members
 
 
 def programs(plan: Plan) -> list[Program]:
@@ -27,13 +29,53 @@ def bucket_program(index: int, plan: Plan) -> Program:
 
 def unverified(index: int, plan: Plan) -> Program:
     """The same, not proven: for predictions."""
-    return _logical(plan, index).compiled(_options(plan.buckets[index]))
+    return _logical(plan, index).compiled(_options(plan, index))
+
+
+@dataclass(frozen=True)
+class Halves:
+    """The programs of a bucket whose owners update its values, each over one bound buffer of the bucket's length.
+
+    `to_owners` leaves the mean of the workers' gradients in each owner's part. `from_owners` brings what each owner has in its part
+    of the values to all workers, the same bits on all. Its values are never rounded, whatever the bucket's codec.
+    """
+
+    to_owners: Program
+    from_owners: Program
+
+
+def halves(plan: Plan, index: int) -> Halves:
+    """The two programs of bucket `index`, verified, also against one another.
+
+    Raises UsageError unless the bucket's route is owners that update, ProgramError as `programs`.
+    """
+    bucket = plan.buckets[index]
+    route = by(bucket, plan.workers)
+    if isinstance(route, AllReduce) or not isinstance(bucket.route, Owned) or bucket.route.update != "owners":
+        raise UsageError(f"plan: bucket {index} has one program: all ranks update its values")
+
+    def half(way: str, scale: float, options: PassOptions) -> Program:
+        logical = route.program(
+            name=f"bucket.{index}.{way}",
+            world=plan.world,
+            way=way,
+            elements=bucket.elements,
+            dtype=bucket.dtype,
+            op="sum",
+            scale=scale,
+        )
+        return _proven(logical, options)
+
+    to_owners = half("to_owners", 1.0 / len(plan.workers), _options(plan, index))
+    from_owners = half("from_owners", 1.0, _options(plan, index, plain=True))
+    verify_halves(to_owners, from_owners)
+    return Halves(to_owners, from_owners)
 
 
 def stages(plan: Plan, index: int) -> dict[str, Program]:
     """The program of bucket `index` after each pass, by the pass's name, in order."""
     logical = _logical(plan, index)
-    return {"build": logical, **logical.stages(_options(plan.buckets[index]))}
+    return {"build": logical, **logical.stages(_options(plan, index))}
 
 
 def all_reduce_program(
@@ -90,26 +132,44 @@ def broadcast_program(world: int, size_bytes: int, root: int = 0, chunk_bytes: i
 
 
 def _logical(plan: Plan, index: int) -> Program:
-    bucket = plan.buckets[index]
-    route = all_reduce(bucket)
-    return Program.all_reduce(
+    bucket, scale = plan.buckets[index], 1.0 / len(plan.workers)
+    if isinstance(bucket.route, Owned) and bucket.route.update == "owners":
+        raise UsageError(
+            f"plan: owners update the values of bucket {index}: it has two programs, with the optimizer between them\n"
+            "hint: `halves` makes them"
+        )
+    route = by(bucket, plan.workers)
+    if isinstance(route, AllReduce):
+        return Program.all_reduce(
+            name=f"bucket.{index}",
+            world=plan.world,
+            elements=bucket.elements,
+            dtype=bucket.dtype,
+            op="sum",
+            scale=scale,
+            algorithm=route.algorithm,
+            sizes=route.sizes,
+            record_non_finite=True,
+        )
+    return route.program(
         name=f"bucket.{index}",
         world=plan.world,
+        way="both",
         elements=bucket.elements,
         dtype=bucket.dtype,
         op="sum",
-        scale=1.0 / plan.world,
-        algorithm=route.algorithm,
-        sizes=route.sizes,
-        record_non_finite=True,
+        scale=scale,
     )
 
 
-def _options(bucket: Bucket) -> PassOptions:
+def _options(plan: Plan, index: int, *, plain: bool = False) -> PassOptions:
+    bucket = plan.buckets[index]
+    order = members(bucket, plan.workers)
     return PassOptions(
         chunk_bytes=bucket.chunk_bytes,
-        order=bucket.order,
-        codec=None if bucket.codec == "none" else bucket.codec,
+        # Ranks without a part in the bucket play the logical ranks that have none.
+        order=(*order, *(rank for rank in range(plan.world) if rank not in order)),
+        codec=None if plain or bucket.codec == "none" else bucket.codec,
         codec_links=bucket.codec_links,
     )
 

@@ -13,7 +13,7 @@ candidates was 3 %, the largest 11 %, and the chosen one was the fastest; withou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from hocket import _native
@@ -24,7 +24,7 @@ from hocket.artefacts.plan_check import check
 from hocket.artefacts.profile import Profile
 from hocket.errors import UsageError
 from hocket.planning.links import LinkGraph, link_graph
-from hocket.planning.routes import all_reduce
+from hocket.planning.routes import by, members
 
 Factor = Callable[[Bucket], float]
 """Measured time over the model's, of a bucket alone."""
@@ -66,13 +66,13 @@ def predict(plan: Plan, cluster: Cluster, profile: Profile) -> Prediction:
     Raises ArtefactError for a plan that is not sound, UsageError when it names a gradient that the profile lacks.
     """
     check(plan)
-    return predict_on(plan.buckets, link_graph(cluster, plan.world), profile)
+    return predict_on(plan.buckets, link_graph(cluster, plan.world), profile, workers=plan.workers)
 
 
 def alone_s(bucket: Bucket, graph: LinkGraph) -> float:
-    """Time of one bucket's all-reduce with the network to itself."""
-    cost, routes = _prepared([bucket], graph)
-    return cost.alone_s(routes[_way(bucket)], bucket.elements)
+    """Time of one bucket with the network to itself."""
+    cost, routes = _prepared([bucket], graph, None)
+    return cost.alone_s(routes[_way(bucket, None)], bucket.elements)
 
 
 def predict_on(
@@ -80,16 +80,22 @@ def predict_on(
     graph: LinkGraph,
     profile: Profile,
     factor: Factor = as_modelled,
+    workers: Collection[int] | None = None,
 ) -> Prediction:
     """The same on a link graph that the caller keeps.
 
     `factor`: what a bucket's time alone is multiplied with, where measurements say that the model is off.
     """
     ready_s = {gradient.name: gradient.ready_s for gradient in profile.gradients}
-    cost, routes = _prepared(buckets, graph)
+    cost, routes = _prepared(buckets, graph, workers)
     done_s, carried = cost.step(
         [
-            (routes[_way(each)], each.elements, _native.BUCKET_S + _ready(each, ready_s), factor(each))
+            (
+                routes[_way(each, workers)],
+                each.elements,
+                _native.BUCKET_S + _ready(each, ready_s),
+                factor(each),
+            )
             for each in sorted(buckets, key=lambda bucket: bucket.priority)
         ]
     )
@@ -102,14 +108,14 @@ def predict_on(
     )
 
 
-_Way = tuple[AllReduce, tuple[int, ...], str, int, Codec, tuple[tuple[int, int], ...]]
+_Way = tuple[AllReduce | _native.Owned, tuple[int, ...], str, int, Codec, tuple[tuple[int, int], ...]]
 """What buckets that travel alike have in common."""
 
 
-def _way(bucket: Bucket) -> _Way:
+def _way(bucket: Bucket, workers: Collection[int] | None) -> _Way:
     return (
-        all_reduce(bucket),
-        bucket.order,
+        by(bucket, workers),
+        members(bucket, workers),
         bucket.dtype,
         bucket.chunk_bytes,
         bucket.codec,
@@ -117,12 +123,13 @@ def _way(bucket: Bucket) -> _Way:
     )
 
 
-def _prepared(buckets: Iterable[Bucket], graph: LinkGraph) -> tuple[_native.PlanCost, dict[_Way, int]]:
-    ways = list(dict.fromkeys(map(_way, buckets)))
+def _prepared(
+    buckets: Iterable[Bucket], graph: LinkGraph, workers: Collection[int] | None
+) -> tuple[_native.PlanCost, dict[_Way, int]]:
+    ways = list(dict.fromkeys(_way(bucket, workers) for bucket in buckets))
     described = [
         (
-            route.algorithm,
-            route.sizes,
+            (route.algorithm, route.sizes) if isinstance(route, AllReduce) else route,
             order,
             ITEM_BYTES[dtype],
             chunk_bytes,

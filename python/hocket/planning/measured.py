@@ -21,7 +21,7 @@ from hocket.artefacts.tuning import Tuning
 from hocket.planning.cost import Factor, alone_s
 from hocket.planning.links import LinkGraph
 from hocket.planning.order import contiguous_order, placement
-from hocket.planning.routes import all_reduce
+from hocket.planning.routes import name as route_name
 from hocket.policy.selection import distance, nearest, network_shape, seconds
 from hocket.policy.topology import Topology
 
@@ -79,7 +79,7 @@ def correction_of(tuning: Tuning, cluster: Cluster, world: int, graph: LinkGraph
 
     def remembered(bucket: Bucket) -> float:
         """The same for all buckets of a size."""
-        algorithm = all_reduce(bucket).algorithm
+        algorithm = route_name(bucket.route)
         key = (algorithm, bucket.chunk_bytes, bucket.elements * ITEM_BYTES[bucket.dtype])
         if key not in known:
             name = f"two_level.{level}" if algorithm == "two_level" else algorithm
@@ -112,6 +112,4 @@ def _of(elements: int, gradient: Gradient, route: AllReduce, chunk_bytes: int) -
 
 def _plain(bucket: Bucket, order: tuple[int, ...]) -> Bucket:
     """In the order in which it was measured, without a codec."""
-    return msgspec.structs.replace(
-        bucket, route=all_reduce(bucket), order=order, codec="none", codec_links=()
-    )
+    return msgspec.structs.replace(bucket, order=order, codec="none", codec_links=())

@@ -1,36 +1,57 @@
-"""What a bucket's route is as a collective that the algorithms do."""
+"""What a bucket's route is to the native parts that count, predict and build it: an all-reduce of the list, or owners."""
 
 from __future__ import annotations
 
-from hocket.artefacts.plan import AllReduce, Bucket, Direct, Owned, Route
+from collections.abc import Collection
+
+from hocket import _native
+from hocket.artefacts.plan import AllReduce, Bucket, Owned, Route, TwoLevel
 from hocket.errors import UsageError
 
 OWNERS = "parameter_server"
-"""The algorithm that has owners: the first ranks of the order."""
+"""What the search calls owners of equal parts, the first ranks of an order."""
 
 
-def all_reduce(bucket: Bucket) -> AllReduce:
-    """The all-reduce by which a bucket travels over its order. Raises UsageError with what no program does.
+def by(bucket: Bucket, workers: Collection[int] | None = None) -> AllReduce | _native.Owned:
+    """What the members of a bucket do, who are `members`. Raises UsageError with what no program does.
+
+    `workers`: the ranks that have gradients; default: all of the bucket's order.
 
     >>> from hocket.artefacts.plan import Owner
-    >>> owned = Owned(owners=(Owner(rank=1), Owner(rank=0)))
-    >>> all_reduce(Bucket(parts=(), elements=0, dtype="f32", route=owned, order=(0, 1, 2), priority=0)).sizes
-    (2,)
+    >>> owned = Owned(owners=(Owner(rank=2), Owner(rank=0, share=3)))
+    >>> by(Bucket(parts=(), elements=0, dtype="f32", route=owned, order=(0, 1, 2), priority=0)).parts(40)
+    [(0, 0, 30), (2, 30, 40)]
     """
     route = bucket.route
     if isinstance(route, AllReduce):
         return route
-    if isinstance(route, Owned) and route.update == "replicas" and route.via == Direct():
-        shares = {owner.rank: owner.share for owner in route.owners if owner.share}
-        if len(set(shares.values())) == 1 and set(bucket.order[: len(shares)]) == set(shares):
-            return AllReduce(algorithm=OWNERS, sizes=(len(shares),))
-        raise UsageError(
-            "plan: owners run with equal shares, as the first ranks of their bucket's order\n"
-            "hint: `hocket plan` makes plans that jobs run"
+    if isinstance(route, Owned):
+        ranks = members(bucket, workers)
+        shares = {owner.rank: owner.share for owner in route.owners}
+        stations = route.via.stations if isinstance(route.via, TwoLevel) else ()
+        return _native.Owned(
+            shares=[shares.get(rank, 0) for rank in ranks],
+            workers=len(_workers(bucket, workers)),
+            via="two_level" if stations else "direct",
+            stations=stations,
         )
     raise UsageError(
         f"plan: a bucket is `{name(route)}`, for which there is no program\nhint: `hocket plan` makes plans that jobs run"
     )
+
+
+def members(bucket: Bucket, workers: Collection[int] | None = None) -> tuple[int, ...]:
+    """The ranks of a bucket's order: those with gradients before those that only own.
+
+    >>> members(Bucket(parts=(), elements=0, dtype="f32", route=AllReduce(algorithm="ring"), order=(2, 0, 1), priority=0), (0, 1))
+    (0, 1, 2)
+    """
+    first = _workers(bucket, workers)
+    return (*first, *(rank for rank in bucket.order if rank not in first))
+
+
+def _workers(bucket: Bucket, workers: Collection[int] | None) -> tuple[int, ...]:
+    return tuple(rank for rank in bucket.order if workers is None or rank in workers)
 
 
 def name(route: Route) -> str:

@@ -74,7 +74,7 @@ mod tests {
     use crate::{
         Algorithm, BufferKind, Collective, Contract, DType, Kernel, KernelSpec, Op, Program, RankBuilder,
     };
-    use crate::{ReduceOp, Slice, Source};
+    use crate::{ReduceOp, Share, Slice, Source};
     use hocket_ids::{BufferId, KernelId, Rank, SourceId, Tag};
     use proptest::prelude::*;
 
@@ -134,7 +134,15 @@ mod tests {
                     scale: 1.0 / 3.0,
                 },
                 Contract::AllGather { buffer: BufferId(0), group: all.clone() },
-                Contract::Same { buffer: BufferId(1), group: all },
+                Contract::Same { buffer: BufferId(1), group: all.clone() },
+                Contract::ToOwners {
+                    buffer: BufferId(0),
+                    group: all.clone(),
+                    op: ReduceOp::Sum,
+                    scale: 0.5,
+                    shares: vec![Share { owner: Rank(2), start: 0, stop: 4 * n }],
+                },
+                Contract::FromOwners { buffer: BufferId(0), group: all, shares: Vec::new() },
             ],
             sources: vec![Source { file: "a.py".into(), line: 7 }],
             kernels: vec![KernelSpec {

@@ -4,7 +4,7 @@ use super::Damaged;
 use super::field::{Field, Reader};
 use crate::{
     Algorithm, Buffer, BufferKind, Collective, Contract, DType, Kernel, KernelSpec, Node, Op, Program,
-    RankProgram, Record, ReduceOp, Slice, Source, Space,
+    RankProgram, Record, ReduceOp, Share, Slice, Source, Space,
 };
 use hocket_ids::{BufferId, KernelId, OpId, Rank, SourceId, Tag};
 
@@ -82,6 +82,7 @@ structs! {
     Buffer { name, dtype, len, kind, space }
     Node { op, after, source }
     Slice { buffer, start, stop }
+    Share { owner, start, stop }
     Source { file, line }
     KernelSpec { name, elementwise, updates, joins, parameters }
 }
@@ -102,6 +103,8 @@ enums! {
         0 AllReduce { buffer, group, op, scale }
         1 AllGather { buffer, group }
         2 Same { buffer, group }
+        3 ToOwners { buffer, group, op, scale, shares }
+        4 FromOwners { buffer, group, shares }
     }
     Op {
         0 Copy { src, dst }

@@ -9,6 +9,7 @@ mod pipeline;
 mod relabel;
 
 pub use encode::Codec;
+pub(crate) use lower::{Expansion, Weaver};
 pub use pass::{Options, Pass, Site};
 pub use pipeline::{PIPELINE, compile, stages};
 

@@ -44,10 +44,15 @@ fn relabel(program: &Program, order: &[Rank]) -> Result<Program, PassError> {
         }
     }
     for contract in &mut renamed.ensures {
-        let (Contract::AllReduce { group, .. }
-        | Contract::AllGather { group, .. }
-        | Contract::Same { group, .. }) = contract;
-        group.iter_mut().for_each(rename);
+        match contract {
+            Contract::AllReduce { group, .. }
+            | Contract::AllGather { group, .. }
+            | Contract::Same { group, .. } => group.iter_mut().for_each(rename),
+            Contract::ToOwners { group, shares, .. } | Contract::FromOwners { group, shares, .. } => {
+                group.iter_mut().for_each(rename);
+                shares.iter_mut().for_each(|share| rename(&mut share.owner));
+            }
+        }
     }
     Ok(renamed)
 }

@@ -4,7 +4,7 @@
 use super::token::{Token, tokens};
 use crate::{
     Algorithm, Buffer, BufferKind, Collective, Contract, DType, Kernel, KernelSpec, Node, Op, Program,
-    RankProgram, Record, ReduceOp, Slice, Source, Space,
+    RankProgram, Record, ReduceOp, Share, Slice, Source, Space,
 };
 use hocket_ids::{BufferId, KernelId, OpId, Rank, SourceId, Tag};
 use std::fmt;
@@ -171,17 +171,44 @@ impl<'a> Parser<'a> {
             self.word("over")?;
             return Ok(Contract::AllGather { buffer, group: self.ranks()? });
         }
-        self.word("all_reduce")?;
+        if self.take("from_owners") {
+            let buffer = self.buffer()?;
+            self.word("over")?;
+            return Ok(Contract::FromOwners { buffer, group: self.ranks()?, shares: self.shares()? });
+        }
+        let to_owners = self.take("to_owners");
+        if !to_owners {
+            self.word("all_reduce")?;
+        }
         let op = self.reduce_op()?;
         self.word("scale")?;
         let scale = self.number("a factor")?;
         let buffer = self.buffer()?;
         self.word("over")?;
-        Ok(Contract::AllReduce { buffer, group: self.ranks()?, op, scale })
+        let group = self.ranks()?;
+        if to_owners {
+            return Ok(Contract::ToOwners { buffer, group, op, scale, shares: self.shares()? });
+        }
+        Ok(Contract::AllReduce { buffer, group, op, scale })
+    }
+
+    fn shares(&mut self) -> Parsed<Vec<Share>> {
+        let mut shares = Vec::new();
+        while self.take("owner") {
+            let owner = Rank(self.number("a rank")?);
+            let (start, stop) = self.span()?;
+            shares.push(Share { owner, start, stop });
+        }
+        Ok(shares)
     }
 
     fn slice(&mut self) -> Parsed<Slice> {
         let buffer = self.buffer()?;
+        let (start, stop) = self.span()?;
+        Ok(Slice::new(buffer, start, stop))
+    }
+
+    fn span(&mut self) -> Parsed<(usize, usize)> {
         self.word("[")?;
         let start = self.number("the first element")?;
         self.word(":")?;
@@ -191,7 +218,7 @@ impl<'a> Parser<'a> {
         if stop < start {
             return Err(place.expected(format!("an end of at least {start}")));
         }
-        Ok(Slice::new(buffer, start, stop))
+        Ok((start, stop))
     }
 
     /// Numbers up to the next word that is none.

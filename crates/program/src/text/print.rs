@@ -1,6 +1,8 @@
 //! Program → text.
 
-use crate::{Algorithm, BufferKind, Collective, Contract, Kernel, Node, Op, Program, Record, Slice, Space};
+use crate::{
+    Algorithm, BufferKind, Collective, Contract, Kernel, Node, Op, Program, Record, Share, Slice, Space,
+};
 use hocket_ids::{Rank, Tag};
 use std::fmt::{self, Display, Formatter};
 
@@ -28,6 +30,14 @@ impl Display for Program {
                 }
                 Contract::AllGather { buffer, group } => {
                     writeln!(f, "ensures all_gather %{buffer} over {}", ranks(group))?;
+                }
+                Contract::ToOwners { buffer, group, op, scale, shares } => {
+                    let (op, scale) = (op.name(), number(*scale));
+                    write!(f, "ensures to_owners {op} scale {scale} %{buffer} over {}", ranks(group))?;
+                    writeln!(f, "{}", owned(shares))?;
+                }
+                Contract::FromOwners { buffer, group, shares } => {
+                    writeln!(f, "ensures from_owners %{buffer} over {}{}", ranks(group), owned(shares))?;
                 }
                 Contract::Same { buffer, group } => {
                     writeln!(f, "ensures same %{buffer} over {}", ranks(group))?;
@@ -133,6 +143,11 @@ fn message(peer: Rank, tag: Tag, count: Option<&Slice>) -> String {
 
 fn slice(slice: &Slice) -> String {
     format!("%{}[{}:{}]", slice.buffer, slice.start, slice.stop)
+}
+
+fn owned(shares: &[Share]) -> String {
+    let share = |share: &Share| format!(" owner {} [{}:{}]", share.owner, share.start, share.stop);
+    shares.iter().map(share).collect()
 }
 
 fn ranks(group: &[Rank]) -> String {

@@ -3,14 +3,28 @@
 use super::Findings;
 use super::expression::{Contributions, Value};
 use super::values::{State, Stretch, joined};
-use crate::{BufferKind, Contract, Program, ReduceOp, Slice};
+use crate::{BufferKind, Contract, Program, ReduceOp, Share, Slice};
 use hocket_ids::{BufferId, Rank};
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 /// A contract, by the expressions that its buffer ends with.
 pub fn contract(contract: &Contract, state: &mut State<'_>, found: &mut Findings<'_>) {
     let (buffer, group) = contract.subject();
     let Some(first) = group.first() else { return };
+    let shares = match contract {
+        Contract::ToOwners { op, scale, shares, .. } => {
+            return owners(shares, buffer, group, (*op, *scale), state, found);
+        }
+        Contract::FromOwners { shares, .. } => Cow::Borrowed(&shares[..]),
+        Contract::AllGather { .. } => {
+            Cow::Owned(equal_shares(group, state.program.ranks[first.index()].buffers[buffer.index()].len))
+        }
+        Contract::AllReduce { .. } | Contract::Same { .. } => Cow::default(),
+    };
+    if !shares.is_empty() {
+        return gathered(&shares, buffer, group, state, found);
+    }
     let whole = |state: &State<'_>, rank: Rank| {
         let len = state.program.ranks[rank.index()].buffers[buffer.index()].len;
         state.read(rank.index(), &Slice::new(buffer, 0, len))
@@ -33,10 +47,7 @@ pub fn contract(contract: &Contract, state: &mut State<'_>, found: &mut Findings
                         None => Some("holds a mixture of reductions".into()),
                     }
                 }
-                (Contract::AllGather { .. }, Some(value)) => {
-                    misplaced(state, value, buffer, group, (start, stop, len))
-                }
-                (Contract::Same { .. }, Some(value)) => {
+                (_, Some(value)) => {
                     judged.insert(value);
                     None
                 }
@@ -105,26 +116,82 @@ fn writers(program: &Program, rank: Rank, slice: &Slice) -> Vec<(usize, usize)> 
     made
 }
 
-/// What is wrong with elements `start..stop` of a gathered buffer of `len`: each part is its rank's, untouched.
-fn misplaced(
-    state: &mut State<'_>,
-    value: Value,
+/// Each rank of a group owns an equal part.
+fn equal_shares(group: &[Rank], len: usize) -> Vec<Share> {
+    let part = len / group.len();
+    let share =
+        |(at, owner): (usize, &Rank)| Share { owner: *owner, start: at * part, stop: (at + 1) * part };
+    group.iter().enumerate().map(share).filter(|share| share.start < share.stop).collect()
+}
+
+/// Whether owners hold the reduction of their shares.
+fn owners(
+    shares: &[Share],
     buffer: BufferId,
     group: &[Rank],
-    (start, stop, len): (usize, usize, usize),
-) -> Option<String> {
-    let part = len / group.len();
-    let owner = (start / part..=(stop - 1) / part)
-        .map(|at| group[at])
-        .find(|owner| value != state.expressions.input(owner.index(), buffer.0))?;
+    (op, scale): (ReduceOp, f64),
+    state: &mut State<'_>,
+    found: &mut Findings<'_>,
+) {
+    for &Share { owner, start, stop } in shares {
+        let slice = Slice::new(buffer, start, stop);
+        for (from, to, held) in state.read(owner.index(), &slice) {
+            let wrong = match held {
+                None => Some("holds nothing that is defined".into()),
+                Some(value) => match state.expressions.contributions(value.expr, &state.program.kernels) {
+                    // Positions of a run are counted from the start of the share.
+                    Some(made) => disagreement(&made, value.shift - start as i64, buffer, group, op, scale),
+                    None => Some("holds a mixture of reductions".into()),
+                },
+            };
+            if let Some(wrong) = wrong {
+                let (start, stop) = (start + from, start + to);
+                let made = writers(state.program, owner, &Slice::new(buffer, start, stop));
+                found.whole(&made, format!("owner {owner}: %{buffer}[{start}:{stop}] {wrong}"));
+                return;
+            }
+        }
+    }
+}
+
+/// Whether all hold what owners of shares had there, untouched.
+fn gathered(
+    shares: &[Share],
+    buffer: BufferId,
+    group: &[Rank],
+    state: &mut State<'_>,
+    found: &mut Findings<'_>,
+) {
+    for rank in group {
+        for &Share { owner, start, stop } in shares {
+            let theirs = state.expressions.input(owner.index(), buffer.0);
+            for (from, to, held) in state.read(rank.index(), &Slice::new(buffer, start, stop)) {
+                // Positions of a run are counted from the start of the share.
+                let held = held.map(|value| Value { shift: value.shift - start as i64, ..value });
+                if held == Some(theirs) {
+                    continue;
+                }
+                let (start, stop) = (start + from, start + to);
+                let wrong = misplaced(state, held, owner);
+                let made = writers(state.program, *rank, &Slice::new(buffer, start, stop));
+                found.whole(&made, format!("rank {rank}: %{buffer}[{start}:{stop}] {wrong}"));
+                return;
+            }
+        }
+    }
+}
+
+/// What elements hold that should be those of a share, untouched.
+fn misplaced(state: &mut State<'_>, held: Option<Value>, owner: Rank) -> String {
+    let Some(value) = held else { return "holds nothing that is defined".into() };
     let ranks: Vec<String> = state.expressions.ranks([value.expr]).iter().map(ToString::to_string).collect();
-    Some(match (&ranks[..], value.shift) {
+    match (&ranks[..], value.shift) {
         ([rank], 0) if *rank == owner.to_string() => format!("is rank {owner}'s part changed, not as it was"),
         ([rank], shift) if shift != 0 => {
             format!("should be rank {owner}'s part, is made of rank {rank}'s elements {shift:+} from there")
         }
         _ => format!("should be rank {owner}'s part, is made of rank {}'s elements", ranks.join(", ")),
-    })
+    }
 }
 
 fn disagreement(

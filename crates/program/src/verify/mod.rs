@@ -8,6 +8,7 @@ mod alike;
 mod collectives;
 mod deadlock;
 mod expression;
+mod halves;
 mod judge;
 mod messages;
 mod race;
@@ -15,6 +16,7 @@ mod structure;
 mod values;
 
 pub use alike::Proofs;
+pub use halves::halves;
 
 use crate::{Program, Source, text};
 use std::fmt;

@@ -27,6 +27,8 @@ pub fn check(program: &Program, found: &mut Findings<'_>) {
                 &[],
                 format!("the contract's buffer %{buffer} is not of one length on all ranks of its group"),
             );
+        } else if let Some(wrong) = unowned(program, contract, lens.first().copied().flatten()) {
+            found.whole(&[], format!("%{buffer}: {wrong}"));
         } else if let (Contract::AllGather { .. }, Some(Some(len))) = (contract, lens.first())
             && len % group.len() != 0
         {
@@ -34,6 +36,27 @@ pub fn check(program: &Program, found: &mut Findings<'_>) {
             found.whole(&[], format!("%{buffer} of {len} elements has no equal parts for {ranks} ranks"));
         }
     }
+}
+
+/// What is wrong with the shares of a contract that has owners: they are no partition of its buffer, or not everybody has that.
+fn unowned(program: &Program, contract: &Contract, len: Option<usize>) -> Option<String> {
+    if !matches!(contract, Contract::ToOwners { .. } | Contract::FromOwners { .. }) {
+        return None;
+    }
+    let (buffer, _) = contract.subject();
+    let mut next = 0;
+    for share in contract.shares() {
+        let rank = program.ranks.get(share.owner.index());
+        let held = rank.and_then(|rank| rank.buffers.get(buffer.index())).map(|buffer| buffer.len);
+        if held.is_none() || held != len {
+            return Some(format!("owner {} has no such buffer of the group's length", share.owner));
+        }
+        if share.start != next || share.stop <= share.start {
+            return Some(format!("the owner of element {next} is not known"));
+        }
+        next = share.stop;
+    }
+    (Some(next) != len).then(|| format!("the owner of element {next} is not known"))
 }
 
 fn wrong(program: &Program, ops: &RankProgram, rank: usize, op: &Op) -> Option<String> {

@@ -11,7 +11,7 @@ use hocket_algorithms::Call;
 use hocket_ids::{OpId, Rank};
 use std::collections::BTreeSet;
 use std::ops::Range;
-use weaver::{Expansion, Weaver};
+pub use weaver::{Expansion, Weaver};
 
 pub const PASS: Pass = Pass {
     title: "lower",

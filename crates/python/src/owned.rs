@@ -1,0 +1,92 @@
+//! Owners of a bucket's parts: what they are sent, and programs over them.
+
+use crate::exceptions::error;
+use crate::program::{Program, dtype, proven, reduce_op, refuse};
+use hocket_algorithms::{Counts, Owned, Via};
+use hocket_program as ir;
+use pyo3::prelude::*;
+
+/// See `_native.pyi`.
+#[pyclass(frozen, eq, hash, from_py_object, name = "Owned", module = "hocket._native")]
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct OwnedRoute(pub Owned);
+
+/// By flow: sender, receiver, elements, messages.
+type Flow = (usize, usize, usize, usize);
+
+#[pymethods]
+impl OwnedRoute {
+    #[new]
+    #[pyo3(signature = (*, shares, workers, via, stations))]
+    fn new(
+        py: Python<'_>,
+        shares: Vec<u32>,
+        workers: usize,
+        via: &str,
+        stations: Vec<u32>,
+    ) -> PyResult<Self> {
+        let unknown = || error(py, "UsageError", &format!("owners: there is no way `{via}` to them"));
+        let via = match via {
+            "direct" => Via::Direct,
+            "two_level" => Via::Stations(stations),
+            "ring" => Via::Ring,
+            _ => return Err(unknown()),
+        };
+        let owned = Owned { shares, workers, via };
+        owned.check().map_err(|cause| error(py, "UsageError", &cause.to_string()))?;
+        Ok(Self(owned))
+    }
+
+    /// By owner: its first element and one past its last one.
+    fn parts(&self, elements: usize) -> Vec<(usize, usize, usize)> {
+        let parts = self.0.parts(elements).into_iter();
+        parts.map(|(owner, part)| (owner, part.start, part.end)).collect()
+    }
+
+    /// What is sent to owners and back.
+    #[pyo3(signature = (elements))]
+    fn sent(&self, py: Python<'_>, elements: Option<usize>) -> PyResult<Vec<Flow>> {
+        let elements = elements.unwrap_or_else(|| self.0.even_elements());
+        let counts = py.detach(|| Counts::of_owned(&self.0, elements));
+        let counts = counts.map_err(|cause| error(py, "UsageError", &cause.to_string()))?;
+        Ok(counts.flows.iter().map(|flow| (flow.from, flow.to, flow.elements, flow.messages)).collect())
+    }
+
+    /// Neither relabelled nor split; not verified.
+    #[pyo3(signature = (*, name, world, way, elements, dtype, op, scale))]
+    #[expect(clippy::too_many_arguments, reason = "keyword-only in Python")]
+    fn program(
+        &self,
+        py: Python<'_>,
+        name: String,
+        world: usize,
+        way: &str,
+        elements: usize,
+        dtype: &str,
+        op: &str,
+        scale: f64,
+    ) -> PyResult<Program> {
+        let way = match way {
+            "both" => ir::Way::Both,
+            "to_owners" => ir::Way::ToOwners,
+            "from_owners" => ir::Way::FromOwners,
+            _ => return Err(refuse(py, &format!("there is no way `{way}` between ranks and owners"))),
+        };
+        let what = ir::Exchanged { elements, dtype: self::dtype(py, dtype)?, op: reduce_op(py, op)?, scale };
+        let made = py.detach(|| ir::Program::owned(name, world, &self.0, way, what));
+        made.map(Program::from).map_err(|cause| refuse(py, &cause))
+    }
+}
+
+/// Raises `ProgramError` unless two programs, each verified, fit each other.
+#[pyfunction]
+fn verify_halves(py: Python<'_>, to_owners: &Program, from_owners: &Program) -> PyResult<()> {
+    let (to, from) = (to_owners.inner(), from_owners.inner());
+    proven(py, &from.name, &py.detach(|| ir::verify::halves(to, from)))
+}
+
+/// Adds this file's names to the module.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<OwnedRoute>()?;
+    module.add_function(wrap_pyfunction!(verify_halves, module)?)
+}
