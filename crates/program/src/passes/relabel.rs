@@ -50,7 +50,9 @@ fn relabel(program: &Program, order: &[Rank]) -> Result<Program, PassError> {
             | Contract::Same { group, .. } => group.iter_mut().for_each(rename),
             Contract::ToOwners { group, shares, .. } | Contract::FromOwners { group, shares, .. } => {
                 group.iter_mut().for_each(rename);
-                shares.iter_mut().for_each(|share| rename(&mut share.owner));
+                for share in shares {
+                    rename(&mut share.owner);
+                }
             }
         }
     }
