@@ -4,8 +4,7 @@
 //! - Up to a limit (`Flat`): each member reads all contributions and reduces everything, with one barrier. Above it,
 //!   more barriers cost less.
 //! - Registered: each member reduces the blocks that it claims straight out of all buckets, and writes them to all
-//! while
-//!   they are in the cache: memory is read once and written once, which is the minimum.
+//!   while they are in the cache: memory is read once and written once, which is the minimum.
 //! - Otherwise, where the kernel copies between processes: `reach`.
 //! - Otherwise: slot by slot. While a slot is filled, the previous one is reduced, and the reduced parts of the one
 //!   before that are copied out: one barrier per slot.
