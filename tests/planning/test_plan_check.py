@@ -36,7 +36,7 @@ from hocket.artefacts.upgrade import current
 from hocket.errors import ArtefactError, UsageError
 from hocket.planning.buckets import plan_of
 from hocket.planning.compile import bucket_program
-from hocket.training.buckets import of_plan as compiled_buckets
+from hocket.training.buckets import check_runs
 
 MODEL = (Gradient("w", (10, 10), "f32"), Gradient("b", (10,), "f32"), Gradient("h", (4,), "f16"))
 
@@ -378,8 +378,8 @@ def test_what_no_session_runs_is_refused_by_name() -> None:
                 promise="delayed",
                 schedule=Schedule(turns=((Turn(first=0, last=0, due=Due(iteration=1)),),) * 2, delay_max=1),
             ),
-            "a schedule other than",
+            "delayed or merged gradients are not run",
         ),
     ):
         with pytest.raises(UsageError, match=said):
-            compiled_buckets(plan, WEIGHTS)
+            check_runs(plan, WEIGHTS)

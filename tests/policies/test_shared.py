@@ -15,9 +15,10 @@ from hocket.launch.store import Store
 from hocket.policies.two_level import TwoLevelRing
 from hocket.policy.policy import Policy
 from hocket.policy.topology import Topology
-from hocket.policy.trace import Programs, TraceContext
+from hocket.policy.trace import Programs, TraceContext, layout
 from hocket.settings import Settings
 from hocket.training import shared
+from hocket.training.buckets import ordered
 
 SECRET = b"0123456789abcdef"
 HOSTS = ("a", "a", "b", "b", "b")
@@ -55,7 +56,8 @@ def start(policies, settings, hosts=HOSTS):
         # A bucket for each gradient.
         context = TraceContext.of(policies[rank], Topology.of(hosts), {"fusion_bytes": 0})
         try:
-            outcomes[rank], _ = shared.of_policy(policies[rank], GRADIENTS, context, (), job)
+            found = layout(policies[rank], ordered(GRADIENTS), context)
+            outcomes[rank], _ = shared.of_policy(policies[rank], found.buckets, context, job)
         except PolicyError as error:
             outcomes[rank] = error
         finally:

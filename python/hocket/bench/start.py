@@ -21,9 +21,10 @@ from hocket.launch.server import Server
 from hocket.launch.store import Store
 from hocket.policies.two_level import TwoLevelRing
 from hocket.policy.topology import Topology
-from hocket.policy.trace import TraceContext
+from hocket.policy.trace import TraceContext, layout
 from hocket.settings import Settings
 from hocket.training import shared
+from hocket.training.buckets import ordered
 
 HOST = "127.0.0.1"
 TIMEOUT_S = 300.0
@@ -97,6 +98,7 @@ def _rank(rank: int, sizes: tuple[int, int, int], settings: Settings, secret: by
     store = Store(address, secret, rank=rank, who=f"rank {rank}", timeout_s=TIMEOUT_S)
     job: Any = SimpleNamespace(rank=rank, world=world, hosts=hosts, store=store, settings=settings)
     began_s = time.process_time()
-    shared.of_policy(policy, gradients, context, (), cast("Job", job))
+    found = layout(policy, ordered(gradients), context)
+    shared.of_policy(policy, found.buckets, context, cast("Job", job))
     end.send(time.process_time() - began_s)
     store.leave()

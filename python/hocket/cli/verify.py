@@ -135,8 +135,9 @@ def _subject(
     chunks = {"--chunk-elements": chunk_elements}
     refuse(chunks, list(chunks), "only MSCCL's programs have such chunks")
     if path.suffix == ".json":
-        refuse(given, list(given), "a plan has its own ranks and gradients")
-        return of_plan(path)
+        own = {**even, "--profile": profile}
+        refuse(own, list(own), "a plan has its own ranks and gradients")
+        return of_plan(path, cluster, tuning)
     if cluster is not None:
         refuse(even, list(even), "--cluster has its own hosts")
         topology = topology_of(cluster)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -65,3 +65,16 @@ def with_codec(bucket: Bucket, codec: Codec, slow: Sequence[tuple[int, int]]) ->
     used = pairs(bucket)
     links = tuple(pair for pair in slow if pair in used)
     return msgspec.structs.replace(bucket, codec=codec, codec_links=links)
+
+
+def sizes_of(bucket: Bucket) -> Iterator[tuple[str, int]]:
+    """Variable and elements of each part: of those without an end the first has what is left, and the others one."""
+    ended = sum(part.stop - part.start for part in bucket.parts if part.stop is not None)
+    endless = sum(part.stop is None for part in bucket.parts)
+    left = bucket.elements - ended - max(0, endless - 1)
+    for part in bucket.parts:
+        if part.stop is None:
+            yield part.variable, left
+            left = 1
+        else:
+            yield part.variable, part.stop - part.start

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from hocket import _native
-from hocket.artefacts.plan import AllReduce, Bucket, Owned, Route, TwoLevel
+from hocket.artefacts.plan import AllReduce, Bucket, Owned, Plan, Route, Traced, TwoLevel
 from hocket.errors import UsageError
 
 OWNERS = "parameter_server"
@@ -52,6 +52,11 @@ def members(bucket: Bucket, workers: Collection[int] | None = None) -> tuple[int
 
 def _workers(bucket: Bucket, workers: Collection[int] | None) -> tuple[int, ...]:
     return tuple(rank for rank in bucket.order if workers is None or rank in workers)
+
+
+def known(plan: Plan | None) -> bool:
+    """Whether a plan says all that its ranks send: policies decide by what they are told at run time."""
+    return plan is not None and not any(isinstance(bucket.route, Traced) for bucket in plan.buckets)
 
 
 def name(route: Route) -> str:

@@ -12,7 +12,7 @@ from hocket.artefacts.plan import Plan
 from hocket.artefacts.trace import Recording, Trace
 from hocket.errors import UsageError
 from hocket.planning.rescaled import rescaled
-from hocket.planning.routes import name
+from hocket.planning.routes import known, name
 from hocket.replay import simulated
 from hocket.replay.of_dlc import of_dlc_files
 from hocket.replay.run import Replayed, compared, recording_of, traffic_in
@@ -41,7 +41,7 @@ def predicted(
     or the cluster has too few slots, SimulationError when nothing moves any more.
     """
     recording = recording_of(paths)
-    if recording is not None and recording.run.plan is not None:
+    if recording is not None and known(recording.run.plan):
         recorded = schedule(recording)
         plan = _plan(recording, recorded.plan, workers, cluster)
         network = from_cluster(cluster, plan.world, shaped=shaped)

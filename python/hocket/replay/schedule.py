@@ -11,6 +11,7 @@ from hocket.artefacts.plan import Plan
 from hocket.artefacts.trace import Recording, Trace
 from hocket.errors import ArtefactError
 from hocket.formats.launches import Iteration, iterations
+from hocket.planning.routes import known
 
 NS = 1e-9
 
@@ -41,7 +42,7 @@ def schedule(trace: Trace | Recording) -> Schedule:
     Raises ArtefactError: the run had no plan, a rank's records are missing, or ranks have no step in common.
     """
     run = trace.run
-    if run.plan is None:
+    if run.plan is None or not known(run.plan):
         raise ArtefactError(
             "the trace is not of a plan: a policy's programs are not in it\nhint: replay a run of `--plan`"
         )

@@ -84,16 +84,22 @@ class LoadedBucket:
         raise IndexError(element)
 
 
-def of_plan(plan: Plan, gradients: Mapping[str, Gradient]) -> list[CompiledBucket]:
-    """The plan's buckets. ArtefactError: it is for another model, or not sound. UsageError: no session runs it."""
+def of_plan(
+    plan: Plan, gradients: Mapping[str, Gradient], traced: Mapping[int, CompiledBucket] | None = None
+) -> list[CompiledBucket]:
+    """The plan's buckets; `traced`: those that go by policies, by number. ProgramError: a program may not run."""
+    made = dict(traced or {})
+    for at, bucket in enumerate(plan.buckets):
+        if at not in made:
+            own = tuple(gradients[name] for name in bucket.variables)
+            made[at] = CompiledBucket(own, bucket.priority, bucket_program(at, plan))
+    return [made[at] for at in range(len(plan.buckets))]
+
+
+def check_runs(plan: Plan, gradients: Mapping[str, Gradient]) -> None:
+    """ArtefactError: the plan is for another model, or not sound. UsageError names what sessions do not run."""
     check(plan, tuple(gradients.values()))
     _check_runs(plan)
-    return [
-        CompiledBucket(
-            tuple(gradients[name] for name in bucket.variables), bucket.priority, bucket_program(index, plan)
-        )
-        for index, bucket in enumerate(plan.buckets)
-    ]
 
 
 def _check_runs(plan: Plan) -> None:
@@ -101,8 +107,8 @@ def _check_runs(plan: Plan) -> None:
     hint = "\nhint: `hocket plan` makes plans that jobs run"
     if plan.workers != tuple(range(plan.world)):
         raise UsageError(f"plan: ranks that do not compute are not run by plans{hint}")
-    if plan.schedule != Schedule():
-        raise UsageError(f"plan: a schedule other than every gradient in its own iteration is not run{hint}")
+    if plan.schedule not in (Schedule(), Schedule(overlap="gates")):
+        raise UsageError(f"plan: delayed or merged gradients are not run{hint}")
     times = Counter(part.variable for bucket in plan.buckets for part in bucket.parts)
     for index, bucket in enumerate(plan.buckets):
         split = next((part.variable for part in bucket.parts if times[part.variable] > 1), None)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.gradient import Gradient
-from hocket.artefacts.plan import Plan
+from hocket.artefacts.plan import Plan, Traced
 from hocket.artefacts.promise import EXACT, Level, Promise, promise_of
 from hocket.errors import UsageError
 from hocket.launch.first_file import of_rank_0
@@ -17,23 +17,26 @@ from hocket.launch.rendezvous import Job
 from hocket.parameter_server.choice import ParameterServer
 from hocket.planning.default import Choice, by_cluster, by_hosts, default_plan
 from hocket.policies.load import load
+from hocket.policy.epoch import Epochs
 from hocket.policy.policy import Policy
 from hocket.policy.topology import Topology
-from hocket.policy.trace import TraceContext
 from hocket.settings import Settings
 from hocket.training import buckets as bucket_memory
 from hocket.training.process import Process
 from hocket.training.reorder import Reorder
+from hocket.training.scopes import Scope, scopes_of
 from hocket.training.source import Planned, ProgramSource, of_plan, of_policy
 from hocket.training.spans import Spans
+from hocket.training.timer import Timer
+from hocket.training.traced import TracedBuckets
+
+DECIDES = "a policy decides for itself"
 
 
 def policy_of(plan: Plan | None, policy: Policy | None, settings: Settings) -> Policy | None:
-    """The policy that was given, or that the settings name. UsageError: there is a plan, too."""
+    """The policy that was given, or that the settings name where no plan is given."""
     if policy is None and settings.policy is not None and plan is None:
-        policy = load(settings.policy)
-    if policy is not None and (plan is not None or settings.plan is not None):
-        raise UsageError("a plan and a policy both say how gradients travel\nhint: give one of them")
+        return load(settings.policy)
     return policy
 
 
@@ -45,8 +48,7 @@ def servers_of(
     found = parameter_server or ParameterServer.of(settings)
     if settings.reorder_interval_s is not None and (policy is not None or found is not None):
         raise UsageError(
-            "HOCKET_REORDER_INTERVAL_S is for plans: a policy decides for itself, and parameter servers have no order\n"
-            "hint: leave it unset"
+            f"HOCKET_REORDER_INTERVAL_S is for plans: {DECIDES}, and parameter servers have no order\nhint: leave it unset"
         )
     if found is None:
         return None
@@ -91,26 +93,53 @@ def source_of(
     Raises UsageError when the plan is for another job, or plan or policy promise less than `promise`.
     """
     job = process.job
-    if policy is not None:
-        # Nobody knows what a policy's code rounds, merges or leaves out.
-        check_promise(promise, "lossy", f"policy {type(policy).__name__}")
-        topology = Topology.of(job.hosts, process.cluster)
-        context = TraceContext.of(policy, topology, tuning=process.tuning)
-        return of_policy(policy, gradients, job, context, process.abort)
     plan = plan or of_rank_0(job, "plan", settings.plan, Plan)
-    cluster = process.network if plan is None else process.cluster
-    planned = plan or _default_plan(gradients, job, cluster, promise or EXACT)
-    if plan is not None:
-        check_promise(promise, plan.promise, f"plan `{plan.label}`")
     if plan is not None and plan.world != job.world:
         raise UsageError(
             f"the plan is for {plan.world} ranks, the job has {job.world}\nhint: make a new plan"
         )
+    if plan is not None:
+        check_promise(promise, plan.promise, f"plan `{plan.label}`")
+    elif policy is not None:
+        # Nobody knows what a policy's code rounds, merges or leaves out.
+        check_promise(promise, "lossy", f"policy {type(policy).__name__}")
+    scopes = _scopes(plan, policy)
+    if scopes and settings.reorder_interval_s is not None:
+        raise UsageError(f"HOCKET_REORDER_INTERVAL_S is for plans: {DECIDES}\nhint: leave it unset")
+    if scopes:
+        traced, timer = _of_policies(scopes, gradients, process)
+        if plan is None:
+            return of_policy(scopes[0], gradients, traced=traced, timer=timer)
+        return of_plan(plan, gradients, traced=traced, timer=timer)
+    cluster = process.network if plan is None else process.cluster
+    planned = plan or _default_plan(gradients, job, cluster, promise or EXACT)
     reorder = None
     if settings.reorder_interval_s is not None:
         first = planned if isinstance(planned, Plan) else planned(bucket_memory.assumed_backward(gradients))
         reorder = Reorder(first, job, process.engine, cluster, interval_s=settings.reorder_interval_s)
-    return of_plan(planned, gradients, reorder)
+    return of_plan(planned, gradients, reorder=reorder)
+
+
+def _scopes(plan: Plan | None, policy: Policy | None) -> list[Scope]:
+    if plan is not None:
+        return scopes_of(plan, policy)
+    return [] if policy is None else [Scope(Traced(policy=type(policy).__name__), policy)]
+
+
+def _of_policies(
+    scopes: Sequence[Scope], gradients: Mapping[str, Gradient], process: Process
+) -> tuple[TracedBuckets, Callable[[Epochs], Timer]]:
+    """What traces the buckets, and what makes the thread beside training."""
+    job = process.job
+    topology = Topology.of(job.hosts, process.cluster)
+    traced = TracedBuckets(scopes, gradients, job=job, topology=topology, tuning=process.tuning)
+
+    def timer(epochs: Epochs) -> Timer:
+        return Timer(
+            scopes, job, topology=topology, epochs=epochs, guards=lambda: traced.guards, fail=process.abort
+        )
+
+    return traced, timer
 
 
 def spans_of(process: Process, settings: Settings) -> Spans | None:

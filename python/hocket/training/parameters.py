@@ -36,8 +36,8 @@ class ParameterSession:
         loaded: Callable[[Sequence[LoadedBucket]], None],
     ) -> None:
         """Replicas are equal at the start: what state starts as is the same on all ranks."""
-        policy = source.policy
-        if policy is None or policy.every < 1:
+        (policy,) = source.policies
+        if policy.every < 1:
             raise UsageError("parameters are exchanged once in `every` steps, at least 1")
         self.job, self.engine, self.source, self.spans = job, engine, source, spans
         self._every = policy.every

@@ -71,7 +71,7 @@ class ReducingSession(InPlace):
         self._load()
         framework.on_zero_grad(self.zero_grad)
         self.gates: Gates | None = None
-        if source.policy is not None and source.policy.gates:
+        if source.gates:
             self.gates = self._gate()
 
     @property
@@ -102,8 +102,8 @@ class ReducingSession(InPlace):
 
     def joinable(self) -> ReducingSession:
         """Itself; UsageError for policies that keep or round what a finished rank would have to leave out."""
-        policy = self.source.policy
-        if policy is not None and policy.contract != "mean":
+        policy = next((each for each in self.source.policies if each.contract != "mean"), None)
+        if policy is not None:
             raise UsageError(
                 f"join: {type(policy).__name__} promises `{policy.contract}`, not the mean of what ranks add: "
                 "it keeps or rounds what a finished rank would have to leave out\n"

@@ -10,20 +10,19 @@ from another run, nothing is compiled at all.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
 from hocket._native import Program
-from hocket.artefacts.gradient import Gradient
 from hocket.errors import PolicyError, ProgramError
 from hocket.launch import cache
 from hocket.launch.cache import Cache
 from hocket.launch.rendezvous import Job
+from hocket.policy.bucketing import Bucket
 from hocket.policy.observed import Guard
 from hocket.policy.policy import Policy
-from hocket.policy.trace import Layout, Programs, Trace, TraceContext, layout
-from hocket.training import buckets
+from hocket.policy.trace import Programs, Trace, TraceContext
 from hocket.training.buckets import CompiledBucket
 
 
@@ -44,22 +43,18 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
 
 
 def of_policy(
-    policy: Policy,
-    gradients: Mapping[str, Gradient],
-    context: TraceContext,
-    backward: Sequence[str],
-    job: Job,
+    policy: Policy, buckets: Sequence[Bucket], context: TraceContext, job: Job, *, portable: bool = True
 ) -> tuple[list[CompiledBucket], list[Guard]]:
-    """Buckets as a policy's handlers make them, the same on all ranks, and what they took for granted.
+    """The programs of some buckets as a policy's handlers make them, the same on all ranks, and what they took for granted.
 
-    PolicyError when ranks would make different ones.
+    `portable`: nothing was taken for granted so far that other processes would have to know. PolicyError when ranks would make
+    different ones.
     """
-    found = layout(policy, buckets.ordered(gradients, backward), context)
     programs = Programs(policy, context)
-    work = _Work(policy, context, found, programs, job)
-    first = work.trace(0) if found.buckets else None
+    work = _Work(policy, context, buckets, programs, job)
+    first = work.trace(0) if buckets else None
     kept = Cache.of(job.settings)
-    alone = bool(found.guards) or (first is not None and not _portable(first))
+    alone = not portable or (first is not None and not _portable(first))
     host = [rank for rank in range(job.world) if job.hosts[rank] == job.hosts[job.rank]]
     made: list[CompiledBucket] | None = None
     refused: PolicyError | None = None
@@ -93,38 +88,36 @@ class _Work:
     """Traces and programs of one epoch's buckets."""
 
     def __init__(
-        self, policy: Policy, context: TraceContext, found: Layout, programs: Programs, job: Job
+        self, policy: Policy, context: TraceContext, buckets: Sequence[Bucket], programs: Programs, job: Job
     ) -> None:
-        self._policy, self._context, self._layout = policy, context, found
+        self._policy, self._context, self._buckets = policy, context, buckets
         self._programs, self._job = programs, job
         self._traced: dict[int, Trace] = {}
 
     def trace(self, at: int) -> Trace:
         if at not in self._traced:
-            self._traced[at] = self._programs.trace(self._layout.buckets[at], name=f"bucket.{at}")
+            self._traced[at] = self._programs.trace(self._buckets[at], name=f"bucket.{at}")
         return self._traced[at]
 
     def traces(self) -> list[Trace]:
-        return [self.trace(at) for at in range(len(self._layout.buckets))]
+        return [self.trace(at) for at in range(len(self._buckets))]
 
     def compiled(self, traces: list[Trace]) -> list[CompiledBucket]:
         compiled = {
             id(trace): self._programs.compiled(trace)
             for trace in {id(each): each for each in traces}.values()
         }
-        buckets_and_traces = zip(self._layout.buckets, traces, strict=True)
+        buckets_and_traces = zip(self._buckets, traces, strict=True)
         return [CompiledBucket.traced(bucket, compiled[id(trace)]) for bucket, trace in buckets_and_traces]
 
     def digest(self, traces: list[Trace]) -> str:
         digest = hashlib.sha256(_digest(traces).encode())
-        digest.update(
-            msgspec.msgpack.encode([(each.gradients, each.priority) for each in self._layout.buckets])
-        )
+        digest.update(msgspec.msgpack.encode([(each.gradients, each.priority) for each in self._buckets]))
         digest.update(str(self._context.number("chunk_bytes")).encode())
         return digest.hexdigest()
 
     def guards(self) -> list[Guard]:
-        taken = [*self._layout.guards, *(guard for each in self._traced.values() for guard in each.guards)]
+        taken = [guard for each in self._traced.values() for guard in each.guards]
         # Buckets may share a trace, and its guards.
         return list({id(guard): guard for guard in taken}.values())
 
@@ -182,7 +175,7 @@ class _Work:
             programs = [Program.from_bytes(each) for each in entry.programs]
             return [
                 CompiledBucket(bucket.gradients, bucket.priority, programs[at], {}, starts)
-                for bucket, (at, starts) in zip(self._layout.buckets, entry.buckets, strict=True)
+                for bucket, (at, starts) in zip(self._buckets, entry.buckets, strict=True)
             ]
         except (msgspec.DecodeError, ProgramError, IndexError, ValueError):
             return None

@@ -1,28 +1,26 @@
-"""Where a model's programs come from, epoch by epoch: a plan, whose order may change, or a policy, which is traced again.
+"""Where a model's programs come from, epoch by epoch: a plan, whose orders may change, and whose policies are traced again.
 
-A plan that was given stays as it is. Where none was, and with policies, the first backward shows in which order gradients really
-come; where that makes other buckets, an epoch with these begins. The order is rank 0's.
+A whole-model policy is a plan whose buckets all go by it. A plan that was given stays as it is. Where none was, and with
+whole-model policies, the first backward shows in which order gradients really come; where that makes other buckets, an epoch
+with these begins. The order is rank 0's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import Plan
-from hocket.launch.rendezvous import Job
 from hocket.planning.ordering.classes import reordered
 from hocket.policy.epoch import Epoch, Epochs
-from hocket.policy.observed import Guard
 from hocket.policy.policy import Policy, Value
-from hocket.policy.trace import TraceContext
-from hocket.policy.trace import layout as traced_layout
 from hocket.training import buckets as bucket_memory
-from hocket.training import shared
 from hocket.training.buckets import CompiledBucket
 from hocket.training.reorder import ORDER, Reorder, decode
+from hocket.training.scopes import Scope
 from hocket.training.timer import Timer
+from hocket.training.traced import TracedBuckets
 
 
 @dataclass
@@ -31,13 +29,17 @@ class ProgramSource:
 
     epochs: Epochs
     make: Callable[[Epoch], list[CompiledBucket]]
+    plan: Callable[[Epoch], Plan]
     layout: Callable[[tuple[str, ...]], object] = tuple
     """What an order of backward comes to: where it is equal, another order changes nothing."""
-    plan: Callable[[Epoch], Plan | None] = lambda _epoch: None
-    policy: Policy | None = None
+    policies: tuple[Policy, ...] = ()
     timer: Timer | None = None
     reorder: Reorder | None = None
-    guards: list[Guard] = field(default_factory=list)
+
+    @property
+    def gates(self) -> bool:
+        """Whether layers wait for their own buckets alone."""
+        return self.plan(self.epochs.current).schedule.overlap == "gates"
 
     def buckets(self) -> list[CompiledBucket]:
         """Buckets and programs of the current epoch, the same on all ranks."""
@@ -69,9 +71,7 @@ class ProgramSource:
             self.reorder.start()
         if self.timer is None:
             return
-        handlers = ("on_timer", "on_worker_added", "on_worker_removed")
-        own = any(getattr(type(self.policy), each) is not getattr(Policy, each) for each in handlers)
-        if own or self.guards:
+        if self.timer.needed:
             self.timer.start()
         else:
             self.timer = None
@@ -93,10 +93,21 @@ Planned = Callable[[Sequence[str]], Plan]
 
 
 def of_plan(
-    plan: Plan | Planned, gradients: Mapping[str, Gradient], reorder: Reorder | None = None
+    plan: Plan | Planned,
+    gradients: Mapping[str, Gradient],
+    *,
+    traced: TracedBuckets | None = None,
+    timer: Callable[[Epochs], Timer] | None = None,
+    reorder: Reorder | None = None,
 ) -> ProgramSource:
     """One epoch without an end for a plan that was given; for a default plan one more when backward's order is seen; with
-    `reorder`, one for each order of ranks."""
+    `reorder`, one for each order of ranks; with a `timer`, one for what policies agree on. `traced`: the buckets that go by
+    policies.
+
+    Raises ArtefactError: the plan is not sound, or for another model. UsageError: it has what sessions do not run.
+    """
+    if isinstance(plan, Plan):
+        bucket_memory.check_runs(plan, gradients)
 
     def current(epoch: Epoch) -> Plan:
         made = (
@@ -108,44 +119,51 @@ def of_plan(
         return made if orders is None else reordered(made, decode(str(orders)))
 
     def make(epoch: Epoch) -> list[CompiledBucket]:
-        return bucket_memory.of_plan(current(epoch), gradients)
+        now = current(epoch)
+        return bucket_memory.of_plan(now, gradients, None if traced is None else traced.programs(now, epoch))
 
     def layout(backward: tuple[str, ...]) -> object:
         made = current(Epoch(0, backward=backward))
         return [frozenset(bucket.variables) for bucket in made.buckets]
 
-    epochs = Epochs(Epoch(0)) if reorder is None else reorder.epochs
+    scopes = [] if traced is None else list(traced.scopes.values())
+    epochs = Epochs(Epoch(0, _initial(scopes))) if reorder is None else reorder.epochs
     epochs.observes = not isinstance(plan, Plan)
-    return ProgramSource(epochs, make, layout, current, reorder=reorder)
+    policies = tuple(scope.policy for scope in scopes)
+    beside = None if timer is None else timer(epochs)
+    return ProgramSource(epochs, make, current, layout, policies, beside, reorder)
 
 
 def of_policy(
-    policy: Policy,
+    scope: Scope,
     gradients: Mapping[str, Gradient],
-    job: Job,
-    context: TraceContext,
-    fail: Callable[[str], None],
+    *,
+    traced: TracedBuckets,
+    timer: Callable[[Epochs], Timer],
 ) -> ProgramSource:
-    """Traced on every rank for all ranks, from what `context` says of the first epoch.
+    """A policy that also decides which gradients travel together, and which at all. It is traced on every rank for all ranks.
 
     PolicyError when what comes out is not the same everywhere.
     """
+    policy = scope.policy
+
+    def current(epoch: Epoch) -> Plan:
+        return traced.plan(scope, epoch)
 
     def make(epoch: Epoch) -> list[CompiledBucket]:
-        now = TraceContext.of(policy, context.topology, epoch.agreed, epoch.snapshot, context.tuning)
-        made, source.guards = shared.of_policy(policy, gradients, now, epoch.backward, job)
-        return made
+        now = current(epoch)
+        return bucket_memory.of_plan(now, gradients, traced.programs(now, epoch))
 
     def layout(backward: tuple[str, ...]) -> object:
-        made = traced_layout(policy, bucket_memory.ordered(gradients, backward), context).buckets
+        made = current(Epoch(0, epochs.current.agreed, backward=backward)).buckets
         if type(policy).on_tensor_ready is Policy.on_tensor_ready:
-            return [(frozenset(one.name for one in each.gradients), each.priority) for each in made]
+            return [(frozenset(bucket.variables), bucket.priority) for bucket in made]
         # Such a handler may look at the orders themselves.
-        return made
+        return made, backward
 
-    epochs = Epochs(Epoch(0, context.agreed), observes=policy.exchanges == "gradients")
-    source = ProgramSource(epochs, make, layout, policy=policy)
-    source.timer = Timer(
-        policy, job, topology=context.topology, epochs=source.epochs, guards=lambda: source.guards, fail=fail
-    )
-    return source
+    epochs = Epochs(Epoch(0, _initial([scope])), observes=policy.exchanges == "gradients")
+    return ProgramSource(epochs, make, current, layout, (policy,), timer(epochs))
+
+
+def _initial(scopes: Sequence[Scope]) -> dict[str, Value]:
+    return {name: value for scope in scopes for name, value in scope.initial().items()}

@@ -67,8 +67,8 @@ def session_of(
     spans: Spans | None,
 ) -> ReducingSession | ParameterSession:
     """What `prepare` prepared, loaded and hooked; `start` it when the script may train."""
-    policy = source.policy
-    kind = ParameterSession if policy is not None and policy.exchanges == "parameters" else ReducingSession
+    exchanged = {policy.exchanges for policy in source.policies}
+    kind = ParameterSession if "parameters" in exchanged else ReducingSession
     session: ParameterSession | ReducingSession = kind(
         framework,
         source=source,

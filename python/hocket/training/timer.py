@@ -1,4 +1,4 @@
-"""The thread beside training: calls `on_timer`, shares statistics and proposals with all ranks, makes epochs of them.
+"""The thread beside training: calls policies' `on_timer`, shares statistics and proposals with all ranks, makes epochs of them.
 
 All ranks' timers meet at the store once per tick, over a connection of their own; nothing in a step waits for this thread. What a
 handler raises ends the job on every rank, with the traceback.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import threading
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from hocket.errors import Error, PolicyError, RendezvousError
@@ -20,6 +20,7 @@ from hocket.policy.epoch import Epochs
 from hocket.policy.observed import Guard
 from hocket.policy.policy import Policy, Value
 from hocket.policy.topology import Topology
+from hocket.training.scopes import Scope
 
 PATIENCE_S = 3600.0
 """How long a tick waits for the slowest rank's handler: as long as it likes, since no step waits for it."""
@@ -34,7 +35,7 @@ class Timer:
 
     def __init__(
         self,
-        policy: Policy,
+        scopes: Sequence[Scope],
         job: Job,
         *,
         topology: Topology,
@@ -42,20 +43,33 @@ class Timer:
         guards: Callable[[], list[Guard]],
         fail: Callable[[str], None],
     ) -> None:
-        """`guards` gives those of the current epoch, `fail` ends the job."""
+        """`scopes`: the policies. `guards` gives those of the current epoch, `fail` ends the job."""
         self.statistics = Statistics()
-        self._policy, self._job, self._topology, self._epochs = policy, job, topology, epochs
+        self._scopes, self._job, self._topology, self._epochs = tuple(scopes), job, topology, epochs
         self._guards, self._fail = guards, fail
-        self._interval_s = job.settings.timer_interval_s or policy.timer_interval_s
+        intervals_s = [job.settings.timer_interval_s or each.policy.timer_interval_s for each in scopes]
+        self._interval_s = min(intervals_s)
+        # Whole ticks, so that all ranks call the same handlers at the same one.
+        self._every = [max(1, round(each_s / self._interval_s)) for each_s in intervals_s]
         self._changes: dict[str, Value] = {}
         self._stopped = threading.Event()
         self._store: Store | None = None
         self._number = next(_numbers)
+        self._calling = self._scopes[0]
         self._tick = 0
         # What handlers see: all ranks go on to an epoch's values at one tick, or their negotiations would not match.
         self._seen = epochs.current
         self._norm_wanted = True
         self._thread = threading.Thread(target=self._run, name="hocket-timer", daemon=True)
+
+    @property
+    def needed(self) -> bool:
+        """Whether a policy has something to do beside training, or decided by statistics."""
+        handlers = ("on_timer", "on_worker_added", "on_worker_removed")
+        kinds = [type(scope.policy) for scope in self._scopes]
+        return bool(self._guards()) or any(
+            getattr(kind, each) is not getattr(Policy, each) for kind in kinds for each in handlers
+        )
 
     def start(self) -> None:
         """Connect, tell the policy of its workers, and begin."""
@@ -65,7 +79,7 @@ class Timer:
             job.store.address, job.secret, rank=None, who=who, timeout_s=job.settings.start_timeout_s
         )
         for worker in range(job.world):
-            self._call("on_worker_added", worker)
+            self._call_all("on_worker_added", worker)
         self._thread.start()
 
     def stop(self) -> None:
@@ -79,7 +93,7 @@ class Timer:
 
     def worker_removed(self, worker: int) -> None:
         """A rank is gone: the policy is told."""
-        self._call("on_worker_removed", worker)
+        self._call_all("on_worker_removed", worker)
 
     def gather(self, key: str, value: float) -> list[float]:
         """As `Exchange`: every rank's value of this turn."""
@@ -91,14 +105,16 @@ class Timer:
 
     def propose(self, changes: Mapping[str, Value]) -> None:
         """As `Exchange`: kept for the end of this tick."""
-        self._changes.update(changes)
+        self._changes.update(self._calling.of_job(changes))
 
     def _run(self) -> None:
         try:
             while not self._stopped.wait(self._interval_s):
                 self._tick += 1
                 self._norm_wanted = True
-                self._call("on_timer", self.statistics)
+                for scope, every in zip(self._scopes, self._every, strict=True):
+                    if self._tick % every == 0:
+                        self._call(scope, "on_timer", self.statistics)
                 self._share()
         except RendezvousError:
             # A rank has left the store: in order, at the end of training, or dead, which the wire says with its name.
@@ -147,19 +163,24 @@ class Timer:
             raise PolicyError("a handler negotiates before the timer has started")
         return self._store.gather(f"timer/{self._number}/{what}", job.rank, job.world, value, PATIENCE_S)
 
-    def _call(self, handler: str, argument: Any) -> None:
+    def _call_all(self, handler: str, argument: Any) -> None:
+        for scope in self._scopes:
+            self._call(scope, handler, argument)
+
+    def _call(self, scope: Scope, handler: str, argument: Any) -> None:
+        self._calling = scope
         control = Control(
             self._job.rank,
             self._topology,
-            agreed=self._seen.agreed,
+            agreed=scope.own(self._seen.agreed),
             statistics=self.statistics,
             exchange=self,
-            turn=f"{handler} {self._tick}",
+            turn=f"{scope.prefix}{handler} {self._tick}",
         )
         try:
-            getattr(self._policy, handler)(control, argument)
+            getattr(scope.policy, handler)(control, argument)
         except RendezvousError:
             raise
         except Exception as error:
             text = "".join(traceback.format_exception(error)).rstrip()
-            raise PolicyError(f"{type(self._policy).__name__}.{handler} raised:\n{text}") from error
+            raise PolicyError(f"{type(scope.policy).__name__}.{handler} raised:\n{text}") from error

@@ -9,16 +9,21 @@ from pathlib import Path
 from hocket._native import Program
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster
-from hocket.artefacts.plan import Plan
+from hocket.artefacts.plan import Bucket as PlanBucket
+from hocket.artefacts.plan import Plan, Traced
 from hocket.artefacts.profile import Profile
 from hocket.artefacts.tuning import Tuning
 from hocket.errors import UsageError
 from hocket.formats import chakra_program, foreign_program, msccl
 from hocket.planning import compile as planned
+from hocket.planning.buckets import sizes_of
 from hocket.policies.load import load
 from hocket.policy import trace as traced
+from hocket.policy.bucketing import Bucket as TracedBucket
 from hocket.policy.bucketing import Gradient
+from hocket.policy.policy import Policy
 from hocket.policy.topology import Topology
+from hocket.training.scopes import key, scopes_of
 
 MSCCL, CHAKRA = ".xml", ".et"
 """Suffixes of other systems' program files."""
@@ -68,16 +73,58 @@ def of_policy(name: str, topology: Topology, *, tuning: Path | None, profile: Pa
     )
 
 
-def of_plan(path: Path) -> Subject:
-    """A plan's buckets. Raises ArtefactError when the file cannot be read."""
+def of_plan(path: Path, cluster: Path | None, tuning: Path | None) -> Subject:
+    """A plan's buckets; those that go by policies on the hosts of a cluster, else on a host for each rank.
+
+    Raises ArtefactError when a file cannot be read, UsageError for policies that cannot be in a plan, or when neither is needed.
+    """
     plan = files.read(path, Plan)
+    scopes = {key(scope.route): scope for scope in scopes_of(plan)}
+    if not scopes and (cluster or tuning):
+        raise UsageError(
+            f"{path} has all that its programs depend on: --cluster and --tuning are for policies"
+        )
+    topology = Topology.even(world=plan.world) if cluster is None else topology_of(cluster)
+    if topology.world != plan.world:
+        raise UsageError(f"{path} is for {plan.world} ranks, the cluster has {topology.world} slots")
+    read = None if tuning is None else files.read(tuning, Tuning)
+
+    def traced_bucket(at: int) -> tuple[Policy, TracedBucket, traced.TraceContext] | None:
+        bucket = plan.buckets[at]
+        if not isinstance(bucket.route, Traced):
+            return None
+        scope = scopes[key(bucket.route)]
+        context = traced.TraceContext.of(scope.policy, topology, scope.own(scope.initial()), tuning=read)
+        return scope.policy, TracedBucket(_gradients_of(bucket), bucket.priority), context
+
+    def stages(at: int) -> Mapping[str, Program]:
+        found = traced_bucket(at)
+        if found is None:
+            return planned.stages(plan, at)
+        return traced.stages(*found, name=f"bucket.{at}")
+
+    def prove(at: int) -> Program:
+        found = traced_bucket(at)
+        if found is None:
+            return planned.bucket_program(at, plan)
+        return traced.bucket_program(*found, name=f"bucket.{at}").program
+
+    contracts = {scope.policy.contract for scope in scopes.values()}
     return Subject(
         title=str(path),
         world=plan.world,
-        contract="mean",
+        contract="mean" if contracts <= {"mean"} else " or ".join(sorted({"mean", *contracts})),
         buckets=tuple(Bucket(len(each.variables), each.elements, each.priority) for each in plan.buckets),
-        stages=lambda at: planned.stages(plan, at),
-        prove=lambda at: planned.bucket_program(at, plan),
+        stages=stages,
+        prove=prove,
+    )
+
+
+def _gradients_of(bucket: PlanBucket) -> tuple[Gradient, ...]:
+    """Of a bucket's parts; the first one that has no end has what the others leave."""
+    return tuple(
+        Gradient(name, (size,), bucket.dtype, at, len(bucket.parts) - 1 - at)
+        for at, (name, size) in enumerate(sizes_of(bucket))
     )
 
 

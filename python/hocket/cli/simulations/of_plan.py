@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 from rich.table import Table
 
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster
-from hocket.artefacts.plan import Bucket, Plan
+from hocket.artefacts.plan import Plan
 from hocket.artefacts.profile import Gradient, Profile
 from hocket.cli.shared.output import publish
 from hocket.errors import UsageError
+from hocket.planning.buckets import sizes_of
 from hocket.planning.search import neutral_profile
 from hocket.simulation import aggregation, flow
 from hocket.simulation import fidelity as levels
@@ -71,25 +71,12 @@ def profile_of(plan: Plan, path: Path | None) -> Profile:
     dtypes = {name: bucket.dtype for bucket in plan.buckets for name in bucket.variables}
     elements = dict.fromkeys(dtypes, 0)
     for bucket in plan.buckets:
-        for name, size in _sizes(bucket):
+        for name, size in sizes_of(bucket):
             elements[name] += size
     return neutral_profile(
         Gradient(name=name, shape=(elements[name],), dtype=dtype, ready_s=0.0, needed_s=0.0)
         for name, dtype in dtypes.items()
     )
-
-
-def _sizes(bucket: Bucket) -> Iterator[tuple[str, int]]:
-    """Elements of each part: of those without an end one has what is left, and the others one."""
-    ended = sum(part.stop - part.start for part in bucket.parts if part.stop is not None)
-    endless = sum(part.stop is None for part in bucket.parts)
-    left = bucket.elements - ended - max(0, endless - 1)
-    for part in bucket.parts:
-        if part.stop is None:
-            yield part.variable, left
-            left = 1
-        else:
-            yield part.variable, part.stop - part.start
 
 
 def _buckets(outcome: Outcome) -> Table:

@@ -1,0 +1,102 @@
+"""The policies by which a plan's buckets go: each with agreed values of its own among those of the job."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from hocket.artefacts.plan import Plan, Traced
+from hocket.errors import UsageError
+from hocket.policies.load import load
+from hocket.policy.policy import DEFAULTS, Policy, Value
+
+SEPARATOR = "."
+"""Between a scope and a value's own name, which has none."""
+
+
+@dataclass(frozen=True)
+class Scope:
+    """A policy of some buckets. `prefix`: what the job puts before its names of agreed values."""
+
+    route: Traced
+    policy: Policy
+    prefix: str = ""
+
+    def own(self, agreed: Mapping[str, Value]) -> dict[str, Value]:
+        """Of the job's agreed values, this policy's, by its own names.
+
+        >>> Scope(Traced(policy="top_k"), Policy(), "top_k.").own({"top_k.share": 0.1, "int8.bits": 8})
+        {'share': 0.1}
+        """
+        own = {
+            name.removeprefix(self.prefix): each
+            for name, each in agreed.items()
+            if name.startswith(self.prefix)
+        }
+        return {name: each for name, each in own.items() if SEPARATOR not in name}
+
+    def of_job(self, values: Mapping[str, Value]) -> dict[str, Value]:
+        """The policy's values, by the job's names."""
+        return {self.prefix + name: value for name, value in values.items()}
+
+    def initial(self) -> dict[str, Value]:
+        """What is agreed at first, by the job's names."""
+        return self.of_job({**DEFAULTS, **self.policy.parameters, **self.route.parameters})
+
+
+def scopes_of(plan: Plan, given: Policy | None = None) -> list[Scope]:
+    """The policies of a plan, each once. `given`: the one that goes by its class's name.
+
+    Where a plan has one policy alone, its agreed values keep their names. Raises UsageError: there is no such policy, it has no
+    such parameter, it exchanges parameters where other buckets do not, or no bucket goes by `given`.
+    """
+    routes: dict[bytes, Traced] = {}
+    for bucket in plan.buckets:
+        if isinstance(bucket.route, Traced):
+            routes.setdefault(key(bucket.route), bucket.route)
+    found = [Scope(route, _policy(route, given)) for route in routes.values()]
+    if given is not None and all(scope.policy is not given for scope in found):
+        raise UsageError(
+            f"no bucket of the plan goes by policy {type(given).__name__}\n"
+            "hint: give one of them, or name the policy in the plan's buckets"
+        )
+    whole = len(found) == 1 and all(isinstance(bucket.route, Traced) for bucket in plan.buckets)
+    for scope in found:
+        if scope.policy.exchanges == "parameters" and not whole:
+            raise UsageError(
+                f"policy {scope.route.policy} exchanges parameters: all buckets of a plan go by it, or none"
+            )
+    if len(found) < 2:
+        return found
+    times = Counter(scope.route.policy for scope in found)
+    return [
+        Scope(
+            scope.route,
+            scope.policy,
+            _prefix(scope.route.policy, at if times[scope.route.policy] > 1 else None),
+        )
+        for at, scope in enumerate(found)
+    ]
+
+
+def key(route: Traced) -> bytes:
+    """The same for equal routes alone."""
+    return msgspec.json.encode([route.policy, sorted(route.parameters.items())])
+
+
+def _prefix(name: str, at: int | None) -> str:
+    return (name if at is None else f"{name}#{at}").replace(SEPARATOR, "_") + SEPARATOR
+
+
+def _policy(route: Traced, given: Policy | None) -> Policy:
+    policy = given if given is not None and type(given).__name__ == route.policy else load(route.policy)
+    known = {**DEFAULTS, **policy.parameters}
+    unknown = next((name for name in route.parameters if name not in known), None)
+    if unknown is not None:
+        raise UsageError(
+            f"plan: policy {route.policy} has no parameter `{unknown}`\nhint: it has {', '.join(known)}"
+        )
+    return policy

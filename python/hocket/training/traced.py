@@ -1,0 +1,99 @@
+"""Buckets that go by policies: the plan that a whole-model policy makes, and the programs of a plan's traced buckets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from hocket.artefacts.gradient import Gradient
+from hocket.artefacts.plan import Bucket, Part, Plan, Schedule, Traced
+from hocket.artefacts.tuning import Tuning
+from hocket.launch.rendezvous import Job
+from hocket.policy import bucketing
+from hocket.policy.epoch import Epoch
+from hocket.policy.observed import Guard
+from hocket.policy.topology import Topology
+from hocket.policy.trace import TraceContext, layout
+from hocket.training import buckets as bucket_memory
+from hocket.training import shared
+from hocket.training.buckets import CompiledBucket
+from hocket.training.scopes import Scope, key
+
+
+class TracedBuckets:
+    """`guards` are what the traces of the last `programs` took for granted."""
+
+    def __init__(
+        self,
+        scopes: Sequence[Scope],
+        gradients: Mapping[str, Gradient],
+        *,
+        job: Job,
+        topology: Topology,
+        tuning: Tuning,
+    ) -> None:
+        """`scopes`: every policy that buckets go by."""
+        self.scopes = {key(scope.route): scope for scope in scopes}
+        self.guards: list[Guard] = []
+        self._layout_guards: list[Guard] = []
+        self._gradients, self._job = gradients, job
+        self._topology, self._tuning = topology, tuning
+
+    def context(self, scope: Scope, epoch: Epoch) -> TraceContext:
+        """What a policy's handlers may ask in an epoch."""
+        return TraceContext.of(
+            scope.policy, self._topology, scope.own(epoch.agreed), epoch.snapshot, self._tuning
+        )
+
+    def plan(self, scope: Scope, epoch: Epoch) -> Plan:
+        """Of a policy that alone decides which gradients travel together. PolicyError: it cannot be traced."""
+        context = self.context(scope, epoch)
+        ordered = bucket_memory.ordered(self._gradients, epoch.backward)
+        found = layout(scope.policy, ordered, context)
+        self._layout_guards = list(found.guards)
+        ranks = tuple(range(self._job.world))
+        return Plan(
+            world=self._job.world,
+            workers=ranks,
+            buckets=tuple(
+                Bucket(
+                    parts=tuple(Part(variable=each.name, stop=each.elements) for each in bucket.gradients),
+                    elements=bucket.elements,
+                    dtype=bucket.dtype,
+                    route=scope.route,
+                    order=ranks,
+                    priority=bucket.priority,
+                    chunk_bytes=max(1, context.number("chunk_bytes")),
+                )
+                for bucket in found.buckets
+            ),
+            schedule=Schedule(overlap="gates" if scope.policy.gates else "barrier"),
+            promise="lossy",
+            label=f"policy {type(scope.policy).__name__}",
+            reason="",
+        )
+
+    def programs(self, plan: Plan, epoch: Epoch) -> dict[int, CompiledBucket]:
+        """By number, of the buckets that go by policies. PolicyError: they cannot be traced, or ranks trace differently."""
+        ordered = {each.name: each for each in bucket_memory.ordered(self._gradients, epoch.backward)}
+        self.guards, self._layout_guards = self._layout_guards, []
+        made: dict[int, CompiledBucket] = {}
+        portable = not self.guards
+        for name, scope in self.scopes.items():
+            numbers = [
+                at
+                for at, bucket in enumerate(plan.buckets)
+                if isinstance(bucket.route, Traced) and key(bucket.route) == name
+            ]
+            buckets = [
+                bucketing.Bucket(
+                    tuple(ordered[part.variable] for part in plan.buckets[at].parts),
+                    plan.buckets[at].priority,
+                )
+                for at in numbers
+            ]
+            compiled, guards = shared.of_policy(
+                scope.policy, buckets, self.context(scope, epoch), self._job, portable=portable
+            )
+            made.update(zip(numbers, compiled, strict=True))
+            self.guards += guards
+        return made

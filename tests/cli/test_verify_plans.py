@@ -1,0 +1,59 @@
+"""`hocket verify` of plans whose buckets go different ways."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+from click.testing import CliRunner, Result
+
+from hocket.artefacts import files
+from hocket.artefacts.gradient import Gradient
+from hocket.artefacts.plan import AllReduce, Plan, Traced
+from hocket.cli.verify import command
+from hocket.errors import UsageError
+from hocket.planning.buckets import buckets, plan_of
+from tests.planning.planner_inputs import alternating
+
+
+def mixed(policy: str, world: int = 4) -> Plan:
+    routes = (AllReduce(algorithm="ring"), Traced(policy=policy))
+    made = [
+        buckets([[Gradient(f"w{at}", (100,), "f32")]], route, range(world))[0]
+        for at, route in enumerate(routes)
+    ]
+    return msgspec.structs.replace(plan_of(made, world, label=""), promise="lossy")
+
+
+def verify(path: Path, plan: Plan, *arguments: str) -> Result:
+    files.write(path / "plan.json", plan)
+    files.write(path / "cluster.toml", alternating())
+    return CliRunner().invoke(command, [str(path / "plan.json"), *arguments])
+
+
+def test_policies_of_a_plan_are_proven_too(tmp_path: Path) -> None:
+    """Broken: a plan would pass of which some buckets were never looked at."""
+    done = verify(tmp_path, mixed("two_level"), "--json", "--cluster", str(tmp_path / "cluster.toml"))
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    assert (told["world"], told["contract"], len(told["buckets"])) == (4, "mean", 2)
+    printed = verify(tmp_path, mixed("top_k"), "--after", "lower", "--bucket", "1").output
+    assert "top_k.f32" in printed
+    assert json.loads(verify(tmp_path, mixed("top_k"), "--json").stdout)["contract"] == "mean or same"
+
+
+def test_what_cannot_be_verified_so_is_refused(tmp_path: Path) -> None:
+    """Broken: options would be taken that change nothing, or programs proven for other hosts."""
+    cluster = ("--cluster", str(tmp_path / "cluster.toml"))
+    ring = plan_of(mixed("empty").buckets[:1], 4, label="")
+    for plan, arguments, said in (
+        (mixed("topk"), (), "there is no policy `topk`"),
+        (mixed("empty", 3), cluster, "for 3 ranks, the cluster has 4 slots"),
+        (ring, cluster, "--cluster and --tuning are for policies"),
+    ):
+        error = verify(tmp_path, plan, *arguments).exception
+        assert isinstance(error, UsageError)
+        with pytest.raises(UsageError, match=said):
+            raise error

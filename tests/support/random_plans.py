@@ -1,0 +1,68 @@
+"""Sound plans at random, whose results are plain means: buckets of any gradients, each by a route and in an order of its own."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from hocket.artefacts.algorithms import LIST
+from hocket.artefacts.gradient import Gradient
+from hocket.artefacts.plan import AllReduce, Bucket, Owned, Owner, Part, Plan, Route, Schedule, Traced
+
+MEANS = ("empty", "two_level")
+"""Ready-made policies that end with the mean."""
+
+
+def random_plan(
+    draw: random.Random, gradients: Sequence[Gradient], world: int, *, traced: bool = True
+) -> Plan:
+    """`traced`: some buckets go by policies."""
+    grouped: dict[tuple[str, int], list[Part]] = {}
+    elements: dict[tuple[str, int], int] = {}
+    for each in draw.sample(list(gradients), len(gradients)):
+        key = each.dtype, draw.randrange(4)
+        grouped.setdefault(key, []).append(Part(variable=each.name, stop=each.elements))
+        elements[key] = elements.get(key, 0) + each.elements
+    buckets = []
+    for key, parts in grouped.items():
+        order = tuple(draw.sample(range(world), world))
+        route = _route(draw, order, traced=traced)
+        buckets.append(
+            Bucket(
+                parts=tuple(parts),
+                elements=elements[key],
+                dtype=key[0],
+                route=route,
+                order=tuple(range(world)) if isinstance(route, Traced) else order,
+                priority=draw.randrange(5),
+                chunk_bytes=draw.choice([64, 1000, 65_536]),
+            )
+        )
+    lossy = any(isinstance(bucket.route, Traced) for bucket in buckets)
+    return Plan(
+        world=world,
+        workers=tuple(range(world)),
+        buckets=tuple(buckets),
+        schedule=Schedule(overlap=draw.choice(["barrier", "gates"])),
+        promise="lossy" if lossy else "exact",
+        label="at random",
+        reason="",
+    )
+
+
+def _route(draw: random.Random, order: tuple[int, ...], *, traced: bool) -> Route:
+    world = len(order)
+    match draw.choice(["all_reduce", "all_reduce", "owned", "traced" if traced else "owned"]):
+        case "traced":
+            return Traced(policy=draw.choice(MEANS))
+        case "owned":
+            owners = order[: draw.randint(1, world)]
+            return Owned(owners=tuple(Owner(rank=rank) for rank in draw.sample(owners, len(owners))))
+    entry = draw.choice([each for each in LIST if "all_reduce" in each.does])
+    cut = draw.randint(1, world)
+    sizes = {
+        "sizes": (cut, world - cut) if cut < world else (world,),
+        "base": (draw.choice([2, 3, 4]),),
+        "servers": (cut,),
+    }
+    return AllReduce(algorithm=entry.name, sizes=sizes.get(entry.takes, ()))

@@ -1,0 +1,184 @@
+"""What ranks of `test_mixed_plans.py` do."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+import hocket.torch as hk
+import torch
+from hocket.artefacts.gradient import Gradient
+from hocket.artefacts.plan import AllReduce, Bucket, Part, Plan, Schedule, Traced
+from hocket.planning.buckets import plan_of
+from hocket.policy.policy import Policy
+from hocket.training import choice
+from hocket.training.buckets import assumed_backward
+from tests.support.random_plans import random_plan
+from torch import nn
+
+STEPS = 3
+
+
+class Crossed(nn.Module):
+    """Registered in another order than it is used."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last, self.first = nn.Linear(11, 3), nn.Linear(7, 11)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(torch.tanh(self.first(x)))
+
+
+def crossed() -> nn.Module:
+    torch.manual_seed(2)
+    return Crossed()
+
+
+def network() -> nn.Module:
+    torch.manual_seed(1)
+    return nn.Sequential(
+        nn.Linear(7, 11), nn.Tanh(), nn.Linear(11, 5, bias=False), nn.Tanh(), nn.Linear(5, 3)
+    )
+
+
+def gradients_of(model: nn.Module) -> list[Gradient]:
+    return [Gradient(name, tuple(each.shape), "f32") for name, each in model.named_parameters()]
+
+
+def optimizer_of(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=0.01)
+
+
+def batch(step: int, rank: int) -> torch.Tensor:
+    return torch.randn(4, 7, generator=torch.Generator().manual_seed(100 * step + rank))
+
+
+def loss_of(model: nn.Module, step: int, rank: int) -> torch.Tensor:
+    return model(batch(step, rank)).square().sum()
+
+
+def expected(world: int, make: Callable[[], nn.Module] = network, steps: int = STEPS) -> nn.Module:
+    """The model after these steps with the plain mean of all ranks' gradients, in one process."""
+    model = make()
+    optimizer = optimizer_of(model)
+    for step in range(steps):
+        optimizer.zero_grad()
+        for rank in range(world):
+            (loss_of(model, step, rank) / world).backward()
+        optimizer.step()
+    return model
+
+
+def distance(model: nn.Module, other: nn.Module) -> float:
+    pairs = zip(model.parameters(), other.parameters(), strict=True)
+    return max(float((a.detach() - b.detach()).abs().max()) for a, b in pairs)
+
+
+def trained(
+    make: Callable[[], nn.Module] = network, plan: Plan | None = None, steps: int = STEPS
+) -> nn.Module:
+    rank = int(os.environ["HOCKET_RANK"])
+    model = make()
+    model, optimizer = hk.distribute(model, optimizer_of(model), plan=plan)
+    for step in range(steps):
+        optimizer.zero_grad()
+        loss_of(model, step, rank).backward()
+        optimizer.step()
+    model.state_dict()  # opens gates
+    return model
+
+
+def at_random(first: str, count: str) -> list[tuple[int, float]]:
+    """By seed: how far the parameters are from the plain mean's."""
+    world = int(os.environ["HOCKET_WORLD"])
+    plain = expected(world)
+    found = []
+    for seed in range(int(first), int(first) + int(count)):
+        plan = random_plan(random.Random(seed), gradients_of(network()), world)  # noqa: S311
+        found.append((seed, distance(trained(plan=plan), plain)))
+    return found
+
+
+class Scaled(Policy):
+    """A multiple of the mean, which changes while the job runs."""
+
+    contract = "none"
+    parameters = {"factor": 2.0}  # noqa: RUF012
+    timer_interval_s = 0.05
+
+    def on_buffer_ready(self, cx, buffer):  # type: ignore[no-untyped-def]
+        cx.all_reduce(buffer, op="mean")
+        cx.scale(buffer, float(cx.agreed("factor")))
+
+    def on_timer(self, cx, _stats):  # type: ignore[no-untyped-def]
+        if cx.rank == 0:
+            cx.propose(factor=3.0)
+
+
+def bucket_of(model: nn.Module, names: Sequence[str], route: object, world: int, **fields: object) -> Bucket:
+    sizes = {name: each.numel() for name, each in model.named_parameters()}
+    return Bucket(
+        parts=tuple(Part(variable=name, stop=sizes[name]) for name in names),
+        elements=sum(sizes[name] for name in names),
+        dtype="f32",
+        route=route,  # type: ignore[arg-type]
+        order=tuple(range(world)),
+        **({"priority": 0} | fields),  # type: ignore[arg-type]
+    )
+
+
+def mixed(model: nn.Module, world: int) -> Plan:
+    """Two policies and a ring."""
+    ways = {
+        ("0.weight", "0.bias"): Traced(policy="top_k", parameters={"share": 1.0}),
+        ("2.weight",): Traced(policy="Scaled"),
+        ("4.weight", "4.bias"): AllReduce(algorithm="ring"),
+    }
+    made = [bucket_of(model, names, route, world) for names, route in ways.items()]
+    return msgspec.structs.replace(plan_of(made, world, label="mixed"), promise="lossy")
+
+
+def two_policies() -> dict[str, object]:
+    """What each parameter's gradient is of the mean, at first and once the policy has changed its mind; the agreed values."""
+    rank, world = int(os.environ["HOCKET_RANK"]), int(os.environ["HOCKET_WORLD"])
+    model = network()
+    model, _ = hk.distribute(
+        model, torch.optim.SGD(model.parameters(), lr=0.0), plan=mixed(model, world), policy=Scaled()
+    )
+
+    def ratios() -> dict[str, float]:
+        plain = network()
+        for other in range(world):
+            (loss_of(plain, 0, other) / world).backward()
+        model.zero_grad()
+        loss_of(model, 0, rank).backward()
+        pairs = zip(model.named_parameters(), plain.parameters(), strict=True)
+        return {name: float((each.grad / mean.grad).median()) for (name, each), mean in pairs}
+
+    first = ratios()
+    for _ in range(2000):
+        last = ratios()
+        if hk.agreed(model)["epoch"]:
+            break
+    return {"first": first, "last": ratios(), "agreed": hk.agreed(model), "seen": last}
+
+
+def between_two_plans(first: str, second: str) -> tuple[int, float]:
+    """Backward makes gradients in another order than was thought, for which there is another plan: the epoch that is in force after
+    six steps, and how far parameters are from the plain mean's."""
+    world = int(os.environ["HOCKET_WORLD"])
+    draws = [random.Random(int(seed)) for seed in (first, second)]  # noqa: S311
+    plans = [random_plan(draw, gradients_of(crossed()), world, traced=False) for draw in draws]
+    before, after = (msgspec.structs.replace(plan, schedule=Schedule()) for plan in plans)
+
+    def planned(gradients: dict[str, Gradient], *_: object) -> Callable[[Sequence[str]], Plan]:
+        assumed = assumed_backward(gradients)
+        return lambda backward: before if tuple(backward) == assumed else after
+
+    choice._default_plan = planned
+    model = trained(crossed, steps=6)
+    return hk.agreed(model)["epoch"], distance(model, expected(world, crossed, steps=6))

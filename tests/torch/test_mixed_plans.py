@@ -1,0 +1,85 @@
+"""Buckets of one model that go different ways in one step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hocket.artefacts.plan import AllReduce, Part, Plan, Traced
+from hocket.errors import UsageError
+from hocket.planning.buckets import plan_of
+from hocket.policies import LocalSGD, TopK
+from hocket.training.scopes import scopes_of
+from tests.planning.test_plan_check import bucket
+from tests.support import ranks
+
+SCRIPTS = "tests.torch.mixed_scripts"
+PLANS, AT_ONCE = 100, 50
+
+
+@pytest.mark.parametrize("first", range(0, PLANS, AT_ONCE))
+def test_any_plan_trains_the_model_that_plain_means_do(first: int, tmp_path: Path) -> None:
+    """Broken: some mix of all-reduces, owners and policies, with gates or without, would train another model."""
+    ended = ranks.run(f"{SCRIPTS}:at_random", 3, tmp_path, str(first), str(AT_ONCE))
+    assert ended.outcome.code == 0, ended.output
+    for seeds in ended.returned:
+        assert len(seeds) == AT_ONCE
+        assert [(seed, far) for seed, far in seeds if not far < 1e-5] == []
+
+
+def test_two_policies_and_a_ring_share_a_step(tmp_path: Path) -> None:
+    """Broken: a policy would be told another one's agreed values, or change buckets that do not go by it."""
+    ended = ranks.run(f"{SCRIPTS}:two_policies", 2, tmp_path)
+    assert ended.outcome.code == 0, ended.output
+    for each in ended.returned:
+        plain = {name: 1.0 for name in each["first"] if name != "2.weight"}
+        assert each["first"] == pytest.approx(plain | {"2.weight": 2.0}, abs=1e-4)
+        assert each["last"] == pytest.approx(plain | {"2.weight": 3.0}, abs=1e-4)
+        assert each["agreed"]["Scaled.factor"] == 3.0
+        assert each["agreed"]["top_k.share"] == 1.0
+
+
+def test_an_epoch_between_two_plans_loses_nothing(tmp_path: Path) -> None:
+    """Broken: the step in which a job changes its plan would lose gradients, or apply them twice."""
+    calls = [(f"{SCRIPTS}:between_two_plans", str(seed), str(seed + 1)) for seed in range(1, 20, 2)]
+    ended = ranks.in_turn(calls, 3, tmp_path)
+    assert ended.outcome.code == 0, ended.output
+    for each in ended.returned:
+        assert [epoch for epoch, _ in each] == [1] * len(calls)
+        assert max(far for _, far in each) < 1e-5
+
+
+def mixed(*routes: Traced | AllReduce) -> Plan:
+    return plan_of(
+        [bucket(Part(variable=f"w{at}"), elements=1, route=route) for at, route in enumerate(routes)],
+        3,
+        label="",
+    )
+
+
+def test_each_policy_of_a_plan_has_names_of_its_own() -> None:
+    """Broken: what is agreed of one policy would be taken for another's."""
+    top_k = Traced(policy="top_k")
+    tenth = Traced(policy="top_k", parameters={"share": 0.1})
+    (alone,) = scopes_of(mixed(top_k, AllReduce(algorithm="ring"), top_k))
+    assert alone.initial()["share"] == 0.01
+    scopes = scopes_of(mixed(top_k, tenth, Traced(policy="int8")))
+    agreed = {name: value for scope in scopes for name, value in scope.initial().items()}
+    assert [agreed[name] for name in ("top_k#0.share", "top_k#1.share", "int8.block")] == [0.01, 0.1, 512]
+    assert [scope.own(agreed).get("share") for scope in scopes] == [0.01, 0.1, None]
+
+
+def test_policies_that_a_plan_cannot_have_are_refused_by_name() -> None:
+    """Broken: a slip in a plan would train otherwise than it says, or end in a traceback in the first step."""
+    ring = AllReduce(algorithm="ring")
+    for plan, given, said in (
+        (mixed(Traced(policy="topk")), None, "there is no policy `topk`"),
+        (mixed(Traced(policy="top_k", parameters={"k": 3})), None, "policy top_k has no parameter `k`"),
+        (mixed(ring), TopK(), "no bucket of the plan goes by policy TopK"),
+        (mixed(Traced(policy="top_k")), TopK(), "no bucket of the plan goes by policy TopK"),
+        (mixed(ring, Traced(policy="local_sgd")), None, "local_sgd exchanges parameters"),
+        (mixed(ring, Traced(policy="LocalSGD")), LocalSGD(), "LocalSGD exchanges parameters"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            scopes_of(plan, given)
