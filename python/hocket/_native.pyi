@@ -611,6 +611,18 @@ class Program:
     def broadcast(*, world: int, size_bytes: int, root: int, algorithm: str) -> Program:
         """`root`'s bound buffer of bytes to all ranks, not lowered."""
 
+    @staticmethod
+    def gathered(
+        *, name: str, world: int, algorithm: str, rows_max: int, elements: int, dtype: str, table: int
+    ) -> Program:
+        """Rows of sparse gradients, of all ranks to all, by an algorithm of all-gathers; not relabelled, not verified.
+
+        Each rank binds four buffers and fills its own block of the first three, that of its place in the order:
+        `rows` (`rows_max · elements` of `dtype` a block), `numbers` (`rows_max` i64: which row of the table each is),
+        `counts` (two i64: rows, and elements of these). `table`, of `table` rows, ends as the sum of all ranks' rows,
+        the same bits on all; with 0 rows there is none.
+        """
+
     def compiled(self, options: PassOptions) -> Program:
         """After all passes; not verified."""
 

@@ -31,22 +31,24 @@ class Job:
         self.close()
 
     def run(self, program, buffers):
-        """Loads and launches a program of one bound buffer per rank; `buffers[rank][0]` becomes the result."""
+        """Loads and launches a program; `buffers[rank]` are its bound buffers, and become the results."""
         memories = []
-        for engine, (values,) in zip(self.engines, buffers, strict=True):
-            memory = engine.allocate(max(1, values.nbytes))
-            memoryview(memory)[: values.nbytes] = values.tobytes()
-            memories.append(memory)
+        for engine, bound in zip(self.engines, buffers, strict=True):
+            memories.append([engine.allocate(max(1, values.nbytes)) for values in bound])
+            for memory, values in zip(memories[-1], bound, strict=True):
+                memoryview(memory)[: values.nbytes] = values.tobytes()
 
         def work(engine, rank):
-            number = engine.load(program, {0: (memories[rank], 0)}, priority=0, label=program.name)
+            bound = {at: (memory, 0) for at, memory in enumerate(memories[rank])}
+            number = engine.load(program, bound, priority=0, label=program.name)
             engine.launch(number)
             engine.wait(number, TIMEOUT_S)
 
         self.each(work)
-        for memory, (values,) in zip(memories, buffers, strict=True):
-            if values.size:
-                values[:] = np.frombuffer(memory, values.dtype, count=values.size)
+        for rank, bound in enumerate(buffers):
+            for memory, values in zip(memories[rank], bound, strict=True):
+                if values.size:
+                    values[:] = np.frombuffer(memory, values.dtype, count=values.size)
 
     def close(self):
         """Of all ranks at once, as at the end of a job."""

@@ -3,8 +3,7 @@
 //! - Ring: the 1-tree bound of the sum; each host has two links, and all are connected, so some link is as slow as the
 //!   second fastest of some host and as the slowest of the fastest spanning tree.
 //! - Rounds: the pairs of any `q` rounds join at least `r` hosts into one group, so the slowest of these rounds takes
-//! at
-//!   least the shortest time within which hosts form groups of `r` or more.
+//!   at least the shortest time within which hosts form groups of `r` or more.
 //! - Tree: it spans all hosts, so it has an edge as long as the longest of the shortest spanning tree; its longest path
 //!   has as many edges as it is deep.
 //! - Two levels: a chain of the largest group, which no chain of as many links beats, and a ring of the leaders.

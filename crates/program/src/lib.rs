@@ -7,6 +7,7 @@
 mod build;
 mod bytes;
 mod contract;
+mod gathered;
 mod ops;
 mod owned;
 pub mod passes;
@@ -18,6 +19,7 @@ pub mod verify;
 pub use build::RankBuilder;
 pub use bytes::Damaged;
 pub use contract::{Contract, Share};
+pub use gathered::Rows;
 pub use hocket_algorithms::{Algorithm, Misfit, Owned, Via};
 pub use hocket_ids::{DType, ReduceOp};
 pub use ops::{

@@ -373,6 +373,26 @@ impl Program {
         Ok(Self::from(ir::Program { name: "broadcast".into(), ranks, ..ir::Program::default() }))
     }
 
+    /// Rows of sparse gradients, of all ranks to all.
+    #[staticmethod]
+    #[pyo3(signature = (*, name, world, algorithm, rows_max, elements, dtype, table))]
+    #[expect(clippy::too_many_arguments, reason = "keyword-only in Python")]
+    fn gathered(
+        py: Python<'_>,
+        name: String,
+        world: usize,
+        algorithm: &str,
+        rows_max: usize,
+        elements: usize,
+        dtype: &str,
+        table: usize,
+    ) -> PyResult<Self> {
+        let algorithm = self::algorithm(py, algorithm, Vec::new())?;
+        let rows = ir::Rows { rows_max, elements, dtype: self::dtype(py, dtype)?, table };
+        let made = py.detach(|| ir::Program::gathered(name, world, &algorithm, rows));
+        made.map(Self::from).map_err(|cause| refuse(py, &cause))
+    }
+
     /// After all passes of the pipeline; not verified.
     fn compiled(&self, py: Python<'_>, options: &PassOptions) -> PyResult<Self> {
         let compiled = py.detach(|| passes::compile(&self.0, &options.0));

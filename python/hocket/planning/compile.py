@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from hocket._native import PassOptions, Program, verify_halves
 from hocket.artefacts.chunks import CHUNK_BYTES
-from hocket.artefacts.plan import AllReduce, Owned, Plan
+from hocket.artefacts.plan import AllReduce, Gathered, Owned, Plan
 from hocket.errors import UsageError
 from hocket.planning.routes import by, members
 
@@ -70,6 +70,38 @@ def halves(plan: Plan, index: int) -> Halves:
     from_owners = half("from_owners", 1.0, _options(plan, index, plain=True))
     verify_halves(to_owners, from_owners)
     return Halves(to_owners, from_owners)
+
+
+def gathered(plan: Plan, index: int, row_elements: int, *, table: bool) -> Program:
+    """The program that gathers the rows of bucket `index`, verified; `Program.gathered` says what it binds.
+
+    `row_elements`: of a row of its variable. `table`: whether the rows are added up, to a gradient as long as the bucket.
+    A rank's block is that of its position in the bucket's order. Means are for whoever fills the blocks to make: sums are
+    what is added up.
+
+    Raises UsageError unless the bucket's route gathers and consists of such rows, ProgramError as `programs`.
+
+    >>> from hocket.artefacts.plan import Bucket
+    >>> from hocket.planning.buckets import plan_of
+    >>> rows = Bucket(parts=(), elements=12, dtype="f32", route=Gathered(rows=2), order=(1, 0), priority=0)
+    >>> [each[:3] for each in gathered(plan_of([rows], 2, label=""), 0, 4, table=True).buffers(0)]
+    [('rows', 'f32', 16), ('numbers', 'i64', 4), ('counts', 'i64', 4), ('table', 'f32', 12)]
+    """
+    bucket = plan.buckets[index]
+    if not isinstance(bucket.route, Gathered):
+        raise UsageError(f"plan: bucket {index} does not travel as rows")
+    if row_elements < 1 or bucket.elements % row_elements:
+        raise UsageError(f"plan: bucket {index} of {bucket.elements} elements has no rows of {row_elements}")
+    logical = Program.gathered(
+        name=f"bucket.{index}.rows",
+        world=plan.world,
+        algorithm=bucket.route.algorithm,
+        rows_max=bucket.route.rows,
+        elements=row_elements,
+        dtype=bucket.dtype,
+        table=bucket.elements // row_elements if table else 0,
+    )
+    return _proven(logical, _options(plan, index, plain=True))
 
 
 def stages(plan: Plan, index: int) -> dict[str, Program]:

@@ -57,6 +57,7 @@ def _builtins() -> dict[str, Kernel]:
             Kernel(f"mul.{dtype}", (dtype, dtype), (dtype,), elementwise=True),
             Kernel(f"clamp.{dtype}", (dtype,), (dtype,), elementwise=True),
             Kernel(f"fill.{dtype}", (), (dtype,), elementwise=True),
+            Kernel(f"scatter_add_rows.{dtype}", (dtype, "i64", "i64"), (dtype,), updates=True),
         ]
     f32 = ("f32",)
     known += [

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from hocket.errors import ProgramError
+from hocket.reference import ops
 from hocket.reference.ops import Array
 
 Kernel = Callable[[Sequence[Array], Sequence[Array], Sequence[float]], None]
@@ -111,6 +112,32 @@ def seed(_inputs: Sequence[Array], outputs: Sequence[Array], _constants: Sequenc
         outputs[0][at] = np.float32(state >> 40) / np.float32(1 << 23) - np.float32(1)
 
 
+def scatter_add_rows(dtype: str) -> Kernel:
+    """(rows, numbers, count) → table: adds the first `count` rows, of as many elements as the constant says, in order."""
+
+    def scatter_add(inputs: Sequence[Array], outputs: Sequence[Array], constants: Sequence[float]) -> None:
+        rows, numbers, count = inputs
+        (table,) = outputs
+        elements = int(constants[0])
+        known = len(table) // elements
+        for at, number in enumerate(numbers[: int(count[0])]):
+            if not 0 <= number < known:
+                raise ProgramError(f"row {number} of {known}")
+            place = slice(number * elements, (number + 1) * elements)
+            table[place] = ops.reduce("sum", table[place], rows[at * elements : (at + 1) * elements], dtype)
+
+    return scatter_add
+
+
+def fill_as(dtype: str) -> Kernel:
+    """`out` = the constant, of a 16-bit float."""
+
+    def fill(_inputs: Sequence[Array], outputs: Sequence[Array], constants: Sequence[float]) -> None:
+        outputs[0][:] = ops.cast(np.array([constants[0]], np.float32), "f32", dtype)
+
+    return fill
+
+
 def _indices(indices: Array, count: Array, dense: Array) -> Array:
     taken = indices[: int(count[0])]
     if len(taken) and (taken.min() < 0 or taken.max() >= len(dense)):
@@ -121,6 +148,8 @@ def _indices(indices: Array, count: Array, dense: Array) -> Array:
 KERNELS: Mapping[str, Kernel] = {
     **{f"{each.__name__}.{dtype}": each for each in (sub, mul, clamp, fill) for dtype in ("f32", "f64")},
     **{f"{each.__name__}.f32": each for each in (top_k, scatter_add, clear_at, matmul, orthogonalise, seed)},
+    **{f"scatter_add_rows.{dtype}": scatter_add_rows(dtype) for dtype in ("f64", "f32", "f16", "bf16")},
+    **{f"fill.{dtype}": fill_as(dtype) for dtype in ("f16", "bf16")},
     **{f"{each.__name__}.int8": each for each in (quantise, dequantise, dequantise_add)},
 }
 """By the name in a program."""

@@ -1,6 +1,7 @@
 //! Element by element, one kind of float.
 
 use super::{Number, Plain, constants, operands, view, view_mut};
+use crate::half_float::{f32_to_bf16, f32_to_f16};
 
 /// `out = left - right`.
 pub fn sub<T: Number + Plain>(
@@ -64,5 +65,27 @@ pub fn fill<T: Number + Plain>(
     let ([], [out]) = operands(inputs, outputs)?;
     let [value] = constants(given)?.map(T::from_f64);
     view_mut::<T>(out)?.fill(value);
+    Ok(())
+}
+
+/// `out` = the constant, as f16.
+pub fn fill_f16(inputs: &[&[u8]], outputs: &mut [&mut [u8]], given: &[f64]) -> Result<(), String> {
+    fill_bits(inputs, outputs, given, f32_to_f16)
+}
+
+/// `out` = the constant, as bf16.
+pub fn fill_bf16(inputs: &[&[u8]], outputs: &mut [&mut [u8]], given: &[f64]) -> Result<(), String> {
+    fill_bits(inputs, outputs, given, f32_to_bf16)
+}
+
+fn fill_bits(
+    inputs: &[&[u8]],
+    outputs: &mut [&mut [u8]],
+    given: &[f64],
+    bits: fn(f32) -> u16,
+) -> Result<(), String> {
+    let ([], [out]) = operands(inputs, outputs)?;
+    let [value] = constants(given)?;
+    view_mut::<u16>(out)?.fill(bits(value as f32));
     Ok(())
 }

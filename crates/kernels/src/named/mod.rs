@@ -8,6 +8,7 @@ mod elementwise;
 mod foreign;
 mod int8;
 mod low_rank;
+mod rows;
 mod sparse;
 
 pub use foreign::Foreign;
@@ -51,9 +52,15 @@ const BUILTINS: &[(&str, Builtin)] = &[
     ("clamp.f64", elementwise::clamp::<f64>),
     ("fill.f32", elementwise::fill::<f32>),
     ("fill.f64", elementwise::fill::<f64>),
+    ("fill.f16", elementwise::fill_f16),
+    ("fill.bf16", elementwise::fill_bf16),
     ("top_k.f32", sparse::top_k),
     ("scatter_add.f32", sparse::scatter_add),
     ("clear_at.f32", sparse::clear_at),
+    ("scatter_add_rows.f64", rows::scatter_add_f64),
+    ("scatter_add_rows.f32", rows::scatter_add_f32),
+    ("scatter_add_rows.f16", rows::scatter_add_f16),
+    ("scatter_add_rows.bf16", rows::scatter_add_bf16),
     ("quantise.int8", int8::quantise),
     ("dequantise.int8", int8::dequantise),
     ("dequantise_add.int8", int8::dequantise_add),
@@ -105,6 +112,7 @@ impl Number for f64 {
 trait Plain: Copy {}
 impl Plain for f32 {}
 impl Plain for f64 {}
+impl Plain for u16 {}
 impl Plain for i8 {}
 impl Plain for i32 {}
 impl Plain for i64 {}

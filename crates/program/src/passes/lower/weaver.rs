@@ -48,12 +48,24 @@ impl Weaver {
 
     /// Moves a slice of one rank to one of another.
     fn transfer(&mut self, from: Rank, src: Slice, to: Rank, dst: Slice, reduce: Option<ReduceOp>) {
-        let next = self.tags.entry((from, to)).or_default();
-        let tag = Tag(*next);
-        *next += 1;
+        let tag = self.tag(from, to);
         let wire = self.builders[from.index()].dtype(src.buffer);
         self.push(from, Op::Send { src, wire, peer: to, tag, count: None });
         self.push(to, Op::Recv { dst, wire, reduce, peer: from, tag, count: None });
+    }
+
+    /// Moves the first elements of a slice to the same place of another rank, as many as the count says, which both have.
+    pub fn counted(&mut self, from: Rank, to: Rank, slice: Slice, count: Slice) {
+        let (tag, count) = (self.tag(from, to), Some(count));
+        let wire = self.builders[from.index()].dtype(slice.buffer);
+        self.push(from, Op::Send { src: slice, wire, peer: to, tag, count });
+        self.push(to, Op::Recv { dst: slice, wire, reduce: None, peer: from, tag, count });
+    }
+
+    fn tag(&mut self, from: Rank, to: Rank) -> Tag {
+        let next = self.tags.entry((from, to)).or_default();
+        *next += 1;
+        Tag(*next - 1)
     }
 
     fn push(&mut self, rank: Rank, op: Op) {
