@@ -1,4 +1,4 @@
-"""Alternating measurement: the contenders take turns round by round, so that a noisy machine is noisy for all of them."""
+"""Alternating measurement: contenders take turns round by round, so that a noisy machine is noisy for all of them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def alternate(
     before: Callable[[], object] = lambda: None,
     warm_up: int = 2,
 ) -> dict[str, list[float]]:
-    """Run each contender once a round, `before` (a barrier) ahead of each; seconds by name, warm-up rounds left out."""
+    """Run each contender once per round, after `before` (a barrier); seconds by name, without warm-up rounds."""
     times_s: dict[str, list[float]] = {name: [] for name in contenders}
     for turn in range(warm_up + rounds):
         for name, run in contenders.items():

@@ -1,7 +1,7 @@
-"""What the readiness hook costs per gradient: backward passes with and without it, in turns.
+"""The cost of the readiness hook per gradient: backward passes with and without it, in turns.
 
-One process of a world of one: the hook's own path (look-up, identity, count) is the same in any world, and nothing else of
-Hocket runs while backward does. The last gradient of the bucket also launches it, as in a job.
+One process with a world of one: the hook's own path (look-up, identity, count) is the same in any world, and nothing
+else of Hocket runs during backward. The last gradient of the bucket also launches it, as in a job.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TIMEOUT_S = 10.0
 
 
 class HookCost(Struct, frozen=True, kw_only=True):
-    """Seconds per gradient: of backward with no hook, what an empty Python hook adds, what ours adds."""
+    """Seconds per gradient: of backward without a hook, added by an empty Python hook, added by ours."""
 
     gradients: int
     backward_s: float

@@ -1,4 +1,4 @@
-"""What writing a trace adds to a step: the same step with a traced engine and with an untraced one, in turns.
+"""The cost of writing a trace per step: the same step with a traced engine and an untraced one, in turns.
 
 A step computes for some milliseconds, then all-reduces three buckets of 4 MiB, as the default plan makes of a model of 3 M
 parameters.

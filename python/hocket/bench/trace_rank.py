@@ -53,7 +53,7 @@ def main() -> None:
                 for name in times_s
             }
             result = {name: msgspec.to_builtins(Spread.of(series)) for name, series in slowest.items()}
-            # Neighbouring turns share what the machine is doing: the median of their ratios, not the ratio of medians.
+            # Neighbouring turns share the machine's noise: take the median of their ratios, not the ratio of medians.
             ratios = [b / a for a, b in zip(slowest["off"], slowest["on"], strict=True)]
             result["ratio"] = statistics.median(ratios)
             (arguments.directory / "result.json").write_text(json.dumps(result))

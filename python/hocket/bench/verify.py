@@ -18,7 +18,7 @@ PER_HOST = 8
 
 
 class VerifyCost(Struct, frozen=True, kw_only=True):
-    """Seconds for all buckets, as ranks need them before the first step; `source` is what makes them: a plan or a policy."""
+    """Seconds for all buckets, as ranks need them before the first step; `source`: a plan or a policy."""
 
     source: str
     world: int

@@ -1,11 +1,11 @@
-"""What can be compared: models and strategies by name, with what people read. Loads no framework."""
+"""The choices of the comparison: models and strategies by name, with texts for people. Loads no framework."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 WARM_UP_STEPS = 2
-"""First steps allocate and connect: they are trained, but not in medians and traffic."""
+"""First steps allocate and connect: they train, but are left out of medians and traffic."""
 
 
 @dataclass(frozen=True, kw_only=True)

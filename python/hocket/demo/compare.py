@@ -1,7 +1,7 @@
 """The main job in order: train with DDP and its f16 hook, measure, profile, plan, verify, train with Hocket.
 
-All of it in one emulation, the same model, data and seeds for all. Artefacts go to the output folder as they come,
-each the same file that the verb of its stage would write.
+Everything runs in one emulation, with the same model, data and seeds for all. Artefacts go to the output folder as they
+are made, each in the same form as from the verb of its stage.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Wanted:
     output: Path
 
     def __post_init__(self) -> None:
-        """UsageError for what cannot be."""
+        """UsageError for impossible choices."""
         if self.steps <= WARM_UP_STEPS:
             raise UsageError(f"--steps {self.steps}: the first {WARM_UP_STEPS} are warm-up, take more")
         if self.seeds < 1:
@@ -61,8 +61,7 @@ class Wanted:
 
 @dataclass(frozen=True, kw_only=True)
 class Compared:
-    """What came of it. `compute_s`: a step without communication; `quality`: when candidates were
-    measured."""
+    """The results. `compute_s`: a step without communication; `quality`: if candidates were measured."""
 
     comparison: Comparison
     cluster: Cluster
@@ -73,7 +72,7 @@ class Compared:
 
 
 def compare(emulation: Emulation, wanted: Wanted, screen: Screen) -> Compared:
-    """Do all of it; raises the Error of the stage that fails."""
+    """Run everything; raises the Error of the stage that fails."""
     return _Comparing(emulation, wanted, screen).run()
 
 
@@ -102,7 +101,7 @@ def clear(output: Path, also: Sequence[str] = ()) -> None:
 
 
 class _Comparing:
-    """One comparison in the making."""
+    """A comparison in progress."""
 
     def __init__(self, emulation: Emulation, wanted: Wanted, screen: Screen) -> None:
         self._emulation = emulation
@@ -211,7 +210,7 @@ class _Comparing:
         return plan
 
     def _measure(self, cluster: Cluster, profile: Profile) -> list[Candidate]:
-        """Train a few steps with every plan that was considered, with nothing else different."""
+        """Train a few steps with every considered plan, with nothing else different."""
         measured = []
         folder = self._out / "candidates"
         folder.mkdir()
@@ -231,7 +230,7 @@ class _Comparing:
         return measured
 
     def _complete_trace(self, profile: Profile) -> None:
-        """The ranks know plan and cluster; the report also wants what the plan was made from."""
+        """The ranks know plan and cluster; the report also needs the plan's inputs."""
         info = read_trace(self._trace).run
         write_run(self._trace, msgspec.structs.replace(info, profile=profile))
 

@@ -1,7 +1,6 @@
-"""The comparison's arithmetic, pure: what ranks measured becomes one row a strategy and what to think of the
-plan.
+"""The comparison's arithmetic, pure: the ranks' measurements become a row per strategy and a verdict on the plan.
 
-`Comparison` is what the report reads as `comparison.json` in a trace directory.
+The report reads `Comparison` as `comparison.json` in a trace directory.
 """
 
 from __future__ import annotations
@@ -19,10 +18,9 @@ from hocket.demo.training import Trained
 class Strategy(Struct, frozen=True, kw_only=True):
     """One way of training.
 
-    `step_s` is the median over steps and seeds, after the warm-up. `wait_share` is what of it no rank
-    computes. `loss` is the last step's and `metric` the held-out one, both means over ranks and seeds;
-    `metric_std` is None with one seed. `losses` and `times_s` (from the start of training) are the first
-    seed's, by step.
+    `step_s` is the median over steps and seeds, after the warm-up. `wait_share` is its share in which no rank computes.
+    `loss` is the last step's and `metric` the held-out one, both means over ranks and seeds; `metric_std` is None with
+    one seed. `losses` and `times_s` (from the start of training) are the first seed's, by step.
     """
 
     name: str
@@ -39,7 +37,7 @@ class Strategy(Struct, frozen=True, kw_only=True):
 
 
 class Comparison(Struct, frozen=True, kw_only=True):
-    """All strategies on one cluster, and candidates of the plan, those that were measured with their time."""
+    """All strategies on one cluster, and candidates of the plan, with times where measured."""
 
     model: str
     metric_name: str
@@ -50,10 +48,10 @@ class Comparison(Struct, frozen=True, kw_only=True):
 
 
 class PlanQuality(Struct, frozen=True, kw_only=True):
-    """How good plan and prediction are.
+    """Quality of plan and prediction.
 
-    `regret`: how much slower the chosen plan is than the best measured one, as a share;
-    `prediction_error_median`: of all measured candidates, as a share of the measured time.
+    `regret`: relative slowness of the chosen plan against the best measured one; `prediction_error_median`: over all
+    measured candidates, relative to the measured time.
     """
 
     chosen: str
@@ -96,7 +94,7 @@ def row(name: str, runs: Sequence[Trained], compute_s: float) -> Strategy:
 
 
 def speedup(comparison: Comparison, name: str, over: str = "ddp") -> float | None:
-    """How many steps `name` takes in the time of one of `over`; None when either was not trained."""
+    """Number of steps of `name` in the time of one of `over`; None when either was not trained."""
     step_s = {each.name: each.step_s for each in comparison.strategies}
     return step_s[over] / step_s[name] if name in step_s and over in step_s else None
 

@@ -1,7 +1,7 @@
-"""Data that is on every machine: the text of Python's own standard library, and scikit-learn's digits.
+"""Data available on every machine: the text of Python's own standard library, and scikit-learn's digits.
 
-The same Python gives the same bytes in the same order everywhere; files are held out whole, so nothing that
-is measured was seen in training. What is drawn for a step depends on the seed, the rank and the step alone.
+The same Python gives the same bytes in the same order everywhere; whole files are held out, so nothing measured was
+seen in training. Seed, rank and step alone determine a step's data.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ LEFT_OUT = frozenset(
         *("site-packages", "dist-packages", "distutils", "encodings", "pydoc_data", "__pycache__"),
     )
 )
-"""Folders that distributions package apart, and tables that are not text."""
+"""Folders that distributions package separately, and tables that are not text."""
 
 GENERATED = "_sysconfigdata"
-"""Begins the name of the one module that is different on every machine."""
+"""Prefix of the one module that differs on every machine."""
 
 Bytes = npt.NDArray[np.uint8]
 Images = npt.NDArray[np.float32]
@@ -36,7 +36,7 @@ Labels = npt.NDArray[np.int64]
 
 
 def library_files(root: Path) -> list[Path]:
-    """Modules below `root`, in an order that depends on their names alone and mixes packages."""
+    """Modules below `root`, in an order that depends only on their names and mixes packages."""
     names = (path.relative_to(root) for path in root.rglob("*.py"))
     kept = [
         name
@@ -87,7 +87,7 @@ def _texts(root: Path) -> Iterator[bytes]:
 
 
 def _take(texts: Iterator[bytes], size_bytes: int, root: Path) -> Bytes:
-    """Whole files until there is enough, then cut: the rest of the last one is for nobody."""
+    """Whole files until there is enough, then cut: the rest of the last one is unused."""
     taken = bytearray()
     for text in texts:
         taken += text

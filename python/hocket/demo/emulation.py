@@ -1,6 +1,6 @@
-"""Where the demo trains: hosts that programs run on, whose network is that of a cluster file.
+"""The demo's surroundings: hosts that programs run on, with the network of a cluster file.
 
-`Emulation` is the seam: the comparison knows no more of its surroundings than this. Network namespaces carry any
+`Emulation` is the seam: the comparison knows nothing else of its surroundings. Network namespaces carry any
 program unmodified.
 """
 
@@ -40,24 +40,24 @@ class Emulation(Protocol):
     """Hosts of an emulated cluster, up for as long as its context is."""
 
     title: str
-    """What it is, for people."""
+    """A description for people."""
 
     remarks: Sequence[str]
-    """What a person must know about it before believing its numbers, a line each."""
+    """Caveats about its numbers, a line each."""
 
     cluster: Cluster
 
     carries_any_program: bool
-    """False: only what Hocket sends is slowed to the cluster's rates, so DDP cannot be compared there."""
+    """False: only Hocket's traffic is slowed to the cluster's rates, so DDP cannot be compared."""
 
     environment: Mapping[str, str]
-    """Variables that processes of the hosts need besides those that a rank needs."""
+    """Additional variables of the hosts' processes, beyond those of a rank."""
 
     def address(self, host: str) -> str:
-        """IP address of a host, as the other hosts reach it."""
+        """IP address of a host, for the other hosts."""
 
     def port(self) -> int:
-        """A port that is free on all hosts, another one at each call."""
+        """A port that is free on all hosts, a new one at each call."""
 
     def command(self, host: str, argv: Sequence[str] = ()) -> list[str]:
         """The command that runs `argv` on a host."""
@@ -66,7 +66,7 @@ class Emulation(Protocol):
         """Start `argv` on a host; it ends with the emulation at the latest."""
 
     def trunk_bytes(self) -> int | None:
-        """Bytes that went from one rack to another so far, all racks and both directions; None: not counted."""
+        """Bytes between racks so far, all racks and both directions; None: not counted."""
 
 
 def ranks(emulation: Emulation, slots: Sequence[str], argv: Sequence[str]) -> list[ProcessSpec]:
@@ -80,7 +80,10 @@ def ranks(emulation: Emulation, slots: Sequence[str], argv: Sequence[str]) -> li
 def run_ranks(
     emulation: Emulation, meeting: str, processes: Sequence[ProcessSpec], settings: Settings
 ) -> None:
-    """The ranks of one job, which meet on host `meeting`, to its end. PeerError: the last words of the one that failed."""
+    """Run the ranks of one job, which meet on host `meeting`, to the end.
+
+    PeerError with the last output of the failed one.
+    """
     output = io.BytesIO()
     outcome = launch(
         processes,
@@ -102,7 +105,7 @@ class NamespaceEmulation:
     title = "network namespaces of this machine"
     remarks: Sequence[str] = ()
     carries_any_program = True
-    # The hosts' names lead nowhere inside a namespace, so Gloo gets the interface.
+    # The hosts' names do not resolve inside a namespace, so Gloo gets the interface.
     environment: Mapping[str, str] = {"GLOO_SOCKET_IFNAME": "eth0"}
 
     def __init__(self, testbed: Testbed) -> None:
@@ -131,7 +134,7 @@ class LoopbackEmulation:
     carries_any_program = False
 
     def __init__(self, cluster: Cluster, directory: Path, why: str) -> None:
-        """`directory` holds what ranks share; it must outlive them. `why`: not namespaces."""
+        """`directory` holds the ranks' shared state; it must outlive them. `why`: the reason for not using namespaces."""
         self.cluster = cluster
         self.remarks: Sequence[str] = (
             f"falls back to loopback: {why}",

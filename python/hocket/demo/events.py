@@ -1,4 +1,4 @@
-"""What a rank of the demo's training tells the comparison: events while it runs, a result at its end."""
+"""Events of a rank of the demo's training: progress while it runs, a result at its end."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from msgspec import Struct
 
 
 class Event(Struct, frozen=True, kw_only=True):
-    """`step` steps are done, and `what` comes now."""
+    """`step` steps are done, and `what` follows."""
 
     what: str
     step: int
@@ -26,5 +26,5 @@ class RankResult(Struct, frozen=True, kw_only=True):
 
 
 def rank_file(directory: Path, rank: int) -> Path:
-    """Where a rank's result goes."""
+    """File of a rank's result."""
     return directory / f"rank-{rank}.json"

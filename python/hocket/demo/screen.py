@@ -1,5 +1,4 @@
-"""What the demo shows while it runs: a line for every phase that is done, a progress bar for the one that
-runs."""
+"""The demo's progress on the screen: a line for every finished phase, a progress bar for the current one."""
 
 from __future__ import annotations
 
@@ -16,17 +15,17 @@ class Phase:
     """One phase on the screen."""
 
     def __init__(self, progress: Progress, task: TaskID) -> None:
-        """Nothing is done yet."""
+        """With nothing done."""
         self.result = ""
         self._progress = progress
         self._task = task
 
     def advance(self, done: int, what: str, total: int | None = None) -> None:
-        """`done` of the phase's steps are done, `what` comes now; `total` when it has become known."""
+        """`done` of the phase's steps are done, `what` follows; `total` when it is known."""
         self._progress.update(self._task, completed=done, total=total, what=what)
 
     def finish(self, result: str) -> None:
-        """What came of the phase, for its line."""
+        """The phase's result, for its line."""
         self.result = result
 
 
@@ -48,7 +47,7 @@ class Screen:
 
     @property
     def elapsed_s(self) -> float:
-        """Since the screen was made."""
+        """Seconds since the screen was made."""
         return time.monotonic() - self._began_s
 
     def __enter__(self) -> Screen:
@@ -59,7 +58,7 @@ class Screen:
     def __exit__(
         self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        """The bar goes, the lines stay."""
+        """Remove the bar; the lines stay."""
         self._progress.stop()
 
     def say(self, text: str) -> None:
@@ -68,8 +67,7 @@ class Screen:
 
     @contextlib.contextmanager
     def phase(self, title: str, total: int | None = None) -> Iterator[Phase]:
-        """A phase of `total` steps; its line, with the time since the start, appears when it has ended
-        well."""
+        """A phase of `total` steps; its line, with the time since the start, appears when it has succeeded."""
         task = self._progress.add_task(title, total=total, what="starting")
         try:
             phase = Phase(self._progress, task)

@@ -1,6 +1,6 @@
-"""What is trained: a model, its optimizer, the batches of each rank, and how good it is on held-out data.
+"""The training task: a model, its optimizer, the batches of each rank, and its quality on held-out data.
 
-The same for all strategies: everything random comes from the seed and the rank.
+Equal for all strategies: seed and rank determine all randomness.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from hocket.demo.models import CONTEXT_BYTES, DigitsNet, Transformer
 from torch import nn
 
 WINDOWS_PER_STEP = 1
-"""Of each rank: 128 bytes a step and rank are about 0.1 s with 4 ranks on 2 cores."""
+"""Batch of each rank: 128 bytes per step and rank take about 0.1 s with 4 ranks on 2 cores."""
 
 IMAGES_PER_STEP = 64
 EVALUATED_AT_ONCE = 16
@@ -46,7 +46,7 @@ class Task(Protocol):
         """The model's optimizer."""
 
     def batches(self, seed: int, rank: int) -> Iterator[Batch]:
-        """Inputs and targets of each step of a rank, without end."""
+        """Inputs and targets of each step of a rank, endlessly."""
 
     def loss(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         """Mean over the batch."""
@@ -70,7 +70,7 @@ class ByteModelling:
         return torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95))
 
     def batches(self, seed: int, rank: int) -> Iterator[Batch]:
-        """Windows from anywhere in the training text, and the same one byte later."""
+        """Windows from anywhere in the training text, with targets one byte later."""
         text = torch.from_numpy(data.library_text()[0].copy())
         for starts in data.draws(seed, rank, len(text) - CONTEXT_BYTES, WINDOWS_PER_STEP):
             windows = torch.stack([text[start : start + CONTEXT_BYTES + 1] for start in starts]).long()
@@ -81,7 +81,7 @@ class ByteModelling:
         return functional.cross_entropy(output.flatten(0, 1), target.flatten())
 
     def score(self, model: nn.Module, rank: int, world: int) -> Score:
-        """Bits, and the bytes they are for, over every `world`-th window of the held-out text."""
+        """Bits, and their number of bytes, over every `world`-th window of the held-out text."""
         text = torch.from_numpy(data.library_text()[1].copy()).long()
         windows = text.unfold(0, CONTEXT_BYTES + 1, CONTEXT_BYTES)[rank::world]
         bits, count = 0.0, 0
@@ -94,7 +94,7 @@ class ByteModelling:
 
 
 class DigitRecognition:
-    """Tell the ten digits apart."""
+    """Classify the ten digits."""
 
     metric_name = "accuracy"
 

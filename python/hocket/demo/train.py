@@ -1,8 +1,8 @@
 """The training script of all strategies: `python -m hocket.demo.train --strategy ddp …`, on each rank.
 
-An ordinary script under an ordinary launcher; only the functions at its end know the strategy. It writes
-`rank-N.json` (times, losses, this rank's share of the held-out score) to `--out`, and rank 0 prints an event
-a step, one JSON object a line, from which the comparison knows when to read the trunk's counters.
+An ordinary script under an ordinary launcher; only the functions at its end know the strategy. It writes `rank-N.json`
+(times, losses, this rank's share of the held-out score) to `--out`. Rank 0 prints an event per step, one JSON object
+per line, by which the comparison times its readings of the trunk's counters.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ STRATEGIES = ("ddp", "ddp-f16", "hocket")
 
 
 class Distributed(NamedTuple):
-    """This process among the ranks, its model and optimizer as the strategy made them, and what it owes it.
+    """This process among the ranks, with model and optimizer from the strategy, and the strategy's callbacks.
 
     `log(step, loss)` after every step, `leave()` in the end.
     """
@@ -42,7 +42,7 @@ class Distributed(NamedTuple):
 
 
 def main() -> None:
-    """Train, score, write what happened."""
+    """Train, score, write the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--strategy", choices=STRATEGIES, required=True)
     parser.add_argument("--model", choices=TASKS, default="transformer")
@@ -89,7 +89,7 @@ def _tell(rank: int, event: Event) -> None:
 
 
 def _distribute(strategy: str, model: nn.Module, optimizer: torch.optim.Optimizer) -> Distributed:
-    """What a user adds to a script for one machine; no strategy loads what another needs."""
+    """The lines that a user adds to a script for one machine; no strategy loads what another needs."""
     if strategy == "hocket":
         return _with_hocket(model, optimizer)
     return _with_ddp(model, optimizer, in_f16=strategy == "ddp-f16")

@@ -1,7 +1,7 @@
-"""One training in an emulation: real processes, one a host, watched from outside; what they measured comes back.
+"""One training in an emulation: real processes, one per host, observed from outside; their measurements are returned.
 
-The trunk's counters are read when rank 0 says that the warm-up and the last step have ended, so that what is
-counted is training: neither meeting nor the first copy of the model is in it.
+The trunk's counters are read when rank 0 reports the end of the warm-up and of the last step, so only training is
+counted: neither rendezvous nor the first copy of the model.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from hocket.settings import Settings
 TRAIN = (sys.executable, "-m", "hocket.demo.train")
 START_S_MAX = 120.0
 STEP_S_MAX = 30.0
-"""Ranks end themselves, saying where they were, when starting or a mean step takes longer than this."""
+"""Ranks end themselves, with a stack dump, when starting or a mean step takes longer than this."""
 
 OnEvent = Callable[[Event], None]
 
 
 class Training(Struct, frozen=True, kw_only=True):
-    """What is trained, and how. The paths are for `hocket` alone."""
+    """The training's options. The paths are for `hocket` alone."""
 
     strategy: str
     model: str
@@ -46,7 +46,7 @@ class Training(Struct, frozen=True, kw_only=True):
 
 
 class Trained(Struct, frozen=True, kw_only=True):
-    """What came of it: `ranks` by rank, and what crossed the trunk in a step after the warm-up, if counted."""
+    """The results: `ranks` by rank, and the trunk's bytes per step after the warm-up, if counted."""
 
     training: Training
     ranks: tuple[RankResult, ...]
@@ -56,7 +56,7 @@ class Trained(Struct, frozen=True, kw_only=True):
 def train(emulation: Emulation, training: Training, directory: Path, on_event: OnEvent) -> Trained:
     """Train, one rank on each host of the emulation; results of ranks are written to `directory`.
 
-    Raises PeerError with the last words of the rank that failed first.
+    Raises PeerError with the last output of the rank that failed first.
     """
     directory.mkdir(parents=True, exist_ok=True)
     watch = _Watch(emulation, on_event, marks=(WARM_UP_STEPS, training.steps))
@@ -73,7 +73,7 @@ def train(emulation: Emulation, training: Training, directory: Path, on_event: O
 
 
 def profile(emulation: Emulation, training: Training, directory: Path, on_event: OnEvent) -> None:
-    """Have every rank profile itself; `training.profile_out` is written and nothing else comes of it."""
+    """Let every rank profile itself; only writes `training.profile_out`."""
     _launch(emulation, training, directory, _Watch(emulation, on_event, marks=()))
 
 
@@ -125,8 +125,7 @@ def _read(path: Path) -> RankResult:
 
 
 class _Watch(io.BytesIO):
-    """Takes the lines that rank 0 prints; those that are no events, such as a library's warnings, are left
-    out."""
+    """Takes the lines that rank 0 prints; skips lines that are no events, such as a library's warnings."""
 
     def __init__(self, emulation: Emulation, on_event: OnEvent, marks: tuple[int, ...]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Arrow, which holds traces in columns: loaded when it is needed, with a clear word when it is not there."""
+"""Arrow, for traces in columns: loaded on use, with a clear error when it is missing."""
 
 from __future__ import annotations
 

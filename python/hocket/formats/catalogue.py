@@ -1,7 +1,7 @@
-"""The formats that traces are converted between, what each loses, and the one function that converts.
+"""The formats for converting traces, the losses of each, and the one function that converts.
 
-Adding a format is a file beside this one and an entry here. Two things travel between formats: messages of DLC, batch by batch, and
-Hocket's own records. What leads from one to the other is `dlc_native`.
+Adding a format takes a file beside this one and an entry here. Two forms travel between formats: DLC messages, batch by
+batch, and Hocket's own records. `dlc_native` converts between the two.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Format:
-    """What can be done with a format, and what a trace loses on the way; None where that way does not exist."""
+    """A format's reader and writer, and the losses on each way; None for a way that does not exist."""
 
     name: str
     title: str
     suffixes: tuple[str, ...] = ()
     reading: str | None = None
-    """What reading it leaves behind; empty: nothing."""
+    """Losses on reading; empty: none."""
     from_records: str | None = None
-    """What Hocket's records lose when they are written in it."""
+    """Losses on writing Hocket's records."""
     from_dlc: str | None = None
-    """What DLC's messages lose when they are written in it."""
+    """Losses on writing DLC messages."""
 
 
 BY_RECORDS = "what a record waits for, dispatch numbers, set-up records, the header's text"
@@ -74,7 +74,7 @@ READABLE = tuple(name for name, each in FORMATS.items() if each.reading is not N
 
 @dataclass(frozen=True)
 class Messages:
-    """A DLC trace: its header, and batches that can be had once. `reader` knows what was malformed."""
+    """A DLC trace: its header, and batches that can be read once. `reader` counts malformed records."""
 
     header: Header
     batches: Iterable[pa.RecordBatch]
@@ -83,7 +83,7 @@ class Messages:
 
 @dataclass(frozen=True)
 class Opened:
-    """What a path holds: a DLC trace or Hocket's records, and notes for the user."""
+    """An opened path: a DLC trace or Hocket's records, and notes for the user."""
 
     form: str
     content: Messages | Trace | Recording
@@ -91,7 +91,7 @@ class Opened:
 
 
 def recognise(path: Path) -> str:
-    """The format of what lies at a path. Raises ArtefactError when there is nothing, UsageError when it is of none that is read."""
+    """The format of a path's content. Raises ArtefactError when there is nothing, UsageError when no reader knows it."""
     if path.is_dir():
         return "native" if (path / artefact.RUN_FILE).exists() else "kineto"
     try:
@@ -117,9 +117,9 @@ def recognise(path: Path) -> str:
 
 
 def open_trace(path: Path, *, strict: bool = False) -> Opened:
-    """Open a trace of any format that is read. `strict` refuses malformed records and files that end too early.
+    """Open a trace of any readable format. `strict` refuses malformed records and truncated files.
 
-    Raises ArtefactError as the format's reader, UsageError when the format is unknown.
+    Raises ArtefactError as the format's reader does, UsageError when the format is unknown.
     """
     form = recognise(path)
     if form == "native":
@@ -144,7 +144,7 @@ def open_trace(path: Path, *, strict: bool = False) -> Opened:
 
 
 def form_of(output: Path) -> str:
-    """The format that a path's name asks for. Raises UsageError when it asks for none, or for one that is not written."""
+    """The format that a path's name implies. Raises UsageError when it implies none, or one that cannot be written."""
     for each in FORMATS.values():
         if each.name in WRITABLE and output.name.endswith(each.suffixes or ("/",)):
             return each.name
@@ -156,7 +156,7 @@ def form_of(output: Path) -> str:
 
 
 def losses(source: Opened, to: str) -> list[str]:
-    """What is lost on the way to another format: a phrase each."""
+    """Losses on the way to another format: a phrase each."""
     reading = FORMATS[source.form].reading
     writing = FORMATS[to].from_dlc if isinstance(source.content, Messages) else FORMATS[to].from_records
     if to == "dlc" and not isinstance(source.content, Messages) and source.content.run.roles is not None:
@@ -167,7 +167,7 @@ def losses(source: Opened, to: str) -> list[str]:
 
 
 def _messages_missing(source: Opened, to: str) -> str | None:
-    """What formats of messages cannot have of programs that recorded none."""
+    """Losses of message formats with programs that recorded no messages."""
     if to not in ("dlc", "goal") or isinstance(source.content, Messages):
         return None
     from hocket.formats.launches import without_messages  # noqa: PLC0415  # needs NumPy
@@ -180,22 +180,23 @@ def _messages_missing(source: Opened, to: str) -> str | None:
 
 
 def complaints(source: Opened, path: Path) -> list[str]:
-    """What is not whole or not known of a trace, once it was read: a sentence each."""
+    """Incomplete or unknown parts of a trace that has been read: a sentence each."""
     reader = source.content.reader if isinstance(source.content, Messages) else None
     return [*source.notes, *(reader.wholeness.sentences(path) if reader else [])]
 
 
 def convert(source: Opened, output: Path, to: str) -> int:
-    """Write what was opened in another format; the number of records, slices or nodes written.
+    """Write an opened trace in another format; the number of records, slices or nodes written.
 
-    Raises ArtefactError when it cannot be read on or written, UsageError when the format is not written.
+    Raises ArtefactError when reading or writing fails, UsageError when the format cannot be written.
     """
     if to not in WRITABLE:
         raise UsageError(f"format `{to}` is not written")
     messages = isinstance(source.content, Messages)
     if to in ("native", "chakra") or (to == "dlc" and not messages):
         return _write(source.content, output, to)
-    # A whole file appears at once: what cannot be read to its end leaves nothing, and a trace may replace itself.
+    # A whole file appears at once: a trace that cannot be read to its end leaves nothing, and a trace may replace
+    # itself.
     if not output.parent.is_dir():
         raise ArtefactError(f"{output} cannot be written: there is no directory {output.parent}")
     partial = output.with_name(f".{output.name}.{os.getpid()}")
@@ -255,7 +256,7 @@ def _from_native(trace: Trace | Recording, output: Path, to: str) -> int:
 
 
 def _whole(trace: Trace, *, strict: bool) -> Trace:
-    """Raises ArtefactError for a trace that is not whole, when that is asked for."""
+    """Raise ArtefactError for an incomplete trace if `strict`."""
     for rank in range(trace.run.world) if strict else ():
         own = trace.rank_records(rank)
         if own.missing or own.truncated or own.dropped:

@@ -17,14 +17,14 @@ from typing import Any
 from hocket.errors import ArtefactError, UsageError
 
 VERSION = "0.0.4"
-"""What files of this schema say."""
+"""Schema version in files."""
 
 MESSAGE_BYTES_MAX = 64 << 20
-"""One message; metadata with a whole program in it takes some 100 KiB."""
+"""Limit of one message; metadata with a whole program in it takes some 100 KiB."""
 
 
 class NodeType(IntEnum):
-    """What a node does."""
+    """Type of a node."""
 
     METADATA = 1
     MEMORY_LOAD = 2
@@ -57,18 +57,18 @@ INTEGERS = {
     "comm_tag": "int32_val", "tensor_size": "uint64_val", "is_cpu_op": "bool_val", "pid": "uint64_val",
     "start_ts": "uint64_val", "finish_ts": "uint64_val",
 }  # fmt: skip
-"""The member that an attribute is held in; others by their Python type."""
+"""The member that holds an attribute; others by their Python type."""
 
 SCALARS = (
     ("double", 1), ("float", 2), ("int32", 5), ("int64", 3), ("uint32", 13), ("uint64", 4), ("sint32", 17), ("sint64", 18),
     ("fixed32", 7), ("fixed64", 6), ("sfixed32", 15), ("sfixed64", 16), ("bool", 8), ("string", 9), ("bytes", 12),
 )  # fmt: skip
-"""Scalar types in the order of the schema's `oneof`, which has each and its list; with protobuf's number of the type."""
+"""Scalar types in the order of the schema's `oneof`, which has each and its list; with protobuf's type numbers."""
 
 
 @dataclass
 class Node:
-    """One node, as it is in the file; microseconds."""
+    """One node, as in the file; microseconds."""
 
     id: int
     name: str
@@ -79,7 +79,7 @@ class Node:
     duration_us: int = 0
     attributes: dict[str, Value] = field(default_factory=dict)
     io: tuple[tuple[str, str, str], tuple[str, str, str]] | None = None
-    """Values, shapes and types of inputs and outputs, where the file has them."""
+    """Values, shapes and types of inputs and outputs, if the file has them."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class EtFile:
     version: str = ""
     metadata: dict[str, Value] = field(default_factory=dict)
     truncated: bool = False
-    """The file ends within a message; the whole ones are there."""
+    """The file ends within a message; the complete ones are there."""
 
 
 def compute(number: int, name: str, duration_us: int, after: Iterable[int] = ()) -> Node:
@@ -146,7 +146,7 @@ def write(path: Path, file: EtFile) -> None:
 
 
 def read(path: Path) -> EtFile:
-    """One rank's file, as far as its messages are whole. Raises ArtefactError: no such file, or no execution trace."""
+    """One rank's file, as far as its messages are complete. Raises ArtefactError: no such file, or no execution trace."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -155,7 +155,7 @@ def read(path: Path) -> EtFile:
 
 
 def decode(data: bytes, name: str = "the trace") -> EtFile:
-    """What the bytes say; `name` is for messages. Raises ArtefactError when a message is none of the schema."""
+    """Decode a file's bytes; `name` is for messages. Raises ArtefactError when a message violates the schema."""
     from google.protobuf.message import DecodeError  # noqa: PLC0415  # optional; `_messages` says so if it is missing
 
     kinds = _messages()
@@ -179,7 +179,7 @@ def decode(data: bytes, name: str = "the trace") -> EtFile:
 
 
 class _Frames:
-    """(first byte, message) of each whole message; `truncated` when the last is not whole."""
+    """(first byte, message) of each complete message; `truncated` when the last is incomplete."""
 
     def __init__(self, data: bytes, name: str) -> None:
         self._data, self._name = data, name
@@ -315,7 +315,7 @@ def _messages() -> dict[str, Any]:
     for number, name in enumerate(("values", "shapes", "types"), 1):
         add(info, name, number, string)
     node = file.message_type.add(name="Node")
-    # An enum on the wire is an unsigned number, and so types that are not known yet are kept.
+    # An enum on the wire is an unsigned number, so unknown types are preserved.
     for number, (name, kind, repeated) in enumerate(
         (("id", uint64, False), ("name", string, False), ("type", enum, False), ("ctrl_deps", uint64, True),
          ("data_deps", uint64, True), ("start_time_micros", uint64, False), ("duration_micros", uint64, False)), 1

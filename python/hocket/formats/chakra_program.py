@@ -1,9 +1,11 @@
-"""A custom collective in Chakra execution traces as a program: the nodes' sends, receives and reductions, in the order of their
-dependencies, with the offsets of the MSCCL steps that the nodes are named for.
+"""A custom collective in Chakra execution traces as a program.
 
-Nodes say whom, how much and what comes before; which chunk they move is only in the program that they were made from, which the
-metadata holds as `input_file`. A receive reduces where a node of computation of the same step follows it. What the nodes do is
-what is built, so that a file whose nodes are not those of its program is judged by what it would do.
+Its ops are the nodes' sends, receives and reductions, in the order of their dependencies, with the offsets of the MSCCL
+steps that the nodes are named after.
+
+Nodes give the peer, the size and the dependencies; only the program that they were made from, which the metadata holds
+as `input_file`, gives the chunk. A receive reduces if a computation node of the same step follows it. The nodes
+determine the ops, so a file whose nodes contradict its program is judged by its nodes.
 """
 
 from __future__ import annotations
@@ -21,17 +23,18 @@ from hocket.formats.foreign_program import RECEIVES, SENDS, Foreign, Step
 NAME = re.compile(r"(?:COMM_SEND|COMM_RECV|COMP)_NODE_tb(\d{1,6})_step(\d{1,6})")
 
 ELEMENT_BYTES = 4
-"""Of f32, which is what is summed: the nodes say bytes, not types."""
+"""For f32, the type to be summed: nodes give bytes, not types."""
 
 
 GPU, BLOCK, STEP = (re.compile(rf"<{name}\s") for name in ("gpu", "tb", "step"))
-"""Where an element begins."""
+"""Start tags of elements."""
 
 
 def read(path: Path) -> tuple[Foreign, int]:
-    """The program of all ranks' files, `NAME.RANK.et`, of which `path` is one; and the elements of a chunk.
+    """The program of all ranks' files, `NAME.RANK.et`, of which `path` is one; and the number of elements per chunk.
 
-    Raises ArtefactError: a file cannot be read; ProgramError: it is no custom collective, or a node makes no sense by itself.
+    Raises ArtefactError: a file cannot be read; ProgramError: it is no custom collective, or a node is invalid by
+    itself.
     """
     files = family(path)
     traces = [chakra.read(each) for each in files]
@@ -64,7 +67,7 @@ def read(path: Path) -> tuple[Foreign, int]:
 
 
 def _places(text: str, rank: int) -> dict[tuple[int, int], int]:
-    """Position in the rank's steps by (thread block, step). The text was read before, so that it is well-formed."""
+    """Position in the rank's steps by (thread block, step). The text has been parsed before, so it is well-formed."""
     gpus = GPU.split(text)[1:]
     if rank >= len(gpus):
         raise ProgramError(
@@ -84,7 +87,7 @@ class _Rank:
         self._file, self._nodes, self._planned, self._places = file, trace.nodes, planned, places
 
     def steps(self, chunk_bytes: set[int]) -> tuple[Step, ...]:
-        """The steps that there are nodes of, in the order of the first of each; adds the sizes of chunks."""
+        """The steps with nodes, in the order of the first of each; adds the sizes of chunks."""
         members: dict[int, list[Node]] = {}
         step_of: dict[int, int] = {}
         last = -1
@@ -122,7 +125,7 @@ class _Rank:
         return position
 
     def _step(self, nodes: list[Node], planned: Step, after: tuple[int, ...], chunk_bytes: set[int]) -> Step:
-        """What the nodes do, at the places of the step."""
+        """The nodes' operation, at the places of the step."""
         by_type = {node.type: node for node in nodes}
         sent, received = by_type.get(NodeType.SEND), by_type.get(NodeType.RECEIVE)
         reduces = NodeType.COMPUTE in by_type

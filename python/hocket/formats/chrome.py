@@ -1,7 +1,7 @@
 """A trace as Chrome's JSON, for https://ui.perfetto.dev and chrome://tracing.
 
-A process is a rank. Slices on a track never overlap: what goes on at the same time in a lane is spread
-over as many tracks as that takes. Slices are complete events (`X`) of the "Trace Event Format".
+A process is a rank. Slices on a track never overlap: concurrent records of a lane are spread over as many tracks as
+needed. Slices are complete events (`X`) of the "Trace Event Format".
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LANES = (
     ("compute", (Kind.COPY, Kind.CAST, Kind.REDUCE, Kind.APPLY, Kind.RECORD)),
     ("libraries", (Kind.LIBRARY,)),
 )
-"""What lies together, in the order in which it is shown; messages follow, a lane per peer and direction."""
+"""Lanes in the order of display; messages follow, a lane per peer and direction."""
 
 MESSAGES = (("send to", Kind.SEND), ("receive from", Kind.RECV))
 
@@ -89,7 +89,7 @@ def _lanes(records: Records) -> Iterator[tuple[str, Records]]:
 
 
 def _spread(records: Records) -> Iterator[tuple[Row, int]]:
-    """Each record by start, with the number of a track that is free then; as few tracks as that takes."""
+    """Each record by start, with the number of a free track; uses as few tracks as possible."""
     free: list[int] = []
     busy: list[tuple[int, int]] = []  # (end, track)
     names = [name for name, _ in FIELDS]

@@ -1,8 +1,8 @@
 """SketchDLC's trace, one text file per node: a header, then a line per message.
 
-Records are read as Arrow batches by the native parser (`crates/dlc`), which holds every rule of a line; this file knows the
-header, files that end too early, and how a line is written. What is read is written back byte for byte. A record whose
-line does not end is not whole: nobody can tell whether its last field is.
+The native parser (`crates/dlc`) reads records as Arrow batches and checks every rule of a line. This file handles the
+header, truncated files, and writing. A trace is written back byte for byte. A record without a line end is incomplete:
+its last field may be cut.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 BLOCK_BYTES = 8 << 20
-"""Read at a time: some 100,000 records."""
+"""Bytes read at a time: some 100,000 records."""
 
 LINE_BYTES_MAX = BLOCK_BYTES
-"""Longer lines are malformed; a server that waits for 10,000 workers names them in a hundredth of it."""
+"""Longer lines are malformed; a server that waits for 10,000 workers needs a hundredth of it to name them."""
 
 HEADER_BYTES_MAX = 1 << 20
-"""Header lines until the column names."""
+"""Limit of header lines before the column names."""
 
 PROBLEMS_MAX = 20
-"""Malformed lines that are described; all are counted."""
+"""Limit of described malformed lines; all are counted."""
 
 FIELDS = (
     "id", "src", "dst", "length", "num_pp", "operation", "op_id", "dep_type", "d_time", "time_sec", "time_usec", "id_dep",
 )  # fmt: skip
-"""The names in the header's last line."""
+"""Column names in the header's last line."""
 
 COLUMN_NAMES = "\t".join(FIELDS).encode()
 
@@ -46,13 +46,14 @@ NUMBERS = (
     ("key", "<i4"), ("operation_num", "<i4"), ("peer", "<i4"), ("dep_type", "i1"), ("d_time", "<i8"),
     ("time_sec", "<i8"), ("time_usec", "<i4"), ("dep_key", "<i4"), ("dep_num", "<i4"),
 )  # fmt: skip
-"""A batch's columns, but `id_dep`. `op_id` is taken apart into `key`, `operation_num` and `peer`, whose role follows from the
-operation; `dep_key` and `dep_num` are what `id_dep` says: -1 for none, `dep_key` -1 for several."""
+"""A batch's columns, without `id_dep`. `op_id` is split into `key`, `operation_num` and `peer`, whose role follows from
+the operation; `dep_key` and `dep_num` are parsed from `id_dep`: -1 for none, `dep_key` -1 for several."""
 
 NULL_IN_SETUP = frozenset(name for name, _ in NUMBERS[6:])
 
 PULL, RECV, SERVER = 4, 2, 1
-"""Bits of what a record is: a pull, else a push; a message received, else sent; recorded by a server, else by a worker."""
+"""Bits of a record's kind: a pull, otherwise a push; received, otherwise sent; recorded by a server, otherwise by a
+worker."""
 
 SETUP = 255
 
@@ -62,7 +63,7 @@ ROLE = ("s", "w")
 
 @dataclass(frozen=True)
 class Header:
-    """The text before the records, and what it says; None where it does not."""
+    """The text before the records, and the values parsed from it; None for missing ones."""
 
     text: bytes
     workers: int | None = None
@@ -70,12 +71,12 @@ class Header:
 
     @staticmethod
     def parse(text: bytes) -> Header:
-        """What is known of a header's text: a count that makes no sense is not known."""
+        """Parse a header's text; an implausible count is unknown."""
         return Header(text, _count(text, b"num_workers"), _count(text, b"num_servers"))
 
     @staticmethod
     def of(workers: int, servers: int, host: str, *, wall_clock: bool) -> Header:
-        """The header of a trace that is made here, with the words of the paper's; `wall_clock`: times are since 1970."""
+        """The header of a trace made here, in the paper's words; `wall_clock`: times are since 1970."""
         worker_ids = "".join(f"{rank}," for rank in range(workers))
         server_ids = "".join(f"{workers + rank}," for rank in range(servers))
         names = "\t".join(FIELDS)
@@ -110,14 +111,14 @@ operation_num: the num of push or pull, every four num means an iteration (push_
 ==
 length: bytes of content; headers of frames, which the format's definition includes, are not counted
 """
-"""What a header says of the fields, as the paper prints it, and where traces that are made here differ from its definition."""
+"""The header's comment on the fields, as the paper prints it, with deviations of traces made here."""
 
 NO_WALL_CLOCK = "time_sec: since the first record of the trace; the moment that it began is not known\n"
 
 
 @dataclass
 class Wholeness:
-    """What of a file is not there, counted while it is read."""
+    """Incomplete parts of a file, counted while it is read."""
 
     records: int = 0
     malformed: int = 0
@@ -127,7 +128,7 @@ class Wholeness:
     """The file ends within a line."""
 
     def sentences(self, path: Path) -> list[str]:
-        """What to tell the user; empty when all is whole."""
+        """Notes for the user; empty when the file is complete."""
         notes = [f"{path}: {self.malformed} malformed records are left out"] if self.malformed else []
         notes += [f"  {problem}" for problem in self.problems]
         if self.malformed > len(self.problems):
@@ -138,10 +139,13 @@ class Wholeness:
 
 
 class Reader:
-    """An open DLC trace: the header at once, batches as they are asked for, `wholeness` true of what was read so far."""
+    """An open DLC trace: the header at once, batches on demand; `wholeness` covers the part read so far."""
 
     def __init__(self, path: Path, *, strict: bool = False) -> None:
-        """Raises ArtefactError: no such file, or none of ours. `strict` refuses what is malformed or cut off, while reading."""
+        """Raises ArtefactError: no such file, or not a DLC trace.
+
+        `strict` refuses malformed or truncated records, while reading.
+        """
         self.path = path
         self.wholeness = Wholeness()
         self._strict = strict
@@ -166,7 +170,7 @@ class Reader:
         )
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """All well-formed records in the file's order, about 100,000 at a time; `schema()` says their columns."""
+        """All well-formed records in the file's order, about 100,000 at a time; `schema()` describes their columns."""
         schema = self.schema()
         line, last_id = 1 + self.header.text.count(b"\n"), None
         for text in self._blocks():
@@ -193,14 +197,14 @@ class Reader:
         return table_schema(self.header)
 
     def _blocks(self) -> Iterator[bytes]:
-        """Whole lines, a block of them at a time. A line that is too long comes whole, for its rule to be told."""
+        """Whole lines, one block at a time. An overlong line is passed whole, so that its rule is reported."""
         with self.path.open("rb") as file:
             file.seek(len(self.header.text))
             rest = [b""]
             while block := file.read(BLOCK_BYTES):
                 end = block.rfind(b"\n") + 1
                 if not end:
-                    # Of a line without an end, only that it is too long matters.
+                    # For a line without an end, only its excessive length matters.
                     rest = rest[:1] if sum(map(len, rest)) > LINE_BYTES_MAX else rest
                     rest.append(block)
                     continue
@@ -238,7 +242,7 @@ def table_schema(header: Header) -> pa.Schema:
 
 
 def header_of(schema: pa.Schema) -> Header | None:
-    """The header in a table's metadata; None when the table is no DLC trace."""
+    """The header in a table's metadata; None when the table is not a DLC trace."""
     text = (schema.metadata or {}).get(b"dlc.header")
     return None if text is None else Header.parse(text)
 
@@ -280,7 +284,7 @@ def lines(batch: pa.RecordBatch) -> bytes:
 
 
 def codes(batch: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """What each record is: of PULL, RECV and SERVER those that hold; SETUP for set-up records."""
+    """Each record's kind: bits of PULL, RECV and SERVER; SETUP for set-up records."""
     dictionary = batch.column("operation")
     of = np.array([_code(word) for word in dictionary.dictionary.to_pylist()], np.uint8)
     found: np.ndarray[Any, np.dtype[np.uint8]] = of[dictionary.indices.to_numpy()]
@@ -288,9 +292,9 @@ def codes(batch: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.uint8]]:
 
 
 def iterations(batch: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """The iteration of training that each record is of, from 0; -1: set-up, initialisation and first pull.
+    """Each record's iteration of training, from 0; -1: set-up, initialisation and first pull.
 
-    Worker 0 initialises the servers, so its training begins with operation number 4; that of all others with 2.
+    Worker 0 initialises the servers, so its training begins with operation number 4; that of the others with 2.
     """
     code = codes(batch)
     number = np.asarray(batch.column("operation_num").fill_null(0), np.int64)

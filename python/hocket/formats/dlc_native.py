@@ -1,9 +1,9 @@
-"""Between DLC's fields and Hocket's records: how an all-reduce run is told in push and pull, and the way back.
+"""Converts between DLC's fields and Hocket's records: an all-reduce run in terms of push and pull, and back.
 
-In an all-reduce every rank is a worker and a server at once, so rank `r` of `W` is worker `r` and server `W + r`. What a rank
-sends to `q` in one iteration of a bucket is one push to server `q`, at its first message's start, with all its bytes; what it
-receives from `q` is one pull, at its last message's end. So phases, volumes and pairs are those of the run; single messages,
-their order and everything of the compute are not in a DLC file.
+In an all-reduce every rank is a worker and a server at once, so rank `r` of `W` is worker `r` and server `W + r`. All
+that a rank sends to `q` in one iteration of a bucket is one push to server `q`, at its first message's start; all that
+it receives from `q` is one pull, at its last message's end. Phases, volumes and pairs are thus those of the run; single
+messages, their order and all computation are missing in a DLC file.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def to_dlc(trace: Trace | Recording) -> Iterator[tuple[int, dlc.Header, list[pa.
 def to_native(header: dlc.Header, batches: Iterable[pa.RecordBatch]) -> Recording:
     """A record per message, of the node that recorded it, and a span per key and iteration; times from the wall clock.
 
-    Raises ArtefactError when the header does not say how many nodes there are.
+    Raises ArtefactError when the header lacks the number of nodes.
     """
     if header.workers is None or header.servers is None:
         raise ArtefactError(
@@ -110,7 +110,7 @@ def _with_instances(parts: list[Records]) -> Records:
 
 
 def origin_us(run: RunInfo) -> int:
-    """Microseconds since 1970 at the run's start; 0 where it is not known."""
+    """Microseconds since 1970 at the run's start; 0 if unknown."""
     try:
         return round(datetime.fromisoformat(run.started_at).timestamp() * 1e6)
     except ValueError:
@@ -118,7 +118,7 @@ def origin_us(run: RunInfo) -> int:
 
 
 def _rows(rank: int, world: int, records: Records, wall_us: Any) -> list[dict[str, Any]]:
-    """What the rank's file says, in order of time; `launched`: by iteration and key, when the rank dispatched it."""
+    """The rank's file, in order of time; `launched`: by iteration and key, when the rank dispatched it."""
     launched = launch_times(records)
     groups = _groups(records)
     iterations = {iteration: number for number, iteration in enumerate(sorted({each[0] for each in groups}))}
@@ -162,7 +162,7 @@ def _groups(records: Records) -> dict[tuple[int, int, int, int], tuple[int, int,
 
 
 def _with_dependencies(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A push waits for all pulls of the iteration before, a pull for its key's first push; numbers of records and dispatch."""
+    """A push waits for all pulls of the previous iteration, a pull for its key's first push."""
     pulls: dict[int, tuple[int, set[str]]] = {}
     pushes: dict[tuple[int, int], tuple[int, str]] = {}
     for row in rows:

@@ -1,8 +1,9 @@
-"""A run with parameter servers in DLC's fields, which are made for such runs: one file per node, one record per message.
+"""A run with parameter servers in DLC's fields, designed for such runs: one file per node, one record per message.
 
-A message of a key's program is told by its op: a worker has four for each server that has a part of the key (push, acknowledgement,
-pull, answer), a server has these and two of its own between them. What depends on what is what the programs say: an acknowledgement
-waits for the pushes that are in the update, an answer for its pull, a push for all answers of the iteration before.
+The op identifies a message of a key's program: a worker has four for each server with a part of the key (push,
+acknowledgement, pull, answer), and a server has these with two of its own between them. The programs determine the
+dependencies: an acknowledgement waits for the pushes in the update, an answer for its pull, a push for all answers of
+the previous iteration.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from hocket.artefacts.trace import Records
 
 PUSH, ACKNOWLEDGEMENT, PULL, ANSWER = range(4)
-"""Place of a message among the four of a key in an iteration."""
+"""Position of a message among the four of a key in an iteration."""
 
 WORKER_OPS = (PUSH, ACKNOWLEDGEMENT, PULL, ANSWER)
 """By op, again for each server."""
@@ -32,7 +33,7 @@ SERVER_OPS = {0: PUSH, 2: ACKNOWLEDGEMENT, 3: PULL, 5: ANSWER}
 
 FIRST_WORKER_OPS = (PULL, ANSWER)
 FIRST_SERVER_OPS = {0: PULL, 2: ANSWER}
-"""Of the program of a first pull."""
+"""In the program of a first pull."""
 
 INDEPENDENT, PUSH_ON_PUSH, PULL_ON_PUSH, PULL_ON_PULL, PUSH_ON_PULL = range(5)
 INITIALISATION = -15
@@ -41,7 +42,7 @@ OPERATIONS = (
     ("Push_Send_Worker", "Push_Recv_Worker", "Pull_Send_Worker", "Pull_Recv_Worker"),
     ("Push_Recv_Server", "Push_Send_Server", "Pull_Recv_Server", "Pull_Send_Server"),
 )
-"""By whether a server recorded it, then by place."""
+"""By whether a server recorded it, then by position."""
 
 Row = dict[str, Any]
 
@@ -72,11 +73,11 @@ def names(run: RunInfo) -> dict[int, str]:
 
 
 Turns = dict[tuple[int, int], dict[int, int]]
-"""By worker and iteration (-1: first pulls): as which of them each key was dispatched."""
+"""By worker and iteration (-1: first pulls): the order in which keys were dispatched."""
 
 
 def _turns(moments: Iterable[tuple[int, int, int, int]]) -> Turns:
-    """From worker, iteration, key and moment; of several moments the first that is given counts, which is the worker's own."""
+    """From worker, iteration, key and moment; of several moments the first one counts, which is the worker's own."""
     known: dict[tuple[int, int], dict[int, int]] = {}
     for worker, iteration, key, moment_ns in moments:
         known.setdefault((worker, iteration), {}).setdefault(key, moment_ns)
@@ -95,7 +96,7 @@ class _Node:
         self.name = f"server{rank - roles.workers}" if self._serves else f"worker{rank}"
         self._keys = len(names(run))
         self._programs: dict[int, tuple[int, int, bool]] = {}
-        """By program: key, worker, and whether it is of a first pull, which is loaded after the key's own."""
+        """By program: key, worker, and whether it is a first pull, which is loaded after the key's own."""
         known: set[tuple[int, int]] = set()
         for each in sorted(run.programs, key=lambda each: each.program):
             if each.bucket is None or each.worker is None:
@@ -107,8 +108,8 @@ class _Node:
     def dispatches(self, records: Records) -> Iterator[tuple[int, int, int, int]]:
         """Worker, iteration and key of each push and pull, with the moment of its dispatch, nanoseconds.
 
-        A worker dispatches both when it launches the key's program. What a server knows of it is the first message's arrival, which
-        stands for it where the worker's records are not whole.
+        A worker dispatches both when it launches the key's program. A server only knows the first message's arrival,
+        which replaces it where the worker's records are incomplete.
         """
         own = records[np.isin(records["program"], list(self._programs))]
         if self._serves:
@@ -120,7 +121,7 @@ class _Node:
 
     @staticmethod
     def _iteration(worker: int, instance: int, *, first: bool) -> int:
-        """Of training; -1: before it. Worker 0 initialises keys in the first launch of their programs."""
+        """Iteration of training; -1: before it. Worker 0 initialises keys in the first launch of their programs."""
         if first:
             return -1
         return instance - 1 if worker == 0 else instance
@@ -148,14 +149,14 @@ class _Node:
     def _row(
         self, program: int, instance: int, op: int, peer: int, size: int, *, time_us: int, turns: Turns
     ) -> Row:
-        """What a message says by itself."""
+        """Fields of a message on its own."""
         key, worker, first = self._programs[program]
         place = self._place(op, first)
         if self._serves:
             number = (4 * instance - 2 if worker == 0 else 4 * instance + 2) + place
         else:
             number = (4 * instance if worker == 0 else 4 * instance + 2) + place
-        # Without a push before it, a first pull is the first of its key.
+        # Without a push before it, a first pull is the key's first.
         number -= 4 if first else 0
         towards_server = place in (PUSH, PULL)
         other = peer if not self._serves else worker
@@ -181,18 +182,19 @@ class _Node:
         return ops[op % len(ops)]
 
     def _dispatch(self, turn: int, iteration: int, place: int) -> int:
-        """A worker dispatches the first pulls of all keys, then in each iteration all keys, a push and its pull together."""
+        """A worker dispatches the first pulls of all keys, then in each iteration all keys, a push and its pull
+        together."""
         if iteration < 0:
             return INITIALISATION if place in (PUSH, ACKNOWLEDGEMENT) else turn + 1
         pull = place in (PULL, ANSWER)
         return self._keys + 1 + 2 * (iteration * self._keys + turn) + pull
 
     def _depend(self, rows: list[Row]) -> None:
-        """What each waits for, and since when that was there."""
+        """Each record's dependency, and since when it was met."""
         at: dict[tuple[int, int, int], int] = {}
         last: dict[tuple[int, int], int] = {}
         peers: dict[int, set[int]] = {}
-        """By operation number of an answer: whose there are."""
+        """By operation number: the workers whose answers have it."""
         for row in rows:
             at[row["key"], row["operation_num"], row["peer"]] = row["time_us"]
             if row["place"] == ANSWER:
@@ -212,7 +214,7 @@ class _Node:
         last: dict[tuple[int, int], int],
         peers: dict[int, set[int]],
     ) -> tuple[int, str, int | None, tuple[int, int]]:
-        """`dep_type`, `id_dep`, the moment of what it names, and its key and number."""
+        """`dep_type`, `id_dep`, the moment of the named record, and its key and number."""
         key, number, peer, place = row["key"], row["operation_num"], row["peer"], row["place"]
         before = number - 1
         role = dlc.ROLE[self._serves]

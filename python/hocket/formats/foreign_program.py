@@ -1,8 +1,8 @@
-"""Programs of others as Hocket's: steps with offsets in chunks become ops whose order is exactly what is declared.
+"""Foreign programs as Hocket's: steps with offsets in chunks become ops in exactly the declared order.
 
-What MSCCL XML and custom collectives of Chakra have in common. A connection (source, destination, channel) is first in, first out,
-with room for SLOTS messages: a send is over for those that come after it when its data is in a slot, and waits while all are full.
-Nothing else orders ops, so the verifier finds steps that race, deadlock, or move the wrong chunk.
+Shared by MSCCL XML and custom collectives of Chakra. A connection (source, destination, channel) is first in, first
+out, with room for SLOTS messages: a send completes for its dependents when its data is in a slot, and waits while all
+are full. Nothing else orders ops, so the verifier finds steps that race, deadlock, or move the wrong chunk.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ REDUCES = frozenset({"rrs", "rrc", "rrcs"})
 RECEIVES = frozenset({"r", "rcs"}) | REDUCES
 SENDS = frozenset({"s", "rcs", "rrs", "rrcs"})
 KINDS = RECEIVES | SENDS | {"cpy", "re", "nop"}
-"""What a step does: receive (r), reduce (r), copy (c), send (s) and what is made of them; copy, reduce or nothing locally."""
+"""Operation of a step: receive (r), reduce (r), copy (c), send (s) and their combinations; copy, reduce or nothing
+locally."""
 
 COLLECTIVES = {"allreduce": "all_reduce sum scale 1.0", "allgather": "all_gather"}
-"""What a program may compute, by MSCCL's name: what the verifier then holds it to."""
+"""Results that a program may declare, by MSCCL's name; the verifier checks them."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Step:
-    """One step. `after`: positions of steps of the same rank that come before; peers with the channel."""
+    """One step. `after`: positions of earlier steps of the same rank; peers with the channel."""
 
     kind: str
     source: Place
@@ -63,22 +64,22 @@ class Step:
 
 @dataclass(frozen=True)
 class Foreign:
-    """A program of others: by rank its steps, those of one connection in the order of their messages, and its scratch chunks."""
+    """A foreign program: by rank its steps, those of a connection in the order of their messages, and scratch chunks."""
 
     name: str
     collective: str
     chunks: int
-    """Of each rank's data, which is reduced or gathered in place."""
+    """Chunks of each rank's data, which is reduced or gathered in place."""
     ranks: tuple[tuple[Step, ...], ...]
     scratch: tuple[int, ...]
     files: tuple[str, ...]
-    """By rank, where its steps come from."""
+    """By rank, the source of its steps."""
 
 
 def program(foreign: Foreign, chunk_elements: int) -> Program:
-    """The program with so many f32 elements a chunk, not verified: `errors()` or `verify()` says whether it may run.
+    """The program with this many f32 elements per chunk, not verified: call `errors()` or `verify()` before running it.
 
-    Raises ProgramError for a collective that is not known and for steps of a rank that wait for one another.
+    Raises ProgramError for an unknown collective and for steps of a rank that form a cycle.
     """
     if foreign.collective not in COLLECTIVES:
         raise ProgramError(
@@ -103,7 +104,7 @@ def program(foreign: Foreign, chunk_elements: int) -> Program:
 
 @dataclass
 class _Op:
-    """An op that is being made. `reads` and `writes` are what others may be at odds with."""
+    """An op under construction. `reads` and `writes` are the slices that may conflict with others."""
 
     text: str
     line: int
@@ -115,14 +116,14 @@ class _Op:
 
 @dataclass
 class _Done:
-    """What a step leaves for those that come after it: ops to wait for, and all that came before it, as bits."""
+    """State after a step, for its dependents: ops to wait for, and all earlier steps, as bits."""
 
     wait: set[int] = field(default_factory=set)
     before: int = 0
 
 
 class _Rank:
-    """Makes one rank's ops."""
+    """Builds one rank's ops."""
 
     def __init__(self, foreign: Foreign, rank: int, chunk_elements: int) -> None:
         self._foreign, self._rank, self._elements = foreign, rank, chunk_elements
@@ -133,7 +134,7 @@ class _Rank:
         self._tags: dict[tuple[int, bool], int] = {}
 
     def add_all(self, steps: tuple[Step, ...]) -> None:
-        """Make the ops of all steps, each behind those that it comes after."""
+        """Build the ops of all steps, each after its dependencies."""
         for position, step in enumerate(steps):
             for connection, sends in ((step.send_to, True), (step.receive_from, False)):
                 if connection is not None:
@@ -195,11 +196,11 @@ class _Rank:
         return done
 
     def _push(self, op: _Op, done: _Done) -> int:
-        """The op's number; those that come after wait for it, unless it is a send, which they only must not overwrite."""
+        """The op's number; dependents wait for it, unless it is a send, which they only must not overwrite."""
         number = len(self._ops)
         op.after = set(done.wait)
         if op.writes is not None:
-            # A slot would hold the data by now; here it is still read from where it lies.
+            # A slot would hold the data by now; here it is still read in place.
             op.after |= {
                 earlier
                 for earlier, sent in enumerate(self._ops)

@@ -1,7 +1,8 @@
-"""A trace as GOAL, the text that LogGOPSim's `txt2bin` takes: per rank, sends, receives and computation, and who requires whom.
+"""A trace as GOAL, the input of LogGOPSim's `txt2bin`: per rank, sends, receives, computation and dependencies.
 
-`calc` is nanoseconds. Computation is what lies between launches of programs; a message requires the launch of its program, and the
-message of that program which ended last before it started: records hold times, not dependencies, so these are inferred.
+`calc` is nanoseconds. Computation is the time between launches of programs. A message requires the launch of its
+program, and the message of that program that ended last before it started: records hold times, not dependencies, so
+these are inferred.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ def _rank(rank: int, records: Records, tags: dict[Message, int]) -> Iterator[str
 
 
 def _messages(rank: int, own: Records, launch: int, tags: dict[Message, int]) -> tuple[list[str], list[int]]:
-    """Lines of one launch's messages, and the labels that nothing follows; labels begin behind that of the launch."""
+    """Lines of one launch's messages, and the labels without successors; labels start after that of the launch."""
     order = np.argsort(own["end_ns"], kind="stable")
     ends = own["end_ns"][order]
     before = np.searchsorted(ends, own["start_ns"], side="right") - 1

@@ -1,8 +1,8 @@
 """PyTorch profiler traces (Kineto JSON): collectives of NCCL with their process group, kernels and steps as Hocket's records.
 
-A file is one rank's; a directory has those of a job. A collective's kernel runs from when its own rank is there until all are, so
-its duration on the rank that came last, the shortest, is the transfer; what is longer on others is waiting: `ready` to `start` of
-the record. That needs every rank's file. Metadata that is missing is reported, never guessed.
+A file is one rank's; a directory has those of a job. A collective's kernel runs from its own rank's arrival until all
+have arrived and moved, so its duration on the last rank, the shortest, is the transfer. The excess on other ranks is
+waiting: `ready` to `start` of the record. That requires every rank's file. Missing metadata is reported, never guessed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from hocket.artefacts.trace import FIELDS, NO_PEER, Kind, LoadedProgram, Recordi
 from hocket.errors import ArtefactError
 
 FILE_BYTES_MAX = 8 << 30
-"""Of a decompressed file."""
+"""Limit of a decompressed file."""
 
 DTYPE_BYTES = {
     "Float": 4, "Double": 8, "Half": 2, "BFloat16": 2, "Long": 8, "Int": 4, "Short": 2, "Char": 1, "Byte": 1, "Bool": 1,
@@ -32,13 +32,13 @@ DTYPE_BYTES = {
 """PyTorch's names of element types."""
 
 RANKS_MAX = 1 << 16
-"""Of a job: a damaged number must not be taken for its size."""
+"""Limit of ranks of a job: a damaged number must not be taken for its size."""
 
 TIME_NS_MAX = 1 << 61
-"""Of a file's origin, and of what comes after it: their sum fits the record's 64 bits."""
+"""Limit of a file's origin, and of times after it: their sum fits the record's 64 bits."""
 
 NUMBER_MAX = (1 << 32) - 1
-"""Of steps and streams, as records hold them."""
+"""Limit of numbers of steps and streams in records."""
 
 ELEMENTS_MAX = 1 << 56
 
@@ -51,7 +51,7 @@ NCCL = re.compile(r"^nccl")
 
 @dataclass(frozen=True)
 class Collective:
-    """One kernel of NCCL; what its metadata does not say is None. Times in nanoseconds."""
+    """One NCCL kernel; fields that its metadata lacks are None. Times in nanoseconds."""
 
     name: str
     start_ns: int
@@ -63,7 +63,7 @@ class Collective:
     group: str | None = None
     ranks: tuple[int, ...] | None = None
     transfer_ns: int | None = None
-    """The shortest duration of it on any rank; None: not every rank's is known."""
+    """Its shortest duration on any rank; None: not every rank's is known."""
 
     @property
     def bytes(self) -> int | None:
@@ -83,17 +83,17 @@ class RankProfile:
     steps: list[tuple[int, int, int]] = field(default_factory=list)
     """Number, start and end, nanoseconds."""
     kernels: list[tuple[int, int, int]] = field(default_factory=list)
-    """Others than of NCCL: start, end, stream."""
+    """Other kernels: start, end, stream."""
     negative: int = 0
-    """Events that last less than nothing; they are taken to end where they begin."""
+    """Number of events with a negative duration; they are taken to end where they begin."""
     damage: str = ""
-    """What of the file is not there; empty when it is whole."""
+    """Incomplete parts of the file; empty when it is complete."""
 
 
 def read(path: Path) -> tuple[Recording, list[str]]:
-    """The trace of a file or of all `*.json` and `*.json.gz` in a directory, and a sentence for each thing that is not known.
+    """The trace of a file or of all `*.json` and `*.json.gz` in a directory, and a sentence for each unknown fact.
 
-    Raises ArtefactError: a file cannot be read or is no profiler trace, two are of the same rank.
+    Raises ArtefactError: a file cannot be read or is no profiler trace, or two files are of the same rank.
     """
     ranks, notes = profiles(path)
     world = max([1, *(each.world or 0 for each in ranks), *(1 + (each.rank or 0) for each in ranks)])
@@ -119,7 +119,7 @@ def read(path: Path) -> tuple[Recording, list[str]]:
 
 
 def profiles(path: Path) -> tuple[list[RankProfile], list[str]]:
-    """Each rank's collectives with their transfer times, and what is not known; as `read`."""
+    """Each rank's collectives with their transfer times, and notes; as `read`."""
     paths = sorted([*path.glob("*.json"), *path.glob("*.json.gz")]) if path.is_dir() else [path]
     if not paths:
         raise ArtefactError(f"{path} has no *.json or *.json.gz")
@@ -177,7 +177,7 @@ def _profile(path: Path) -> RankProfile:
 
 
 def _load(path: Path) -> tuple[dict[str, Any], str]:
-    """The object, and what is not there of it: a file that was cut off, or is damaged, has all events before that."""
+    """The object, and its incomplete parts: a truncated or damaged file has all events before the damage."""
     try:
         with path.open("rb") as raw:
             packed = raw.read(2) == b"\x1f\x8b"
@@ -196,7 +196,7 @@ def _load(path: Path) -> tuple[dict[str, Any], str]:
 
 
 def _before_damage(path: Path, data: bytes, error: str) -> tuple[dict[str, Any], str]:
-    """What stands before the events, and all events that are whole before the first that is not."""
+    """The members before the events, and all complete events before the first invalid one."""
     text = data.decode(errors="replace")
     opening = EVENTS.search(text)
     try:
@@ -243,7 +243,7 @@ def _collective(
 
 
 def _unknown(profile: RankProfile) -> list[str]:
-    """What the file does not say."""
+    """Facts that the file lacks."""
     path, notes = profile.path, [profile.damage] if profile.damage else []
     if profile.negative:
         notes.append(
@@ -296,7 +296,7 @@ def _split(ranks: list[RankProfile]) -> list[str]:
 
 
 def _records(profile: RankProfile, programs: dict[tuple[Any, ...], int], sizes: dict[int, int]) -> Any:
-    """Collectives, kernels and steps by end; a program is a collective of that size at that place of the step."""
+    """Collectives, kernels and steps by end; a program is a collective of that size at that position in the step."""
     rows: list[tuple[int, ...]] = []
     turns: dict[tuple[Any, ...], int] = defaultdict(int)
     for each in profile.collectives:

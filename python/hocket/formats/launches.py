@@ -1,7 +1,7 @@
-"""A rank's records as iterations: when computation began, when each program was launched and done, when the step ended.
+"""A rank's records as iterations: start of computation, launch and end of each program, end of the step.
 
-This is what formats keep that tell a run as computation and collectives. An iteration begins where its step does, or, without
-spans of the step, where the programs of the iteration before were done.
+Formats that describe a run as computation and collectives keep these. An iteration begins where its step does, or,
+without spans of the step, where the previous iteration's programs were done.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def iterations(records: Records) -> list[Iteration]:
 
 
 def launch_times(records: Records) -> dict[tuple[int, int], int]:
-    """By program and instance: when it was launched, nanoseconds; without a record of that, when its first message was ready."""
+    """By program and instance: its launch, nanoseconds; without a record of that, when its first message was ready."""
     moments: dict[tuple[int, int], int] = {}
     for kinds in ((Kind.INSTANCE,), (Kind.SEND, Kind.RECV)):
         chosen = records[np.isin(records["kind"], kinds)]
@@ -76,7 +76,7 @@ def launch_times(records: Records) -> dict[tuple[int, int], int]:
 
 
 def without_messages(records: Records) -> tuple[int, int]:
-    """How many launches there are, and how many of them recorded no message: ranks of one host may reduce in shared memory."""
+    """Number of launches, and how many of them recorded no message: ranks of one host may reduce in shared memory."""
     launches = records[records["kind"] == Kind.INSTANCE]
     messages = records[np.isin(records["kind"], (Kind.SEND, Kind.RECV))]
     own, sent = (

@@ -1,7 +1,7 @@
-"""MSCCL's XML: what each GPU's thread blocks do, step by step, for one collective. Read as a program; the verifier judges it.
+"""MSCCL's XML: the steps of each GPU's thread blocks for one collective. Read as a program; the verifier judges it.
 
-Steps of a block run one after the other; `depid` and `deps` name a block and its step that come before. Chunks are counted; the
-file says nothing of bytes. Programs in place are read: input and output are the same memory.
+Steps of a block run one after the other; `depid` and `deps` name a block and a step that come before. Sizes are in
+chunks; the file gives no bytes. Programs in place are supported: input and output are the same memory.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ def read(path: Path) -> Foreign:
 
 
 def parse(data: bytes, name: str) -> Foreign:
-    """The program of the file's bytes; `name` is for messages. Raises ProgramError as `read`."""
+    """The program in the file's bytes; `name` is for messages. Raises ProgramError as `read`."""
     return _Reader(_elements(data, name), name).program()
 
 
 def _elements(data: bytes, name: str) -> list[Element]:
-    """All elements in order. A document type is refused: it could make a small file endless."""
+    """All elements in order. A document type is refused: it could make a small file expand endlessly."""
     found: list[Element] = []
     parser = expat.ParserCreate()
 
@@ -59,7 +59,7 @@ def _elements(data: bytes, name: str) -> list[Element]:
 
 
 class _Reader:
-    """Goes through the elements; every refusal names the line."""
+    """Walks through the elements; every error names the line."""
 
     def __init__(self, elements: list[Element], name: str) -> None:
         self._elements, self._name = elements, name
@@ -87,7 +87,7 @@ class _Reader:
             raise self._wrong(algo, f"speaks of {world} GPUs, the file has {len(gpus)}")
         heads = [gpu[0] for gpu in gpus]
         chunks = max(self._number(heads[0], each, 0, 1 << 30) for each in ("i_chunks", "o_chunks"))
-        # The owner's part of what is gathered begins where its rank says.
+        # The owner's part of a gather begins where its rank says.
         part = self._number(heads[0], "i_chunks", 0, 1 << 30) if collective == "allgather" else 0
         if collective == "allgather" and part * world != chunks:
             raise self._wrong(heads[0], f"gathers {world} parts of {part} chunks into {chunks}")
@@ -100,7 +100,7 @@ class _Reader:
         return Foreign(name, collective, chunks, ranks, scratch, (self._name,) * world)
 
     def _gpu(self, elements: list[Element], rank: int, sizes: tuple[int, int, int]) -> tuple[Step, ...]:
-        """Steps of a GPU, block by block. `sizes`: chunks of data and scratch, where the input begins in the data."""
+        """Steps of a GPU, block by block. `sizes`: chunks of data and scratch, and the start of the input in the data."""
         blocks: list[tuple[Element, list[Element]]] = []
         for element in elements:
             if element[0] == "tb":

@@ -1,8 +1,8 @@
 """Traces as Parquet, which pandas, polars and DuckDB read: a row per record.
 
-A native trace has a column `rank` and those of its records, `peer` null where there is none, `kind_name` for people, times in
-nanoseconds on the job's clock; `run.json` is in the file's metadata. A DLC trace has the columns of `hocket.formats.dlc`, its
-header in the metadata. Written and read a batch at a time.
+A native trace has a column `rank` and those of its records, `peer` null if there is none, `kind_name` for people, times
+in nanoseconds on the job's clock; `run.json` is in the file's metadata. A DLC trace has the columns of
+`hocket.formats.dlc`, and its header in the metadata. Both are written and read a batch at a time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 RANKS_MAX = 1 << 20
-"""A rank beyond it is damage, not a job."""
+"""Limit of ranks: a larger number is damage."""
 
 
 def write_native(path: Path, trace: Trace | Recording) -> int:
@@ -55,7 +55,7 @@ class Reader:
     """An open Parquet file of one of the two kinds; `dlc_header` is None for a native trace."""
 
     def __init__(self, path: Path) -> None:
-        """Raises ArtefactError: no such file, no Parquet, or none that was written here."""
+        """Raises ArtefactError: no such file, not Parquet, or not written by Hocket."""
         pa = arrow()
         import pyarrow.parquet as pq  # noqa: PLC0415  # an optional dependency, checked above
 
@@ -78,7 +78,7 @@ class Reader:
         self._schema = wanted
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """All rows. Raises ArtefactError when the file is damaged, or holds what no trace does."""
+        """All rows. Raises ArtefactError when the file is damaged, or has impossible values."""
         pa = arrow()
         try:
             for batch in self._file.iter_batches(1 << 17, columns=self._schema.names):

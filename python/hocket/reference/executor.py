@@ -17,7 +17,7 @@ from hocket.reference.ops import Array
 
 @dataclass
 class _Rank:
-    """One rank's memory and what of its program is done."""
+    """One rank's memory and its finished ops."""
 
     ops: list[dict[str, Any]]
     dtypes: list[str]
@@ -44,7 +44,7 @@ def run(
     state: State | None = None,
     kernels: Mapping[str, Kernel] | None = None,
 ) -> list[tuple[int, int]]:
-    """Run `program`; `inputs[rank]` are its bound buffers in order, changed in place.
+    """Run `program`; `inputs[rank]` are its bound buffers in order, modified in place.
 
     Arrays are one-dimensional, of the buffer's length and stored type (`ops.STORED`). `state` is changed in place too;
     `kernels` are the user's, by name. Returns (rank, element) of each non-finite record. Raises ProgramError when ranks wait for
@@ -90,7 +90,7 @@ def _rank(
 
 
 def _try(ranks: list[_Rank], index: int, op: int, found: list[tuple[int, int]]) -> bool:
-    """Do an op whose dependencies are met; False when it waits for a peer."""
+    """Execute an op whose dependencies are met; False when it waits for a peer."""
     rank = ranks[index]
     fields = rank.ops[op]
     match fields["op"]:
@@ -109,10 +109,10 @@ def _try(ranks: list[_Rank], index: int, op: int, found: list[tuple[int, int]]) 
 
 
 def _together(ranks: list[_Rank], index: int, op: int, collective: str) -> bool:
-    """Done for all members when the last of them is there."""
+    """Execute the collective when its last member has arrived."""
     own = ranks[index].ops[op]
     group = own["group"]
-    # Members of a group call its collectives in one order.
+    # Members of a group call its collectives in the same order.
     turn = _calls(ranks[index], own).index(op)
     members = [(ranks[member], _calls(ranks[member], own)) for member in group]
     places = [(rank, calls[turn]) for rank, calls in members]

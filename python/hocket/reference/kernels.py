@@ -1,4 +1,4 @@
-"""What each built-in kernel of whole slices does, in NumPy: the definition of `crates/kernels/src/named`.
+"""Each built-in kernel of whole slices in NumPy: the definition of `crates/kernels/src/named`.
 
 A kernel gets its inputs, its outputs (which it writes, or updates) and its constants.
 """

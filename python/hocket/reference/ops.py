@@ -1,4 +1,4 @@
-"""What each op does to arrays. Buffers are one-dimensional; bf16 is kept as the upper half of an f32, in uint16."""
+"""Each op on arrays. Buffers are one-dimensional; bf16 is stored as the upper half of an f32, in uint16."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STORED: dict[str, Any] = {
     "i8": np.int8,
     "u8": np.uint8,
 }
-"""How elements of each type are held."""
+"""Array type of each element type."""
 
 REDUCTIONS: dict[str, Callable[[Array, Array], Array]] = {
     "sum": np.add,
@@ -89,7 +89,7 @@ def collective(  # noqa: PLR0912, PLR0917  # a case per collective
     root: int | None,
     dtype: str,
 ) -> None:
-    """A collective on the slices of its members, in their order; `targets` are those of an all-to-all."""
+    """A collective on the slices of its members, in their order; `targets` are the outputs of an all-to-all."""
     n = len(slices)
     part = [slice(len(slices[0]) * i // n, len(slices[0]) * (i + 1) // n) for i in range(n)]
     before = [each.copy() for each in slices]

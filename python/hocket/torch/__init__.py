@@ -1,4 +1,4 @@
-"""Hocket for PyTorch: two lines in a training script, the loop stays as it is.
+"""Hocket for PyTorch: two lines in a training script; the loop stays as it is.
 
 import hocket.torch as hk
 

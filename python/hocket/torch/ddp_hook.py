@@ -3,10 +3,10 @@
     model = torch.nn.parallel.DistributedDataParallel(model)
     model.register_comm_hook(None, hocket.torch.ddp_hook(policy))
 
-What `distribute` does besides is not there: DDP's buckets are copied to registered memory and back, and there are no epochs, so a
-policy has no timer and decides by nothing that was observed.
+It lacks the rest of `distribute`: DDP's buckets are copied to registered memory and back, and there are no epochs, so a
+policy has no timer and cannot use statistics.
 """
-# DDP compares the hook's annotations with its types: they must not be put off to strings.
+# DDP compares the hook's annotations with its types: they must not be postponed to strings.
 
 from collections.abc import Callable
 
@@ -37,7 +37,8 @@ def ddp_hook(policy: Policy) -> Hook:
     """The hook for `DistributedDataParallel.register_comm_hook`; every rank must make it.
 
     Raises:
-        PolicyError: the policy needs what DDP does not have (a timer, gates, statistics), or is refused, with its line.
+        PolicyError: the policy needs something that DDP lacks (a timer, gates, statistics), or is refused, with its
+        line.
         UsageError: the ranks of DDP are not those of the job.
     """
     for handler in ("on_timer", "on_worker_added", "on_worker_removed"):
@@ -51,7 +52,7 @@ def ddp_hook(policy: Policy) -> Hook:
             f"{type(policy).__name__} leaves gradients for later, which DDP's optimizer does not wait for\n"
             "hint: hocket.torch.distribute"
         )
-    # A method, not an object that is called: DDP asks for its `__name__`.
+    # A method, not a callable object: DDP reads its `__name__`.
     return _Buckets(policy, joined(Settings.from_environment(), publish)).reduce
 
 
@@ -93,7 +94,7 @@ class _Buckets:
         return future
 
     def _bucket(self, grads: GradBucket) -> LoadedBucket:
-        """DDP makes its buckets anew after the first step, when it knows the order of the gradients."""
+        """DDP rebuilds its buckets after the first step, when it knows the order of the gradients."""
         shapes = tuple(each.shape for each in grads.gradients())
         known = self._made.get(grads.index())
         if known is not None and known[0] == shapes:

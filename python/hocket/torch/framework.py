@@ -1,4 +1,4 @@
-"""PyTorch as `hocket.training` needs it: what `Framework` asks for, of one model and its optimizer."""
+"""PyTorch as a framework of `hocket.training`: implements `Framework` for one model and its optimizer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Torch:
     )
 
     def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        """UsageError: nothing is trained, or what Hocket cannot move."""
+        """UsageError: nothing to train, or tensors that Hocket cannot move."""
         self.model, self.optimizer = model, optimizer
         self.trained = _trained(model)
         self._hooks: list[torch.utils.hooks.RemovableHandle] = []
@@ -53,7 +53,7 @@ class Torch:
                 self._hooked.add(id(parameter))
 
     def when_backward_ends(self, call: Callable[[], None]) -> None:
-        """The same call as DistributedDataParallel's own; there is no public one."""
+        """DistributedDataParallel makes the same call; there is no public one."""
         torch.autograd.Variable._execution_engine.queue_callback(call)
 
     def gate(
@@ -71,7 +71,7 @@ class Torch:
         return self._gates
 
     def on_zero_grad(self, zero: Callable[[], None]) -> None:
-        """`zero_grad` zeroes whole buckets; gradients of parameters that are not communicated go as before."""
+        """`zero_grad` zeroes whole buckets; gradients of uncommunicated parameters are handled as before."""
         optimizer = self.optimizer
         before = optimizer.zero_grad
 
@@ -88,7 +88,7 @@ class Torch:
         self.optimizer.register_step_post_hook(lambda *_: call())
 
     def optimizer_state(self) -> bytes:
-        """As `torch.save` writes it."""
+        """In the form of `torch.save`."""
         if not self.optimizer.state:
             return b""
         buffer = io.BytesIO()
@@ -104,7 +104,7 @@ class Torch:
         return array(memory, start, dtype, shape)
 
     def adopt(self, name: str, view: torch.Tensor) -> None:
-        """After `grad = None`, or where autograd made a sparse gradient."""
+        """After `grad = None`, or if autograd made a sparse gradient."""
         parameter = self.trained[name]
         gradient = parameter.grad
         if gradient is view:
@@ -130,7 +130,7 @@ class Torch:
         self.trained[name].grad = None
 
     def check_in_place(self, buckets: Sequence[LoadedBucket]) -> None:
-        """What moves gradients (`model.double()`) would leave the buckets behind."""
+        """Conversions that move gradients (`model.double()`) would leave the buckets behind."""
         for bucket in buckets:
             begin, end = bucket.memory.address, bucket.memory.address + len(bucket.memory)
             for name, view in zip(bucket.names, bucket.views, strict=True):
@@ -141,7 +141,7 @@ class Torch:
                     )
 
     def hold_parameters(self, buckets: Sequence[LoadedBucket]) -> None:
-        """`parameter.data` becomes the view."""
+        """Make `parameter.data` the view."""
         with torch.no_grad():
             for bucket in buckets:
                 for name, view in zip(bucket.names, bucket.views, strict=True):

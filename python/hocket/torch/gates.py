@@ -1,8 +1,8 @@
-"""No barrier between backward and the next forward: every parameter has a gate, and a layer waits for its own alone.
+"""Gates instead of a barrier between backward and the next forward: a layer waits for its own parameters alone.
 
-A gate opens when the parameter's bucket is reduced and the optimizer has applied it. It is closed by the end of a backward
-and opened by the forward pre-hook of the layer that uses it first; whoever looks at parameters otherwise opens all of them.
-It knows modules, the optimizer and `wait(bucket)`; how gradients are reduced it must not know.
+A gate opens when the parameter's bucket is reduced and the optimizer has applied it. The end of a backward closes it,
+and the forward pre-hook of the first layer that uses it opens it; any other access to parameters opens all gates. This
+file knows modules, the optimizer and `wait(bucket)`; it must not know how gradients are reduced.
 
 Cost when all gates are open: one Python call and one test per forward of a module with parameters, 1.1 µs.
 """
@@ -27,7 +27,7 @@ from hocket.torch import optimizers
 
 _alive: WeakSet[Gates] = WeakSet()
 _ABSENT = object()
-# Calls and attributes that look at a tensor without its values.
+# Calls and attributes that inspect a tensor without its values.
 _METADATA = frozenset(
     ["shape", "dtype", "device", "ndim", "is_leaf", "requires_grad", "size", "dim", "numel", "is_complex"]
 )
@@ -38,7 +38,7 @@ class _Gate:
 
     def __init__(self, gates: Gates) -> None:
         self.gates = gates
-        # The mode it was observed in, None: it did not run.
+        # The mode in which it was observed; None: it did not run.
         self.training: bool | None = None
         # Bucket → the parameter that needs it, for messages.
         self.used: dict[int, str] = {}
@@ -52,23 +52,26 @@ class _Gate:
 class Gates:
     """The gates of one model and its optimizer.
 
-    `optimizer.step()` after a backward is put off: it keeps the hyperparameters of the call and returns at once. Each bucket
-    is awaited and stepped when forward comes to the first layer that uses one of its parameters. Which layer that is, is seen
-    in the first training forward; until one has succeeded, and in every forward without gradients, in evaluation mode or of a
-    submodule by itself, all gates open first. What no forward used so far opens when forward begins.
+    `optimizer.step()` after a backward is deferred: it keeps the hyperparameters of the call and returns at once. Each
+    bucket is awaited and stepped when forward reaches the first layer that uses one of its parameters. The first
+    training forward reveals that layer; until one has succeeded, and in every forward without gradients, in evaluation
+    mode or of a submodule by itself, all gates open first. Parameters that no forward has used so far open when forward
+    begins.
 
     All gates also open for `state_dict`, `load_state_dict`, copies and pickles of the model, its submodules and the optimizer,
     for `parameters()`, `buffers()` and their named forms of the model and its submodules outside forward (so that
     `torch.nn.utils.clip_grad_norm_(model.parameters(), 1)` sees reduced gradients), for `zero_grad` without a step before it,
-    and before a fork. `zero_grad` after `step` is put off with it.
+    and before a fork. `zero_grad` after `step` is deferred with it.
 
-    What cannot be seen needs `open_all()` first: `layer.weight`, `layer.weight.grad`, a buffer of a layer, `optimizer.state` and
-    `optimizer.param_groups[0]["params"]` read by hand between backward and the next forward; `GradScaler.unscale_` and
-    `GradScaler.step`; a second backward without a forward between. A layer that uses a parameter of a module which it does not
-    call, and did not use it in the forward that was seen, may get the value of the step before.
+    Accesses that cannot be noticed need `open_all()` first: `layer.weight`, `layer.weight.grad`, a buffer of a layer,
+    `optimizer.state` and `optimizer.param_groups[0]["params"]` read by hand between backward and the next forward;
+    `GradScaler.unscale_` and `GradScaler.step`; a second backward without a forward between. A layer that uses a
+    parameter of a module which it does not call, and did not use it in the observed forward, may get the value of the
+    previous step.
 
     Attributes:
-        barrier_reason: why the last `step()` was not put off; before the first: why it will not be. None: it was, or will be.
+        barrier_reason: why the last `step()` was not deferred; before the first: why it will not be. None: it was, or
+        will be.
         closed: the buckets whose gates are closed.
     """
 
@@ -84,13 +87,14 @@ class Gates:
 
         Args:
             model: whose forward opens the gates.
-            optimizer: over all parameters in `buckets`; if it has not all, another one may step the rest, and `backward_ended`
+            optimizer: over all parameters in `buckets`; if it lacks some, another one may step the rest, and
+            `backward_ended`
                 waits for everything.
             buckets: the parameters of each bucket; a parameter is in one at most.
-            wait: `wait(b)` returns when bucket b's gradients of the last backward are reduced, `grad` None where no rank made
-                one. It is called with the GIL, at most until it has returned once after each backward.
-            zero: `zero(b)` zeroes bucket b's gradients in place of `optimizer.zero_grad` after a step that was put off.
-                Default: as `optimizer.zero_grad` does.
+            wait: `wait(b)` returns when bucket b's gradients of the last backward are reduced, with `grad` None if no
+            rank made one. It is called with the GIL, until it has returned once after each backward.
+            zero: `zero(b)` zeroes bucket b's gradients in place of `optimizer.zero_grad` after a deferred step.
+                Default: like `optimizer.zero_grad`.
         """
         self.closed: set[int] = set()
         self._model = model
@@ -116,7 +120,7 @@ class Gates:
         return self
 
     def backward_began(self) -> None:
-        """The first gradient of a backward has come.
+        """The first gradient of a backward has arrived.
 
         Raises:
             UsageError: a gate is closed: the gradient was added to one that is still being reduced.
@@ -128,7 +132,7 @@ class Gates:
             )
 
     def backward_ended(self) -> None:
-        """A backward with communication is over: its buckets are on the way, all gates are closed."""
+        """A backward with communication is over: its buckets are in flight, and all gates are closed."""
         self.backward_began()
         self._thread = threading.get_ident()
         # An interrupt in the middle of forward leaves it set.
@@ -138,13 +142,13 @@ class Gates:
             self.open_all()
 
     def rebucket(self, buckets: Sequence[Sequence[torch.nn.Parameter]]) -> None:
-        """Open all gates; from the next backward on they are those of other buckets."""
+        """Open all gates; from the next backward on, they belong to other buckets."""
         self.open_all()
         self._assign(buckets)
         self._place()
 
     def open_all(self) -> None:
-        """Wait for all gradients and apply them: what comes after sees what it would see without gates.
+        """Wait for all gradients and apply them: the code that follows sees the same state as without gates.
 
         Raises:
             PeerError: a rank died; the message names the parameter whose gate could not open. It stays closed.
@@ -153,9 +157,10 @@ class Gates:
             self._open(bucket, self._name(bucket))
 
     def remove(self) -> None:
-        """Open all gates, then take all hooks and wrappers away.
+        """Open all gates, then remove all hooks and wrappers.
 
-        A wrapper that others wrapped meanwhile, as a scheduler does with `optimizer.step`, stays and passes calls on.
+        A wrapper that others have wrapped in the meantime, as a scheduler does with `optimizer.step`, stays and passes
+        calls on.
         """
         self.open_all()
         self._removed = True
@@ -167,17 +172,17 @@ class Gates:
         _alive.discard(self)
 
     def arrive(self, gate: _Gate, module: torch.nn.Module) -> None:
-        """Forward comes to a module while gates are closed."""
+        """Forward reaches a module while gates are closed."""
         if not self._in_forward or self._uses is None:
             self.open_all()
             return
-        # Not seen in this mode: it may take another way, as TransformerEncoderLayer does in evaluation.
+        # Not observed in this mode: it may take another path, as TransformerEncoderLayer does in evaluation.
         needed = gate.used if module.training == gate.training else gate.below
         for bucket, name in needed.items():
             self._open(bucket, name)
 
     def open_before_fork(self) -> None:
-        """The child is to see applied values; an error is for the next gate in the parent to say."""
+        """The child must see applied values; an error is reported by the next gate in the parent."""
         if self._thread == threading.get_ident():
             with contextlib.suppress(Exception):
                 self.open_all()
@@ -188,7 +193,7 @@ class Gates:
         self._work = optimizers.Work()
 
     def outside_forward(self) -> None:
-        """Somebody asks for parameters; inside forward that is the model itself, whose gates open as it goes."""
+        """A caller requests parameters; inside forward that is the model itself, whose gates open as it proceeds."""
         if self.closed and not self._in_forward:
             self.open_all()
 
@@ -230,7 +235,7 @@ class Gates:
                 )
 
     def _place(self) -> None:
-        """Each gate learns its buckets from what was observed."""
+        """Each gate learns its buckets from the observation."""
         for module, gate in self._gates.items():
             gate.used = {}
             gate.below = self._with_names(module.parameters())
@@ -300,14 +305,14 @@ class Gates:
     def _put_off(self, optimizer: torch.optim.Optimizer) -> None:
         self._work.step = optimizers.Step(optimizer, self._bucket_of)
         self._work.step.apply(optimizers.NO_BUCKET)
-        # Where a gate is open already, it has nothing but the step to wait for.
+        # Where a gate is open already, only the step must be awaited.
         self.closed.update(range(len(self._buckets)))
 
     def _on_zero_grad(
         self, plain: Callable[[bool], None], parameters: Callable[[], Any], set_to_none: bool = True
     ) -> None:
         if self._work.step is None:
-            # Gradients on the way would be lost.
+            # Gradients in flight would be lost.
             self.open_all()
             plain(set_to_none)
             return
@@ -324,7 +329,7 @@ class Gates:
             self.open_all()
 
     def _on_forward_end(self, *_: Any) -> None:
-        # What this forward did not use must be applied before backward adds to it.
+        # Gradients that this forward did not use must be applied before backward adds to them.
         self.open_all()
 
     def _on_forward_left(self, *_: Any) -> None:
@@ -364,7 +369,7 @@ class Gates:
                 attributes[name] = before
 
     def without_gates(self, owner: Any, state: dict[str, Any]) -> dict[str, Any]:
-        """`owner.__dict__` as it would be, for copies."""
+        """`owner.__dict__` without gates, for copies."""
         state = dict(state)
         for name in self._replaced[id(owner)][1]:
             self._put_back(owner, name, state)
@@ -384,12 +389,13 @@ def clip_grad_norm_(
 ) -> torch.Tensor:
     """`torch.nn.utils.clip_grad_norm_` of reduced gradients, between backward and `optimizer.step()`.
 
-    The norm is of all gradients, so it waits for all: the `step()` after it has nothing left to wait for and runs at once.
+    The norm covers all gradients, so it waits for all: the following `step()` has nothing left to wait for and runs at
+    once.
 
     Args:
-        gates: of the model.
-        parameters: whose gradients are clipped, in place.
-        max_norm: what the norm of all gradients together is scaled down to if it is above.
+        gates: the model's gates.
+        parameters: those whose gradients are clipped, in place.
+        max_norm: upper limit of the norm of all gradients together; they are scaled down to it.
         norm_type: the norm's order.
         options: `error_if_nonfinite` and `foreach`, as in torch.
 
@@ -401,7 +407,7 @@ def clip_grad_norm_(
 
 
 class _Observer(TorchFunctionMode):
-    """Sees which modules use which parameters: the innermost module of the model that runs at each call of torch."""
+    """Observes which modules use which parameters: the innermost module of the model at each call of torch."""
 
     def __init__(self, model: torch.nn.Module, parameters: Iterable[torch.nn.Parameter]) -> None:
         super().__init__()
@@ -410,7 +416,7 @@ class _Observer(TorchFunctionMode):
         self._members = set(model.modules())
         self._running = [model]
         self._parameters = {id(each): each for each in parameters}
-        # A view kept since the model was made is a use too, of all parameters in that memory.
+        # A view kept since the model was created counts as a use, of all parameters in that memory.
         self._at: dict[int, list[int]] = {}
         for key, parameter in self._parameters.items():
             self._at.setdefault(_address(parameter), []).append(key)
@@ -418,7 +424,7 @@ class _Observer(TorchFunctionMode):
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
-        """Until it ends; modules outside the model, such as those that parametrise it, count as their caller."""
+        """Until it ends; modules outside the model, such as parametrisations, count as their caller."""
         entering = module_hooks.register_module_forward_pre_hook(self._enter)
         leaving = module_hooks.register_module_forward_hook(self._leave, always_call=True)
         try:
@@ -458,7 +464,7 @@ class _Observer(TorchFunctionMode):
 
 
 def _address(tensor: torch.Tensor) -> int:
-    """Where the tensor's storage begins; 0: nowhere, as with sparse tensors and those of transformations."""
+    """Start of the tensor's storage; 0: none, as with sparse tensors and those of transformations."""
     try:
         return tensor.untyped_storage().data_ptr()
     except (RuntimeError, NotImplementedError):

@@ -1,6 +1,7 @@
-"""An optimizer taken apart into what a parameter server needs to run the same one: its class, and each group's options.
+"""An optimizer's description for a parameter server, which runs the same one: its class, and each group's options.
 
-Numbers (learning rates, betas) may change from step to step, as schedulers do, and travel with every step; what is no number stays.
+Numbers (learning rates, betas) may change from step to step, as with schedulers, and travel with every step; other
+options are constant.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ import torch
 from hocket.errors import UsageError
 from hocket.parameter_server.description import Group
 
-# Each updates an element from that element, its gradient and its state alone, so that a parameter may be split over servers.
-# Missing besides those that need several parameters: Adafactor and Muon, which look at whole matrices; Adagrad, whose state begins
-# before the first step.
+# Each updates an element from that element, its gradient and its state alone, so that a parameter may be split over
+# servers. Missing, apart from those that need several parameters: Adafactor and Muon, which use whole matrices;
+# Adagrad, whose state begins before the first step.
 ELEMENTWISE = frozenset(
     {"ASGD", "Adadelta", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD"}
 )
@@ -36,7 +37,7 @@ def kind_of(optimizer: torch.optim.Optimizer) -> str:
 
 
 def groups_of(optimizer: torch.optim.Optimizer) -> tuple[Group, ...]:
-    """Options of all groups as they are now. UsageError: one that cannot be sent."""
+    """Current options of all groups. UsageError: one that cannot be sent."""
     return tuple(
         _group({name: value for name, value in group.items() if name != "params"}, at)
         for at, group in enumerate(optimizer.param_groups)
@@ -44,7 +45,7 @@ def groups_of(optimizer: torch.optim.Optimizer) -> tuple[Group, ...]:
 
 
 def numbers_of(optimizer: torch.optim.Optimizer, known: tuple[Group, ...]) -> list[float]:
-    """What the groups' numbers are now, one after the other. UsageError: something else than numbers was changed."""
+    """Current numbers of all groups, concatenated. UsageError: another option was changed."""
     flat: list[float] = []
     for at, (group, options) in enumerate(zip(known, optimizer.param_groups, strict=False)):
         for name, value in group.fixed.items():
@@ -63,7 +64,7 @@ def numbers_of(optimizer: torch.optim.Optimizer, known: tuple[Group, ...]) -> li
 
 
 def group_of(optimizer: torch.optim.Optimizer, parameters: dict[str, torch.nn.Parameter]) -> dict[str, int]:
-    """By parameter: its group. UsageError: the optimizer does not have it."""
+    """By parameter: its group. UsageError: the optimizer lacks it."""
     where = {id(each): at for at, group in enumerate(optimizer.param_groups) for each in group["params"]}
     for name, parameter in parameters.items():
         if id(parameter) not in where:

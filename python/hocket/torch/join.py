@@ -1,8 +1,8 @@
-"""`join`: ranks with unequal numbers of batches train together; a finished rank adds nothing until all have finished.
+"""`join`: ranks with unequal numbers of batches train together; finished ranks contribute zeros until all have.
 
-The semantics are those of `torch.distributed.algorithms.join`. At the start of each step ranks tell one another which of
-them still have batches. A rank without takes part in the reductions with zeros. In the end all ranks go on from the state of
-one that finished last.
+The semantics are those of `torch.distributed.algorithms.join`. At the start of each step ranks exchange which of them
+still have batches. A rank without one takes part in the reductions with zeros. In the end all ranks continue from the
+state of one that finished last.
 """
 
 from __future__ import annotations
@@ -38,9 +38,12 @@ class Window:
         by_initial_world: bool,
         throws: bool,
     ) -> None:
-        """Every rank enters before its first batch. `before_forward`: what sends buffers outside of `join`, if it does so then."""
+        """Every rank enters before its first batch.
+
+        `before_forward`: sends buffers outside of `join`, if configured so.
+        """
         self._factor = 1.0
-        """What the mean over all ranks is multiplied with in this step."""
+        """Factor of the mean over all ranks in this step."""
         self._framework, self._session = framework, session
         self._buffers, self._before_forward = buffers, before_forward
         self._by_initial_world, self._throws = by_initial_world, throws
@@ -63,11 +66,11 @@ class Window:
         self.announce()
 
     def end(self) -> bool:
-        """Nobody asks for a meeting: buffers were sent before forward."""
+        """No meeting is needed: buffers were sent before forward."""
         return False
 
     def launched(self, *, waits: bool) -> None:  # noqa: ARG002  # it always does
-        """Who had a batch is known before the sums are used."""
+        """Ranks know who had a batch before they use the sums."""
         self.active()
 
     def arrive(self) -> None:
@@ -77,12 +80,12 @@ class Window:
         """Nothing."""
 
     def reduced(self, bucket: LoadedBucket) -> None:
-        """The mean is of the ranks that count."""
+        """Scale to the mean of the ranks that count."""
         if self._factor != 1:
             bucket.elements.mul_(self._factor)
 
     def announce(self, *, active: bool = True) -> None:
-        """This rank begins a step, with a batch or without; once a step counts."""
+        """This rank begins a step, with a batch or without; each step counts once."""
         if not self._announced:
             self._values[:] = 0
             self._values[self._session.job.rank] = active
@@ -100,13 +103,16 @@ class Window:
         return [int(rank) for rank in np.flatnonzero(self._values)]
 
     def step_ended(self) -> None:
-        """The next one is announced anew."""
+        """The next one is announced separately."""
         self._before = self.active()
         self._announced = self._counted = self._buffers_sent = False
         self._factor = 1.0
 
     def idle(self) -> bool:
-        """This rank has finished: one step of those that have not. False: all have, and go on from the same state."""
+        """This rank has finished: take part in one step of the others.
+
+        False: all have finished, and continue from the same state.
+        """
         session = self._session
         session.settle()
         self.announce(active=False)
@@ -121,7 +127,7 @@ class Window:
         return True
 
     def close(self) -> None:
-        """No hooks and nothing loaded any more; the same on all ranks."""
+        """Remove hooks and unload programs; the same on all ranks."""
         self._hook.remove()
         self._session.companion = self._buffers
         if self._before_forward is not None:
@@ -142,7 +148,7 @@ class Window:
             self._send_buffers(self.active())
 
     def _send_buffers(self, active: list[int]) -> None:
-        """Before forward, from the highest rank that has a batch."""
+        """Before forward: buffers from the highest rank that has a batch."""
         if not self._buffers_sent:
             self._buffers.send(active[-1], everything=True)
             self._buffers_sent = True
@@ -171,7 +177,10 @@ class Window:
 
 @contextlib.contextmanager
 def joined_training(windows: list[Window]) -> Iterator[None]:
-    """The body trains; then this rank goes through the steps that others still have. An error of the body goes on as it is."""
+    """Train in the body; then this rank takes part in the remaining steps of others.
+
+    An error of the body propagates unchanged.
+    """
     try:
         yield
         waiting = list(windows)

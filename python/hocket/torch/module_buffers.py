@@ -1,9 +1,9 @@
-"""A model's own buffers, such as running statistics: kept equal to one rank's, and so to what a single process would hold.
+"""Keeps a model's buffers, such as running statistics, equal to one rank's, and so to those of a single process.
 
-`after_step`: the source sends its buffers when backward begins, while the network is idle; the others have them when it ends.
-Only buffers that were seen to change travel; the others are compared with what the source last sent. `before_forward`: all
-buffers travel before each forward, as with DistributedDataParallel. This file knows tensors and broadcasts; sessions say when
-steps begin and end.
+`after_step`: the source sends its buffers when backward begins, while the network is idle; the others have them when it
+ends. Only buffers that were observed to change travel; the others are compared with what the source last sent.
+`before_forward`: all buffers travel before each forward, as with DistributedDataParallel. This file knows tensors and
+broadcasts; sessions tell it when steps begin and end.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ PRIORITY = 0
 ALIGNMENT_BYTES = 16
 
 _numbers = itertools.count()
-"""Of the models of this process: the same on all ranks, which distribute their models in one order."""
+"""Number of the model in this process: equal on all ranks, which distribute their models in one order."""
 
 
 @dataclass(frozen=True)
 class _Place:
-    """A buffer as ranks must agree on it, and where it lies in the memory that is sent."""
+    """A buffer's properties on which ranks must agree, and its place in the memory that is sent."""
 
     name: str
     shape: tuple[int, ...]
@@ -45,7 +45,7 @@ class _Place:
 
 @dataclass
 class _Sent:
-    """What the source last sent, the same bytes on all ranks: live buffers first, then those that never changed."""
+    """The source's last sent bytes, equal on all ranks: live buffers first, then those that never changed."""
 
     places: list[_Place]
     live_count: int
@@ -53,7 +53,7 @@ class _Sent:
     views: list[torch.Tensor]
     live_bytes: int
     now: torch.Tensor
-    """As large, for what buffers hold now."""
+    """Scratch of the same size for the buffers' current contents."""
     now_views: list[torch.Tensor]
     programs: dict[tuple[int, int], int] = field(default_factory=dict)
     """By source and bytes: a loaded broadcast."""
@@ -65,7 +65,9 @@ class _Sent:
 
 
 class Buffers:
-    """The buffers of one model. Collective calls (`send`, `meet`) happen at the same point of the same step on all ranks.
+    """The buffers of one model.
+
+    Collective calls (`send`, `meet`) happen at the same point of the same step on all ranks.
 
     A session's `Companion`.
     """
@@ -96,8 +98,11 @@ class Buffers:
             self._launch()
 
     def end(self) -> bool:
-        """Backward is over; whether this rank asks for a meeting: it is the source and its buffers are not what is being sent,
-        or the model has other buffers than before."""
+        """Backward is over.
+
+        Returns whether this rank requests a meeting: it is the source and its buffers are not those being sent, or the
+        model has other buffers than before.
+        """
         sent = self._sent
         if sent is None or self.keep != "after_step":
             return False
@@ -109,7 +114,7 @@ class Buffers:
         return self._job.rank == self.source and not self._is_sent(sent, current)
 
     def arrive(self) -> None:
-        """Wait for what is under way; every rank holds what the source sent."""
+        """Wait for transfers in flight; then every rank holds what the source sent."""
         sent = self._sent
         if sent is None or self.keep != "after_step":
             return
@@ -130,7 +135,7 @@ class Buffers:
         """Nothing."""
 
     def meet(self) -> None:
-        """Some rank asked: buffers that changed for the first time travel from now on, and now."""
+        """Some rank requested it: buffers that changed for the first time travel now, and from now on."""
         sent = self._sent
         assert sent is not None  # noqa: S101  # who has no buffers asks for nothing, and all have the same
         named = _named(self._model)
@@ -142,13 +147,14 @@ class Buffers:
         everyone = self._gather({"buffers": _described(places), "changed": changed})
         live = {place.name for place in sent.places[: sent.live_count]}
         changed = everyone[self.source]["changed"]
-        # What travels already and has changed since it left, as a checkpoint's second forward does it, leaves later from now on.
+        # A travelling buffer that changed after it left, as with a checkpoint's second forward, leaves later from now
+        # on.
         self._late = self._late or bool(live & set(changed))
         self._lay_out(named, live | set(changed))
         self.send(self.source, everything=True)
 
     def send(self, source: int, *, everything: bool = False) -> None:
-        """Now, and wait: all ranks hold the source's live buffers, or all of its buffers."""
+        """Send now, and wait: all ranks hold the source's live buffers, or all of its buffers."""
         if self._sent is None:
             return
         current = self._current()
@@ -161,7 +167,7 @@ class Buffers:
             self._take(self._sent, current)
 
     def equal(self) -> None:
-        """All ranks' buffers have become equal by other means: that is what was sent."""
+        """All ranks' buffers have become equal by other means: record them as sent."""
         if self._sent is not None:
             live = {place.name for place in self._sent.places[: self._sent.live_count]}
             self._lay_out(_named(self._model), live)
@@ -174,7 +180,7 @@ class Buffers:
         return everyone
 
     def _lay_out_anew(self) -> list[torch.Tensor]:
-        """Buffers came, went or changed on all ranks."""
+        """Buffers were added, removed or changed on all ranks."""
         named = _named(self._model)
         self._gather({"buffers": _described(_places(named))})
         self._lay_out(named, frozenset(named))
@@ -205,7 +211,7 @@ class Buffers:
             self._engine.wait(program, self._job.settings.timeout_s)
 
     def _lay_out(self, named: dict[str, torch.Tensor], live: Iterable[str]) -> None:
-        """Memory for all buffers, with what they hold now; live ones first."""
+        """Memory for all buffers, with their current contents; live ones first."""
         if self._sent is not None:
             for program in self._sent.programs.values():
                 self._engine.unload(program)
@@ -246,7 +252,7 @@ class Buffers:
         ]
 
     def _current(self) -> list[torch.Tensor] | None:
-        """The buffers as sent, which may have been assigned anew; None where others came, went or changed shape or type."""
+        """The buffers as sent, maybe reassigned; None if others were added or removed, or changed shape or type."""
         sent = self._sent
         assert sent is not None  # noqa: S101  # callers have looked
         for module, count in self._counts:
@@ -262,21 +268,22 @@ class Buffers:
 
     def _is_sent(self, sent: _Sent, current: Sequence[torch.Tensor]) -> bool:
         _copy(sent.now_views, current)
-        # Bytes: NaN is what was sent, too.
+        # Bytes: a sent NaN counts as equal.
         return torch.equal(sent.now, sent.bytes)
 
     def _take(self, sent: _Sent, current: Sequence[torch.Tensor]) -> None:
-        """Buffers become what was sent, where they are not."""
+        """Copy what was sent into buffers that differ."""
         _copy(sent.now_views, current)
         for at, (view, now, tensor) in enumerate(zip(sent.views, sent.now_views, current, strict=True)):
             before, version = self._seen[at]
             if not _same(view, now):
                 module, key = self._owners[at]
                 if tensor is not before:
-                    # Assigned anew by the model: the one before may be part of a graph.
+                    # Reassigned by the model: the previous one may be part of a graph.
                     tensor = module._buffers[key] = view.clone()  # noqa: PLW2901
                 elif tensor._version == version:
-                    # Changed unseen by autograd, as by batch norm: a graph that is kept for a second backward stays valid.
+                    # Changed without autograd's knowledge, as by batch norm: a graph kept for a second backward stays
+                    # valid.
                     tensor.data.copy_(view)
                 else:
                     with torch.no_grad():
@@ -317,13 +324,13 @@ def _described(places: Iterable[_Place]) -> list[tuple[str, str]]:
 
 
 def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """The same bytes."""
+    """Whether the bytes are equal."""
     a, b = (each.detach().contiguous().reshape(-1).view(torch.uint8) for each in (a, b))
     return torch.equal(a, b)
 
 
 def _check(everyone: Sequence[Sequence[Any]]) -> None:
-    """UsageError where ranks have other buffers than rank 0."""
+    """Raise UsageError if a rank has other buffers than rank 0."""
     first = dict(everyone[0])
     for rank, each in enumerate(everyone):
         other = dict(each)
@@ -337,8 +344,11 @@ def _check(everyone: Sequence[Sequence[Any]]) -> None:
 
 
 class BeforeForward:
-    """All buffers of rank 0 before each forward, when DistributedDataParallel would send them: not while gradients accumulate
-    without communication, but for the first such forward, and not after a forward without gradients."""
+    """Sends all of rank 0's buffers before each forward for which DistributedDataParallel would.
+
+    These are not the forwards while gradients accumulate without communication, but for the first of them, and not the
+    one after a forward without gradients.
+    """
 
     def __init__(self, model: torch.nn.Module, buffers: Buffers, communicates: Callable[[], bool]) -> None:
         """Hook the model's forward; `communicates`: whether a backward now would."""
@@ -357,7 +367,7 @@ class BeforeForward:
 
 
 class Hook:
-    """A hook of a distributed model. Copies and pickles of the model are not distributed: theirs does nothing."""
+    """A hook of a distributed model. Copies and pickles of the model are not distributed: their hook does nothing."""
 
     def __init__(self, call: Callable[[], None]) -> None:
         """`call` is called at each forward."""

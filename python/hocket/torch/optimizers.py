@@ -1,8 +1,8 @@
-"""One `optimizer.step()` taken apart: the same update, bucket by bucket, with the hyperparameters of the call.
+"""Splits one `optimizer.step()`: the same update, bucket by bucket, with the hyperparameters of the call.
 
-It knows optimizers and lists of parameters; when a bucket's turn comes is the business of `gates`.
-An update that reads one parameter, its gradient and its state gives the same bits in any order of parameters; every other
-one must see all gradients at once and is named by `barrier_reason`.
+It knows optimizers and lists of parameters; `gates` decides when a bucket's turn comes. An update that reads one
+parameter, its gradient and its state gives the same bits in any order of parameters; every other one needs all
+gradients at once and is named by `barrier_reason`.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ NO_BUCKET = -1
 def barrier_reason(optimizer: torch.optim.Optimizer) -> str | None:
     """Why `optimizer.step()` needs all gradients at once and all parameters right after; None when it does not.
 
-    `optimizer.needs_all_gradients = False` says of an optimizer from elsewhere that it updates each parameter by itself;
-    `True` keeps the barrier of any optimizer. A step hook may read gradients or parameters, so it keeps the barrier too,
+    `optimizer.needs_all_gradients = False` declares that a foreign optimizer updates each parameter by itself; `True`
+    keeps the barrier of any optimizer. A step hook may read gradients or parameters, so it keeps the barrier too,
     unless the function has the attribute `reads_nothing = True`.
     """
     kind = type(optimizer)
@@ -56,7 +56,7 @@ def barrier_reason(optimizer: torch.optim.Optimizer) -> str | None:
 def call_reason(
     optimizer: torch.optim.Optimizer, plain: Callable[..., Any], arguments: Iterable[Any]
 ) -> str | None:
-    """As `barrier_reason`, for a call of `step(*arguments)` in front of the method `plain`."""
+    """Like `barrier_reason`, for a call of `step(*arguments)` in front of the method `plain`."""
     if any(each is not None for each in arguments):
         return "step() was called with a closure"
     if getattr(plain, "__self__", None) is not optimizer and not hasattr(plain, "_wrapped_by_lr_sched"):
@@ -65,7 +65,7 @@ def call_reason(
 
 
 def missing(optimizer: torch.optim.Optimizer, parameters: Iterable[int]) -> int | None:
-    """The first of these `id`s of parameters that the optimizer does not have."""
+    """The first of these `id`s of parameters that the optimizer lacks."""
     own = {id(each) for each in all_parameters(optimizer)}
     return next((key for key in parameters if key not in own), None)
 
@@ -79,10 +79,10 @@ def wrapped_step(
     optimizer: torch.optim.Optimizer,
     on_step: Callable[[Callable[..., Any], Sequence[Any], Mapping[str, Any]], Any],
 ) -> Callable[..., Any]:
-    """A `step` method that calls `on_step(the method before, args, kwargs)`."""
+    """A `step` method that calls `on_step(the previous method, args, kwargs)`."""
     plain = optimizer.step
 
-    # Schedulers want a method whose function they can bind again, and look for their mark on it.
+    # Schedulers require a method whose function they can bind again, and look for their mark on it.
     @functools.wraps(plain)
     def step(_optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
         return on_step(plain, args, kwargs)
@@ -91,8 +91,8 @@ def wrapped_step(
 
 
 def announced(optimizer: torch.optim.Optimizer, put_off: Callable[[torch.optim.Optimizer], None]) -> None:
-    """Call `put_off(optimizer)` as torch calls a step: recorded for its profiler, hooks around it, schedulers content."""
-    # What a scheduler's wrapper below ours would have noted.
+    """Call `put_off(optimizer)` as torch calls a step: recorded by its profiler, with hooks, and noticed by schedulers."""
+    # The state that a scheduler's wrapper below ours would have noted.
     optimizer._opt_called = True  # type: ignore[attr-defined]
     torch.optim.Optimizer.profile_hook_step(put_off)(optimizer)
 
@@ -103,7 +103,7 @@ def zero(parameters: Iterable[torch.Tensor], set_to_none: bool) -> None:
         if set_to_none:
             parameter.grad = None
         elif parameter.grad is not None:
-            # A view, as a gradient in a bucket is, cannot be detached in place; it has no graph either.
+            # A view, such as a gradient in a bucket, cannot be detached in place; it has no graph either.
             gradient = parameter.grad if parameter.grad.grad_fn is None else parameter.grad.detach_()
             gradient.requires_grad_(False).zero_()
 
@@ -126,11 +126,11 @@ class Step:
     """One call of `optimizer.step()` that waits for its buckets; each parameter is updated once."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, bucket_of: Mapping[int, int]) -> None:
-        """Keep the hyperparameters of now.
+        """Keep the current hyperparameters.
 
         Args:
             optimizer: one without a `barrier_reason`.
-            bucket_of: from a parameter's `id` to its bucket; parameters in none are applied as `NO_BUCKET`.
+            bucket_of: from a parameter's `id` to its bucket; parameters without one are applied as `NO_BUCKET`.
         """
         self._optimizer = optimizer
         self._hyperparameters = [
@@ -144,7 +144,7 @@ class Step:
                 part.setdefault(index, []).append(parameter)
 
     def apply(self, bucket: int) -> None:
-        """Update the bucket's parameters; a second call does nothing, as after a step that failed half-way."""
+        """Update the bucket's parameters; a second call does nothing, also after a step that failed half-way."""
         part = self._parts.pop(bucket, None)
         if part is None:
             return
@@ -162,13 +162,13 @@ class Step:
 
 @dataclass
 class Work:
-    """What is to be done with a bucket when its gradients are there: a step, and zeroing them after it."""
+    """The work on a bucket when its gradients have arrived: a step, and zeroing them after it."""
 
     step: Step | None = None
     zero: Callable[[int], None] | None = None
 
     def apply(self, bucket: int) -> None:
-        """Do it; the gradients are zeroed even if the step fails, as the caller of `zero_grad` believes they are."""
+        """Run it; the gradients are zeroed even if the step fails, as the caller of `zero_grad` assumes."""
         try:
             if self.step is not None:
                 self.step.apply(bucket)
@@ -180,7 +180,7 @@ class Work:
 
 @contextlib.contextmanager
 def outside_forward() -> Iterator[None]:
-    """What runs inside computes as between two forwards, whatever mode the forward around it is in."""
+    """Code inside runs as between two forwards, whatever mode the forward around it has."""
     with contextlib.ExitStack() as modes:
         # State made in inference mode could never be updated again.
         if torch.is_inference_mode_enabled():
@@ -202,7 +202,7 @@ def _without_hooks(optimizer: torch.optim.Optimizer) -> Callable[[torch.optim.Op
 
 
 def _kept(value: Any) -> Any:
-    """A hyperparameter's value of now; schedulers change tensors in place."""
+    """A hyperparameter's current value; schedulers change tensors in place."""
     if isinstance(value, torch.Tensor):
         return value.detach().clone()
     if type(value) in (tuple, list):

@@ -1,5 +1,8 @@
-"""How a worker's model and optimizer are handed to parameter servers: they are told what is trained, all load the programs, and
-every worker begins with worker 0's values."""
+"""Connects a worker's model and optimizer to parameter servers.
+
+The servers receive a description of the training, all ranks load the programs, and every worker begins with worker 0's
+values.
+"""
 
 from __future__ import annotations
 
@@ -31,15 +34,16 @@ def start(
     process: Process,
     spans: Spans | None,
 ) -> tuple[PushPullSession, tuple[LoadedProgram, ...]]:
-    """The session of a worker that has met the others, and its programs as a trace names them.
+    """The session of a worker that has met the others, and its programs for the trace.
 
-    Raises RendezvousError: models differ. UsageError: the servers cannot run the optimizer, or workers ask for different things.
+    Raises RendezvousError: models differ. UsageError: the servers cannot run the optimizer, or workers' descriptions
+    differ.
     """
     workers = choice.workers(process.job.world)
     job = among_workers(process.job, workers)
     parameters = framework.parameters()
     agree(parameters, job)
-    # What has no elements needs no server.
+    # A parameter without elements needs no server.
     kept = [each for each in gradients_of(parameters).values() if each.elements]
     mine = _describe(framework, kept, choice, workers)
     if job.rank == 0:
@@ -71,7 +75,7 @@ def start(
 
 
 def roles(choice: ParameterServer, world: int) -> Roles:
-    """For the trace."""
+    """The programs for the trace."""
     return Roles(workers=choice.workers(world), servers=choice.servers, staleness=choice.staleness)
 
 
@@ -101,7 +105,7 @@ def _describe(
 
 
 def _share_buffers(model: torch.nn.Module, loaded: Loaded, job: Job, process: Process) -> None:
-    """Worker 0's running means and the like to all workers; servers have none."""
+    """Worker 0's buffers, such as running means, to all workers; servers have none."""
     if loaded.buffers is None:
         return
     flat = torch.frombuffer(loaded.buffers.memory["buffers"], dtype=torch.uint8)

@@ -1,4 +1,4 @@
-"""Profiling instead of communicating: what a training step of this model looks like, under the load of all ranks.
+"""Profiles instead of communicating: measures a training step of this model under the load of all ranks.
 
 Ranks run side by side without synchronising gradients, so that cores and caches are shared as in the job. After enough
 steps rank 0 writes the medians, averaged over ranks, and every rank ends its script.
@@ -73,17 +73,17 @@ class Profiler:
         return False
 
     def record(self, name: str, value: float) -> None:
-        """Nobody asks for statistics."""
+        """Statistics are not used."""
 
     def agreed(self) -> dict[str, Value]:
-        """Nothing but the epoch, which is the only one."""
+        """Only the epoch, which is the only one."""
         return {"epoch": 0}
 
     def settle(self) -> None:
         """Gradients are this rank's own, and final."""
 
     def joinable(self) -> None:
-        """Nobody waits for anybody."""
+        """No rank waits for another."""
 
     def _mark(self, what: str) -> None:
         self._now[what] = time.perf_counter() - self._began_s
@@ -140,7 +140,7 @@ class Profiler:
                 name=name,
                 shape=tuple(parameter.shape),
                 dtype=DTYPES[parameter.dtype],
-                # A parameter that no step used counts as ready when backward ends, which is when it is sent.
+                # A parameter that no step used counts as ready when backward ends, because it is sent then.
                 ready_s=times_s.get(f"ready {name}", times_s["backward"]),
                 needed_s=times_s.get(f"needed {name}", 0.0),
                 sparse=name in self._sparse,

@@ -1,8 +1,9 @@
 """A worker of parameter servers in training: gradients leave as backward makes them, values come back before a layer needs them.
 
-As in `Session`, Python runs in a step only the native readiness hook per gradient, one callback when the first gradient comes, and
-one wait per gate. What a gate waits for here is the parameter's new value, which is then copied into it: a layer that still runs
-backward may read the old one until then. The optimizer itself changes nothing: it has no gradients when it steps.
+As in `Session`, a step runs in Python only the native readiness hook per gradient, one callback when the first gradient
+arrives, and one wait per gate. A gate here waits for the parameter's new value, which is then copied into it: a layer
+that still runs backward may read the old one until then. The optimizer itself changes nothing: it has no gradients when
+it steps.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from hocket.training.serve import LEAVE, STEP
 from hocket.training.spans import Spans
 
 PATIENCE_S = 1.0
-"""Beyond the time-out: a server that holds a value back knows which worker is late, and is to say so first."""
+"""Beyond the time-out: a server that holds a value back knows the late worker, and must be able to report it first."""
 
 
 class PushPullSession(InPlace):
@@ -84,32 +85,32 @@ class PushPullSession(InPlace):
         return self.readiness.enabled
 
     def record(self, name: str, value: float) -> None:
-        """Nobody asks for statistics."""
+        """Statistics are not used."""
 
     def agreed(self) -> dict[str, Value]:
-        """Nothing but the epoch, which is the only one."""
+        """Only the epoch, which is the only one."""
         return {"epoch": 0}
 
     def settle(self) -> None:
-        """UsageError: gradients leave, and values come back."""
+        """Raise UsageError: gradients leave, and values come back."""
         raise UsageError(
             "gradients are not there to be clipped: they were pushed, and parameter servers update with them\n"
             "hint: clip without parameter servers, or scale the loss"
         )
 
     def joinable(self) -> None:
-        """UsageError: there is no need."""
+        """Raise UsageError: it is not needed."""
         raise UsageError(
             "join: parameter servers let workers finish one after the other by themselves\n"
             "hint: give every rank the same number of batches"
         )
 
     def close(self) -> None:
-        """Take what is still to come, and tell the servers that this worker leaves."""
+        """Receive outstanding values, and tell the servers that this worker leaves."""
         if self._closed:
             return
         self._closed = True
-        # Where the job has failed, that was said already.
+        # If the job has failed, that has been reported already.
         with contextlib.suppress(PeerError):
             self.gates.open_all()
             self._wait(self._step.number)
@@ -118,7 +119,7 @@ class PushPullSession(InPlace):
             self._wait(self._step.number)
 
     def _begin(self, loaded: Loaded) -> None:
-        """Worker 0's parameters become the servers' first values, and everybody's."""
+        """Make worker 0's parameters the servers' first values, and everybody's."""
         with torch.no_grad():
             if self.job.rank == 0:
                 for bucket, parameter in zip(self.buckets, self._parameters, strict=True):
@@ -150,7 +151,7 @@ class PushPullSession(InPlace):
         self.framework.hook(self.buckets, self.readiness)
 
     def _replace_step_and_zero_grad(self) -> None:
-        """Gates wrap these once more; what is left for the optimizer is to do nothing."""
+        """Gates wrap these once more; the optimizer has nothing left to do."""
         optimizer = self._optimizer
         optimizer.step = optimizers.wrapped_step(optimizer, self._on_step)  # type: ignore[method-assign]
         self.framework.on_zero_grad(self.zero_grad)
@@ -186,7 +187,7 @@ class PushPullSession(InPlace):
         self.framework.when_backward_ends(self._on_end)
 
     def _on_end(self) -> None:
-        """End of backward: gradients that it did not make are pushed as they are, and all gates are closed."""
+        """End of backward: missing gradients are pushed as they are, and all gates are closed."""
         began_ns = _native.now_ns()
         self.framework.check_in_place(self.buckets)
         for key, index in self.readiness.missing():
@@ -198,7 +199,7 @@ class PushPullSession(InPlace):
         self.iteration += 1
 
     def _wait_bucket(self, key: int) -> None:
-        """Until the key's new value is there; the parameter takes it, and has no gradient left for the optimizer."""
+        """Wait for the key's new value; the parameter takes it, and has no gradient left for the optimizer."""
         if key in self._waited:
             return
         bucket, parameter = self.buckets[key], self._parameters[key]

@@ -1,4 +1,4 @@
-"""Publish an address through torchrun's own store: MASTER_PORT is that store's, and every rank knows it."""
+"""Publishes an address through torchrun's own store: MASTER_PORT is that store's, and every rank knows it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ KEY = "hocket/store"
 
 
 def publish(text: str | None, timeout_s: float) -> str:
-    """Rank 0 tells where the job's store is, everybody gets it.
+    """Publish the address of the job's store from rank 0; all ranks receive it.
 
     Args:
-        text: on rank 0 what all get, None elsewhere.
+        text: on rank 0 the address, None elsewhere.
         timeout_s: longest wait for torchrun's store and for rank 0.
 
     Raises:

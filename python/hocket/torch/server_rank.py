@@ -12,7 +12,7 @@ from hocket.training.serve import serve
 
 
 def main() -> None:
-    """From joining the job to the last worker's leaving."""
+    """Serve from joining the job until the last worker leaves."""
     settings = Settings.from_environment()
     choice = ParameterServer.of(settings)
     if choice is None:

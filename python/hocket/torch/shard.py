@@ -11,7 +11,7 @@ from hocket.torch.hyperparameters import one_parameter
 
 
 class Shard:
-    """As `hocket.training.serve.Shard`."""
+    """See `hocket.training.serve.Shard`."""
 
     def __init__(self, optimizer: str, dtype: str, elements: int, options: Mapping[str, Any]) -> None:
         """Zero at first. `optimizer`: a class of `torch.optim`."""
@@ -26,7 +26,7 @@ class Shard:
             self._value.copy_(self._of(values))
 
     def set_options(self, options: Mapping[str, Any]) -> None:
-        """From now on."""
+        """Set the options from now on."""
         self._optimizer.param_groups[0].update(options)
 
     def update(self, gradients: Sequence[memoryview], divisor: int) -> None:
@@ -38,7 +38,7 @@ class Shard:
         self._optimizer.step()
 
     def copy_into(self, memory: memoryview) -> None:
-        """The values of now."""
+        """The current values."""
         self._of(memory).copy_(self._value.detach())
 
     def _of(self, memory: memoryview) -> torch.Tensor:

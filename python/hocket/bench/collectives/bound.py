@@ -1,4 +1,4 @@
-"""How fast a network could do an all-reduce at best: what no algorithm can beat."""
+"""A lower bound on the time of an all-reduce on a network, whatever the algorithm."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ BITS = 8
 
 
 def bound_s(what: str, size_bytes: int, cluster: Cluster | None) -> float | None:
-    """Seconds; None for other collectives, and where the network is not known.
+    """Seconds; None for other collectives, and where the network is unknown.
 
-    Of n hosts with equal links some must send 2 (n - 1) / n of the size (Patarasuk and Yuan, 2009); hosts with links of their own
-    rates must at least give their own and take the sum. A rack's sum must leave it, and the others' come in, once each.
+    Of n hosts with equal links some must send 2 (n - 1) / n of the size (Patarasuk and Yuan, 2009); hosts with
+    different rates must at least send their own part and receive the sum. A rack's sum must leave it, and the others'
+    must enter, once each.
 
     >>> from hocket.artefacts.cluster import Host
     >>> hosts = tuple(Host(name=f"h{at}", rack="r", bandwidth_bit_per_s=2e8) for at in range(4))

@@ -1,4 +1,4 @@
-"""A deadline for what has none of its own: MPI, or a library that is stuck. The process says where it was, and ends."""
+"""A deadline for calls without one: MPI, or a library that is stuck. The process prints where it was, and ends."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 
 class Deadline:
-    """A thread beside the benchmark; the job's other ranks notice the end of this one.
+    """A watching thread; the job's other ranks notice the end of this one.
 
     >>> with Deadline("rank 0", timeout_s=60).over("a sum"):
     ...     1 + 1
@@ -18,14 +18,14 @@ class Deadline:
     """
 
     def __init__(self, who: str, *, timeout_s: float) -> None:
-        """Start watching; there is nothing to watch yet."""
+        """Start watching, with nothing to watch yet."""
         self._who, self._timeout_s = who, timeout_s
         self._doing: tuple[str, float] | None = None
         threading.Thread(target=self._watch, daemon=True).start()
 
     @contextmanager
     def over(self, what: str) -> Iterator[None]:
-        """What is done inside must be over in time."""
+        """The block must end in time."""
         self._doing = (what, time.monotonic() + self._timeout_s)
         try:
             yield
@@ -33,7 +33,7 @@ class Deadline:
             self._doing = None
 
     def _watch(self) -> None:
-        """Looks seldom, so as not to take time from what is measured."""
+        """Checks rarely, so as not to disturb the measurement."""
         while True:
             time.sleep(min(1.0, self._timeout_s / 4))
             doing = self._doing

@@ -1,6 +1,6 @@
-"""The collectives that are measured: what each rank holds before and after, and how many bytes must move.
+"""The measured collectives: each rank's contents before and after, and the number of bytes that must move.
 
-Values are small integers, so that sums are exact in every element type and in every order of adding.
+Values are small integers, so that sums are exact in every element type and in every order.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import numpy.typing as npt
 Elements = npt.NDArray[np.generic]
 
 DTYPES = {"f32": np.float32, "f64": np.float64, "i32": np.int32, "i64": np.int64}
-"""Element types that every contender has, as NumPy has them."""
+"""Element types that every contender supports, by NumPy's names."""
 ROOT = 0
 PATTERN = 61
-"""Elements repeat after so many: a prime, so that pieces of round sizes that change places are noticed."""
+"""Period of the elements: a prime, so that swapped pieces of round sizes are noticed."""
 
 BUS: dict[str, Callable[[int], float]] = {
     "all_reduce": lambda n: 2 * (n - 1) / n,
@@ -28,14 +28,14 @@ BUS: dict[str, Callable[[int], float]] = {
 }
 """The collectives, and by number of ranks the share of the size that each rank's link must carry.
 
-nccl-tests, doc/PERFORMANCE.md: size over time is the algorithm bandwidth; times this share it is the bus bandwidth, which compares
-with the hardware whatever the number of ranks. As there, size is that of a rank's whole buffer: what an all-gather gives it, what
-it gives to a reduce-scatter.
+nccl-tests, doc/PERFORMANCE.md: size over time is the algorithm bandwidth; times this share it is the bus bandwidth,
+which is comparable with the hardware for any number of ranks. As there, size is that of a rank's whole buffer: the
+output of an all-gather, the input of a reduce-scatter.
 """
 
 
 def elements_of(size_bytes: int, dtype: str, world: int) -> int:
-    """As many elements as fit, in `world` equal parts; at least one each."""
+    """The largest number of elements that fits, in `world` equal parts; at least one each."""
     return max(1, size_bytes // np.dtype(DTYPES[dtype]).itemsize // world) * world
 
 
@@ -46,14 +46,14 @@ def own_part(elements: Elements, rank: int, world: int) -> Elements:
 
 
 def given(elements: int, dtype: str, rank: int) -> Elements:
-    """What `rank` holds before."""
+    """Contents of `rank`'s buffer before the call."""
     return (np.arange(elements) % PATTERN + rank).astype(DTYPES[dtype])
 
 
 def wrong_elements(what: str, result: Elements, *, rank: int, world: int) -> int:
-    """How many elements of `rank`'s buffer are not what the collective `what` of everyone's `given` leaves there.
+    """Number of wrong elements in `rank`'s buffer after the collective `what` of everyone's `given`.
 
-    Those that it leaves undefined do not count: others' parts after a reduce-scatter, buffers beside the root's after a reduce.
+    Undefined elements do not count: others' parts after a reduce-scatter, buffers beside the root's after a reduce.
 
     >>> wrong_elements("broadcast", given(8, "f32", ROOT), rank=1, world=2)
     0

@@ -1,7 +1,7 @@
-"""How `mpirun` starts the ranks of a benchmark, so that MPI is a contender like the others.
+"""Starts the ranks of a benchmark with `mpirun`, so that MPI is a contender like the others.
 
-It runs below our launcher, as if it were the only rank: its ranks then get the job's store and secret from their environment, and
-all of them end when the launcher does. What they are in the job they read from MPI's own variables.
+It runs below our launcher, as if it were the only rank. Its ranks get the job's store and secret from their environment
+and their rank from MPI's own variables, and all of them end when the launcher does.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from hocket.launch.processes import ProcessSpec
 from hocket.launch.variables import OF_A_RANK
 
 YIELD = "OMPI_MCA_mpi_yield_when_idle"
-"""1: a rank that waits inside Open MPI lets others have the core."""
+"""1: a rank that waits inside Open MPI yields its core."""
 
 LIBRARY = "MPI4PY_LIBMPI"
-"""Tells mpi4py's wheel which library to load: that of the `mpirun` that was asked for."""
+"""Tells mpi4py's wheel which library to load: that of the chosen `mpirun`."""
 
 OPEN_MPI, MPICH = "Open MPI", "MPICH"
 
 
 @dataclass(frozen=True)
 class Mpirun:
-    """An `mpirun`. `mpi`: whose it is, by what its --version says."""
+    """An `mpirun`. `mpi`: its implementation, from its --version."""
 
     path: str
     mpi: str
 
 
 def find(asked: str | None = None, *, only: str | None = None) -> Mpirun:
-    """The one that was asked for, else the `mpirun` beside this Python, else that of the PATH.
+    """The given `mpirun`, otherwise the one beside this Python, otherwise that of the PATH.
 
     Raises:
-        UsageError: there is none; or it is of an MPI that we do not know, or not of `only`.
+        UsageError: there is none, or it is of an unknown MPI, or not of `only`.
     """
     path = asked or shutil.which("mpirun", path=f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}")
     if path is None or not Path(path).is_file():
@@ -60,7 +60,8 @@ def process(
 ) -> ProcessSpec:
     """`world` ranks of a command.
 
-    Ranks are bound to no core: threads of the other contenders would be, too. `scratch`: a folder for its files and shared memory.
+    Ranks are bound to no core, because threads of the other contenders would be, too. `scratch`: a folder for its files
+    and shared
     `asked`: the `mpirun`, whose library mpi4py's wheel then loads.
     """
     mpirun = find(asked)
@@ -88,10 +89,10 @@ def _open_mpi(*, crowded: bool, tcp: bool, scratch: str) -> tuple[list[str], dic
     """Flags and variables."""
     environment = {
         "OMPI_MCA_btl_sm_backing_directory": scratch,
-        # It refuses root, which owns most containers, without both variables.
+        # It refuses root, the user of most containers, without both variables.
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-        # Open MPI sets it by itself when it knows that cores are fewer, which it may not in a container.
+        # Open MPI sets it by itself when it knows that there are fewer cores, which it may not in a container.
         YIELD: str(int(crowded)),
     }
     if tcp:
@@ -99,7 +100,7 @@ def _open_mpi(*, crowded: bool, tcp: bool, scratch: str) -> tuple[list[str], dic
             "OMPI_MCA_pml": "ob1",
             "OMPI_MCA_btl": "tcp,self",
             "OMPI_MCA_btl_tcp_if_include": "lo",
-            # Collectives of their own shared memory, whatever moves the messages.
+            # Collectives in their own shared memory, whatever moves the messages.
             "OMPI_MCA_coll": "^sm",
         }
     return ["--map-by", ":oversubscribe", "--bind-to", "none"], environment
@@ -107,10 +108,10 @@ def _open_mpi(*, crowded: bool, tcp: bool, scratch: str) -> tuple[list[str], dic
 
 def _mpich(*, crowded: bool, tcp: bool) -> tuple[list[str], dict[str, str]]:
     """Flags and variables."""
-    # Looks before a rank that waits lets others have the core: MPICH's own number, or each time.
+    # Spins before a waiting rank yields its core: MPICH's own number, or one.
     environment = {"MPIR_CVAR_POLLS_BEFORE_YIELD": "1"} if crowded else {}
     if tcp:
-        # All ranks as if on hosts of their own, and sockets between them.
+        # Each rank as if on a host of its own, with sockets between them.
         environment |= {
             "MPIR_CVAR_NOLOCAL": "1",
             "MPIR_CVAR_CH4_NETMOD": "ofi",

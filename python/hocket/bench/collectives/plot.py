@@ -1,6 +1,6 @@
 """The result as one SVG: time and bus bandwidth against size, both scales logarithmic, a line per contender.
 
-A line goes through medians, its band from p5 to p95. Looks, like the report's, are named once for light and dark.
+A line goes through medians, its band from p5 to p95. Styles, like the report's, are named once for light and dark.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class _Axis(NamedTuple):
 
 
 class _Panel(NamedTuple):
-    """What one half of the picture shows: of a row its value and the ends of its band."""
+    """The subject of one half of the picture: a row's value and the ends of its band."""
 
     title: str
     value: Callable[[Row], float]
@@ -58,7 +58,7 @@ class _Panel(NamedTuple):
 def svg(result: Result) -> str:
     """The whole picture; there is at least one row.
 
-    Points tell their numbers when the pointer rests on them.
+    Points show their numbers when the pointer rests on them.
     """
     panels = [
         _Panel(

@@ -1,11 +1,11 @@
 """One rank of a benchmark of collectives: all contenders in turns, at every size.
 
-Started on every rank by `hocket.bench.collectives.run`, with the file of the request and the one that rank 0 writes the result to.
+`hocket.bench.collectives.run` starts it on every rank, with the file of the request and the file for rank 0's result.
 
-A round at one size is, for each contender: all ranks meet at the job's store, where they sleep while they wait; one call that is
-not timed lines the ranks up and wakes the contender's threads; on an emulated cluster the ranks meet once more; then come `calls`
-calls in a row, timed as one. The first contender changes from round to round, since the second finds other caches. Time per call is
-that of the slowest rank, over `calls`.
+A round at one size is, for each contender: all ranks meet at the job's store, where waiting ranks sleep; one untimed
+call aligns the ranks and wakes the contender's threads; on an emulated cluster the ranks meet once more; then `calls`
+calls in a row are timed as one. The first contender changes from round to round, since the second finds other caches.
+Time per call is that of the slowest rank, over `calls`.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from hocket.report import quantity
 from hocket.settings import Settings
 
 TIMED_BYTES = 2_000_000
-"""So many at least are moved between two looks at the clock, as long as that is within CALLS_MAX calls."""
+"""Bytes moved at least between two readings of the clock, within CALLS_MAX calls."""
 CALLS_MAX = 100
 EMPTY_CALLS, EMPTY_TURNS = 1000, 5
 PROGRESS_S = 2.0
 MARGIN_S = 5.0
-"""Contenders that have deadlines of their own know more about whom they wait for, and go first."""
+"""Contenders with deadlines of their own know more about missing ranks, and go first."""
 
 
 def main() -> None:
-    """Meet the other ranks, measure, write what came out."""
+    """Meet the other ranks, measure, write the result."""
     request = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Request)
     with join(Settings.from_environment()) as job:
         if request.tcp:
@@ -71,7 +71,7 @@ class _Measurement:
                 self._contenders[name] = catalogue.find(name).make(job, request)
 
     def run(self) -> result.Result:
-        """Every size; on rank 0 the same as on all others."""
+        """Measure every size; on rank 0 as on all others."""
         contestants = self._empty_calls()
         rows = [row for size_bytes in self._request.sizes_bytes for row in self._size(size_bytes)]
         for name, contender in self._contenders.items():
@@ -89,7 +89,7 @@ class _Measurement:
         )
 
     def _empty_calls(self) -> tuple[result.Contestant, ...]:
-        """Rank by rank would take `world` times as long: all at once, so that a loaded machine is loaded for all contenders."""
+        """Measure on all ranks at once: one by one would take `world` times as long. Load is then equal for all contenders."""
         times_s: dict[str, list[float]] = {name: [] for name in self._contenders}
         for turn in range(EMPTY_TURNS):
             for name, contender in self._contenders.items():
@@ -159,8 +159,10 @@ class _Measurement:
     def _rounds(
         self, elements: int, calls: int, shown: str
     ) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
-        """Seconds per call, by round, of the clock and of this rank's processor, all threads. Sums are over zeros, which stay zeros
-        however often they are added."""
+        """Seconds per call, by round, by the clock and of this rank's processor, all threads.
+
+        Sums are of zeros, which stay zeros however often they are added.
+        """
         zeros = np.zeros(elements, DTYPES[self._request.dtype])
         for contender in self._contenders.values():
             contender.write(zeros)
@@ -176,7 +178,8 @@ class _Measurement:
                     self._meet(f"round/{name}/{shown}")
                     contender.run(1)
                     if self._request.cluster is not None:
-                        # Over slow links ranks leave a call up to tenths of a second apart, which would count in the next.
+                        # Over slow links, ranks leave a call up to tenths of a second apart, which would count in the
+                        # next.
                         self._meet(f"again/{name}/{shown}")
                     start_s, busy_s = time.perf_counter(), time.process_time()
                     contender.run(calls)
@@ -192,7 +195,7 @@ class _Measurement:
         return job.store.gather(f"bench/{name}", job.rank, job.world, value, job.settings.timeout_s)
 
     def _say(self, what: str, *, seldom: bool) -> None:
-        """Progress, from one rank; `seldom`: if nothing was printed for a while."""
+        """Print progress, from one rank; `seldom`: only if nothing was printed for a while."""
         if self._job.rank != 0 or (seldom and time.monotonic() - self._said_s < PROGRESS_S):
             return
         self._said_s = time.monotonic()
@@ -204,9 +207,9 @@ if __name__ == "__main__":
         main()
     except Error as error:
         sys.stderr.write(f"error: {error}\n")
-    except Exception:  # what it is does not matter: MPI would not let the process end in order
+    except Exception:  # whatever it is: MPI would not let the process end in order
         traceback.print_exc()
     else:
         sys.exit(0)
     sys.stderr.flush()
-    os._exit(1)  # else MPI waits at its end for ranks that are in the middle of a collective
+    os._exit(1)  # otherwise MPI waits at its end for ranks in the middle of a collective

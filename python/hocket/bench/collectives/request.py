@@ -1,4 +1,4 @@
-"""What the ranks are asked to measure: written by the process that starts them, read by each."""
+"""The request for the ranks: written by the process that starts them, read by each."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from hocket.artefacts.tuning import Tuning
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """Sizes are bytes of a rank's buffer; `algorithm` and `chunk_bytes` (None: a plan's) are for the engine.
 
-    `tcp`: ranks pretend to be on hosts of their own, which takes shared memory from all contenders. `cluster`: the emulated one
-    that the ranks run on. `tuning`: what the algorithm `auto` and the calling threads go by (None: that which comes with Hocket).
-    `mpirun`: whose MPI is the contender (None: the one that is found).
+    `tcp`: each rank pretends to be a host, which denies shared memory to all contenders. `cluster`: the emulated one
+    that the ranks run on. `tuning`: decides for the algorithm `auto` and the calling threads (None: the one that comes
+    with Hocket). `mpirun`: the MPI contender's (None: the one that is found).
     """
 
     what: str

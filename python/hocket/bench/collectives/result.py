@@ -1,4 +1,4 @@
-"""What was measured: a row per size and contender, made from the seconds that every rank counted."""
+"""The result: a row per size and contender, from the seconds on every rank."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """One contender at one size. Seconds are per call: p5, median and p95 over rounds, a round being `calls` in a row.
 
     Attributes:
-        elements: of a rank's buffer, which `size_bytes` is the size of.
+        elements: of a rank's buffer, whose size is `size_bytes`.
         times_s: per call, of each round.
         ratio: median over rounds of this contender's time over the first one's in the same round.
-        cpu_s: of the processor per call, all threads of all ranks: the sum of their medians.
-        bound_share: of the speed that the network allows at best, on an emulated cluster.
-        wrong: elements on all ranks that were not what they must be, before and after the rounds.
+        cpu_s: processor time per call, all threads of all ranks: the sum of their medians.
+        bound_share: share of the network's highest possible speed, on an emulated cluster.
+        wrong: number of wrong elements on all ranks, before and after the rounds.
     """
 
     contender: str
@@ -39,7 +39,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Contestant(msgspec.Struct, frozen=True, kw_only=True):
-    """A contender of a run, and what a call costs it that has nothing to communicate: median over ranks."""
+    """A contender of a run, and its cost of a call without communication: median over ranks."""
 
     name: str
     about: str
@@ -65,7 +65,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """The nearest of the given values; `share` 0.5 is not the median of an even number of them.
+    """The nearest of the given values; `share` 0.5 differs from the median for an even number of them.
 
     >>> quantile([3.0, 1.0, 2.0], 0.95)
     3.0
@@ -75,7 +75,7 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 
 def slowest(by_rank: Sequence[Sequence[float]]) -> list[float]:
-    """Seconds of each round: a collective is over when its last rank is."""
+    """Seconds of each round: a collective ends when its last rank does."""
     return [max(each) for each in zip(*by_rank, strict=True)]
 
 
@@ -93,7 +93,7 @@ def row(
     cpu_s: float,
     bound_s: float | None = None,
 ) -> Row:
-    """From seconds per call by round, the contender's and the first contender's."""
+    """A row from seconds per call by round, the contender's and the first contender's."""
     median_s = statistics.median(times_s)
     algorithm_byte_per_s = size_bytes / median_s
     return Row(

@@ -1,4 +1,4 @@
-"""Start the ranks of a benchmark of collectives, and bring home what rank 0 wrote down."""
+"""Starts the ranks of a benchmark of collectives, and returns rank 0's result."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hocket.launch.processes import ProcessSpec
 from hocket.launch.run import Outcome, launch
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  # a folder with a name that nobody can guess is made in it
-"""Where MPI has its shared memory. What it leaves behind when it is ended goes with our folder there."""
+"""Folder of MPI's shared memory. Anything that it leaves behind when it is killed is removed with our folder there."""
 
 
 def measure(request: Request, *, world: int) -> Result:

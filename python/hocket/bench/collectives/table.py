@@ -49,7 +49,7 @@ def table(result: Result) -> Table:
 
 
 def _cells(row: Row, *, bounded: bool) -> list[str]:
-    # In the unit of the median, which stands beside them.
+    # In the unit of the median beside them.
     low, high = (
         quantity.seconds(each, like=row.median_s).partition(quantity.NARROW_SPACE)[0]
         for each in (row.p5_s, row.p95_s)

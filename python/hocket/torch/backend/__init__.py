@@ -2,9 +2,9 @@
 
     torch.distributed.init_process_group("hocket")
 
-PyTorch finds it by the entry point `torch.distributed.backends` of the installed package; nothing is imported before, and
-nothing is compiled against PyTorch. A group of ranks of one host moves bytes through shared memory in the calling thread; point
-to point and between hosts they go by the wire. Memory of the CPU only.
+PyTorch finds it by the entry point `torch.distributed.backends` of the installed package; nothing is imported before,
+and nothing is compiled against PyTorch. A group of ranks of one host moves bytes through shared memory in the calling
+thread; point-to-point messages and traffic between hosts use the wire. CPU memory only.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ NAME = "hocket"
 
 
 def register() -> None:
-    """Make the name known to torch.distributed; idempotent."""
+    """Register the name with torch.distributed; idempotent."""
     from hocket.torch.backend.group import create  # noqa: PLC0415  # torch calls this when the backend is asked for
 
     dist.Backend.register_backend(NAME, create, extended_api=True, devices=["cpu"])

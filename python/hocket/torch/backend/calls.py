@@ -1,8 +1,8 @@
-"""What the hosts of a group call: compared when a call takes long, so that ranks out of step are named instead of waited for.
+"""Calls of a group's hosts, compared when one takes long, so that ranks out of step are named, not waited for.
 
-Ranks that call different collectives, or one with different sizes, run different programs, and wait for each other. Nothing is
-exchanged while calls are complete in time: a leader that has waited for a while publishes what it calls in the group's part of
-torch's store, and reads what the others publish there.
+Ranks that call different collectives, or one with different sizes, run different programs, and wait for each other.
+Nothing is exchanged while calls complete in time: a leader that has waited for a while publishes its call in the
+group's part of torch's store, and reads what the others publish there.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from torch.distributed import DistError
 from hocket.errors import UsageError
 
 PATIENCE_S = 1.0
-"""Between two comparisons, and before the first. A rank that is late publishes nothing, and is waited for."""
+"""Seconds between two comparisons, and before the first. A late rank publishes nothing, and is waited for."""
 
 
 class Calls:
-    """Those of one leader, in order."""
+    """The calls of one leader, in order."""
 
     def __init__(self, store: Any, own: int, leaders: Sequence[int]) -> None:
         """`own`, `leaders`: ranks."""
@@ -32,7 +32,7 @@ class Calls:
         self._out_of_step = False
 
     def begin(self, call: str) -> None:
-        """The next call, in words. UsageError after one that failed."""
+        """Describe the next call. UsageError after one that failed."""
         if self._out_of_step:
             raise UsageError(f"{call}: the group is out of step since an earlier call failed")
         self._number += 1
@@ -40,14 +40,16 @@ class Calls:
         self._compare_at_s = time.monotonic() + PATIENCE_S
 
     def compare(self) -> None:
-        """UsageError: another leader's call of this number is another one. Cheap until the call has taken long."""
+        """Raise UsageError if another leader's call of this number differs. Cheap until the call has taken long."""
         if time.monotonic() >= self._compare_at_s:
             self._compare_at_s = time.monotonic() + PATIENCE_S
             self._publish_and_compare()
 
     def failed(self) -> None:
-        """This leader's part of a call was not completed. UsageError, as of `compare`, if that is why: a leader that saw it first
-        may have left."""
+        """This leader's part of a call was not completed.
+
+        Raises UsageError as `compare` if that is the reason: a leader that noticed it first may have left.
+        """
         self._out_of_step = True
         with contextlib.suppress(DistError):  # the store may be gone with its owner
             self._publish_and_compare()

@@ -1,4 +1,4 @@
-"""What moves the bytes of a group's collectives: shared memory on one host, and programs between hosts."""
+"""The movers of a group's collectives: shared memory on one host, and programs between hosts."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ from hocket.torch.backend.node import Node
 from hocket.torch.backend.programs import Programs
 
 Collectives = _native.HostGroup | Hosts
-"""With the same methods; roots are positions in the group."""
+"""A group between hosts, with the same methods; roots are positions in the group."""
 
 
 def collectives_of(
     node: Node, ranks: Sequence[int], store: Any, number: int, timeout_s: float
 ) -> Collectives:
-    """Of a group, by ranks in the world. Every member must come; `store` is the group's own, `number` its number."""
+    """The mover of a group, by ranks in the world.
+
+    Every member must call this; `store` is the group's own, `number` its number.
+    """
     own = node.job.rank
     hosts: dict[str, list[int]] = {}
     for rank in ranks:

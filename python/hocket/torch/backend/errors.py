@@ -1,4 +1,4 @@
-"""Errors of the backend: RuntimeErrors, as PyTorch's backends raise them, that are Hocket's errors with their attributes too.
+"""Errors of the backend: RuntimeErrors, as from PyTorch's backends, that are also Hocket's errors with attributes.
 
 `except RuntimeError` catches them in programs that know nothing of Hocket; `except hocket.errors.PeerError` tells which rank.
 """
@@ -9,23 +9,23 @@ from hocket.errors import Error, PeerError, RendezvousError, UsageError
 
 
 class BackendError(Error, RuntimeError):
-    """What Hocket reports, out of a collective, a message or a group of `torch.distributed`."""
+    """An error of Hocket in a collective, a message or a group of `torch.distributed`."""
 
 
 class BackendPeerError(PeerError, BackendError):
-    """A rank of the group's job died, stalled or sent something that makes no sense; attributes as PeerError."""
+    """A rank of the group's job died, stalled or broke the protocol; attributes as in PeerError."""
 
 
 class BackendRendezvousError(RendezvousError, BackendError):
-    """The ranks of a group did not find each other; attributes as RendezvousError."""
+    """The ranks of a group did not meet; attributes as in RendezvousError."""
 
 
 class BackendUsageError(UsageError, BackendError):
-    """The call asks for something that cannot be."""
+    """The call is invalid."""
 
 
 def as_torch(error: Exception) -> RuntimeError:
-    """The error as PyTorch's callers expect it: a new object for each `raise`, with the first one as its cause."""
+    """The error in the form that PyTorch's callers expect: a new object for each `raise`, caused by the first one."""
     again = _kind(error)(str(error) or type(error).__name__)
     again.__dict__.update(error.__dict__)
     again.__cause__ = error

@@ -1,6 +1,6 @@
 """`Group`: a process group of `torch.distributed`, each method a collective as torch defines it.
 
-Tensors become bytes here and collectives get their order; what moves them is `collectives`.
+Here tensors become bytes and collectives get their order; `collectives` moves the bytes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from hocket.torch.backend.node import Node
 from hocket.torch.backend.reductions import Reduction
 from hocket.torch.backend.works import DONE, Task, Tasks, Works
 
-# For callers that give none; torch's defaults.
+# For callers that pass none; torch's defaults.
 ALL_TO_ALL = AllToAllOptions()
 ALLGATHER = AllgatherOptions()
 ALLREDUCE = AllreduceOptions()
@@ -51,18 +51,18 @@ REDUCE_SCATTER = ReduceScatterOptions()
 SCATTER = ScatterOptions()
 
 _groups: list[Group] = []
-"""Open ones of this process."""
+"""Open groups of this process."""
 
 
 def create(opts: Any, _backend_options: object) -> Group:
-    """As `torch.distributed.Backend.register_backend` wants it; every member of the group must come."""
+    """A group, as `torch.distributed.Backend.register_backend` requires; every member of the group must call this."""
     ranks = list(opts.global_ranks_in_group)
     try:
         world = next((group.node for group in _groups if group.spans_world), None)
         if ranks and world is not None:
             group = Group(world, ranks, opts, spans_world=False)
         else:
-            # The default group, or one beside a default group of another backend: it has the wire to itself.
+            # The default group, or one beside a default group of another backend: then it has its own wire.
             node = Node(opts.store, opts.group_rank, opts.group_size, opts.timeout)
             group = Group(node, list(range(opts.group_size)), opts, spans_world=not ranks)
     except Error as error:
@@ -72,14 +72,17 @@ def create(opts: Any, _backend_options: object) -> Group:
 
 
 class Group(ProcessGroup):
-    """Made by `init_process_group("hocket")` and `new_group`.
+    """Created by `init_process_group("hocket")` and `new_group`.
 
-    A process group rather than a `Backend` inside one: works made in Python then reach Python as they are, and say what failed,
-    whether they are complete and who sent. Through a `Backend` PyTorch hands out a holder that knows none of it.
+    A process group rather than a `Backend` inside one: works made in Python then reach Python unchanged, with their
+    error, completion and source. Through a `Backend`, PyTorch returns a holder without these.
     """
 
     def __init__(self, node: Node, ranks: list[int], opts: Any, *, spans_world: bool) -> None:
-        """Meets the other members through the group's part of torch's store. `ranks`: the group's, as `node` numbers them."""
+        """Meets the other members through the group's part of torch's store.
+
+        `ranks`: the group's, in the numbering of `node`.
+        """
         super().__init__(opts.group_rank, opts.group_size)
         self.node, self.spans_world = node, spans_world
         self._ranks = ranks
@@ -103,36 +106,36 @@ class Group(ProcessGroup):
 
     supports_splitting = False
     supports_coalescing = False
-    """`batch_isend_irecv` makes a work for each message then."""
+    """`batch_isend_irecv` then makes a work for each message."""
 
     def _get_backend(self, _device: torch.device) -> Any:
-        """PyTorch asks backends for abilities; this group is its own."""
+        """PyTorch queries backends for abilities; this group is its own backend."""
         return self
 
     @property
     def _device_types(self) -> list[torch.device]:
-        # None before the group is known to torch: its flight recorder would look for a backend in C++ then.
+        # None before torch knows the group: otherwise its flight recorder would look for a backend in C++.
         return [torch.device("cpu")] if self in dist.distributed_c10d._world.pg_map else []
 
-    # torch keeps names in backends, which this group has none of.
+    # torch keeps names in backends, which this group does not have.
     def setGroupName(self, name: str) -> None:  # noqa: N802  # torch's name
         """Called once, when the group is made."""
         self._name = name
 
     def getGroupName(self) -> str:  # noqa: N802  # torch's name
-        """As set."""
+        """The group's name."""
         return self._name
 
     def setGroupDesc(self, text: str) -> None:  # noqa: N802  # torch's name
-        """What the group is for, by who made it."""
+        """The group's description, from its creator."""
         self._text = text
 
     def getGroupDesc(self) -> str:  # noqa: N802  # torch's name
-        """As set."""
+        """The group's description."""
         return self._text
 
     def broadcast(self, buffers: Sequence[torch.Tensor], opts: Any = BROADCAST) -> Work:  # type: ignore[override]
-        """The root's tensor becomes everyone's."""
+        """Broadcast the root's tensor."""
 
         def act(group: Collectives) -> None:
             with tensors.contiguous(buffers, written=True) as dense:
@@ -141,7 +144,7 @@ class Group(ProcessGroup):
         return self._run(buffers, act, buffers, opts)
 
     def allreduce(self, buffers: Sequence[torch.Tensor], opts: Any = ALLREDUCE) -> Work:  # type: ignore[override]
-        """In place."""
+        """Reduce in place."""
         if buffers and buffers[0].is_sparse:
             if opts.reduceOp != dist.ReduceOp.SUM:
                 name = reductions.name_of(opts.reduceOp)
@@ -159,11 +162,11 @@ class Group(ProcessGroup):
         return self._run(buffers, act, buffers, opts)
 
     def allreduce_coalesced(self, buffers: Sequence[torch.Tensor], opts: Any = ALLREDUCE_COALESCED) -> Work:
-        """Each of them, in place."""
+        """Reduce each of them, in place."""
         return self.allreduce(buffers, opts)
 
     def reduce(self, buffers: Sequence[torch.Tensor], opts: Any = REDUCE) -> Work:  # type: ignore[override]
-        """Into the root's tensor; the others keep theirs."""
+        """Reduce into the root's tensor; the others keep theirs."""
         hows = [self._reduction(buffer, opts.reduceOp) for buffer in buffers]
         root, takes = opts.rootRank, self.rank() == opts.rootRank
 
@@ -179,7 +182,7 @@ class Group(ProcessGroup):
         inputs: Sequence[torch.Tensor],
         opts: Any = ALLGATHER,
     ) -> Task:
-        """Everyone's tensor, by rank."""
+        """Gather everyone's tensor, by rank."""
 
         def act(group: Collectives) -> None:
             for gathered, own in zip(outputs, inputs, strict=True):
@@ -203,7 +206,7 @@ class Group(ProcessGroup):
         return Tasks(works)
 
     def all_gather_single(self, output: torch.Tensor, own: torch.Tensor, opts: Any = ALLGATHER) -> Task:
-        """Everyone's tensor, one after the other."""
+        """Gather everyone's tensor, concatenated."""
         self._check_parts(output, own.numel(), "gathered")
 
         def act(group: Collectives) -> None:
@@ -218,7 +221,7 @@ class Group(ProcessGroup):
         inputs: Sequence[torch.Tensor],
         opts: Any = ALLGATHER,
     ) -> Work:
-        """Each of them."""
+        """Gather each of them."""
         works = [
             self.all_gather_single(output, own, opts) for output, own in zip(outputs, inputs, strict=True)
         ]
@@ -230,7 +233,7 @@ class Group(ProcessGroup):
         inputs: Sequence[torch.Tensor],
         opts: Any = GATHER,
     ) -> Work:
-        """Everyone's tensor, by rank, at the root."""
+        """Gather everyone's tensor, by rank, at the root."""
         gathered = list(outputs[0]) if outputs and self.rank() == opts.rootRank else []
         if self.rank() == opts.rootRank:
             tensors.check_same_dtype(gathered, inputs[0])
@@ -242,7 +245,7 @@ class Group(ProcessGroup):
         return self._run([*inputs, *gathered], act, gathered, opts)
 
     def gather_single(self, output: torch.Tensor, own: torch.Tensor, opts: Any = GATHER) -> Work:
-        """Everyone's tensor, one after the other, at the root; `output` is used there alone."""
+        """Gather everyone's tensor, concatenated, at the root; `output` is used there alone."""
         if self.rank() != opts.rootRank:
             return self.gather([], [own], opts)
         self._check_parts(output, own.numel(), "gathered")
@@ -259,7 +262,7 @@ class Group(ProcessGroup):
         inputs: Sequence[Sequence[torch.Tensor]],
         opts: Any = SCATTER,
     ) -> Work:
-        """Our tensor of the root's."""
+        """Receive our tensor of the root's."""
         scattered = list(inputs[0]) if inputs and self.rank() == opts.rootRank else []
         if self.rank() == opts.rootRank:
             tensors.check_same_dtype(scattered, outputs[0])
@@ -276,7 +279,7 @@ class Group(ProcessGroup):
         inputs: Sequence[Sequence[torch.Tensor]],
         opts: Any = REDUCE_SCATTER,
     ) -> Work:
-        """The reduction of everyone's tensor for us."""
+        """Reduce everyone's tensor for us."""
         hows = [self._reduction(output, opts.reduceOp) for output in outputs]
 
         def act(group: Collectives) -> None:
@@ -288,7 +291,7 @@ class Group(ProcessGroup):
     def reduce_scatter_single(
         self, output: torch.Tensor, whole: torch.Tensor, opts: Any = REDUCE_SCATTER
     ) -> Task:
-        """Our part of the reduction."""
+        """Reduce our part."""
         self._check_parts(whole, output.numel(), "scattered")
         how = self._reduction(output, opts.reduceOp)
 
@@ -304,7 +307,7 @@ class Group(ProcessGroup):
         inputs: Sequence[torch.Tensor],
         opts: Any = REDUCE_SCATTER,
     ) -> Work:
-        """Each of them."""
+        """Reduce our part of each."""
         works = [
             self.reduce_scatter_single(out, whole, opts) for out, whole in zip(outputs, inputs, strict=True)
         ]
@@ -351,11 +354,11 @@ class Group(ProcessGroup):
         return self._run([], lambda group: group.barrier(), [], opts)
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
-        """RuntimeError, on rank 0 with the names of those that do not come in time."""
+        """Raise RuntimeError on rank 0 with the names of ranks that do not arrive in time."""
         limit = timedelta(seconds=self._timeout_s) if timeout is None else timeout
         self._monitored.meet(limit, wait_all_ranks=wait_all_ranks)
 
-    # What torch called them before 2.15, and some programs still do.
+    # torch's names before 2.15, which some programs still use.
     _allgather_base = all_gather_single  # type: ignore[assignment]  # parameters have other names there
     _reduce_scatter_base = reduce_scatter_single  # type: ignore[assignment]
     alltoall_base = all_to_all_single  # type: ignore[assignment]
@@ -363,31 +366,31 @@ class Group(ProcessGroup):
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced  # type: ignore[assignment]
 
     def send(self, buffers: Sequence[torch.Tensor], to: int, tag: int) -> Work:
-        """To a rank of the group; the tensor may be written at once."""
+        """Send to a rank of the group; the tensor may be overwritten at once."""
         tensors.check(buffers)
         with _as_torch():
             mail = self.node.messages
             return self._note(mail.send(self._ranks[to], self._tag(tag), buffers[0], self._timeout_s))
 
     def recv(self, buffers: Sequence[torch.Tensor], source: int, tag: int) -> Work:
-        """From a rank of the group."""
+        """Receive from a rank of the group."""
         return self._receive(self._ranks[source], buffers, tag)
 
     def recv_anysource(self, buffers: Sequence[torch.Tensor], tag: int) -> Work:
-        """From whoever sends first; the work says who."""
+        """Receive from the first sender; the work names it."""
         return self._receive(None, buffers, tag)
 
     def start_coalescing(self, _device: torch.device) -> None:
-        """What comes is one work."""
+        """Combine the following calls into one work."""
         self._batch = []
 
     def end_coalescing(self, _device: torch.device) -> Work:
-        """The work of all since `start_coalescing`."""
+        """The work of all calls since `start_coalescing`."""
         batch, self._batch = self._batch or [], None
         return Tasks(batch)
 
     def shutdown(self) -> None:
-        """The last group of the process leaves the job."""
+        """Close the group; the last group of the process leaves the job."""
         self._works.close()
         if self in _groups:
             _groups.remove(self)
@@ -395,11 +398,11 @@ class Group(ProcessGroup):
             self.node.close()
 
     def abort(self) -> None:
-        """Tells all ranks that this one gives up."""
+        """Tell all ranks that this one gives up."""
         self.node.engine.abort(f"rank {self.node.job.rank} aborted a process group")
 
     def set_timeout(self, timeout: timedelta) -> None:
-        """Of calls without one of their own."""
+        """Set the time-out of calls without one of their own."""
         self._timeout_s = timeout.total_seconds()
 
     def _get_sequence_number_for_group(self) -> int:
@@ -442,7 +445,7 @@ class Group(ProcessGroup):
         if (last := self._last_reduction) is not None and of.dtype is last[0] and op == last[1]:
             return last[2]
         found = reductions.reduction(of.dtype, op, self.size())
-        if found.factor is None:  # which is not part of what `op` is compared by
+        if found.factor is None:  # which is not part of the comparison of `op`
             self._last_reduction = (of.dtype, op.op, found)
         return found
 
@@ -477,7 +480,7 @@ def _as_torch() -> Any:
 
 
 def _agree_on_number(opts: Any) -> int:
-    """Of the group among all: tags of different groups never meet."""
+    """The tag of the group among all: tags of different groups never match."""
     if opts.group_rank == 0:
         counter = opts.store
         while hasattr(counter, "underlying_store"):

@@ -1,9 +1,9 @@
 """`Hosts`: the collectives of a group whose ranks are on several hosts.
 
-Each host does its part in shared memory, and the first rank of each, its leader, runs verified programs with the other leaders
-(`programs`). Large tensors pass in pieces: while one is on the wire, the next is reduced within the host, and the one before is
-handed to its ranks. Only what has sizes that its two ends alone know travels as messages: gather, scatter and all-to-all. Hosts
-come in the order of their first ranks.
+Each host does its part in shared memory, and the first rank of each, its leader, runs verified programs with the other
+leaders (`programs`). Large tensors pass in pieces: while one is on the wire, the next is reduced within the host, and
+the previous one is distributed to its ranks. Only collectives whose sizes are known to the two ends alone travel as
+messages: gather, scatter and all-to-all. Hosts are in the order of their first ranks.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from hocket.torch.backend.programs import Call, Loaded, Programs
 from hocket.torch.backend.tensors import Lent
 
 PIECE_BYTES = 4 << 20
-"""Of a large tensor. The copies of the first and of the last piece are all that the network waits for."""
+"""Size of a piece of a large tensor. The network waits only for the copies of the first and of the last piece."""
 IN_FLIGHT = 8
-"""Pieces on their way: more would only take memory."""
+"""Limit of pieces in flight: more would only take memory."""
 TAG = 0xFFFF_FFFF
-"""Of messages, below the group's number; torch's own tags are positive."""
+"""Tags of messages, below the group's number; torch's own tags are positive."""
 
 
 class Hosts:
-    """This rank's end. `hosts`: the group's ranks (of the world) by host, each host's in the group's order."""
+    """This rank's end. `hosts`: the group's ranks (in the world) by host, each host's in the group's order."""
 
     def __init__(
         self,
@@ -45,8 +45,8 @@ class Hosts:
         tag: int,
         timeout_s: float,
     ) -> None:
-        """`ranks`: the group's, in its order; `own`: ours; `local`: the group of our host's; `programs`, `calls`: of the
-        leaders; `tag`: the group's number, shifted."""
+        """`ranks`: the group's, in its order; `own`: ours; `local`: the group of our host's ranks; `programs`, `calls`:
+        of the leaders; `tag`: the group's number, shifted."""
         self._engine, self._local, self._timeout_s = engine, local, timeout_s
         self._programs, self._calls = programs, calls
         self._ranks, self._hosts, self._tag = list(ranks), [list(host) for host in hosts], tag | TAG
@@ -55,12 +55,12 @@ class Hosts:
         self._leads = own == self._here[0]
 
     def set_timeout(self, timeout_s: float) -> None:
-        """Of each wait from now on."""
+        """Set the time-out of each wait from now on."""
         self._timeout_s = timeout_s
         self._local.set_timeout(timeout_s)
 
     def barrier(self) -> None:
-        """Within the hosts, among them, and within again."""
+        """Meet within the hosts, among them, and within again."""
         self._calls.begin("barrier")
         self._local.barrier()
         if self._leads:
@@ -105,7 +105,7 @@ class Hosts:
         self._calls.begin(f"reduce ({op}, {dtype}) of {buffer[1]} bytes with root {root}")
         rank = self._ranks[root]
         at = self._host_of(rank)
-        # A leader's tensor must keep its values, and the root may be another rank of its host.
+        # A leader's tensor must keep its values, while the root may be another rank of its host.
         shared = self._leads or self._host == at
         block = _Block(buffer[1]) if shared else None
         work = buffer if block is None else block.whole
@@ -153,7 +153,7 @@ class Hosts:
             _copy(output, pieces[rank])
 
     def gather(self, own: Lent, outputs: Sequence[Lent], root: int) -> None:
-        """Each straight to the root."""
+        """Each directly to the root."""
         rank = self._ranks[root]
         if rank != self._own:
             self._sent(self._send(rank, own))
@@ -168,7 +168,7 @@ class Hosts:
             self._land(arrival, output)
 
     def scatter(self, inputs: Sequence[Lent], output: Lent, root: int) -> None:
-        """Each straight from the root."""
+        """Each directly from the root."""
         rank = self._ranks[root]
         if rank != self._own:
             self._land(self._receive(rank, output[1]), output)
@@ -183,7 +183,7 @@ class Hosts:
             self._sent(each)
 
     def all_to_all(self, inputs: Sequence[Lent], outputs: Sequence[Lent]) -> None:
-        """Each straight to each."""
+        """Each directly to each."""
         sent, arrivals = [], []
         for rank, piece, output in zip(self._ranks, inputs, outputs, strict=True):
             if rank == self._own:
@@ -207,7 +207,10 @@ class Hosts:
         before: Callable[[Lent], None],
         after: Callable[[Lent], None],
     ) -> None:
-        """`before`, the program and `after` for each piece. All ranks of a host call these in one order, whatever is done first."""
+        """Run `before`, the program and `after` for each piece.
+
+        All ranks of a host call these in the same order, whatever completes first.
+        """
         running: dict[int, Loaded] = {}
         for step in range(len(pieces) + IN_FLIGHT):
             if step < len(pieces):
@@ -221,7 +224,7 @@ class Hosts:
                 after(pieces[done])
 
     def _start(self, call: Call, source: Lent | None = None) -> Loaded:
-        """Launched over a copy of `source`."""
+        """Launch over a copy of `source`."""
         loaded = self._programs.take(call)
         if source is not None:
             _copy((loaded.memory.address, source[1]), source)
@@ -229,7 +232,7 @@ class Hosts:
         return loaded
 
     def _finish(self, loaded: Loaded, into: Lent | None = None) -> None:
-        """Waited for, and copied to `into`."""
+        """Wait for it, and copy the result to `into`."""
         try:
             self._engine.wait(loaded.number, self._timeout_s, self._calls.compare)
         except Error:
@@ -274,7 +277,7 @@ class _Block:
 
 
 def _edges(size_bytes: int) -> list[int]:
-    """Of pieces that are equal but for a few bytes, at multiples of eight: these hold whole elements of every type."""
+    """Pieces of equal size up to a few bytes, at multiples of eight: these hold whole elements of every type."""
     count = max(1, -(-size_bytes // PIECE_BYTES))
     return [size_bytes // 8 * at // count * 8 for at in range(count)] + [size_bytes]
 

@@ -1,6 +1,6 @@
-"""Point to point: a send and a receive meet by peer and tag, whichever comes first. Many may be open at once.
+"""Point to point: a send and a receive are matched by peer and tag, whichever comes first. Many may be open at once.
 
-A thread hears of all that are complete, so that a work is complete without anybody waiting for it. Ranks are the job's.
+A thread receives the completions, so that a work completes without a waiting caller. Ranks are the job's.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from hocket.torch.backend.works import Task
 
 TAG_BITS = 32
 LOOK_S = 0.05
-"""How late a time-out, or the end of the job, is noticed."""
+"""Bounds how late a time-out, or the end of the job, is noticed."""
 
 
 @dataclass(frozen=True)
 class _Open:
-    """A message under way; `landing` is the tensor of a receive."""
+    """A message in progress; `landing` is the tensor of a receive."""
 
     task: Task
     memory: _native.Memory
@@ -36,10 +36,10 @@ class _Open:
 
 
 class Messages:
-    """All of this process's, whatever group they are of. Tags are 64 bits."""
+    """All messages of this process, whatever their group. Tags are 64 bits."""
 
     def __init__(self, engine: _native.Engine) -> None:
-        """Nothing is open."""
+        """With no message open."""
         self._engine = engine
         self._lock = threading.Lock()
         self._open: dict[int, _Open] = {}
@@ -47,7 +47,7 @@ class Messages:
         self._thread: threading.Thread | None = None
 
     def send(self, to: int, tag: int, tensor: torch.Tensor, timeout_s: float) -> Task:
-        """A copy leaves from registered memory, so the tensor may be written at once."""
+        """Send a copy from registered memory, so the tensor may be overwritten at once."""
         with tensors.contiguous([tensor], written=False) as (dense,):
             size_bytes = _bytes(dense)
             memory = self._engine.allocate(max(size_bytes, 1))
@@ -60,7 +60,10 @@ class Messages:
     def receive(
         self, source: int | None, tag: int, tensor: torch.Tensor, ranks: Sequence[int], timeout_s: float
     ) -> Task:
-        """Into the tensor once it is complete; from anyone with None. `ranks` are the group's, in which the sender is told."""
+        """Receive into the tensor on completion; from anyone if None.
+
+        `ranks` are the group's, in which the work reports the sender.
+        """
         size_bytes = _bytes(tensor)
         memory = self._engine.allocate(max(size_bytes, 1))
         with self._lock:
@@ -68,7 +71,7 @@ class Messages:
             return self._note(number, memory, tensor, ranks, timeout_s)
 
     def close(self) -> None:
-        """What is still open will not be complete."""
+        """Fail all messages that are still open."""
         self._closed.set()
         if self._thread is not None:
             self._thread.join()
@@ -95,7 +98,7 @@ class Messages:
                 heard = self._engine.next_message(LOOK_S)
             except Error as error:
                 self._fail_all(error)
-                # Whoever sends from now on is told by the engine.
+                # Later senders get the error from the engine.
                 self._closed.wait(LOOK_S)
                 continue
             if heard is None:

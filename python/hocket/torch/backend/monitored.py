@@ -1,7 +1,7 @@
-"""`monitored_barrier`: a barrier whose rank 0 learns who did not come.
+"""`monitored_barrier`: a barrier whose rank 0 learns which ranks are missing.
 
-It goes by torch's store alone, so that it also works when ranks cannot reach each other. Its messages hold Gloo's phrases, since
-programs look for them.
+It uses only torch's store, so that it also works when ranks cannot reach each other. Its messages contain Gloo's
+phrases, since programs look for them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ GRACE_S = 1.0
 
 
 class MonitoredBarrier:
-    """Of one group; every rank calls `meet` equally often."""
+    """Barriers of one group; every rank calls `meet` equally often."""
 
     def __init__(self, store: Any, *, rank: int, world: int, place: str) -> None:
         """`store`: the group's own. `place`: rank and host, for messages."""
@@ -23,8 +23,10 @@ class MonitoredBarrier:
         self._calls = 0
 
     def meet(self, timeout: timedelta, *, wait_all_ranks: bool) -> None:
-        """RuntimeError when a rank does not come in time: rank 0 names the first, or all with `wait_all_ranks`; the others repeat
-        what rank 0 found."""
+        """Raise RuntimeError when a rank does not arrive in time.
+
+        Rank 0 names the first missing one, or all with `wait_all_ranks`; the others repeat rank 0's message.
+        """
         self._calls += 1
         verdict = self._watch(timeout, wait_all_ranks) if self._rank == 0 else self._hear(timeout)
         if verdict:
@@ -43,7 +45,7 @@ class MonitoredBarrier:
             named = f"Rank{'s' if len(absent) > 1 else ''} {', '.join(absent)}"
             verdict = f"{named} failed to pass monitoredBarrier in {timeout / timedelta(milliseconds=1):g} ms"
         elif self._calls > 1:
-            # All have come to this one, so they have left the one before.
+            # All have arrived here, so they have left the previous one.
             for name in ("verdict", *map(str, range(1, self._world))):
                 self._store.delete_key(self._key(name, self._calls - 1))
         self._store.set(self._key("verdict"), verdict)
@@ -64,7 +66,7 @@ class MonitoredBarrier:
         if within_s > 0:
             try:
                 self._store.wait([key], timedelta(seconds=within_s))
-            except RuntimeError:  # it ran out; torch's stores have no error of their own for that
+            except RuntimeError:  # it timed out; torch's stores have no error of their own for that
                 return bool(self._store.check([key]))
             return True
         return bool(self._store.check([key]))

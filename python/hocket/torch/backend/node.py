@@ -1,7 +1,8 @@
 """This process in the world of `torch.distributed`: a job that meets through torch's own store, and its engine.
 
-There is one as long as there is a default group; subgroups share it. Without HOCKET_SECRET ranks prove a secret to each other that
-rank 0 makes and publishes in torch's store, which asks nobody who they are: whoever reads it can take part, as torch has it.
+There is one as long as there is a default group; subgroups share it. Without HOCKET_SECRET, ranks prove a secret to
+each other that rank 0 creates and publishes in torch's store. That store authenticates nobody: any reader can take
+part, as in torch itself.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ from hocket.settings import Settings
 from hocket.torch.backend.messages import Messages
 
 IDENTITY = {"HOCKET_STORE", *OF_A_RANK}
-"""What launchers say of a job of their own: this one is of the ranks that torch says."""
+"""Launchers' variables of a job of their own: this job has the ranks that torch gives."""
 
 
 class Node:
-    """Joined and connected."""
+    """A joined and connected process."""
 
     def __init__(self, store: Any, rank: int, world: int, timeout: timedelta) -> None:
-        """Every rank must come; RendezvousError names who does not."""
+        """Every rank must call this; RendezvousError names missing ranks."""
         store.set_timeout(timeout)
         self._store = store
         environment = {name: value for name, value in os.environ.items() if name not in IDENTITY}
@@ -68,7 +69,8 @@ class Node:
         if os.getpid() == self._owner:
             atexit.unregister(self.close)
             self.messages.close()
-            # Who leaves with messages open knows that: a call of its own failed. That a peer waits for one is the peer's to say.
+            # A rank that leaves with open messages knows why: a call of its own failed. Peers report their own open
+            # messages.
             with contextlib.suppress(PeerError):
                 self.engine.close()
             self.job.close()
@@ -91,7 +93,7 @@ class Node:
 
 
 def _host_of(store: Any) -> str | None:
-    """Under which this rank reaches the machine of torch's store; None where that is a file, or memory."""
+    """This rank's address of the machine with torch's store; None if that is a file, or memory."""
     while isinstance(store, PrefixStore):
         store = store.underlying_store
     return str(store.host) if isinstance(store, TCPStore) else None

@@ -1,7 +1,7 @@
-"""Programs between the hosts of a group: compiled and verified once per call, loaded with memory of their own, used again.
+"""Programs between the hosts of a group: compiled and verified once per call, loaded with their own memory, and reused.
 
-A member of these programs is the leader of a host. Ranks of the group alone load them, so their numbers are the group's own
-(`Engine.load`). All leaders make the same calls in the same order; what is loaded, and when it is freed, therefore needs no
+The members of these programs are the hosts' leaders. Only ranks of the group load them, so their numbers are the
+group's own (`Engine.load`). All leaders make the same calls in the same order; therefore loading and freeing need no
 agreement.
 """
 
@@ -27,18 +27,18 @@ What = Literal["all_reduce", "broadcast", "reduce", "gather_parts", "reduce_part
 """The last two: each leader's part to all, and the reduction of each leader's part to it. Parts may differ in size."""
 
 FIRST_NUMBER = 1 << 31
-"""From here on numbers of programs are chosen by those who load them."""
+"""Numbers of programs from here on are chosen by the ranks that load them."""
 GROUP_BITS, CALL_BITS = 11, 20
-"""Of a number: whose it is, and which call's. Leaders that call different things run programs of different numbers, so that none
-takes the other's bytes for its own."""
+"""Bits of a number: the group, and the call. Leaders with different calls run programs with different numbers, so that
+neither takes the other's bytes for its own."""
 
 IDLE_BYTES_MAX = 256 << 20
-"""Memory of programs that nobody runs; those that were used longest ago are freed."""
+"""Memory limit of idle programs; the least recently used ones are freed."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """What determines a program. `elements`: of the whole, or of each leader's part; `root`: a leader's position."""
+    """The key of a program. `elements`: of the whole, or of each leader's part; `root`: a leader's position."""
 
     what: What
     elements: tuple[int, ...]
@@ -48,13 +48,13 @@ class Call:
 
     @property
     def bytes(self) -> int:
-        """Of the whole."""
+        """Number of all elements."""
         return sum(self.elements) * ITEM_BYTES[self.dtype]
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """A program with its memory, of which one launch runs at a time."""
+    """A program with its memory; one launch of it runs at a time."""
 
     call: Call
     number: int
@@ -62,7 +62,7 @@ class Loaded:
 
 
 class Programs:
-    """Those of one leader. `leaders`: ranks by position, as parts are numbered."""
+    """The programs of one leader. `leaders`: ranks by position, in the order of parts."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Programs:
             )
         self._engine, self._leaders = engine, list(leaders)
         self._topology, self._tuning = topology, tuning
-        # Neighbours of a ring are in one rack where they can be.
+        # Neighbours in a ring are in one rack where possible.
         self._order = sorted(
             self._leaders, key=lambda rank: (topology.racks[rank], self._leaders.index(rank))
         )
@@ -91,7 +91,7 @@ class Programs:
         self._idle_bytes = 0
 
     def take(self, call: Call) -> Loaded:
-        """A program for `call` that is not running; its memory is the caller's until `give`."""
+        """An idle program for `call`; its memory is the caller's until `give`."""
         spare = self._idle.get(call)
         if spare:
             loaded = spare.pop()
@@ -104,7 +104,7 @@ class Programs:
         return Loaded(call, number, memory)
 
     def give(self, loaded: Loaded) -> None:
-        """Its launch has been waited for."""
+        """Return a program whose launch has been awaited."""
         self._idle.setdefault(loaded.call, []).append(loaded)
         self._idle.move_to_end(loaded.call)
         self._idle_bytes += len(loaded.memory)
@@ -160,7 +160,7 @@ class Programs:
     def _collectives(self, call: Call, edges: Sequence[int]) -> list[tuple[str, int | None, tuple[int, int]]]:
         """Name, root and elements of each."""
         if call.what in ("gather_parts", "reduce_parts"):
-            # A chain from, or to, each leader: together they are the ring, for parts of any size.
+            # A chain from, or to, each leader: together they form the ring, for parts of any size.
             name = "broadcast" if call.what == "gather_parts" else "reduce"
             return [
                 (name, root, part)

@@ -1,8 +1,8 @@
-"""Which reductions of which element types `torch.distributed` may ask of us, and what the native side does for each.
+"""The reductions of element types that `torch.distributed` may request, and their native implementation.
 
-Accepted is the union of what PyTorch's backends for NCCL, Gloo and MPI accept; docs/torch-distributed.md has the table, which
-`tests/torch/test_accepted.py` writes. Types that the kernels lack travel in a wider one, their carrier, and are rounded or
-wrapped once, at the end.
+The accepted pairs are the union of what PyTorch's backends for NCCL, Gloo and MPI accept; docs/torch-distributed.md has
+the table, which `tests/torch/test_accepted.py` writes. Types that the kernels lack travel in a wider one, their
+carrier, and are rounded or wrapped once, at the end.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ CARRIERS = {
     torch.float8_e5m2: torch.float32,
 }
 PARTS = {torch.complex32: torch.float16, torch.complex64: torch.float32, torch.complex128: torch.float64}
-"""Complex numbers are added up as their real and imaginary parts."""
+"""Complex numbers are added as their real and imaginary parts."""
 OF_COMPLEX = ("SUM", "AVG", "PREMUL_SUM")
 OF_BOOL = {
     "SUM": "max",
@@ -57,24 +57,25 @@ OF_BOOL = {
     "MIN": "min",
     "BXOR": "xor",
 }
-"""Booleans are bytes of 0 and 1: their sum is any, as NCCL has it."""
+"""Booleans are bytes of 0 and 1: their sum means any, as in NCCL."""
 BITWISE = ("BAND", "BOR", "BXOR")
 
 
 @dataclass(frozen=True)
 class Reduction:
-    """One reduction of one element type. `native` and `element` are what the native side is asked for."""
+    """One reduction of one element type. `native` and `element` are the native arguments."""
 
     native: str
     element: str
     carrier: torch.dtype | None = None
     factor: float | torch.Tensor | None = None
-    """Each input is multiplied by it first (PREMUL_SUM)."""
+    """Factor of each input before the sum (PREMUL_SUM)."""
     divisor: int | None = None
-    """Of an average. Integers are divided last, rounding towards zero; f16 first, so that the sum does not overflow."""
+    """Divisor of an average. Integers are divided last, rounding towards zero; f16 first, so that the sum does not
+    overflow."""
 
     def run(self, call: Callable[[Lent, str, str], None], tensor: torch.Tensor, *, written: bool) -> None:
-        """Native `call` over what it gets in place of `tensor`: as `carried`."""
+        """Run native `call` on the carrier of `tensor`: as `carried`."""
         if self.is_plain and is_dense(tensor):
             call(lend(tensor), self.native, self.element)
             return
@@ -85,8 +86,10 @@ class Reduction:
     def carried(
         self, tensors: Sequence[torch.Tensor], *, read: bool = True, written: bool
     ) -> Iterator[list[torch.Tensor]]:
-        """What the native side gets in place of `tensors`: contiguous, of type `element`. If `read`, with their values; if
-        `written`, the results go back to them."""
+        """The native form of `tensors`: contiguous, of type `element`.
+
+        If `read`, with their values; if `written`, the results are copied back.
+        """
         with contiguous(tensors, written=written) as dense:
             plain = [torch.view_as_real(each) if each.is_complex() else each for each in dense]
             carried = [self._prepared(each) if read else self._like(each) for each in plain]
@@ -97,7 +100,7 @@ class Reduction:
 
     @functools.cached_property
     def is_plain(self) -> bool:
-        """Whether the native side takes a tensor's memory as it is."""
+        """Whether the native side accepts a tensor's memory directly."""
         return self.carrier is None and self.factor is None and self.divisor is None
 
     @property
@@ -126,7 +129,7 @@ class Reduction:
 
 
 def reduction(dtype: torch.dtype, op: Any, members: int) -> Reduction:
-    """By `op`, a `ReduceOp`, over so many members; TypeError names a pair that there is not."""
+    """By `op`, a `ReduceOp`, over this many members; TypeError names an unsupported pair."""
     name = name_of(op)
     if dtype == torch.bool and name in OF_BOOL:
         return Reduction(OF_BOOL[name], "u8")
@@ -145,7 +148,7 @@ def reduction(dtype: torch.dtype, op: Any, members: int) -> Reduction:
             f"backend hocket has no {name} of {dtype}, nor has NCCL, Gloo or MPI\n"
             "hint: docs/torch-distributed.md lists the reductions of each element type"
         )
-    # ReduceOp itself tells its factor to nobody else.
+    # ReduceOp itself reveals its factor nowhere else.
     factor = op.__getstate__()[1] if name == "PREMUL_SUM" else None
     return Reduction(NAMES[name], element, carrier, factor, members if name == "AVG" else None)
 

@@ -1,4 +1,4 @@
-"""All-reduce of sparse COO tensors: the entries of all ranks are gathered and added up."""
+"""All-reduce of sparse COO tensors: the entries of all ranks are gathered and summed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hocket.torch.backend.collectives import Collectives
 
 
 def all_reduce(group: Collectives, buffers: Sequence[torch.Tensor], members: int) -> None:
-    """Each of `buffers` becomes the sum of all ranks', in place; ranks may have different numbers of entries."""
+    """Sum each of `buffers` over all ranks, in place; ranks may have different numbers of entries."""
     for sparse in buffers:
         own = sparse.coalesce()
         count = torch.tensor([own._nnz()])

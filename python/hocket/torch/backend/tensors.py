@@ -1,4 +1,4 @@
-"""Tensors as the native side takes them: contiguous bytes at an address."""
+"""Tensors for the native side: contiguous bytes at an address."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 import torch
 
 Lent = tuple[int, int]
-"""Address and bytes."""
+"""Address and length in bytes."""
 
 
 def lend(tensor: torch.Tensor) -> Lent:
-    """Of a contiguous tensor; valid as long as the tensor is."""
+    """The span of a contiguous tensor; valid as long as the tensor is."""
     return tensor.data_ptr(), tensor.nbytes
 
 
@@ -22,7 +22,7 @@ def lend_all(tensors: Sequence[torch.Tensor]) -> list[Lent]:
 
 
 def check(tensors: Sequence[torch.Tensor]) -> None:
-    """TypeError or ValueError for what cannot be moved."""
+    """Raise TypeError or ValueError for tensors that cannot be moved."""
     for tensor in tensors:
         if tensor.is_cpu and not tensor.is_sparse:
             continue
@@ -35,7 +35,7 @@ def check(tensors: Sequence[torch.Tensor]) -> None:
 
 
 def is_dense(tensor: torch.Tensor) -> bool:
-    """Whether its memory holds its values one after the other, and autograd does not look."""
+    """Whether its memory has its values one after the other, and autograd does not track it."""
     return (
         tensor.is_contiguous() and not tensor.requires_grad and not tensor.is_conj() and not tensor.is_neg()
     )
@@ -45,14 +45,14 @@ def is_dense(tensor: torch.Tensor) -> bool:
 def between(
     inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]
 ) -> Iterator[tuple[list[torch.Tensor], list[torch.Tensor]]]:
-    """What a collective reads and what it writes, both as `contiguous`."""
+    """The inputs and the outputs of a collective, both as `contiguous`."""
     with contiguous(inputs, written=False) as dense, contiguous(outputs, written=True) as into:
         yield dense, into
 
 
 @contextlib.contextmanager
 def contiguous(tensors: Sequence[torch.Tensor], *, written: bool) -> Iterator[list[torch.Tensor]]:
-    """The tensors, or copies of those that are not contiguous, which are copied back if `written`."""
+    """The tensors, or copies of non-contiguous ones, which are copied back if `written`."""
     dense = [
         tensor if is_dense(tensor) else tensor.detach().resolve_conj().resolve_neg().contiguous()
         for tensor in tensors
@@ -66,14 +66,17 @@ def contiguous(tensors: Sequence[torch.Tensor], *, written: bool) -> Iterator[li
 
 
 def check_same_dtype(pieces: Sequence[torch.Tensor], own: torch.Tensor) -> None:
-    """TypeError if one of `pieces` has another element type than `own`."""
+    """Raise TypeError if one of `pieces` has another element type than `own`."""
     for piece in pieces:
         if piece.dtype != own.dtype:
             raise TypeError(f"a tensor of {piece.dtype} among those of {own.dtype}")
 
 
 def lengths(tensor: torch.Tensor, splits: Sequence[int], size: int) -> list[int]:
-    """Of the parts of the first dimension for `size` ranks: `splits`, or equal ones. ValueError if they do not fit."""
+    """Sizes of the parts of the first dimension for `size` ranks: `splits`, or equal ones.
+
+    ValueError if they do not fit.
+    """
     length = tensor.size(0) if tensor.dim() else 1
     if not splits:
         if length % size:

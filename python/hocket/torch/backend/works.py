@@ -1,7 +1,7 @@
-"""What runs when: a group's collectives in the order of their calls, in the calling thread where that changes nothing.
+"""The order of a group's collectives: that of their calls, in the calling thread where that makes no difference.
 
-A call that is waited for at once runs where it is made; one that is not (`async_op=True`, DDP's reducer) goes to the
-group's thread, and so does all that comes while that one has work.
+A call that is awaited at once runs where it is made; any other (`async_op=True`, DDP's reducer) runs on the group's
+thread, and so do all calls that come while that thread has work.
 """
 
 from __future__ import annotations
@@ -24,24 +24,27 @@ IN_CALLBACK = (
     "a collective is called by a callback of another one's future: its place in the order of calls would differ between ranks\n"
     "hint: call it after wait(); in place of PyTorch's powerSGD_hook there is hocket.torch.ddp_hook(PowerSGD())"
 )
-"""Callbacks run when they run, so ranks would call in different orders."""
+"""Callbacks run at unpredictable times, so ranks would call in different orders."""
 
 
 class _Here(threading.local):
     in_callback = False
-    """This thread runs what somebody hung on a future, in the middle of a group's order."""
+    """This thread is running a callback of a future, in the middle of a group's order."""
 
 
 _here = _Here()
 _futures = threading.Lock()
-"""Held for a moment by who makes a work's future, and by who completes a work."""
+"""Held briefly while a work's future is made, and while a work is completed."""
 
 
 class Task(Work):
-    """One collective, send or receive; all that PyTorch asks a work. Errors are RuntimeErrors (`errors.py`), as torch has them."""
+    """One collective, send or receive, with PyTorch's interface of a work.
+
+    Errors are RuntimeErrors (`errors.py`), as in torch.
+    """
 
     def __init__(self, result: Sequence[torch.Tensor]) -> None:
-        """`result`: the tensors that are written; valid once it is complete."""
+        """`result`: the output tensors; valid on completion."""
         super().__init__()
         self._result = list(result)
         self._complete = threading.Event()
@@ -50,7 +53,7 @@ class Task(Work):
         self._future: Future[list[torch.Tensor]] | None = None
 
     def finish(self, *, failure: Exception | None = None, source: int | None = None) -> None:
-        """It is complete, or will never be. `source`: of a receive, in its group."""
+        """Mark it complete or failed. `source`: of a receive, in its group."""
         self._failure, self._source = failure, source
         with _futures:
             self._complete.set()
@@ -59,7 +62,7 @@ class Task(Work):
             self._tell(future)
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Until it is complete; RuntimeError says why it never will be."""
+        """Wait for completion; RuntimeError with the reason of a failure."""
         limit_s = None if timeout is None or timeout <= timedelta(0) else timeout.total_seconds()
         if not self._complete.wait(limit_s):
             raise RuntimeError(f"not complete after {limit_s:g} s, the limit of this wait")
@@ -68,19 +71,19 @@ class Task(Work):
         return True
 
     def is_completed(self) -> bool:
-        """Also when it failed."""
+        """Whether it is complete or failed."""
         return self._complete.is_set()
 
     def is_success(self) -> bool:
-        """Complete, and not failed."""
+        """Whether it is complete without failure."""
         return self._complete.is_set() and self._failure is None
 
     def exception(self) -> RuntimeError | None:
-        """What `wait` would raise."""
+        """The error that `wait` would raise."""
         return None if self._failure is None else as_torch(self._failure)
 
     def result(self) -> list[torch.Tensor]:
-        """The tensors that are written."""
+        """The output tensors."""
         return self._result
 
     def synchronize(self) -> None:
@@ -88,7 +91,7 @@ class Task(Work):
         self.wait()
 
     def source_rank(self) -> int:
-        """Who sent it, in its group; of a receive that was waited for."""
+        """The sender, in its group; of a receive that was awaited."""
         if self._source is None:
             raise RuntimeError("who sent is known of a receive that is complete")
         return self._source
@@ -96,7 +99,7 @@ class Task(Work):
     _source_rank = source_rank
 
     def get_future(self) -> Future[list[torch.Tensor]]:
-        """Of the tensors that are written."""
+        """A future of the output tensors."""
         with _futures:
             if self._future is None:
                 self._future = Future()
@@ -137,7 +140,7 @@ class Tasks(Work):
 
 
 class Done(Task):
-    """Of every collective that ran where it was called, for a caller that waits at once: it has no use for a result."""
+    """The work of every collective that ran in the calling thread, for a caller that waits at once and needs no result."""
 
     def __init__(self) -> None:
         """Complete."""
@@ -165,7 +168,10 @@ class Works:
         self._thread: threading.Thread | None = None
 
     def now(self, act: Callable[..., object], *arguments: object) -> bool:
-        """Calls `act` here, unless something waits for its turn; whether it did. Its errors are raised as RuntimeError."""
+        """Call `act` here, unless another call is queued; returns whether it did.
+
+        Its errors are raised as RuntimeError.
+        """
         if _here.in_callback:
             raise RuntimeError(IN_CALLBACK)
         if not self._busy.acquire(False):
@@ -181,7 +187,7 @@ class Works:
         return True
 
     def later(self, act: Action, result: Sequence[torch.Tensor]) -> Task:
-        """Calls `act` in its turn, on the group's thread; the work's result is `result`, and its error what `act` raises."""
+        """Call `act` in its turn, on the group's thread; the work gets `result`, or the error of `act`."""
         if _here.in_callback:
             raise RuntimeError(IN_CALLBACK)
         task = Task(result)
@@ -194,7 +200,7 @@ class Works:
         return task
 
     def close(self) -> None:
-        """The thread ends after what it has."""
+        """End the thread after its queued calls."""
         if self._thread is not None:
             self._tasks.put(None)
 
@@ -205,7 +211,7 @@ class Works:
             with self._busy:
                 try:
                     act()
-                except Exception as error:  # whatever it is, who waits must get it
+                except Exception as error:  # whatever it is, a waiting caller must get it
                     failure = error
             with self._counting:
                 self._waiting -= 1

@@ -1,1 +1,1 @@
-"""What is measured, one contender per file; `contender.py` says what one must do, `catalogue.py` lists them."""
+"""The contenders, one per file; `contender.py` has their interface, `catalogue.py` lists them."""

@@ -1,4 +1,4 @@
-"""The contenders by name, and what this machine must have for each. A new one is a file beside this and an entry here."""
+"""The contenders by name, and what each needs of the machine. A new one is a file beside this and an entry here."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ from hocket.launch.secrecy import refuse_clear
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """`make`: on every rank, once it has joined the job. `check`, of the request and the number of ranks, before that: UsageError
-    says what this machine lacks."""
+    """`make`: called on every rank, once it has joined the job.
+
+    `check`: called before that, with the request and the number of ranks; raises UsageError with what this machine
+    lacks.
+    """
 
     make: Callable[[Job, Request], Contender]
     check: Callable[[Request, int], None] = lambda _request, _world: None
@@ -33,7 +36,7 @@ def _engine(job: Job, request: Request) -> Contender:
 
 
 def _tls(job: Job, request: Request) -> Contender:
-    """The same, encrypted between hosts, which with `--tcp` all ranks are."""
+    """The same, encrypted between hosts; with `--tcp`, each rank is a host."""
     settings = dataclasses.replace(job.settings, tls=True)
     return _engine(dataclasses.replace(job, settings=settings), request)
 
@@ -118,7 +121,7 @@ CATALOGUE: dict[str, Entry] = {
 
 
 def find(name: str) -> Entry:
-    """UsageError for a name that is not in the catalogue."""
+    """Raise UsageError for a name that is not in the catalogue."""
     if name not in CATALOGUE:
         raise UsageError(f"there is no contender `{name}`\nhint: {', '.join(CATALOGUE)}")
     return CATALOGUE[name]

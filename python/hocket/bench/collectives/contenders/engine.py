@@ -1,4 +1,4 @@
-"""Our engine as a training step uses it: a registered bucket, and a program that is launched and waited for."""
+"""Our engine as in a training step: a registered bucket, and a program that is launched and awaited."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hocket.policy.topology import Topology
 
 
 class Engine:
-    """As `Contender`. Programs are compiled as those of a policy are; an all-reduce is then the same, op for op, as a plan's."""
+    """See `Contender`. Programs are compiled as a policy's; an all-reduce is thus the same, op for op, as a plan's."""
 
     def __init__(self, job: Job, request: Request) -> None:
         """Connect to the other ranks."""
@@ -44,7 +44,7 @@ class Engine:
         self.about = f"{wire}, chunks of {self._chunk_bytes:,} bytes, algorithm {request.algorithm}"
 
     def prepare(self, what: str, elements: int, dtype: str) -> None:
-        """As `Contender`."""
+        """See `Contender`."""
         if self._program is not None:
             self._engine.unload(self._program)
         size_bytes = elements * np.dtype(DTYPES[dtype]).itemsize
@@ -56,15 +56,15 @@ class Engine:
         self._program = self._engine.load(program, bound, priority=0, label=f"{what} of {size_bytes} bytes")
 
     def write(self, values: Elements) -> None:
-        """As `Contender`."""
+        """See `Contender`."""
         self._buffers[0][:] = values
 
     def read(self) -> Elements:
-        """As `Contender`."""
+        """See `Contender`."""
         return self._buffers[-1]
 
     def run(self, times: int) -> None:
-        """As `Contender`."""
+        """See `Contender`."""
         assert self._program is not None, "prepared before"  # noqa: S101  # the caller's order of calls
         self._repeat(self._program, times)
 
@@ -73,7 +73,7 @@ class Engine:
         self._repeat(self._empty, times)
 
     def close(self) -> None:
-        """As `Contender`."""
+        """See `Contender`."""
         self._engine.close()
 
     def _repeat(self, program: int, times: int) -> None:
@@ -92,7 +92,7 @@ class Engine:
     def _compile(self, what: str, elements: int, dtype: str, size_bytes: int) -> _native.Program:
         group = list(range(self._world))
         if what == "all_reduce":
-            # Ranks of one rack come one after the other, whatever order the ranks were given in.
+            # Ranks of one rack are adjacent, whatever order the ranks have.
             group = single.by_place(self._topology.hosts, self._topology.racks)
         known = algorithms.fitting(what, group, self._topology)
         if self._algorithm == "auto":

@@ -1,8 +1,9 @@
-"""MPI, called from a compiled loop: Python would add nearly a microsecond to each of its calls, which small ones notice.
+"""MPI, called from a compiled loop: Python would add nearly a microsecond to each call, which matters for small ones.
 
-The loop is compiled by numba and calls the C function of the very library that mpi4py has loaded. On one core of an x86 server an
-all-reduce over MPI_COMM_SELF takes 0.02 µs in this loop and 0.8 µs through `mpi4py.MPI.Comm.Allreduce`. The blocking functions are
-measured, since persistent ones (`MPI_Allreduce_init`) go through other algorithms (libnbc, in Open MPI 5) than the tuned ones.
+The loop is compiled by numba and calls the C function of the same library that mpi4py has loaded. On one core of an x86
+server an all-reduce over MPI_COMM_SELF takes 0.02 µs in this loop and 0.8 µs through `mpi4py.MPI.Comm.Allreduce`. The
+blocking functions are measured, since persistent ones (`MPI_Allreduce_init`) use other algorithms (libnbc, in Open MPI
+5) than the tuned ones.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ TYPES = {"f32": "FLOAT", "f64": "DOUBLE", "i32": "INT32_T", "i64": "INT64_T"}
 
 
 class Mpi:
-    """As `Contender`. A wait of MPI's has no deadline; the rank's own ends the process."""
+    """See `Contender`. MPI's waits have no deadline; the rank's own deadline ends the process."""
 
     def __init__(self, job: Job, request: Request) -> None:
         """Start MPI."""
         import mpi4py  # noqa: PLC0415  # optional: pip install 'hocket[mpi]'
 
-        # One thread calls it; more would cost it locks.
+        # One thread calls it; more would make it take locks.
         mpi4py.rc.thread_level = "funneled"
         from mpi4py import MPI  # noqa: PLC0415  # starts MPI, with the settings above
 
@@ -47,13 +48,13 @@ class Mpi:
         # MPICH yields by default.
         waits = "spins" if os.environ.get(mpirun.YIELD) == "0" else "yields"
         self.about = f"{library}, {wire}, {waits} when idle, not bound to cores"
-        # Symbols of the library are looked up through what was linked to it.
+        # The library's symbols are found through those linked to it.
         self._library = ctypes.CDLL(MPI.__file__)
         self._alone = np.zeros(1, np.float32)
         self._empty, self._empty_arguments = self._all_reduce(self._alone, "f32", MPI.COMM_SELF)
 
     def prepare(self, what: str, elements: int, dtype: str) -> None:
-        """As `Contender`."""
+        """See `Contender`."""
         self._source = whole = np.zeros(elements, DTYPES[dtype])
         self._result = np.zeros_like(whole) if what == "all_to_all" else whole
         mpi, comm = self._mpi, self._mpi.COMM_WORLD
@@ -76,7 +77,7 @@ class Mpi:
                 given = (self._in_place, part, kind, whole, part, kind, comm)
                 self._loop, self._arguments = self._bind("Allgather", "pihpihh", given)
             case "reduce_scatter":
-                # In place its result is at the beginning of the buffer, where the next one's input is.
+                # In place, its result is at the start of the buffer, where the next call's input is.
                 self._result = np.zeros_like(whole)
                 given = (whole, own_part(self._result, comm.rank, comm.size), part, kind, op, comm)
                 self._loop, self._arguments = self._bind("Reduce_scatter_block", "ppihhh", given)
@@ -85,15 +86,15 @@ class Mpi:
                 self._loop, self._arguments = self._bind("Alltoall", "pihpihh", given)
 
     def write(self, values: Elements) -> None:
-        """As `Contender`."""
+        """See `Contender`."""
         self._source[:] = values
 
     def read(self) -> Elements:
-        """As `Contender`."""
+        """See `Contender`."""
         return self._result
 
     def run(self, times: int) -> None:
-        """As `Contender`."""
+        """See `Contender`."""
         self._check(self._loop(times, self._arguments))
 
     def empty(self, times: int) -> None:
@@ -101,7 +102,7 @@ class Mpi:
         self._check(self._empty(times, self._empty_arguments))
 
     def close(self) -> None:
-        """MPI itself ends with the process."""
+        """Do nothing: MPI ends with the process."""
 
     def _all_reduce(self, values: Elements, dtype: str, comm: Any) -> tuple[Any, tuple[int, ...]]:
         kind = getattr(self._mpi, TYPES[dtype])
@@ -109,11 +110,13 @@ class Mpi:
         return self._bind("Allreduce", "ppihhh", given)
 
     def _bind(self, name: str, signature: str, given: Sequence[Any]) -> tuple[Any, tuple[int, ...]]:
-        """A compiled loop over a function of MPI's, and its arguments as numbers.
+        """A compiled loop over one of MPI's functions, and its arguments as numbers.
 
-        `signature`: a letter per argument: p pointer, i int, h handle, which is a pointer or an int, as this MPI has it.
+        `signature`: a letter per argument: p pointer, i int, h handle, which is a pointer or an int in this MPI.
         """
-        word = ctypes.c_ssize_t  # as wide as a pointer, and signed, as MPI_IN_PLACE is in some
+        word = (
+            ctypes.c_ssize_t
+        )  # as wide as a pointer, and signed, as MPI_IN_PLACE is in some implementations
         handle = word if self._mpi._sizeof(self._mpi.Comm) == ctypes.sizeof(word) else ctypes.c_int
         function = getattr(self._library, f"MPI_{name}")
         function.argtypes = [{"p": word, "i": ctypes.c_int, "h": handle}[letter] for letter in signature]

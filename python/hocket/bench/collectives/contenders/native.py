@@ -1,4 +1,4 @@
-"""Our collectives of one host, run by the calling thread out of registered memory: what the backend of torch.distributed uses."""
+"""Our collectives of one host, run by the calling thread from registered memory, as in the torch.distributed backend."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from hocket.policy.selection import flat_bytes
 
 
 class Native:
-    """As `Contender`. All-reduces are repeated without Python between them, as those of the MPI contender are."""
+    """See `Contender`. All-reduces are repeated without Python between them, as those of the MPI contender."""
 
     about = "shared memory, by the calling thread"
 
     def __init__(self, job: Job, request: Request) -> None:
-        """Connect to the other ranks, and make the group and one of this rank alone."""
+        """Connect to the other ranks, and create the group and one of this rank alone."""
         if len(set(job.hosts)) > 1:
             raise UsageError("contender `native` is for ranks of one host\nhint: `--ours engine`")
         self._rank, self._world = job.rank, job.world
@@ -46,7 +46,7 @@ class Native:
         self._nothing = self._engine.allocate(4)
 
     def prepare(self, what: str, elements: int, dtype: str) -> None:
-        """As `Contender`."""
+        """See `Contender`."""
         item_bytes = np.dtype(DTYPES[dtype]).itemsize
         size_bytes = elements * item_bytes
         self._memory = [self._engine.allocate(size_bytes) for _ in range(2 if what == "all_to_all" else 1)]
@@ -70,15 +70,15 @@ class Native:
             self._repeat = lambda times: [calls[what]() for _ in range(times)]
 
     def write(self, values: Elements) -> None:
-        """As `Contender`."""
+        """See `Contender`."""
         self._buffers[0][:] = values
 
     def read(self) -> Elements:
-        """As `Contender`."""
+        """See `Contender`."""
         return self._buffers[-1]
 
     def run(self, times: int) -> None:
-        """As `Contender`."""
+        """See `Contender`."""
         self._repeat(times)
 
     def empty(self, times: int) -> None:
@@ -86,5 +86,5 @@ class Native:
         self._alone.time_all_reduce((self._nothing.address, 4), "sum", "f32", times)
 
     def close(self) -> None:
-        """As `Contender`."""
+        """See `Contender`."""
         self._engine.close()

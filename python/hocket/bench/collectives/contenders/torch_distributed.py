@@ -1,4 +1,4 @@
-"""Gloo, NCCL and our backend through torch.distributed, called as a training script calls them."""
+"""Gloo, NCCL and our backend through torch.distributed, called as by a training script."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ WIRES = {
 
 
 class TorchDistributed:
-    """As `Contender`. The default process group is made by whoever comes first and belongs to nobody."""
+    """See `Contender`. The first contender creates the default process group, which all of them share."""
 
     def __init__(self, backend: str, job: Job) -> None:
-        """Make a group of all ranks, and one of this rank alone."""
+        """Create a group of all ranks, and one of this rank alone."""
         self._rank, self._world = job.rank, job.world
         timeout = timedelta(seconds=job.settings.timeout_s)
         torch.set_num_threads(1)
@@ -44,7 +44,7 @@ class TorchDistributed:
         self.about = f"PyTorch {torch.__version__}, {WIRES[backend]}"
 
     def prepare(self, what: str, elements: int, dtype: str) -> None:
-        """As `Contender`."""
+        """See `Contender`."""
         kind = torch.from_numpy(np.zeros(0, DTYPES[dtype])).dtype
         self._source = whole = torch.zeros(elements, dtype=kind, device=self._device)
         self._result = whole
@@ -66,16 +66,16 @@ class TorchDistributed:
                 self._call = lambda: dist.all_to_all_single(result, whole, group=group)
 
     def write(self, values: Elements) -> None:
-        """As `Contender`."""
+        """See `Contender`."""
         self._source.copy_(torch.from_numpy(values))
 
     def read(self) -> Elements:
-        """As `Contender`."""
+        """See `Contender`."""
         values: Elements = self._result.cpu().numpy()
         return values
 
     def run(self, times: int) -> None:
-        """As `Contender`; calls for a GPU are queued, and waited for at the end."""
+        """See `Contender`; calls for a GPU are queued, and awaited at the end."""
         self._repeat(self._call, times)
 
     def empty(self, times: int) -> None:
@@ -83,7 +83,7 @@ class TorchDistributed:
         self._repeat(lambda: dist.all_reduce(self._nothing, group=self._alone), times)
 
     def close(self) -> None:
-        """As `Contender`."""
+        """See `Contender`."""
         if dist.is_initialized():
             dist.destroy_process_group()
 
@@ -95,7 +95,7 @@ class TorchDistributed:
 
 
 def _group(backend: str, ranks: Sequence[int], timeout: timedelta) -> Any:
-    """All ranks of the job must come here, for groups without them, too."""
+    """All ranks of the job must call this, also for groups without them."""
     return dist.new_group(list(ranks), timeout=timeout, backend=backend)
 
 
