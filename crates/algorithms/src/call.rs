@@ -1,17 +1,18 @@
-//! What algorithms are written with: a call, and the trait that takes its messages.
+//! The vocabulary of algorithms: a call, and the trait that receives its messages.
 
 use std::ops::Range;
 
-/// What an algorithm's messages are written to. Members are named by their position in the group; elements are counted from
-/// the start of each member's slice. No part is empty. Messages come in an order in which a sender has what it sends.
+/// Receives an algorithm's messages. Members are numbered by their position in the group; elements are counted from the
+/// start of each member's slice. No part is empty. Messages come in an order in which a sender already has what it
+/// sends.
 pub trait Weave {
     /// Moves a part from one member to the same place of another, which overwrites its own or reduces into it.
     fn message(&mut self, from: usize, to: usize, part: &Range<usize>, reduces: bool);
     /// The reduction of a part is complete on that member, the first to have it: its factor is applied here, once.
     fn complete(&mut self, member: usize, part: &Range<usize>);
-    /// Moves `part` of one member's source to `landed` of another's destination, or of its own: an all-to-all's.
+    /// Moves `part` of one member's source to `landed` of another's destination, or of its own, for an all-to-all.
     fn exchange(&mut self, from: usize, part: &Range<usize>, to: usize, landed: &Range<usize>);
-    /// The part that the messages from here on play in time; [`Stage::Cycle`] by default.
+    /// The stage of the messages from here on; [`Stage::Cycle`] by default.
     fn stage(&mut self, stage: Stage) {
         let _ = stage;
     }
@@ -20,7 +21,7 @@ pub trait Weave {
 /// How messages overlap in time, once they are cut into chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stage {
-    /// A chain to the member of that number of the cycle, which starts when the first chunk has come.
+    /// A chain to the member with that number in the cycle, which starts when the first chunk has arrived.
     Rise(u32),
     /// Messages that run together, each waiting for others of the cycle.
     Cycle,
@@ -38,7 +39,7 @@ pub struct Call {
 }
 
 impl Call {
-    /// Of all of `elements` elements, among `n` members in their order.
+    /// A call on all of `elements` elements, among `n` members in their order.
     pub fn new(n: usize, elements: usize) -> Self {
         Self { members: (0..n).collect(), start: 0, len: elements }
     }

@@ -1,24 +1,25 @@
-//! What there is to say of an algorithm: its name and its numbers, what it does, where it fits, and its messages.
+//! The description of an algorithm: its name and numbers, the collectives that it does, where it fits, and its
+//! messages.
 
 use crate::group::Group;
 use crate::kind::Kind;
 use crate::{Call, Misfit, Weave};
 
-/// Which numbers stand behind an algorithm's name.
+/// The kind of numbers behind an algorithm's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Takes {
     /// None.
     Nothing,
-    /// The members of each group.
+    /// The number of members of each group.
     Sizes,
     /// One: a base.
     Base,
-    /// One: how many members serve.
+    /// One: the number of members that serve.
     Servers,
 }
 
 impl Takes {
-    /// In words.
+    /// A description for people.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Nothing => "no numbers",
@@ -40,13 +41,13 @@ impl Takes {
 /// Names under which an algorithm is measured, with numbers.
 pub type Fits = Vec<(&'static str, Vec<u32>)>;
 
-/// What an algorithm's file says of it. `numbers` are as many as it takes.
+/// An algorithm's description, from its file. `numbers` has as many as the algorithm takes.
 pub struct Entry {
-    /// In the text form, in plans and in policies.
+    /// Its name in the text form, in plans and in policies.
     pub name: &'static str,
-    /// In a sentence, after "by".
+    /// Its name in a sentence, after "by".
     pub title: &'static str,
-    /// Behind the name.
+    /// The numbers behind its name.
     pub takes: Takes,
     /// The names under which `hocket tune` measures it; none for one that is not measured.
     pub measured_as: &'static [&'static str],
@@ -56,17 +57,17 @@ pub struct Entry {
     pub ordered: bool,
     /// Whether plans propose it where nothing was measured: its predictions were compared with runs, on racks and on one host.
     pub proposed: bool,
-    /// Where it fits, names under which it is measured with numbers that suit the group.
+    /// If it fits the group: the names under which it is measured, with suitable numbers.
     pub(crate) fits: fn(Kind, &Group<'_>) -> Fits,
     /// Whether one of the collectives that it does can have that many members.
     pub(crate) check: fn(numbers: &[u32], Kind, n: usize) -> Result<(), Misfit>,
-    /// Writes the messages of a collective that was checked, to and from the member at `root`.
+    /// Writes the messages of a validated collective, to and from the member at `root`.
     pub(crate) weave: fn(numbers: &[u32], Kind, root: usize, &Call, &mut dyn Weave),
     /// A number of elements that all parts of its messages divide evenly among `n` members.
     pub(crate) even_elements: fn(numbers: &[u32], n: usize) -> usize,
 }
 
-/// A check of what fits any group.
+/// A check that accepts any group.
 #[expect(clippy::unnecessary_wraps, reason = "entries hold it among checks that fail")]
 pub const fn any_group(_: &[u32], _: Kind, _: usize) -> Result<(), Misfit> {
     Ok(())

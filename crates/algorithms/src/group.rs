@@ -1,4 +1,4 @@
-//! The members of a group, as far as the choice of an algorithm depends on them.
+//! The members of a group: the properties that determine the choice of an algorithm.
 
 /// Members by position.
 #[derive(Clone, Copy, Debug)]
@@ -21,7 +21,7 @@ impl Group<'_> {
     }
 }
 
-/// Lengths of the runs of equal names; `None` when a name comes back after another.
+/// Lengths of the runs of equal names; `None` when a name has several runs.
 pub fn runs(names: &[u32]) -> Option<Vec<u32>> {
     let mut found: Vec<(u32, u32)> = Vec::new();
     for run in names.chunk_by(|one, next| one == next) {

@@ -1,4 +1,4 @@
-//! What a group does together.
+//! The kinds of collectives.
 
 /// A collective, without its operands. Part `i` of `n` of a slice belongs to member `i`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

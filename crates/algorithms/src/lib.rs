@@ -1,5 +1,5 @@
-//! Algorithms of collectives, one file each. An algorithm is written once, as messages between members of a group, to the
-//! trait [`Weave`]: the `lower` pass of `hocket-program` implements it to build ops, [`Counts`] to count what is sent.
+//! Algorithms of collectives, one file each. An algorithm is written once, as messages between members of a group, to
+//! the trait [`Weave`]: the `lower` pass of `hocket-program` implements it to build ops, [`Counts`] to count traffic.
 //!
 //! Pure: knows nothing of programs, memory, networks or time. `list.rs` is the only list of algorithms; their files are in `list/`.
 #![forbid(unsafe_code)]

@@ -1,5 +1,5 @@
-//! The list of algorithms: what text form, passes, plans, policies, `hocket tune` and `hocket order` know of them comes from here.
-//! An algorithm is a file in `list/` and, here, its module and its line.
+//! The list of algorithms: the source for the text form, passes, plans, policies, `hocket tune` and `hocket order`. An
+//! algorithm is a file in `list/` and, here, its module and its line.
 
 mod bcube;
 mod direct;
@@ -17,17 +17,17 @@ pub use bcube::radices;
 pub use double_binary_tree::{depth as tree_depth, parent as tree_parent, place as tree_place};
 pub use ring::passed as ring_passed;
 
-/// Makes [`Algorithm`] and [`LIST`] of a line for each: the variant, the numbers that it holds, and its module, which has its
+/// Defines [`Algorithm`] and [`LIST`] from a line for each: the variant, its numbers, and its module, which has its
 /// `ENTRY`.
 macro_rules! algorithms {
     ($($(#[$about:meta])* $variant:ident $({ $(#[$what:meta])* $numbers:ident: $type:ty })? = $file:ident;)*) => {
-        /// Who moves the data of a collective, and how; with the numbers that it takes.
+        /// The executor of a collective, and its algorithm with the numbers that it takes.
         #[derive(Clone, Debug, PartialEq, Eq, Hash)]
         pub enum Algorithm {
             $($(#[$about])* $variant $({ $(#[$what])* $numbers: $type })?,)*
             /// Not lowered: handed to a library of that name (Gloo, NCCL, MPI).
             Library {
-                /// As the executor's owner knows it.
+                /// The library's name.
                 name: String,
             },
         }
@@ -36,7 +36,7 @@ macro_rules! algorithms {
         pub const LIST: &[Entry] = &[$($file::ENTRY),*];
 
         impl Algorithm {
-            /// What its file says of it; none for a library.
+            /// Its description; `None` for a library.
             const fn entry(&self) -> Option<&'static Entry> {
                 match self {
                     $(Self::$variant { .. } => Some(&const { $file::ENTRY }),)*
@@ -44,7 +44,7 @@ macro_rules! algorithms {
                 }
             }
 
-            /// The algorithm of that name, of numbers that it takes.
+            /// The algorithm of that name with the given numbers.
             fn listed(name: &str, numbers: Vec<u32>) -> Option<Self> {
                 let mut numbers = Some(numbers);
                 $(if name == $file::ENTRY.name {
@@ -70,9 +70,9 @@ algorithms! {
     /// All-reduce of members that share memory, not lowered: each reduces its part straight out of all members' slices, and
     /// into all of them.
     InPlace = in_place;
-    /// Around the group in its order.
+    /// A ring around the group in its order.
     Ring = ring;
-    /// Everybody with everybody: each member owns its part.
+    /// All with all: each member owns its part.
     Direct = direct;
     /// Chain-reduce to the leader of each group of members, ring among the leaders, broadcast within; groups are consecutive
     /// members.
@@ -91,14 +91,14 @@ algorithms! {
         /// Largest number of peers that exchange in a round.
         base: u32
     } = bcube;
-    /// The first so many members keep a part each, which all others push to and pull from.
+    /// The first members, this many, keep a part each, which all others push to and pull from.
     ParameterServer {
-        /// How many members serve.
+        /// Number of members that serve.
         servers: u32
     } = parameter_server;
 }
 
-/// What a variant holds, as the numbers behind its name.
+/// A variant's fields as the numbers behind its name.
 trait Numbers {
     /// Of as many as it takes.
     fn of(numbers: Vec<u32>) -> Self;
@@ -134,7 +134,7 @@ pub struct Fit {
     pub algorithm: Algorithm,
 }
 
-/// What can do a collective of a group, with numbers that suit the group; simplest first.
+/// The algorithms for a collective of a group, with suitable numbers; simplest first.
 pub fn fitting(kind: Kind, group: &Group<'_>) -> Vec<Fit> {
     let doing = LIST.iter().filter(|entry| entry.does.contains(&kind));
     let fits = doing.flat_map(|entry| (entry.fits)(kind, group).into_iter().map(|fit| (entry.name, fit)));
@@ -163,12 +163,12 @@ impl Algorithm {
         }
     }
 
-    /// Whether it can do that collective among `n` members with the numbers that it has.
+    /// Whether it can do that collective among `n` members with its numbers.
     pub fn check(&self, kind: Kind, n: usize) -> Result<(), Misfit> {
         self.doing(kind, n).map(|_| ())
     }
 
-    /// What its file says, of a collective that it can do.
+    /// Its description, for a collective that it can do.
     fn doing(&self, kind: Kind, n: usize) -> Result<&'static Entry, Misfit> {
         let entry = self.entry().filter(|entry| entry.does.contains(&kind));
         let entry = entry.ok_or_else(|| Misfit::unsupported(kind, self.name()))?;
@@ -176,7 +176,7 @@ impl Algorithm {
         Ok(entry)
     }
 
-    /// Writes the messages of a collective; `root` is the position of the member that has or gets the whole, 0 where none does.
+    /// Writes the messages of a collective; `root` is the position of its root, 0 where it has none.
     pub fn weave(&self, kind: Kind, root: usize, call: &Call, weave: &mut dyn Weave) -> Result<(), Misfit> {
         let n = call.n();
         let entry = self.doing(kind, n)?;

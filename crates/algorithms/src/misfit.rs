@@ -2,10 +2,10 @@
 
 use crate::Kind;
 
-/// A collective, a group and an algorithm that do not go together.
+/// A collective, a group and an algorithm that do not fit together.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Misfit {
-    /// No such algorithm for that collective, or not for so many members.
+    /// No such algorithm for that collective, or not for this many members.
     #[error("{collective} by {algorithm}: not for this group; `ring` and `direct` are for any")]
     Unsupported {
         /// Its name.
@@ -16,20 +16,20 @@ pub enum Misfit {
     /// More servers than members, or none.
     #[error("parameter_server: {servers} servers among {members} ranks")]
     Servers {
-        /// As given.
+        /// The given number.
         servers: usize,
-        /// Of the group.
+        /// The size of the group.
         members: usize,
     },
-    /// Owners, workers or stations that are no members.
+    /// Owners, workers or stations that are not members.
     #[error("owners: {0}")]
     Owners(&'static str),
     /// Sizes of a two-level algorithm do not add up.
     #[error("two_level: groups of {sizes:?} for {members} ranks")]
     Sizes {
-        /// As given.
+        /// The given sizes.
         sizes: Vec<u32>,
-        /// Of the group.
+        /// The size of the group.
         members: usize,
     },
     /// The base of `BCube`.
@@ -43,9 +43,9 @@ pub enum Misfit {
     Numbers {
         /// Its name.
         algorithm: &'static str,
-        /// What it takes.
+        /// The expected numbers.
         takes: &'static str,
-        /// As given.
+        /// The given numbers.
         numbers: Vec<u32>,
     },
 }

@@ -1,7 +1,7 @@
 //! Builds one rank's ops in sequential order and derives the dataflow from it.
 //!
-//! The caller writes as if ops ran one after the other; [`RankBuilder::push`] keeps just the order that
-//! memory demands (read after write, write after read, write after write on overlapping slices).
+//! The caller writes as if ops ran one after the other; [`RankBuilder::push`] keeps only the order that memory requires
+//! (read after write, write after read, write after write on overlapping slices).
 
 mod live;
 
@@ -24,7 +24,7 @@ impl RankBuilder {
         Self::default()
     }
 
-    /// Starts from the buffers of `program` with no ops: what a pass does to rewrite a rank.
+    /// Starts from the buffers of `program` with no ops, for passes that rewrite a rank.
     pub fn with_buffers(program: &RankProgram) -> Self {
         Self {
             live: vec![Live::default(); program.buffers.len()],
@@ -97,7 +97,7 @@ impl RankBuilder {
         for &slice in &written {
             let live = &mut self.live[slice.buffer.index()];
             live.conflicts(&slice, true, &mut after);
-            // What this write covers can conflict with later ops only through this write.
+            // Later ops can conflict with the range covered by this write only through this write.
             live.forget(&slice);
             live.add(Access { slice, op: id, writes: true });
         }

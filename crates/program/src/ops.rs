@@ -24,15 +24,15 @@ pub enum BufferKind {
 /// A linear array of elements that ops read and write slices of.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Buffer {
-    /// For people; unique within a rank.
+    /// A name for people; unique within a rank.
     pub name: String,
     /// Element type.
     pub dtype: DType,
-    /// Elements.
+    /// Number of elements.
     pub len: usize,
-    /// Where its memory comes from.
+    /// The origin of its memory.
     pub kind: BufferKind,
-    /// Where its memory is.
+    /// The memory space.
     pub space: Space,
 }
 
@@ -53,7 +53,7 @@ impl Slice {
         Self { buffer, start, stop }
     }
 
-    /// Elements.
+    /// Number of elements.
     pub const fn len(&self) -> usize {
         self.stop - self.start
     }
@@ -74,7 +74,7 @@ impl Slice {
     }
 }
 
-/// Slices of one op: few, but for calls of kernels.
+/// Slices of one op: few, except for calls of kernels.
 pub type Slices = SmallVec<[Slice; 2]>;
 
 /// An elementwise function of [`Op::Apply`].
@@ -82,8 +82,8 @@ pub type Slices = SmallVec<[Slice; 2]>;
 pub enum Kernel {
     /// Times a constant.
     Scale(f64),
-    /// Rounded to the nearest value that the given type holds, kept in the buffer's own type. What a
-    /// lossy codec does to the copy that others receive is done to one's own copy with this.
+    /// Rounded to the nearest value of the given type, kept in the buffer's own type. A rank applies to its own copy
+    /// what a lossy codec does to the copies that others receive.
     Round(DType),
 }
 
@@ -97,20 +97,20 @@ pub enum Record {
 /// A function of whole slices that [`Op::Call`] runs: a built-in by name, or one of the user's.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KernelSpec {
-    /// By which the executor finds it.
+    /// Its name for the executor.
     pub name: String,
-    /// Element `i` of each output depends on element `i` of each input alone; all are equally long.
+    /// Element `i` of each output depends only on element `i` of each input; all have the same length.
     pub elementwise: bool,
     /// Outputs are read before they are written.
     pub updates: bool,
     /// An elementwise kernel of several inputs whose result is this reduction of them, up to rounding.
     pub joins: Option<ReduceOp>,
-    /// Constants that every call gets.
+    /// Constants of every call.
     pub parameters: Vec<f64>,
 }
 
-/// What a collective does with the slices of its group. Part `i` of `n` of a slice of `len` elements is
-/// `len·i/n .. len·(i+1)/n` and belongs to member `i`.
+/// A collective on the slices of its group. Part `i` of `n` of a slice of `len` elements is `len·i/n .. len·(i+1)/n`
+/// and belongs to member `i`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Collective {
     /// `slice = scale · ⊕ over the group of slice`, on every member.
@@ -147,7 +147,7 @@ pub enum Collective {
 }
 
 impl Collective {
-    /// What it is, without its operands.
+    /// Its kind, without its operands.
     pub const fn kind(&self) -> Kind {
         match self {
             Self::AllReduce => Kind::AllReduce,
@@ -171,7 +171,7 @@ impl Collective {
         self.kind().name()
     }
 
-    /// The rank that has or gets the whole.
+    /// The root, which has or gets the whole.
     pub const fn root(&self) -> Option<Rank> {
         match self {
             Self::Broadcast { root }
@@ -217,7 +217,7 @@ pub enum Op {
         #[expect(missing_docs)]
         dst: Slice,
     },
-    /// Sends `src` to `peer`. Complete when `src` may be written again.
+    /// Sends `src` to `peer`. Complete when `src` may be overwritten.
     Send {
         #[expect(missing_docs)]
         src: Slice,
@@ -242,10 +242,10 @@ pub enum Op {
         peer: Rank,
         #[expect(missing_docs)]
         tag: Tag,
-        /// As of the send; elements beyond keep what they held.
+        /// As for the send; elements beyond it keep their values.
         count: Option<Slice>,
     },
-    /// Notes something about `src` in the run's record; changes nothing.
+    /// Records a property of `src`; changes nothing.
     Record {
         #[expect(missing_docs)]
         what: Record,
@@ -261,11 +261,11 @@ pub enum Op {
         /// Also read when the kernel updates them.
         outputs: Vec<Slice>,
     },
-    /// What a group does together; lowered before it is run, unless a library does it.
+    /// A collective; lowered before it runs, unless a library executes it.
     Collective {
         #[expect(missing_docs)]
         what: Collective,
-        /// Equally long on all members.
+        /// Of the same length on all members.
         slice: Slice,
         /// Members in the order of their parts, which is the order that algorithms use.
         group: Vec<Rank>,
@@ -279,7 +279,7 @@ pub enum Op {
 }
 
 impl Op {
-    /// Slices that the op reads. A call's outputs count as writes alone, also where the kernel updates them.
+    /// Slices that the op reads. A call's outputs count only as writes, even if the kernel updates them.
     pub fn reads(&self) -> Slices {
         match self {
             Self::Copy { src, .. } | Self::Cast { src, .. } | Self::Record { src, .. } => smallvec![*src],
@@ -307,7 +307,7 @@ impl Op {
         }
     }
 
-    /// Whether memory orders the two: they share elements, and one of them writes.
+    /// Whether memory orders the two: they overlap, and one of them writes.
     pub fn conflicts(&self, other: &Self) -> bool {
         let (reads, writes) = (self.reads(), self.writes());
         let (reads2, writes2) = (other.reads(), other.writes());
@@ -316,18 +316,18 @@ impl Op {
     }
 }
 
-/// An op in its place: what it waits for and which line of the user's Python made it.
+/// An op with its dependencies and the line of the user's Python that made it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
     /// The operation.
     pub op: Op,
     /// Ops of the same rank that complete before this one starts; ascending, all smaller than its own id.
     pub after: Vec<OpId>,
-    /// Where it comes from.
+    /// The user's line.
     pub source: Option<SourceId>,
 }
 
-/// What one rank does.
+/// One rank's part of a program.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RankProgram {
     /// Indexed by [`BufferId`].
@@ -351,14 +351,14 @@ impl std::fmt::Display for Source {
     }
 }
 
-/// What all ranks do to move and combine some buffers: a dataflow graph per rank, joined by messages.
+/// The ops of all ranks that move and combine some buffers: a dataflow graph per rank, joined by messages.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Program {
-    /// For people: what it is for, `all_reduce.ring`.
+    /// Its purpose, for people: `all_reduce.ring`.
     pub name: String,
     /// Indexed by [`Rank`]; its length is the world size.
     pub ranks: Vec<RankProgram>,
-    /// What holds at the end.
+    /// The contract at the end.
     pub ensures: Vec<Contract>,
     /// Indexed by [`SourceId`].
     pub sources: Vec<Source>,
@@ -372,7 +372,7 @@ impl Program {
         self.ranks.len()
     }
 
-    /// The same, where ranks do something else: what most passes make.
+    /// The same program with other ops, as most passes make.
     #[must_use]
     pub fn with_ranks(&self, ranks: Vec<RankProgram>) -> Self {
         Self {

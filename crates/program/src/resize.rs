@@ -4,8 +4,8 @@ use crate::{Collective, Op, Program, Slice};
 use hocket_ids::BufferId;
 
 impl Program {
-    /// The same, where `buffer` of each rank has `len` elements. `None` where an op touches a part of it, whose place in a buffer of
-    /// another length nobody knows, or where there is no such buffer or one of the two is empty.
+    /// The same, with `len` elements in `buffer` of each rank. `None` if an op accesses part of it, whose place in a
+    /// buffer of another length is unknown, or if there is no such buffer or one of the two is empty.
     pub fn resized(&self, buffer: BufferId, len: usize) -> Option<Self> {
         let mut resized = self.clone();
         for rank in &mut resized.ranks {

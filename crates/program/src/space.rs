@@ -1,4 +1,4 @@
-//! Memory spaces: which processor's memory a buffer lies in, and between which of them messages move.
+//! Memory spaces: the processor whose memory a buffer is in, and the pairs between which messages move.
 
 /// Where a buffer's memory is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -14,7 +14,7 @@ impl Space {
     /// All of them.
     pub const ALL: [Self; 2] = [Self::Host, Self::Device];
 
-    /// As the text form has it.
+    /// The name in the text form.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Host => "host",
@@ -27,7 +27,7 @@ impl Space {
         Self::ALL.into_iter().find(|space| space.name() == name)
     }
 
-    /// Whether a link moves messages from this space to space `to`. A link that does more is one more line here.
+    /// Whether a link moves messages from this space to space `to`. A link with more abilities is one more line here.
     pub const fn reaches(self, to: Self) -> bool {
         matches!((self, to), (Self::Host, Self::Host))
     }

@@ -1,4 +1,4 @@
-//! The list of algorithms, what fits a group, and what each sends.
+//! The list of algorithms, the fitting ones for a group, and their traffic.
 
 use crate::exceptions::error;
 use hocket_algorithms as list;
@@ -17,7 +17,7 @@ struct AlgorithmEntry {
     proposed: bool,
 }
 
-/// The name that policies have for a collective.
+/// The name of a collective in policies.
 const fn word(kind: Kind) -> &'static str {
     match kind {
         Kind::Reduce => "reduce",
@@ -49,7 +49,7 @@ fn algorithms() -> Vec<AlgorithmEntry> {
     list::LIST.iter().map(entry).collect()
 }
 
-/// Name that it is measured under, its own, its numbers.
+/// The name under which it is measured, its own, and its numbers.
 type Fit = (&'static str, &'static str, Vec<u32>);
 
 #[pyfunction]

@@ -1,4 +1,4 @@
-//! `Builder`: makes a program op by op, as tracing a policy does.
+//! `Builder`: builds a program op by op while a policy is traced.
 
 use crate::program::{Program, Range, algorithm, dtype, reduce_op, refuse};
 use hocket_ids::{BufferId, KernelId, OpId, Rank, SourceId, Tag};
@@ -16,16 +16,16 @@ struct Parts {
     fences: Vec<Fence>,
 }
 
-/// Order for its own sake.
+/// Explicit order, apart from memory.
 #[derive(Clone, Default)]
 struct Fence {
     /// All later ops come after this one.
     last: Option<OpId>,
-    /// The next op becomes it, and comes after all so far.
+    /// The next op becomes the fence, and comes after all so far.
     armed: bool,
 }
 
-/// A program in the making; see `_native.pyi`.
+/// A program under construction; see `_native.pyi`.
 #[pyclass(module = "hocket._native", frozen)]
 pub struct Builder(Mutex<Parts>);
 

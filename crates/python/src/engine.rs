@@ -1,4 +1,4 @@
-//! `Engine` and `Memory`: one rank's executor as Python sees it. Waits release the GIL.
+//! `Engine` and `Memory`: one rank's executor for Python. Waits release the GIL.
 
 use crate::exceptions::{error, raise};
 use crate::notifier::Notifier;
@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Seconds from Python; negative and not-a-number are the caller's mistake.
+/// A duration from Python; negative values and NaN are the caller's mistake.
 pub fn duration(py: Python<'_>, seconds: f64) -> PyResult<Duration> {
     Duration::try_from_secs_f64(seconds)
         .map_err(|cause| error(py, "UsageError", &format!("a time-out of {seconds} s: {cause}")))
@@ -31,7 +31,7 @@ type Connection = (u32, u32, u64, u64, u64, u32);
 #[pyclass(module = "hocket._native", frozen)]
 pub struct Memory {
     allocation: Allocation,
-    /// The arena outlives the executor's threads through this.
+    /// Keeps the arena alive until the executor's threads have ended.
     _engine: Arc<Executor>,
 }
 
@@ -76,7 +76,7 @@ impl Window {
     }
 }
 
-/// A collective that waits for a library: program, op, slice, destination.
+/// A collective for a library to execute: program, op, slice, destination.
 type Waiting = (u32, u32, Window, Option<Window>);
 
 /// Fills a view of a region that `owner` keeps mapped.
@@ -113,7 +113,7 @@ impl Engine {
     }
 }
 
-/// What a signal raises in Python, if one came: Ctrl-C.
+/// The exception of a pending signal, such as Ctrl-C.
 pub fn raised_signal() -> Option<PyErr> {
     Python::attach(|py| py.check_signals().err())
 }
@@ -128,8 +128,8 @@ fn part(py: Python<'_>, memory: &Memory, size_bytes: usize) -> PyResult<Region> 
     Ok(region.sub(0, size_bytes))
 }
 
-/// Waits without the GIL; Ctrl-C ends the wait with its exception, and so does what `meanwhile` raises, which is called
-/// several times a second.
+/// Waits without the GIL. Ctrl-C ends the wait with its exception, and so does an exception of `meanwhile`, which is
+/// called several times a second.
 pub fn interruptible<T: Send>(
     py: Python<'_>,
     meanwhile: Option<&Py<PyAny>>,
@@ -252,7 +252,8 @@ impl Engine {
     ) -> PyResult<u32> {
         let mut functions = HashMap::new();
         for (name, address) in kernels {
-            // SAFETY: by the caller's contract in `_native.pyi`: a function of this signature, alive as long as the engine.
+            // SAFETY: by the caller's contract in `_native.pyi`: the function has this signature and lives as long as
+            // the engine.
             let function = unsafe { Foreign::new(address) };
             let function = function
                 .ok_or_else(|| error(py, "UsageError", &format!("kernel `{name}` has no address")))?;

@@ -41,7 +41,7 @@ pub fn raise(py: Python<'_>, cause: &Error) -> PyErr {
     }
 }
 
-/// The job's failure, as something else noticed it: `message` instead of its own.
+/// The job's failure, as noticed elsewhere: with `message` instead of its own.
 pub fn ended_by(py: Python<'_>, executor: &Engine, message: &str) -> PyErr {
     match executor.failure() {
         Some(Error::Peer(failure)) => failed(py, message, &failure),
@@ -49,7 +49,7 @@ pub fn ended_by(py: Python<'_>, executor: &Engine, message: &str) -> PyErr {
     }
 }
 
-/// A wait for `missing` ran out.
+/// A wait for `missing` timed out.
 pub fn timed_out(py: Python<'_>, message: &str, location: Option<Location>, missing: &[Who]) -> PyErr {
     error_with(py, "PeerError", message, |attributes| {
         attributes.set_item("why", "timeout")?;

@@ -1,7 +1,8 @@
 //! `HostGroup`: blocking collectives of one host, by the calling thread. Waits release the GIL.
 //!
-//! Buffers come as (address, bytes), since not every framework's element types have a buffer protocol. Invariant behind
-//! each `unsafe` here, which `_native.pyi` states as the caller's: the memory is there, and nobody else uses it, until the call returns.
+//! Buffers come as (address, bytes), since not every framework's element types have a buffer protocol. Each `unsafe`
+//! here relies on the caller's contract in `_native.pyi`: the memory is valid, and nobody else uses it, until the call
+//! returns.
 
 use crate::engine::{Engine, Memory, duration, raised_signal};
 use crate::exceptions::{ended_by, error, timed_out};
@@ -15,7 +16,7 @@ use pyo3::prelude::*;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-/// Address and length of memory that the caller lends.
+/// Address and length of memory lent by the caller.
 type Lent = (usize, usize);
 
 /// A group of ranks of this host; see `_native.pyi`.
@@ -23,7 +24,7 @@ type Lent = (usize, usize);
 pub struct HostGroup {
     group: Mutex<Communicator>,
     executor: Arc<Executor>,
-    /// Others read our area as long as they may call.
+    /// Keeps our area alive for others as long as they may call.
     _area: Py<Memory>,
 }
 

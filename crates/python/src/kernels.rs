@@ -48,7 +48,7 @@ fn unknown(py: Python<'_>, name: &str) -> PyErr {
     error(py, "UsageError", &format!("there is no kernel `{name}`"))
 }
 
-/// What `repeat_kernel` runs: its destination is the only output, its sources are the inputs.
+/// The kernel of `repeat_kernel`: its destination is the only output, its sources are the inputs.
 enum Kernel {
     Memcpy,
     Copy,
@@ -61,7 +61,7 @@ enum Kernel {
     Named(Function),
 }
 
-/// The kernel of a name: `what.destination` or `what.destination.source`, the types of elements.
+/// The kernel with a name of the form `what.destination` or `what.destination.source`, with element types.
 fn kernel(name: &str) -> Option<Kernel> {
     if let Some(function) = Function::builtin(name) {
         return Some(Kernel::Named(function));

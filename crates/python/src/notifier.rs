@@ -30,7 +30,7 @@ enum State {
 pub struct Notifier(Mutex<State>);
 
 impl Notifier {
-    /// Calls `callback(error or None)` when the launch of `program` under way ends.
+    /// Calls `callback(error or None)` when the running launch of `program` ends.
     pub fn on_complete(
         &self,
         py: Python<'_>,
@@ -50,7 +50,8 @@ impl Notifier {
         executor.on_complete(program, timeout, notify).map_err(|cause| raise(py, &cause))
     }
 
-    /// After the executor has closed: ends the thread when it has called all. Without the GIL, which the thread needs.
+    /// Call after the executor has closed: ends the thread when it has made all calls. Without the GIL, which the
+    /// thread needs.
     pub fn close(&self) {
         let before = std::mem::replace(&mut *self.lock(), State::Closed);
         if let State::Running(sender, handle) = before {
@@ -84,10 +85,10 @@ impl Notifier {
     }
 }
 
-/// The life of the thread.
+/// The main loop of the thread.
 fn call_all(notices: &Receiver<Notice>, executor: &Weak<Executor>) {
     for notice in notices {
-        // Nobody is left to call while Python ends.
+        // No calls while Python shuts down.
         let Some(raised) = Python::try_attach(|py| notice.call(py)) else { return };
         if let (Some(what), Some(executor)) = (raised, executor.upgrade()) {
             executor.abort(&what);
@@ -96,7 +97,7 @@ fn call_all(notices: &Receiver<Notice>, executor: &Weak<Executor>) {
 }
 
 impl Notice {
-    /// What the callback raised, in words; its trace is printed.
+    /// The callback's exception as text; its traceback is printed.
     fn call(self, py: Python<'_>) -> Option<String> {
         let argument = match &self.outcome {
             Ok(()) => py.None(),

@@ -1,4 +1,4 @@
-//! Rank orders: what a collective costs in one, and the search for a cheap one, which Python may watch and stop.
+//! Rank orders: a collective's cost in one, and the search for a cheap one, which Python may watch and stop.
 
 use crate::exceptions::error;
 use hocket_order::{
@@ -18,7 +18,7 @@ struct OrderProblem {
     progress: Arc<Progress>,
 }
 
-/// What a search shares with its watchers.
+/// State shared by a search and its watchers.
 #[derive(Default)]
 struct Progress {
     stopped: AtomicBool,
@@ -40,10 +40,10 @@ impl Watch for Limited<'_> {
     }
 }
 
-/// Rates and what flows have beside; where each ordered pair's links begin; the links.
+/// Rates of links and of flows' other paths; the start of each ordered pair's links; the links.
 type SharedLinks = (Vec<(f64, f64)>, PyBuffer<u32>, PyBuffer<u32>);
 
-/// Order, seconds in it, in the given order, at least; proven, complete.
+/// Order, its seconds, those of the given order, the bound; proven, complete.
 type Found = (Vec<u32>, f64, f64, f64, bool, bool);
 
 #[pymethods]

@@ -1,4 +1,4 @@
-//! The simulator: networks, compiled programs, and what a job does in virtual time.
+//! The simulator: networks, compiled programs, and jobs in virtual time.
 
 use crate::exceptions::{error, error_with};
 use crate::program::Program;
@@ -131,7 +131,7 @@ impl SimulatedProgram {
     }
 }
 
-/// What came of a job; see `_native.pyi`.
+/// The outcome of a job; see `_native.pyi`.
 #[pyclass(module = "hocket._native", frozen)]
 pub struct Simulation(sim::Outcome);
 
@@ -167,7 +167,7 @@ impl Simulation {
         self.0.events
     }
 
-    /// The rank's records as they lie in a trace file.
+    /// The rank's records in the form of a trace file.
     fn records<'py>(&self, py: Python<'py>, rank: usize) -> Bound<'py, PyBytes> {
         let records = self.0.records.get(rank).map_or(&[][..], Vec::as_slice);
         let bytes: Vec<u8> = records.iter().flat_map(|record| record.to_bytes(0)).collect();
@@ -175,9 +175,9 @@ impl Simulation {
     }
 }
 
-/// (graph, priority, seconds after the phase's begin: by rank, or one for all).
+/// (graph, priority, seconds after the start of the phase: by rank, or one for all).
 type Launch = (usize, u32, Vec<f64>);
-/// Launches, least seconds and seconds after: by rank, one for all, or none.
+/// Launches, minimum seconds and seconds after: by rank, one for all, or none.
 type Phase = (Vec<Launch>, Vec<f64>, Vec<f64>);
 
 fn phase((launches, busy_s, tail_s): Phase) -> sim::Phase {

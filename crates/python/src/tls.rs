@@ -7,7 +7,7 @@ use pyo3::types::PyBytes;
 use std::io::IoSlice;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// Plain bytes taken at a time.
+/// Plain bytes read at a time.
 const PIECE_BYTES: usize = 16 * 1024;
 
 #[pyclass(name = "Tls", module = "hocket._native", frozen)]
@@ -81,7 +81,7 @@ impl Tls {
     }
 }
 
-/// Of this process.
+/// The credentials of this process.
 fn credentials() -> &'static Result<Credentials, String> {
     static OURS: OnceLock<Result<Credentials, String>> = OnceLock::new();
     OURS.get_or_init(|| Credentials::new().map_err(|cause| cause.to_string()))

@@ -1,4 +1,4 @@
-//! What lies where in a trace's record files, and the kinds of records.
+//! The layout of a trace's record files, and the kinds of records.
 
 use hocket_trace::{FIELDS, HEADER, Kind, MAGIC, NO_PEER, RECORD_BYTES, VERSION};
 use pyo3::prelude::*;

@@ -5,7 +5,7 @@ use crate::entry::{Entry, Fits, Takes, one_each};
 use crate::{Call, Group, Kind, Misfit, Weave};
 use std::ops::Range;
 
-/// Of an algorithm that was not requested by name.
+/// The base unless a policy names one.
 const BASE: u32 = 4;
 
 pub const ENTRY: Entry = Entry {
@@ -41,7 +41,7 @@ fn weave(base: &[u32], kind: Kind, _: usize, call: &Call, weave: &mut dyn Weave)
     }
 }
 
-/// The digits' bases, most significant first: as many factors of at most `base` as `n` has, and what is left as one more.
+/// The digits' bases, most significant first: as many factors of at most `base` as `n` has, and the rest as one more.
 pub fn radices(n: usize, base: usize) -> Vec<usize> {
     let mut found = Vec::new();
     let mut rest = n;
@@ -73,7 +73,7 @@ pub fn reduce_scatter(call: &Call, radices: &[usize], weave: &mut dyn Weave) {
 /// Each member's own part to all: the same rounds backwards.
 pub fn all_gather(call: &Call, radices: &[usize], weave: &mut dyn Weave) {
     for round in (0..radices.len()).rev() {
-        // What `to` was sent in the first half is what it sends now.
+        // What `to` received in the first half is what it sends now.
         exchange(call, radices, round, |from, to, part| call.message(to, from, part, false, weave));
     }
 }
@@ -81,7 +81,7 @@ pub fn all_gather(call: &Call, radices: &[usize], weave: &mut dyn Weave) {
 /// Calls `send(from, to, part)` for each pair of a round: `to` owns the part from this round on.
 fn exchange(call: &Call, radices: &[usize], round: usize, mut send: impl FnMut(usize, usize, &Range<usize>)) {
     let n = call.n();
-    // Members below one value of the digits so far: the span that is divided in this round, and its pieces.
+    // Members with the same digits so far: the span that this round divides, and its pieces.
     let span: usize = radices[round..].iter().product();
     let piece = span / radices[round];
     for shift in 1..radices[round] {

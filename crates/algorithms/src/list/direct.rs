@@ -1,5 +1,5 @@
-//! Everybody with everybody: each owner's part goes to it, or from it, in one round. Where memory is shared, every byte is read
-//! once per member and never copied on the way.
+//! All with all: each owner's part goes to it, or from it, in one round. With shared memory, every byte is read once
+//! per member and never copied on the way.
 
 use crate::entry::{Entry, Fits, Takes, any_group, one_each};
 use crate::{Call, Group, Kind, Owned, Weave};

@@ -46,7 +46,7 @@ fn all_reduce(call: &Call, weave: &mut dyn Weave) {
     }
 }
 
-/// The whole from the root, which is the tree's own.
+/// The whole from the root, which is the tree's own root.
 fn broadcast(call: &Call, root: usize, weave: &mut dyn Weave) {
     let n = call.n();
     for (node, parent) in upwards(n).into_iter().rev() {
@@ -62,7 +62,7 @@ fn reduce(call: &Call, root: usize, weave: &mut dyn Weave) {
     }
 }
 
-/// The member at a node of the first tree, or of the second: mirrored when n is even, moved by one when it is odd.
+/// The member at a node of the first tree, or of the second: mirrored when n is even, shifted by one when it is odd.
 pub const fn place(node: usize, n: usize, half: usize) -> usize {
     match (half, n % 2) {
         (0, _) => node,
@@ -71,8 +71,8 @@ pub const fn place(node: usize, n: usize, half: usize) -> usize {
     }
 }
 
-/// The node above another; the root, 0, is its own. In-order numbering with node 0 on top of the tree: a node is as high as it
-/// has zeros at its end.
+/// The node above another; the root, 0, is its own. In-order numbering with node 0 on top of the tree: a node's height
+/// is its number of trailing zeros.
 pub const fn parent(node: usize, n: usize) -> usize {
     if node == 0 {
         return 0;

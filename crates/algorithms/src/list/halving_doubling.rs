@@ -24,7 +24,7 @@ fn fits(kind: Kind, group: &Group<'_>) -> Fits {
     if serves(kind, group.n()) { vec![halves] } else { Vec::new() }
 }
 
-/// Each member ends with a part of its own only where their number is a power of two.
+/// Each member ends with a part of its own only if their number is a power of two.
 const fn serves(kind: Kind, n: usize) -> bool {
     !matches!(kind, Kind::ReduceScatter | Kind::AllGather) || n.is_power_of_two()
 }
@@ -44,14 +44,14 @@ fn check(_: &[u32], kind: Kind, n: usize) -> Result<(), Misfit> {
     if serves(kind, n) { Ok(()) } else { Err(Misfit::unsupported(kind, ENTRY.name)) }
 }
 
-/// How many members halve and double, and how many others hand their values to a partner first.
+/// How many members halve and double, and how many others first pass their values to a partner.
 pub const fn split(n: usize) -> (usize, usize) {
     let power = if n.is_power_of_two() { n } else { n.next_power_of_two() / 2 };
     (power, n - power)
 }
 
-/// Among any number of members: those beyond the largest power of two hand their values to a partner first and get the result
-/// from it.
+/// Among any number of members: those beyond the largest power of two first pass their values to a partner, and get the
+/// result from it.
 fn all_reduce(call: &Call, weave: &mut dyn Weave) {
     let n = call.n();
     let (power, extra) = split(n);

@@ -1,5 +1,5 @@
-//! Members that share memory: each reduces its part straight out of all members' slices, and into all of them. It is not
-//! lowered; what is counted are the same bytes as `direct` moves.
+//! Members that share memory: each reduces its part straight out of all members' slices, and into all of them. It is
+//! not lowered; its counts are the bytes that `direct` moves.
 
 use crate::entry::{Entry, Fits, Takes, any_group, one_each};
 use crate::{Call, Group, Kind, Owned, Weave};

@@ -17,7 +17,7 @@ pub const ENTRY: Entry = Entry {
     even_elements: |servers, _| servers[0] as usize,
 };
 
-/// How many members serve is for the user to say.
+/// The user chooses how many members serve.
 fn fits(_: Kind, _: &Group<'_>) -> Fits {
     Vec::new()
 }

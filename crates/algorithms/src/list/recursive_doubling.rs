@@ -1,6 +1,6 @@
-//! Partners at distances that are powers of two exchange everything, once a round (Thakur, Rabenseifner and Gropp 2005). MPI
-//! libraries run it, and ranks can be ordered for it; a program has no place for a partner's values beside one's own, so
-//! Hocket does not run it.
+//! Partners at distances that are powers of two exchange everything, once per round (Thakur, Rabenseifner and Gropp
+//! 2005). MPI libraries run it, and ranks can be ordered for it; a program has no place for a partner's values beside
+//! one's own, so Hocket does not run it.
 
 use super::halving_doubling::split;
 use crate::entry::{Entry, Fits, Takes, any_group};

@@ -1,5 +1,5 @@
 //! Two-level all-reduce: each group reduces along a chain to its first member, the leaders run a ring, and each result
-//! goes back along the chain. Between groups only leaders talk, so a slow link between racks carries the least.
+//! returns along the chain. Only leaders communicate between groups, so a slow link between racks carries the minimum.
 
 use super::ring;
 use crate::entry::{Entry, Fits, Takes};

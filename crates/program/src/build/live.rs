@@ -1,12 +1,13 @@
 //! Accesses of one buffer that a later op may still conflict with.
 //!
-//! They are kept by length, in classes of a factor of two, and within a class by where they start. What overlaps a slice then starts
-//! close before it, and is found without a look at all others: a ring over many ranks has an access per part.
+//! They are kept by length, in classes of a factor of two, and within a class by start. Accesses that overlap a slice
+//! then start close before it, and are found without scanning all others: a ring over many ranks has an access per
+//! part.
 
 use crate::ops::Slice;
 use hocket_ids::OpId;
 
-/// What an op does with a slice.
+/// An op's access to a slice.
 #[derive(Clone, Copy, Debug)]
 pub struct Access {
     pub slice: Slice,
@@ -14,7 +15,7 @@ pub struct Access {
     pub writes: bool,
 }
 
-/// All of one buffer.
+/// All accesses of one buffer.
 #[derive(Clone, Debug, Default)]
 pub struct Live {
     /// Exclusive bound of the length, a power of two; accesses by start.
@@ -32,7 +33,7 @@ impl Live {
         }
     }
 
-    /// Drops what lies within `slice`.
+    /// Drops accesses within `slice`.
     pub fn forget(&mut self, slice: &Slice) {
         for (_, accesses) in &mut self.classes {
             let first = accesses.partition_point(|access| access.slice.start < slice.start);

@@ -1,16 +1,16 @@
-//! How single values are written: numbers in groups of seven bits, the lowest first; sequences behind their length.
+//! The binary form of single values: numbers in groups of seven bits, the lowest first; sequences after their length.
 
 use super::Damaged;
 
 /// A value in bytes.
 pub trait Field: Sized {
-    /// Appends it.
+    /// Appends the value.
     fn write(&self, out: &mut Vec<u8>);
-    /// Takes it.
+    /// Reads a value.
     fn read(from: &mut Reader<'_>) -> Result<Self, Damaged>;
 }
 
-/// What is still to be read.
+/// The unread bytes.
 pub struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -21,12 +21,12 @@ impl<'a> Reader<'a> {
         Self { bytes, at: 0 }
     }
 
-    /// What is here makes no sense.
+    /// The bytes are invalid.
     pub const fn damaged(&self) -> Damaged {
         Damaged { at: self.at }
     }
 
-    /// Nothing comes behind a program.
+    /// Fails if bytes follow a program.
     pub const fn end(&self) -> Result<(), Damaged> {
         if self.at == self.bytes.len() { Ok(()) } else { Err(self.damaged()) }
     }
@@ -128,7 +128,7 @@ impl<T: Field> Field for Vec<T> {
 
     fn read(from: &mut Reader<'_>) -> Result<Self, Damaged> {
         let len = usize::read(from)?;
-        // Each takes a byte at least: what cannot be there is not allocated.
+        // Each takes a byte at least: nothing is allocated for values that cannot be there.
         let mut read = Self::with_capacity(len.min(from.bytes.len() - from.at));
         for _ in 0..len {
             // Nor may a length alone grow memory.

@@ -1,4 +1,4 @@
-//! Splits ops into chunks so that what follows an op starts when its first chunk is done.
+//! Splits ops into chunks so that an op's dependents start when its first chunk is done.
 //!
 //! Before: `recv %0[0:8) add`, then `send %0[0:8)`. After, with chunks of 4 elements: two receives and two sends, each send
 //! after its own receive. Gain: transfers, reductions and casts of one bucket overlap, and urgent buckets overtake.
@@ -31,11 +31,11 @@ fn chunk(program: &Program, chunk_bytes: usize) -> Program {
 
 fn split(rank: &RankProgram, pieces: impl Fn(&Op) -> usize, pieces_max: usize) -> RankProgram {
     let mut builder = RankBuilder::with_buffers(rank);
-    // By old op: the first of the new ops that it became, one after the other, and the first that it did not.
+    // By old op: the range of the new ops that it became.
     let mut became: Vec<(usize, usize)> = Vec::with_capacity(rank.nodes.len());
     let mut control: Vec<OpId> = Vec::new();
     for node in &rank.nodes {
-        // Order that memory demands is found again piece by piece; what remains is order for its own sake.
+        // Piece by piece, memory determines the order again; explicit order remains.
         control.clear();
         for before in node.after.iter().map(|before| before.index()) {
             if !rank.nodes[before].op.conflicts(&node.op) {
@@ -51,12 +51,12 @@ fn split(rank: &RankProgram, pieces: impl Fn(&Op) -> usize, pieces_max: usize) -
     builder.finish()
 }
 
-/// The slice that decides how an op is split: both ends of a message have as many elements of one type.
+/// The slice that determines how an op is split: both ends of a message have as many elements of one type.
 fn extent(op: &Op, kernels: &[KernelSpec]) -> Option<Slice> {
     match op {
-        // Its members share memory: pieces of it are as good.
+        // Its members share memory: pieces of it are just as good.
         Op::Collective { slice, algorithm: Some(Algorithm::InPlace), .. } => Some(*slice),
-        // How much of a counted message moves is known only when it starts.
+        // The length of a counted message is only known when it starts.
         Op::Send { count: Some(_), .. } | Op::Recv { count: Some(_), .. } | Op::Collective { .. } => None,
         Op::Call { kernel, outputs, .. } => kernels
             .get(kernel.index())

@@ -1,7 +1,7 @@
 //! Sends f32 as a smaller float over chosen links.
 //!
-//! Before: `send %0[0:8] to 1`. After: `send %0[0:8] as f16 to 1`. Where the value that is sent also stays somewhere as a
-//! result, `apply round f16` comes right after the op that made it, before it spreads: all replicas hold the same bits,
+//! Before: `send %0[0:8] to 1`. After: `send %0[0:8] as f16 to 1`. If the sent value also stays somewhere as a result,
+//! `apply round f16` comes right after the op that made it, before it spreads: all replicas hold the same bits,
 //! whichever links their copies crossed. Gain: half the bytes on slow links, full precision in the sums.
 
 use super::{Pass, PassError};
@@ -19,12 +19,12 @@ pub const PASS: Pass = Pass {
     },
 };
 
-/// What f32 travels as over some links.
+/// The element type of f32 on some links.
 #[derive(Clone, Debug)]
 pub struct Codec {
     /// f16 or bf16.
     pub dtype: DType,
-    /// Source and destination: ranks as they are after `relabel`.
+    /// Source and destination: ranks after `relabel`.
     pub links: HashSet<(Rank, Rank)>,
 }
 
@@ -55,7 +55,7 @@ fn encoded(op: &Op, own: Rank, links: &HashSet<(Rank, Rank)>) -> bool {
     }
 }
 
-/// Encoded sends of slices that are not written again: the sender keeps what others receive.
+/// Encoded sends of slices that are not overwritten: the sender keeps what others receive.
 fn kept_slices(rank: &RankProgram, encoded: impl Fn(&Op) -> bool) -> Vec<(usize, Slice)> {
     let mut kept = Vec::new();
     let mut written: Vec<Slice> = Vec::new();
@@ -74,7 +74,7 @@ fn kept_slices(rank: &RankProgram, encoded: impl Fn(&Op) -> bool) -> Vec<(usize,
     kept
 }
 
-/// Where values come from, across ranks, and so where they are to be rounded.
+/// Traces values to their origin, across ranks, which is where they are rounded.
 struct Origins<'a> {
     program: &'a Program,
     sends: HashMap<(usize, usize, Tag), usize>,
@@ -96,7 +96,7 @@ impl<'a> Origins<'a> {
         Self { program, sends, rounds: vec![HashMap::new(); program.world()], seen: HashSet::new() }
     }
 
-    /// Follows the value that op `reader` of `rank` finds in `slice` back to the op that made it.
+    /// Follows the value that op `reader` of `rank` reads in `slice` back to the op that made it.
     fn trace(&mut self, rank: usize, reader: usize, slice: Slice) {
         let mut open = vec![(rank, reader, slice)];
         while let Some((rank, reader, slice)) = open.pop() {
@@ -125,7 +125,7 @@ impl<'a> Origins<'a> {
         }
     }
 
-    /// When `op` only takes over what a peer has: where the peer reads it.
+    /// If `op` only copies a peer's value: the slice that the peer reads.
     fn forwarded(&self, rank: usize, op: &Op, part: &Slice) -> Option<(usize, usize, Slice)> {
         let Op::Recv { dst, reduce: None, peer, tag, count: None, .. } = op else { return None };
         let send = *self.sends.get(&(peer.index(), rank, *tag))?;

@@ -1,11 +1,11 @@
-//! Lets messages convert and reduce by themselves, without the scratch buffer between.
+//! Lets messages convert and reduce directly, without a scratch buffer between.
 //!
 //! Before: `cast %0[0:8] to %1[0:8]`, `send %1[0:8] as f16`; at the other end `recv %1[0:8] as f16 store`, `cast %1[0:8] to
 //! %2[0:8]`, `reduce sum %2[0:8] into %0[0:8]`. After: `send %0[0:8] as f16`; `recv %0[0:8] as f16 reduce sum`. Gain: a value
 //! is read and written once per message, and a policy's own ring is as fast as the engine's.
 //!
-//! A buffer between may be what keeps two ranks from waiting for one another (both send what they will overwrite), so a
-//! fused program that deadlocks is dropped for the one before.
+//! A buffer in between may prevent two ranks from waiting for one another (both send what they will overwrite), so a
+//! fused program that deadlocks is discarded for the previous one.
 
 use super::Pass;
 use crate::verify::deadlocks;
@@ -14,7 +14,8 @@ use hocket_ids::{BufferId, OpId};
 
 pub const PASS: Pass = Pass { title: "fuse", run: |program, _| Ok(fuse(program)), spec: |_, _| None };
 
-/// `program` with as few scratch buffers between messages and local ops as its dataflow allows; `None` where it needs them all.
+/// `program` with as few scratch buffers between messages and local ops as its dataflow allows; `None` if it needs them
+/// all.
 fn fuse(program: &Program) -> Option<Program> {
     let scratch = |rank: &RankProgram| rank.buffers.iter().any(|buffer| buffer.kind == BufferKind::Scratch);
     if !program.ranks.iter().any(scratch) {
@@ -24,13 +25,13 @@ fn fuse(program: &Program) -> Option<Program> {
     (!deadlocks(&fused)).then_some(fused)
 }
 
-/// Ops that are left, each at the place of the last that it is made of.
+/// Remaining ops, each at the position of the last one that it combines.
 struct Ops<'a> {
     rank: &'a RankProgram,
     left: Vec<Option<Op>>,
-    /// By buffer: ops that touch it, ascending.
+    /// By buffer: ops that access it, ascending.
     touching: Vec<Vec<usize>>,
-    /// Whether an op is ordered for another reason than memory.
+    /// Whether an op is ordered for a reason other than memory.
     controlled: Vec<bool>,
 }
 
@@ -70,7 +71,7 @@ impl<'a> Ops<'a> {
         self.rank.buffers[buffer.index()].kind == BufferKind::Scratch
     }
 
-    /// Ops after `at` that read exactly `slice` until it is overwritten; `None` when something touches a part of it.
+    /// Ops after `at` that read exactly `slice` until it is overwritten; `None` when an op accesses part of it.
     fn readers(&self, at: usize, slice: &Slice) -> Option<Vec<usize>> {
         let mut readers = Vec::new();
         let touching = &self.touching[slice.buffer.index()];
@@ -127,7 +128,7 @@ impl<'a> Ops<'a> {
         self.left[at] = None;
     }
 
-    /// `recv t store`, then `cast t to d`, `copy t to d` or `reduce t into d` → `recv d`; again for what comes of it.
+    /// `recv t store`, then `cast t to d`, `copy t to d` or `reduce t into d` → `recv d`; repeated on the result.
     fn land_directly(&mut self, at: usize) {
         let mut at = at;
         loop {
@@ -147,7 +148,7 @@ impl<'a> Ops<'a> {
             if self.controlled[reader] {
                 return;
             }
-            // Rounded to the buffer's own type on the way, the value would be another one.
+            // Rounded to the buffer's own type in between, the value would differ.
             let exact = self.rank.buffers[between.buffer.index()].dtype == wire;
             let (dst, reduce) = match &self.left[reader] {
                 Some(Op::Cast { dst, .. } | Op::Copy { dst, .. }) if exact => (*dst, None),

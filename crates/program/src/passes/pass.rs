@@ -1,36 +1,36 @@
-//! What a pass is: a title, a function and a *spec*, which says what no op may be once the pass has run.
+//! The definition of a pass: a title, a function and a *spec*, which says what no op may be once the pass has run.
 
 use super::{Codec, PassError};
 use crate::{Op, Program, RankProgram};
 use hocket_ids::Rank;
 
-/// What passes decide by.
+/// Options of the passes.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The physical rank that plays each logical rank; `None`: ranks stay as they are.
     pub order: Option<Vec<Rank>>,
-    /// No op is larger, in bytes of its own element type.
+    /// Limit of an op's size in bytes of its own element type.
     pub chunk_bytes: usize,
-    /// What f32 travels as, where it does not travel as it is.
+    /// The codec of f32 on some links, if any.
     pub codec: Option<Codec>,
 }
 
 /// A step of the pipeline.
 pub struct Pass {
-    /// As `hocket verify --after` has it.
+    /// Its name in `hocket verify --after`.
     pub title: &'static str,
-    /// The program after it; `None` where it has nothing to do.
+    /// The transformed program; `None` if there is nothing to do.
     pub run: fn(&Program, &Options) -> Result<Option<Program>, PassError>,
-    /// What is wrong with an op that is still there after the pass; `None` for an op that may be.
+    /// The violation by an op that remains after the pass; `None` for an allowed op.
     pub spec: fn(&Site<'_>, &Options) -> Option<String>,
 }
 
-/// An op where it stands.
+/// An op with its surroundings.
 #[derive(Clone, Copy)]
 pub struct Site<'a> {
-    /// The whole.
+    /// The whole program.
     pub program: &'a Program,
-    /// Whose op it is.
+    /// The op's rank.
     pub rank: Rank,
     /// The rank's part.
     pub ops: &'a RankProgram,

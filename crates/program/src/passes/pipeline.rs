@@ -1,7 +1,8 @@
-//! The passes that every program goes through before it runs, in order, whoever made it: a plan, a policy or Hocket itself.
+//! The passes that every program goes through before it runs, in order, whoever made it: a plan, a policy or Hocket
+//! itself.
 //!
-//! The spec of each pass is checked after that pass and after each later one, so that a pass that breaks what an earlier one made
-//! is named at once.
+//! The spec of each pass is checked after that pass and after each later one, so that a pass that breaks an earlier
+//! one's result is named at once.
 
 use super::pass::{Options, Pass, Site};
 use super::{PassError, chunk, encode, fuse, lower, relabel};
@@ -10,7 +11,7 @@ use crate::verify::{Diagnostic, Findings};
 use hocket_ids::Rank;
 use std::borrow::Cow;
 
-/// In order. Each pass's file has what it needs of the passes before it.
+/// In order. Each pass's file states what it requires of earlier passes.
 pub const PIPELINE: [Pass; 5] = [lower::PASS, relabel::PASS, fuse::PASS, chunk::PASS, encode::PASS];
 
 /// `program` after all passes; not verified.
@@ -33,7 +34,7 @@ fn run(
 ) -> Result<Program, PassError> {
     let mut current = Cow::Borrowed(program);
     for (at, pass) in passes.iter().enumerate() {
-        // What earlier passes made still stands where this one changes nothing.
+        // The earlier result stands if this pass changes nothing.
         let mut checked = at..=at;
         if let Some(next) = (pass.run)(&current, options)? {
             current = Cow::Owned(next);
@@ -94,14 +95,14 @@ mod tests {
         Options { codec: Some(Codec { dtype: DType::F16, links }), ..OPTIONS }
     }
 
-    /// The pipeline with one pass that does nothing in the place of the pass of that title.
+    /// The pipeline with a pass that does nothing in place of the pass with that title.
     fn without(title: &str) -> Vec<Pass> {
         let idle =
             |pass: Pass| if pass.title == title { Pass { run: |_, _| Ok(None), ..pass } } else { pass };
         PIPELINE.into_iter().map(idle).collect()
     }
 
-    /// What a pass left undone, or a later one brought back, would be found by the executor of a running job.
+    /// The executor of a running job would find what a pass left undone, or a later one brought back.
     #[test]
     fn a_pass_that_does_nothing_is_named_with_rank_and_op() {
         for (title, says) in [
@@ -118,7 +119,7 @@ mod tests {
         }
     }
 
-    /// A pass that undoes an earlier one would be blamed on that.
+    /// The earlier pass would be blamed for a later one that undoes it.
     #[test]
     fn specs_hold_to_the_end() {
         let undone = all_reduce(2, 12);

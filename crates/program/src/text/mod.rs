@@ -1,4 +1,4 @@
-//! The readable form of a program: what `print(program)` shows and what tests are written in. Print, then parse, gives the
+//! The text form of a program: the output of `print(program)` and the language of tests. Printing and parsing gives the
 //! same program.
 
 mod parse;
@@ -38,15 +38,15 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(300))]
 
-        /// A program that was printed and read back would be another one.
+        /// A program that was printed and parsed would be another one.
         #[test]
         fn print_then_parse_is_the_same(world in 1usize..6, len in 0usize..200) {
             let program = ring(world, len);
             prop_assert_eq!(parse(&program.to_string()), Ok(program));
         }
 
-        /// A damaged file would end the process instead of naming line and column; whatever still parses would crash the
-        /// verifier.
+        /// A damaged file would crash the process instead of naming line and column; text that still parses would crash
+        /// the verifier.
         #[test]
         fn damaged_text_is_refused_or_judged(at in 0usize..3000, cut in 0usize..20, put in "[ %0-9a-z:\\[\\]{}\"=\\\\]{0,6}") {
             let text = ring(3, 40).to_string();

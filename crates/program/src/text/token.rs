@@ -1,8 +1,8 @@
-//! Text → words with their places. What stands behind a `;` is a comment.
+//! Splits text into words with their positions. A `;` starts a comment.
 
 use super::parse::ParseError;
 
-/// A word, where it starts, and its meaning.
+/// A word, its position, and its meaning.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Token<'a> {
     pub text: &'a str,
@@ -46,7 +46,7 @@ fn split_line<'a>(line: &'a str, number: u32, found: &mut Vec<Token<'a>>) -> Res
     }
 }
 
-/// Bytes of the string that `text` starts with, its quotes included.
+/// Length of the string that `text` starts with, quotes included.
 fn string_end(text: &str) -> Option<usize> {
     let mut escaped = false;
     for (at, c) in text.char_indices().skip(1) {

@@ -1,5 +1,5 @@
-//! Collectives that are not lowered (yet): which ops of the members are one call. Members of a group call their collectives in
-//! one order; a library runs all of a rank's in the order of its ops.
+//! Collectives that are not lowered (yet): which ops of the members form one call. Members of a group call their
+//! collectives in one order; a library runs all of a rank's in the order of its ops.
 
 use super::Findings;
 use crate::{Algorithm, Op, Program};
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 /// The ops (rank, op) of one call, by member.
 pub type Call = Vec<(usize, usize)>;
 
-/// Ranks of a group, and the library if one does it.
+/// Ranks of a group, and the library if one executes it.
 type Group = (Vec<u32>, Option<String>);
 
 /// By (rank, op): which call it is part of.

@@ -1,5 +1,6 @@
-//! Nothing waits in a circle, even with no buffering at all: a send is complete only when its receive is posted, a receive
-//! only when its send has begun. Every op has a start and an end; the graph of both over all ranks must have no cycle.
+//! Proves that nothing waits in a cycle, even without any buffering: a send completes only when its receive is posted,
+//! a receive only when its send has begun. Every op has a start and an end; the graph of both over all ranks must have
+//! no cycle.
 
 use super::Findings;
 use super::collectives::Collectives;
@@ -9,7 +10,7 @@ use crate::Program;
 /// An event: rank, op, and whether it is the op's end.
 pub type Event = (usize, usize, bool);
 
-/// All events in an order in which they may happen; `None` when some never do.
+/// All events in a possible order; `None` when some never happen.
 pub fn check(
     program: &Program,
     messages: &[Message],
@@ -49,8 +50,8 @@ pub fn check(
 }
 
 struct Graph {
-    /// First event of each rank; the start of op `i` is at `2i`, its end at `2i + 1`. The last one is of the calls of
-    /// collectives, where all members meet.
+    /// First event of each rank; the start of op `i` is at `2i`, its end at `2i + 1`. The last events are those of
+    /// collectives' calls, where all members meet.
     first: Vec<usize>,
     /// By op of all ranks in turn: its rank.
     ranks: Vec<u32>,
@@ -117,7 +118,7 @@ impl Graph {
         Self { first, ranks, begins, successors, waits }
     }
 
-    /// Events that wait for one.
+    /// Events that depend on one.
     fn then(&self, event: usize) -> &[u32] {
         &self.successors[self.begins[event] as usize..self.begins[event + 1] as usize]
     }

@@ -1,7 +1,7 @@
-//! What a value is made of, as a shared expression: equal expressions are equal bits.
+//! The origin of a value, as a shared expression: equal expressions are equal bits.
 //!
-//! An expression is a function of the position in its buffer: `Input` with shift 3 is the input three elements further on.
-//! So a value that covers a thousand elements is one expression, and splitting a slice changes nothing.
+//! An expression is a function of the position in its buffer: `Input` with shift 3 is the input three elements further
+//! on. A value that covers a thousand elements is thus one expression, and splitting a slice changes nothing.
 
 use crate::{DType, KernelSpec, ReduceOp};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ExprId(u32);
 
-/// An expression, moved by so many elements.
+/// An expression, shifted by this many elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Value {
     pub expr: ExprId,
@@ -20,12 +20,12 @@ pub struct Value {
 /// (rank, buffer, shift): one element of one rank's input.
 pub type Term = (usize, u32, i64);
 
-/// A run of elements as a kernel of whole slices sees it: start, stop, what they hold.
+/// A run of elements for a kernel of whole slices: start, stop, and their expression.
 pub type Run = (usize, usize, Value);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Expr {
-    /// What the launch before left in a state buffer: of one rank, or the same on all (`None`).
+    /// The contents of a state buffer from the previous launch: of one rank, or equal on all (`None`).
     State {
         rank: Option<usize>,
         name: String,
@@ -61,21 +61,21 @@ enum Expr {
     },
 }
 
-/// How often and how much each input is in a value.
+/// How often, and with which factor, each input is in a value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Contributions {
-    /// The reduction that joins them; `None` for a single input.
+    /// The reduction that combines them; `None` for a single input.
     pub op: Option<ReduceOp>,
     /// Times and factor.
     pub terms: BTreeMap<Term, (u32, f64)>,
 }
 
-/// All expressions of a program. Parts come before what is made of them.
+/// All expressions of a program. Operands come before the expressions made of them.
 #[derive(Default)]
 pub struct Expressions {
     table: Vec<Expr>,
     known: HashMap<Expr, ExprId>,
-    /// By expression: the number of the last walk that met it.
+    /// By expression: the number of the last walk that visited it.
     walked: Vec<u32>,
     walks: u32,
 }
@@ -86,7 +86,7 @@ impl Expressions {
         self.share(Expr::Input { rank, buffer })
     }
 
-    /// What a state buffer holds at the start, on one rank or on all that have it.
+    /// The initial contents of a state buffer, on one rank or on all that have it.
     pub fn state(&mut self, rank: Option<usize>, name: &str) -> Value {
         self.share(Expr::State { rank, name: name.to_owned() })
     }
@@ -148,7 +148,7 @@ impl Expressions {
         Value { shift: of.shift, ..scaled }
     }
 
-    /// `of`, held in `dtype` on the way; rounding twice to the same type is rounding once.
+    /// `of`, stored in `dtype` in between; rounding twice to the same type is rounding once.
     pub fn round(&mut self, dtype: DType, of: Value) -> Value {
         if matches!(self.table[of.expr.0 as usize], Expr::Round { dtype: before, .. } if before == dtype) {
             return of;
@@ -157,10 +157,10 @@ impl Expressions {
         Value { shift: of.shift, ..rounded }
     }
 
-    /// What a value is made of; `None` for mixtures of reductions, which no contract speaks of.
+    /// The inputs of a value; `None` for mixtures of reductions, which no contract covers.
     pub fn contributions(&mut self, expr: ExprId, kernels: &[KernelSpec]) -> Option<Contributions> {
         let mut made = Contributions { op: None, terms: BTreeMap::new() };
-        // What is still to be taken apart, by how often, how far from the start and with which factor it occurs. Parts have
+        // Work list of expressions, with their number of occurrences, shift and factor. Operands have
         // smaller numbers: once an expression is the largest, all its occurrences are known.
         let mut open: BTreeMap<(ExprId, i64, u64), u32> = BTreeMap::from([((expr, 0, 1.0f64.to_bits()), 1)]);
         while let Some(((expr, shift, factor), times)) = open.pop_last() {

@@ -1,4 +1,4 @@
-//! Each send meets exactly one receive with as many elements of the same type, and the other way round.
+//! Each send matches exactly one receive with as many elements of the same type, and vice versa.
 
 use super::Findings;
 use crate::{DType, Op, Program, Slice, Space};
@@ -13,7 +13,7 @@ pub struct Message {
     pub recv: usize,
 }
 
-/// One end: op, elements, wire type, whether a count says how many move, the space of what is sent or written.
+/// One end: op, elements, wire type, whether it carries a count, and the space of its slice.
 #[derive(Clone, Copy)]
 struct End {
     op: usize,
@@ -61,7 +61,7 @@ type BySource = Vec<Vec<(usize, Tag, End)>>;
 fn ends(program: &Program, found: &mut Findings<'_>) -> (BySource, BySource) {
     let (mut sends, mut recvs) = (vec![Vec::new(); program.world()], vec![Vec::new(); program.world()]);
     for (rank, ops) in program.ranks.iter().enumerate() {
-        // Where nobody checked the structure, there may be no such buffer.
+        // Without a structure check, there may be no such buffer.
         let space = |slice: &Slice| ops.buffers.get(slice.buffer.index()).map_or(Space::Host, |b| b.space);
         for (op, node) in ops.nodes.iter().enumerate() {
             match &node.op {
@@ -73,7 +73,7 @@ fn ends(program: &Program, found: &mut Findings<'_>) -> (BySource, BySource) {
                 Op::Recv { dst, wire, peer, tag, count, .. } => {
                     let (elements, counted, space) = (dst.len(), count.is_some(), space(dst));
                     let end = End { op, elements, wire: *wire, counted, space };
-                    // Where nobody checked the structure, there may be no such rank.
+                    // Without a structure check, there may be no such rank.
                     if let Some(recvs) = recvs.get_mut(peer.index()) {
                         recvs.push((rank, *tag, end));
                     }

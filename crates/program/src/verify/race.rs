@@ -1,4 +1,4 @@
-//! Two ops of a rank that touch the same elements, one of them writing, must be ordered by `after`.
+//! Two ops of a rank that access the same elements, one of them writing, must be ordered by `after`.
 
 use super::Findings;
 use crate::{Program, RankProgram, Slice};

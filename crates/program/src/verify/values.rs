@@ -11,7 +11,7 @@ use hocket_ids::{BufferId, KernelId};
 use smallvec::{SmallVec, smallvec};
 use std::collections::BTreeSet;
 
-/// What elements hold: unknown before the first write of a scratch buffer.
+/// The contents of elements: unknown before the first write of a scratch buffer.
 pub(super) type Held = Option<Value>;
 
 pub fn check(
@@ -43,13 +43,13 @@ pub fn check(
                     let what = format!("and the send of rank {peer} have counts that may differ");
                     found.between(rank, op, &[(peer.index(), send)], what);
                 }
-                // Beyond the count, elements keep what they held, and must hold something.
+                // Beyond the count, elements keep their values, and must have some.
                 let own = reduce.map(|how| (how, state.read_written(rank, op, dst, found)));
                 state.land(rank, dst, sent, *wire, own);
             }
             (Op::Collective { what, slice, op: how, scale, .. }, true) => {
                 let Some(&call) = collectives.of.get(&(rank, op)) else { continue };
-                // All members are there when the first of them ends.
+                // All members have arrived when the first of them ends.
                 if !std::mem::replace(&mut done[call], true) {
                     let members = &collectives.calls[call];
                     for &(member, op) in members {
@@ -88,7 +88,7 @@ pub fn check(
     }
 }
 
-/// What of a member's slice a collective reads.
+/// The part of a member's slice that a collective reads.
 fn needed(what: &Collective, member: usize, members: &[(usize, usize)], slice: &Slice) -> Vec<Slice> {
     let n = members.len();
     let own = members.iter().position(|(rank, _)| *rank == member).unwrap_or_default();
@@ -114,7 +114,7 @@ pub(super) type Stretch = (usize, usize, Held);
 /// Runs of elements that hold the same expression, in order, without gaps. Most slices hold one.
 pub(super) type Runs = SmallVec<[Stretch; 1]>;
 
-/// What is on its way, from position 0, and its count.
+/// Contents in flight, from position 0, and their count.
 struct Flight {
     sent: Runs,
     count: Option<Runs>,
@@ -152,7 +152,7 @@ impl Flights {
         self.flying[self.first[rank] + op] = Some(Box::new(flight));
     }
 
-    /// What a receive meets, and the op that sent it.
+    /// The matching send of a receive, and its op.
     fn arrive(&mut self, rank: usize, op: usize) -> Option<(usize, Flight)> {
         let (send, sender_op) = self.sends[self.first[rank] + op];
         let flight = self.flying.get_mut(send as usize)?.take()?;
@@ -235,7 +235,7 @@ impl<'a> State<'a> {
         missing(&self.read(rank, slice), slice)
     }
 
-    /// Reads for an op, which must find something there.
+    /// Reads for an op; the elements must be defined.
     fn read_written(&self, rank: usize, op: usize, slice: &Slice, found: &mut Findings<'_>) -> Runs {
         let runs = self.read(rank, slice);
         for slice in missing(&runs, slice) {
@@ -244,7 +244,7 @@ impl<'a> State<'a> {
         runs
     }
 
-    /// What crosses when elements of type `own` are sent as `wire`.
+    /// The value on the wire when elements of type `own` are sent as `wire`.
     fn encode(&mut self, runs: &mut Runs, own: DType, wire: DType) {
         if narrows(own, wire) {
             for run in runs {
@@ -253,7 +253,7 @@ impl<'a> State<'a> {
         }
     }
 
-    /// What was sent comes into a slice, or is joined with what that holds.
+    /// Stores the sent value in a slice, or combines it with the slice's.
     fn land(&mut self, rank: usize, dst: &Slice, sent: Runs, wire: DType, held: Option<(ReduceOp, Runs)>) {
         let mut landed = sent;
         self.encode(&mut landed, wire, self.dtype(rank, dst.buffer));
@@ -418,7 +418,7 @@ impl<'a> State<'a> {
     }
 }
 
-/// What is held at a position.
+/// The contents at a position.
 fn at_position(runs: &Runs, position: usize) -> Held {
     runs.iter().find(|run| run.0 <= position && position < run.1).and_then(|run| run.2)
 }
@@ -432,17 +432,17 @@ fn within(runs: &Runs, start: usize, stop: usize) -> Runs {
     runs.iter().filter_map(clip).collect()
 }
 
-/// Nothing is known of any element.
+/// Marks every element as unknown.
 fn unknown(slice: &Slice) -> Runs {
     all_of(slice, None)
 }
 
-/// All elements of a slice hold the same.
+/// Sets all elements of a slice to the same value.
 fn all_of(slice: &Slice, held: Held) -> Runs {
     if slice.is_empty() { Runs::new() } else { smallvec![(0, slice.len(), held)] }
 }
 
-/// The parts of a slice, whose runs these are, that nothing was written to.
+/// The unwritten parts of a slice with these runs.
 fn missing(runs: &Runs, slice: &Slice) -> Vec<Slice> {
     let missing = runs.iter().filter(|run| run.2.is_none());
     missing.map(|run| Slice::new(slice.buffer, slice.start + run.0, slice.start + run.1)).collect()
@@ -452,12 +452,12 @@ fn moved(held: Held, by: i64) -> Held {
     held.map(|value| Value { shift: value.shift + by, ..value })
 }
 
-/// Whether a value of type `from` may change when it is held in `to`.
+/// Whether a value of type `from` may change when stored as `to`.
 fn narrows(from: DType, to: DType) -> bool {
     from != to && !(to == DType::F64 || (to == DType::F32 && matches!(from, DType::F16 | DType::BF16)))
 }
 
-/// Neighbouring runs of the same expression as one, so that two ranks compare equal however they were cut.
+/// Merges neighbouring runs of the same expression, so that two ranks compare equal however they were cut.
 pub(super) fn joined(runs: &[Stretch]) -> Vec<Stretch> {
     let mut joined: Vec<Stretch> = Vec::with_capacity(runs.len());
     for &run in runs {

@@ -1,4 +1,4 @@
-//! The reader of algorithms that builds ops: both ends of each message, and what happens to a complete result.
+//! The implementer of `Weave` that builds ops: both ends of each message, and the scaling of complete results.
 
 use crate::{Kernel, Op, Program, RankBuilder, RankProgram, ReduceOp, Slice};
 use hocket_algorithms::Weave;
@@ -9,14 +9,14 @@ use std::ops::Range;
 /// Builds all ranks at once.
 pub struct Weaver {
     builders: Vec<RankBuilder>,
-    /// By rank: what ops of the current collective come after, and their source.
+    /// By rank: predecessors of the current collective's ops, and their source line.
     context: Vec<(Vec<OpId>, Option<SourceId>)>,
     /// By ordered pair: the next free tag.
     tags: HashMap<(Rank, Rank), u32>,
 }
 
 impl Weaver {
-    /// Starts from empty builders; tags that `program` uses already stay its own.
+    /// Starts from empty builders; tags already used by `program` stay reserved.
     pub fn new(builders: Vec<RankBuilder>, program: &Program) -> Self {
         let mut tags: HashMap<(Rank, Rank), u32> = HashMap::new();
         for (at, rank) in program.ranks.iter().enumerate() {
@@ -36,7 +36,7 @@ impl Weaver {
         &mut self.builders[rank]
     }
 
-    /// What the next ops of `rank` come after, and where they come from.
+    /// Predecessors and source line of the next ops of `rank`.
     pub fn set_context(&mut self, rank: usize, after: Vec<OpId>, source: Option<SourceId>) {
         self.context[rank] = (after, source);
     }
@@ -74,15 +74,15 @@ impl Weaver {
     }
 }
 
-/// One collective that becomes ops.
+/// One collective that is turned into ops.
 pub struct Expansion<'a> {
-    /// Takes the ops.
+    /// Receives the ops.
     pub weaver: &'a mut Weaver,
     /// By position in the group.
     pub members: &'a [Rank],
-    /// By member; equally long.
+    /// By member; of equal lengths.
     pub slices: Vec<Slice>,
-    /// By member: where an all-to-all puts things; empty for others.
+    /// By member: destination of an all-to-all; empty for others.
     pub dsts: Vec<Slice>,
     /// How elements combine.
     pub op: ReduceOp,
@@ -101,7 +101,7 @@ impl Weave for Expansion<'_> {
     }
 
     fn complete(&mut self, member: usize, part: &Range<usize>) {
-        // The neutral factor is exactly representable, so nothing is lost by leaving it out.
+        // The neutral factor is exactly representable, so omitting it loses nothing.
         #[expect(clippy::float_cmp)]
         let neutral = self.scale == 1.0;
         if !neutral {

@@ -1,4 +1,4 @@
-//! One fault in one rank of a program that is like a proven one is found as if nothing were shared.
+//! One fault in one rank of a program that resembles a proven one is found as if nothing were shared.
 
 use super::*;
 use crate::verify::verify;
@@ -31,7 +31,7 @@ fn algorithms() -> impl Strategy<Value = Algorithm> {
     prop::sample::select(named.to_vec()).prop_map(|name| Algorithm::new(name, Vec::new()).expect("is listed"))
 }
 
-/// Breaks one thing of one op of one rank, or of the whole; what is left may still be right.
+/// Breaks one thing of one op of one rank, or of the whole; the result may still be right.
 fn broken(program: &Program, rank: usize, op: usize, how: usize) -> Program {
     let mut broken = program.clone();
     let rank = rank % broken.world();
@@ -67,7 +67,7 @@ fn broken(program: &Program, rank: usize, op: usize, how: usize) -> Program {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
-    /// A bucket of another length, or one that a fault of ours broke on one rank, would run unproven.
+    /// A bucket of another length, or one that an injected fault broke on one rank, would run unproven.
     #[test]
     fn sharing_finds_what_the_verifier_finds(
         world in 2usize..6,
@@ -78,14 +78,14 @@ proptest! {
         near in any::<bool>(),
     ) {
         let proven = all_reduce(world, lens.0, &algorithms.0, chunks.0);
-        // Near: the same but for the length, and one rank's fault.
+        // Near: equal but for the length, and one rank's fault.
         let (algorithm, chunk) = if near { (&algorithms.0, chunks.0) } else { (&algorithms.1, chunks.1) };
         let other = all_reduce(world, lens.1, algorithm, chunk);
         let other = fault.map_or(other.clone(), |(rank, op, how)| Arc::new(broken(&other, rank, op, how)));
         let mut proofs = Proofs::default();
         prop_assert_eq!(proofs.verify(&proven), vec![]);
         prop_assert_eq!(proofs.verify(&other), verify(&other));
-        // What was shared is not taken for a proof of its own; what was refused is refused again.
+        // A shared proof is not taken for a proof of its own; a refused program is refused again.
         prop_assert_eq!(proofs.verify(&other), verify(&other));
     }
 }
