@@ -42,7 +42,7 @@ _WHERE = {
     "kernel": "hocket.policy.kernels",
     "library_kernel": "hocket.policy.kernels",
 }
-"""What is loaded when it is asked for: the lower layers know nothing of it."""
+"""Names that are loaded on access: the lower layers know nothing of them."""
 
 
 def __getattr__(name: str) -> Any:

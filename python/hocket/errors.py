@@ -15,7 +15,7 @@ PeerFailure = Literal[
 
 
 class Error(Exception):
-    """Anything that Hocket reports; catch this to catch all of them."""
+    """Any error of Hocket; catch this to catch all of them."""
 
     @property
     def summary(self) -> str:
@@ -39,16 +39,16 @@ class ArtefactError(Error):
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """What the verifier found wrong with an op, or with a program as a whole. `str()` is the text that people are shown.
+    """A finding of the verifier on an op, or on a program as a whole. `str()` is the text for people.
 
     Attributes:
         rank: The rank whose op it is, or None for the program as a whole.
         op: The number of that op on its rank, or None.
-        after_pass: The pass that left it so, or None for what is wrong with the finished program.
+        after_pass: The pass that left it so, or None for the finished program.
         what: What is wrong.
         file: The user's source file that made the op, or None if it is not known.
         line: The line in that file, from 1, or None.
-        text: All of it, and the ops that the op is at odds with.
+        text: The finding with all details, and the ops in conflict with the op.
     """
 
     rank: int | None
@@ -68,9 +68,9 @@ class PolicyError(Error):
     """A policy cannot be traced, raised in a handler, or makes programs that are refused; the message has its file and line.
 
     Attributes:
-        file: The user's source file of which a line is refused, or None where a handler or a whole program is.
+        file: The user's source file with the refused line, or None if a handler or a whole program is refused.
         line: That line, from 1, or None.
-        findings: What the verifier found wrong with a program of the policy; empty if something else is wrong.
+        findings: The verifier's findings on a program of the policy; empty if something else is wrong.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class ProgramError(Error):
     """A program is refused: text that does not parse, or ops that lose, double, race or deadlock.
 
     Attributes:
-        findings: What the verifier found; empty if something else is wrong.
+        findings: The verifier's findings; empty if something else is wrong.
     """
 
     def __init__(self, message: str = "", *, findings: Sequence[Finding] = ()) -> None:
@@ -102,10 +102,10 @@ class ProgramError(Error):
 
 
 class RendezvousError(Error):
-    """Ranks could not find each other, or disagree about the job: address, world size, secret, model.
+    """Ranks did not meet, or disagree about the job: address, world size, secret, model.
 
     Attributes:
-        rank: The rank that the error is about, or None where it is about no single rank. If ranks are missing, the first of them.
+        rank: The rank at fault, or None if there is no single one. If ranks are missing, the first of them.
         host: The name of that rank's host, or None if it is not known.
         missing: Ranks that did not come in time, ascending.
     """
@@ -126,7 +126,7 @@ class RendezvousError(Error):
 
 
 class PeerError(Error):
-    """A rank of the running job died, stalled or sent something that makes no sense.
+    """A rank of the running job died, stalled or broke the protocol.
 
     Attributes:
         rank: The rank at fault, or None where no single rank is. After a timeout, the first rank in `missing`.
@@ -142,7 +142,7 @@ class PeerError(Error):
             - `"failed"`: one of its own operations failed.
             - `"refused"`: it refused a connection, because both ranks are configured differently.
             - `"timeout"`: it did not take part in an operation in time; it may only be slow.
-        missing: After a timeout, the ranks that are waited for, ascending; else empty.
+        missing: After a timeout, the awaited ranks, ascending; otherwise empty.
         program: The number of the loaded program in which this process noticed, or None.
         launch: The count of that program's launches before this one, or None.
         op: The instruction of this process in that program, or None.
@@ -194,7 +194,7 @@ class TestbedError(Error):
             else went wrong.
     """
 
-    __test__ = False  # not a test class, whatever its name looks like to pytest
+    __test__ = False  # not a test class, in spite of its name: for pytest
 
     def __init__(self, message: str = "", *, lacks: str | None = None) -> None:
         """With a message for people, and the attribute."""
@@ -203,8 +203,8 @@ class TestbedError(Error):
 
 
 class UsageError(Error):
-    """The call or the command line asks for something that cannot be."""
+    """The call or the command line is invalid."""
 
 
 class MissingExtraError(UsageError, ModuleNotFoundError):
-    """A package is not installed that this part of Hocket needs; the message names the extra that brings it."""
+    """A package that this part of Hocket needs is not installed; the message names the extra that brings it."""

@@ -31,7 +31,7 @@ def need(module: str, what: str) -> None:
 
 
 def missing(module: str, what: str) -> MissingExtraError:
-    """What to raise when `what` did not find `module`, one of EXTRAS.
+    """The error for a missing `module`, one of EXTRAS, that `what` needs.
 
     >>> print(missing("torch", "hocket.torch"))
     hocket.torch needs torch, which is not installed

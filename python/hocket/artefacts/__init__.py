@@ -1,1 +1,1 @@
-"""Frozen data with a file form each: what stages of the loop hand to one another. No behaviour here."""
+"""Frozen data, each with a file form: the artefacts that the loop's stages pass on. No behaviour here."""

@@ -1,6 +1,6 @@
-"""The list of algorithms: what plans, policies, `hocket tune` and `hocket order` know of them.
+"""The list of algorithms, for plans, policies, `hocket tune` and `hocket order`.
 
-It comes from `crates/algorithms`, and is the only one.
+`crates/algorithms` exports it; it is the only list.
 """
 
 from __future__ import annotations
@@ -10,30 +10,30 @@ from collections.abc import Sequence
 from hocket import _native
 
 LIST: tuple[_native.AlgorithmEntry, ...] = tuple(_native.algorithms())
-"""Simplest first; libraries are not among them."""
+"""Simplest first; without libraries."""
 
 BY_NAME = {entry.name: entry for entry in LIST}
 
 RUN: tuple[str, ...] = tuple(entry.name for entry in LIST if entry.does)
-"""Those that Hocket runs."""
+"""Algorithms that Hocket executes."""
 
 ALL_REDUCES: tuple[str, ...] = tuple(entry.name for entry in LIST if "all_reduce" in entry.does)
-"""Those that a bucket of a plan can take."""
+"""Algorithms that a plan's bucket can use."""
 
 ORDERED: tuple[str, ...] = tuple(entry.name for entry in LIST if entry.ordered)
-"""Those whose cost depends on the order of the ranks."""
+"""Algorithms whose cost depends on the order of the ranks."""
 
 MEASURED: tuple[str, ...] = tuple(name for entry in LIST for name in entry.measured_as)
-"""Names in tunings; `two_level` has one over the blocks of hosts, and one over those of racks."""
+"""Names in tunings; `two_level` has one for blocks of hosts, and one for blocks of racks."""
 
 Fitting = dict[str, tuple[str, tuple[int, ...]]]
-"""Algorithm and its numbers, by the name that tunings have for both."""
+"""Algorithm and its numbers, by their name in tunings."""
 
 
 def fitting(collective: str, hosts: Sequence[str], racks: Sequence[str]) -> Fitting:
-    """What can do a collective of a group, simplest first, with its numbers; `hosts`, `racks`: of each member.
+    """The algorithms for a collective of a group, simplest first, with their numbers; `hosts`, `racks`: of each member.
 
-    Members of a host or of a rack must be next to one another for `two_level`. Raises UsageError for an unknown collective.
+    For `two_level`, members of a host or of a rack must be adjacent. Raises UsageError for an unknown collective.
 
     >>> list(fitting("all_gather", ["a", "b", "c"], ["r", "r", "r"]))
     ['ring', 'direct']

@@ -1,9 +1,10 @@
-"""One clock for all ranks: readings of a host's clock against the job's, and the line between them that aligns times.
+"""One clock for all ranks: readings of a host's clock against the job's, and the offset between them that aligns times.
 
-A reading says that at `at_ns` of the host's clock the job's was ahead by `offset_ns`, give or take `error_ns`. Between two
-readings the offset is taken to change evenly: that is the drift. Where a clock keeps its rate between readings, an aligned time is
-off by no more than the readings' errors, weighed by distance. Before the first and after the last (a crash ends a run so) the
-bound grows by DRIFT_MAX with the distance, since nobody looked. Knows nothing of records or of how readings are taken.
+A reading means that at `at_ns` of the host's clock the job's was ahead by `offset_ns`, give or take `error_ns`. Between
+two readings the offset is assumed to change evenly: that is the drift. If a clock keeps its rate between readings, an
+aligned time is off by no more than the readings' errors, weighted by distance. Before the first and after the last
+reading (a crash ends a run so) the bound grows by DRIFT_MAX with the distance. Knows nothing of records or of how
+readings are taken.
 """
 
 from __future__ import annotations
@@ -18,14 +19,15 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 DRIFT_MAX = 500e-6
-"""Of two clocks against each other: the kernel steers CLOCK_MONOTONIC by no more (adjtimex(2)), quartz is off by a fifth of it."""
+"""Drift of two clocks against each other: the kernel steers CLOCK_MONOTONIC by no more (adjtimex(2)), quartz is off by
+a fifth of it."""
 
 
 Moment = Annotated[int, Meta(ge=-(2**62), le=2**62)]
 
 
 class Reading(Struct, frozen=True):
-    """Nanoseconds: a moment of the clock here, what to add to it for the job's clock, and the bound of that one's error."""
+    """Nanoseconds: a time of the local clock, the offset to the job's clock, and the bound of the offset's error."""
 
     at_ns: Moment
     offset_ns: Moment
@@ -34,13 +36,13 @@ class Reading(Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Alignment:
-    """How a rank's times become the job's. Without readings there is one clock and nothing to do."""
+    """Aligns a rank's times with the job's. Without readings there is one clock and nothing to do."""
 
     readings: tuple[Reading, ...] = ()
 
     @staticmethod
     def of(readings: tuple[Reading, ...]) -> Alignment:
-        """In order of time, without readings that another bounds more closely at their moment than they do themselves."""
+        """In order of time, without readings whose moment another reading bounds more closely."""
         closest = {own.at_ns: own for own in sorted(readings, key=lambda own: (own.at_ns, -own.error_ns))}
         kept: list[Reading] = []
         for own in closest.values():
@@ -53,19 +55,19 @@ class Alignment:
 
     @property
     def drift_ppm(self) -> float | None:
-        """What the host's clock loses against the job's, in millionths; None: fewer than two readings."""
+        """The drift of the host's clock against the job's, in millionths; None: fewer than two readings."""
         if len(self.readings) < 2:
             return None
         first, last = self.readings[0], self.readings[-1]
         return 1e6 * (last.offset_ns - first.offset_ns) / (last.at_ns - first.at_ns)
 
     def offsets_ns(self, times_ns: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """What to add to each time of the host's clock."""
+        """The offset to add to each time of the host's clock."""
         import numpy as np  # noqa: PLC0415  # writers of traces do not need it
 
         if not self.readings:
             return np.zeros(len(times_ns), np.int64)
-        # Offsets may be days: what is interpolated are the differences to the first, which a float holds.
+        # Offsets may be days: interpolate the differences to the first, which fit a float.
         base, since = self.readings[0], self._since(times_ns)
         rises = [float(each.offset_ns - base.offset_ns) for each in self.readings]
         rise: npt.NDArray[np.float64] = np.interp(since, self._moments(), rises)

@@ -1,11 +1,11 @@
-"""The machines of a job and the network between them, as written by hand for a testbed or measured by a probe."""
+"""The machines of a job and the network between them, written by hand for a testbed or measured by a probe."""
 
 from __future__ import annotations
 
 from msgspec import Struct
 
 Directions = float | tuple[float, float]
-"""One value for both directions, or [out, in]: for what leaves the host or rack, and for what enters it."""
+"""One value for both directions, or [out, in] of the host or rack."""
 
 
 class Host(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -13,15 +13,15 @@ class Host(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     Attributes:
         name: of the host, unique in the cluster.
-        rack: name of its rack.
-        slots: how many ranks it takes; ranks fill slots in host order.
+        rack: its rack's name.
+        slots: number of ranks that it takes; ranks fill slots in host order.
         bandwidth_bit_per_s: rate of its own link, in each direction.
         cards_bit_per_s: rates of its network cards, where it has several; their sum is `bandwidth_bit_per_s`. A testbed gives each
             card a network of its own.
-        flow_bit_per_s: the most that a testbed gives one TCP connection of what leaves the host, as clouds and bundles of links
-            do. Connections are spread over 64 lanes by the last bits of their ports.
-        address: at which other hosts reach it, as the probe found it.
-        latency_s: for a testbed, what its link adds to each packet's time.
+        flow_bit_per_s: a testbed's limit of one outgoing TCP connection, as in clouds and bundles of links.
+            Connections are spread over 64 lanes by the last bits of their ports.
+        address: its address for other hosts, as the probe found it.
+        latency_s: for a testbed, the latency that its link adds to each packet.
         jitter_s: for a testbed, the mean of an exponentially distributed delay on top of the latency.
         loss: for a testbed, the share of packets that its link loses.
     """
@@ -59,18 +59,19 @@ class Rack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Cluster(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Hosts in the given order, their racks and, when measured, host-to-host matrices (row: source).
 
-    A testbed emulates the latency, jitter and loss in the file (`artefacts/ways.py`): `latency_s` as the time from source to
-    destination, which may differ from the opposite direction; without it, the sum of what the links on the path add.
+    A testbed emulates the latency, jitter and loss in the file (`artefacts/ways.py`): `latency_s` as the time from
+    source to destination, which may differ by direction; without it, the sum over the links on the path.
 
     Attributes:
         version: of the file's schema.
         hosts: in the given order.
         racks: of the hosts.
-        latency_s: half the round trip, as the row's host measures it, since a round trip does not tell its two directions apart.
+        latency_s: half the round trip measured by the row's host, since a round trip does not separate its two
+            directions.
             The diagonal is zero.
-        latency_precision: the part of each latency by which it may be wrong (95 %; 1: by anything).
-        bandwidth_bit_per_s: what one flow alone gets. The diagonal is the bandwidth within the host.
-        streams: how many TCP connections fill a path that gives each of them less than it has; symmetric.
+        latency_precision: relative uncertainty of each latency (95 %; 1: unknown).
+        bandwidth_bit_per_s: the rate of a single flow. The diagonal is the bandwidth within the host.
+        streams: number of TCP connections that fill a path on which a single one cannot; symmetric.
         measured_at: when the probe measured it.
         reorder: for a testbed, whether jitter may let a packet overtake others of its pair of hosts.
         seed: for a testbed, of jitter and loss.

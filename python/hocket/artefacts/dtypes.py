@@ -1,4 +1,4 @@
-"""Element types as artefacts and programs name them."""
+"""Element types by their names in artefacts and programs."""
 
 ITEM_BYTES = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2, "i64": 8, "i32": 4, "i8": 1, "u8": 1}
-"""Of one element."""
+"""Bytes of one element."""

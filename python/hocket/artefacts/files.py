@@ -1,7 +1,7 @@
 """Artefacts as files: a cluster in TOML, since people write it too; profiles, plans and tunings in JSON.
 
 Plans are read in both of their versions, and checked. Reading checks the version and the schema; every error names the
-file. Writing replaces the file at once, so that nobody reads half of one.
+file. Writing replaces the file atomically, so that nobody reads half of one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from hocket.artefacts.upgrade import current
 from hocket.errors import ArtefactError
 
 VERSIONS: dict[type, int] = {Cluster: 1, Profile: 1, Plan: 2, Tuning: 1}
-"""The newest version of each that is understood."""
+"""The newest supported version of each."""
 
 Artefact = TypeVar("Artefact", Cluster, Profile, Plan, Tuning)
 
@@ -52,7 +52,7 @@ def read(path: Path, kind: type[Artefact]) -> Artefact:
 
 
 def write(path: Path, artefact: Cluster | Profile | Plan | Tuning) -> None:
-    """Write the artefact's file, replacing what was there; ArtefactError says why not."""
+    """Write the artefact's file, replacing an old one; ArtefactError with the reason of a failure."""
     data = encode(artefact)
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -64,14 +64,14 @@ def write(path: Path, artefact: Cluster | Profile | Plan | Tuning) -> None:
 
 
 def encode(artefact: Cluster | Profile | Plan | Tuning) -> bytes:
-    """The bytes of the artefact's file: the same for equal artefacts."""
+    """The bytes of the artefact's file: equal for equal artefacts."""
     if isinstance(artefact, Cluster):
         return tomli_w.dumps(_without_none(msgspec.to_builtins(artefact))).encode()
     return json_of(artefact)
 
 
 def json_of(value: Any) -> bytes:
-    """Anything of plain data, for people and programs to read."""
+    """Write any plain data, for people and programs to read."""
     return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
 
 
@@ -85,7 +85,7 @@ def _check_version(what: str, path: Path, tree: Any, newest: int) -> None:
 
 
 def _without_none(tree: Any) -> Any:
-    """TOML has no null: what is None is left out, which reads back as the default."""
+    """TOML has no null: None is left out, and read back as the default."""
     if isinstance(tree, dict):
         return {key: _without_none(value) for key, value in tree.items() if value is not None}
     if isinstance(tree, list | tuple):

@@ -1,4 +1,4 @@
-"""A parameter's gradient, as far as all that moves it needs to know it."""
+"""A parameter's gradient, with the properties that matter for moving it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Gradient(Struct, frozen=True):
 
     @property
     def item_bytes(self) -> int:
-        """Size of an element in bytes. Raises UsageError for an element type that has none here."""
+        """Size of an element in bytes. Raises UsageError for an element type without a known size."""
         if self.dtype not in ITEM_BYTES:
             known = ", ".join(ITEM_BYTES)
             raise UsageError(f"profile: gradient {self.name} has dtype {self.dtype}: known are {known}")

@@ -1,4 +1,4 @@
-"""A model's training step as the network sees it: the sizes of gradients and when each is ready."""
+"""A model's training step for planners: the sizes of gradients and when each is ready."""
 
 from __future__ import annotations
 

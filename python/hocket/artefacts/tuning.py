@@ -1,4 +1,4 @@
-"""How fast each algorithm was, by collective, network and size: measured on ranks, read by what chooses algorithms."""
+"""Measured times of algorithms, by collective, network and size: the input for choosing algorithms."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ Seconds = Annotated[float, Meta(gt=0)]
 Count = Annotated[int, Meta(ge=1)]
 
 Runner = Literal["engine", "thread", "thread_registered"]
-"""What runs it: the engine, as a program; or the thread that calls, for the ranks of one host alone (`crates/host`), in any
+"""The runner: the engine, as a program; or the calling thread, for the ranks of one host alone (`crates/host`), in any
 memory or in registered memory."""
 
 
 class NetworkShape(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the speed of an algorithm depends on, of a group of ranks.
+    """The properties of a group of ranks that determine an algorithm's speed.
 
-    `bit_per_s` and `latency_s` (one way) are those of the slowest pair of hosts; None when there is one host. `rack_slowdown`:
-    the rate of the slowest pair within a rack, over that of the slowest pair of two racks; 1 where racks make no difference.
+    `bit_per_s` and `latency_s` (one way) are those of the slowest pair of hosts; None for one host. `rack_slowdown`:
+    the rate of the slowest pair within a rack, over that of the slowest pair of two racks; 1 where racks make no
+    difference.
     """
 
     ranks: Count
@@ -32,7 +33,8 @@ class NetworkShape(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 class Timing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One algorithm at one size: seconds of a call, the slowest rank's; median and spread over `rounds`.
 
-    `algorithm` is named as in `hocket.artefacts.algorithms.MEASURED`. One that was far behind has fewer rounds than the others.
+    `algorithm` is a name of `hocket.artefacts.algorithms.MEASURED`. One that was far behind has fewer rounds than the
+    others.
     """
 
     algorithm: str
@@ -59,7 +61,7 @@ class Ladder(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Tuning(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Everything that was measured. `machine` is for people: what it was measured on, and how."""
+    """All measurements. `machine` is for people: the machine and the method."""
 
     version: int = 1
     measured_at: str

@@ -1,4 +1,4 @@
-"""What a cluster file says befalls a packet from one host to another: latency, jitter and loss of all links on its way."""
+"""Latency, jitter and loss of packets between two hosts, from all links on their path in a cluster file."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from hocket.artefacts.cluster import Cluster, Directions, Host, Rack
 from hocket.errors import ArtefactError
 
 TIME_S_MAX = 3600.0
-"""More is a slip of the keyboard: milliseconds that were taken for seconds."""
+"""Larger values are typing errors: milliseconds taken for seconds."""
 
 
 @dataclass(frozen=True)
 class Way:
-    """One ordered pair of hosts. `jitter_s` is the mean of what is added to `latency_s`; `loss` a share of packets."""
+    """One ordered pair of hosts. `jitter_s` is the mean of the delay added to `latency_s`; `loss` a share of packets."""
 
     latency_s: float = 0.0
     jitter_s: float = 0.0
@@ -23,9 +23,9 @@ class Way:
 
 
 def ways(cluster: Cluster) -> tuple[tuple[Way, ...], ...] | None:
-    """`[source][destination]`, by index of the host; None when the file says nothing of latency, jitter or loss.
+    """`[source][destination]`, by index of the host; None when the file has neither latency, jitter nor loss.
 
-    Raises ArtefactError when it contradicts itself, or says what cannot be.
+    Raises ArtefactError when it contradicts itself, or has impossible values.
 
     >>> near, far = (Host(name=name, bandwidth_bit_per_s=1e9, latency_s=[1e-3, 0.0]) for name in "ab")
     >>> ways(Cluster(hosts=(near, far)))[0][1].latency_s
@@ -47,7 +47,7 @@ def ways(cluster: Cluster) -> tuple[tuple[Way, ...], ...] | None:
 
 
 def latency_matrix(cluster: Cluster) -> tuple[tuple[float, ...], ...] | None:
-    """Seconds from source to destination, by index of the host: measured, or the sum of what links add; None: not in the file."""
+    """Seconds from source to destination, by index of the host: measured, or the sum over links; None: not in the file."""
     matrix, count = cluster.latency_s, len(cluster.hosts)
     sums = _matrix(
         cluster, "latency_s", lambda host: host.latency_s, lambda rack: rack.uplink_latency_s, math.fsum
@@ -73,7 +73,7 @@ def _matrix(
     of_rack: Callable[[Rack], Directions | None],
     together: Callable[[Sequence[float]], float],
 ) -> tuple[tuple[float, ...], ...] | None:
-    """What the links of each way do together; None when no link does anything."""
+    """The combined effect of each path's links; None when no link has any."""
     own = [_pair(field, f"of host {host.name}", of_host(host)) for host in cluster.hosts]
     trunks = {
         rack.name: _pair(f"uplink_{field}", f"of rack {rack.name}", of_rack(rack)) for rack in cluster.racks
@@ -105,11 +105,11 @@ def _pair(field: str, where: str, given: Directions | None) -> tuple[float, floa
 def _check(field: str, where: str, value: float) -> None:
     share = field.endswith("loss")
     most = 1.0 if share else TIME_S_MAX
-    if not 0 <= value <= most:  # also what is not a number
+    if not 0 <= value <= most:  # also catches NaN
         unit = "a share from 0 to 1" if share else f"seconds from 0 to {most:g}"
         raise ArtefactError(f"cluster: `{field}` {where} is {value}\nhint: it is {unit}")
 
 
 def _either(losses: Sequence[float]) -> float:
-    """The share that is lost by one of several links, one after the other."""
+    """The combined loss of several links in a row."""
     return 1.0 - math.prod(1.0 - each for each in losses)

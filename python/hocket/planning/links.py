@@ -1,4 +1,4 @@
-"""The link graph of a job: which links of its cluster the bytes from one rank to another cross, and how fast each is.
+"""The link graph of a job: the links of its cluster on the path from one rank to another, and each one's rate.
 
 The links are those of `hocket.artefacts.network`; here ranks are placed on its hosts. Knows nothing of algorithms or time.
 """
@@ -27,7 +27,7 @@ class LinkGraph(Network):
 
     @cached_property
     def native(self) -> _native.PlanNetwork:
-        """The same for the closed form."""
+        """The graph for the closed form."""
         ranks = range(len(self.hosts))
         pairs = [(source, destination) for source in ranks for destination in ranks]
         paths = [self.paths.get(pair, ()) for pair in pairs]

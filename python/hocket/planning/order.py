@@ -1,7 +1,7 @@
-"""Where ranks run and in which order algorithms visit them.
+"""Placement of ranks on hosts, and the order in which algorithms visit them.
 
-An order is `order[logical] = physical rank`. Both orders here are pure functions of the cluster and the
-world size; what an order costs is for `hocket.planning.cost` to say.
+An order is `order[logical] = physical rank`. Both orders here are pure functions of the cluster and the world size;
+`hocket.planning.cost` knows what an order costs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def placement(cluster: Cluster, world: int) -> tuple[int, ...]:
 
 
 def given_order(world: int) -> tuple[int, ...]:
-    """Ranks as the user listed the hosts.
+    """Ranks in the order of the user's list of hosts.
 
     >>> given_order(3)
     (0, 1, 2)
@@ -41,7 +41,7 @@ def given_order(world: int) -> tuple[int, ...]:
 
 
 def contiguous_order(cluster: Cluster, world: int) -> tuple[int, ...]:
-    """Ranks of one rack next to each other, and within it ranks of one host; racks as they first appear.
+    """Ranks of one rack adjacent, and within it ranks of one host; racks in order of first appearance.
 
     >>> from hocket.artefacts.cluster import Cluster, Host
     >>> racks = ["left", "right", "left", "right"]
@@ -53,7 +53,7 @@ def contiguous_order(cluster: Cluster, world: int) -> tuple[int, ...]:
 
 
 def fast_first_order(cluster: Cluster, world: int) -> tuple[int, ...]:
-    """Ranks of the fastest hosts first, so that they are the owners; of equally fast ones in the contiguous order.
+    """Ranks of the fastest hosts first, so that they are the owners; equally fast ones in the contiguous order.
 
     >>> from hocket.artefacts.cluster import Cluster, Host
     >>> hosts = tuple(Host(name=f"h{i}", bandwidth_bit_per_s=rate) for i, rate in enumerate([1e8, 1e9, 1e9]))
@@ -69,7 +69,7 @@ def fast_first_order(cluster: Cluster, world: int) -> tuple[int, ...]:
 
 
 def rack_blocks(cluster: Cluster, world: int) -> tuple[tuple[int, ...], ...]:
-    """Ranks of each rack, racks as they first appear in the given order.
+    """Ranks of each rack, racks in order of first appearance.
 
     >>> from hocket.artefacts.cluster import Cluster, Host
     >>> racks = ["left", "right", "left"]
@@ -84,7 +84,7 @@ def rack_blocks(cluster: Cluster, world: int) -> tuple[tuple[int, ...], ...]:
 
 
 def level_sizes(cluster: Cluster, world: int) -> tuple[int, ...]:
-    """Group sizes of two levels in the contiguous order: racks or, with one rack, hosts; empty where these are no two levels.
+    """Group sizes of two levels in the contiguous order: racks or, with one rack, hosts; empty without two levels.
 
     >>> from hocket.artefacts.cluster import Cluster, Host
     >>> host = lambda name: Host(name=name, slots=2, bandwidth_bit_per_s=1e9)

@@ -1,8 +1,8 @@
-"""A plan for another number of workers: the same buckets and algorithms, with the planner's own rules asked again.
+"""A plan for another number of workers: the same buckets and algorithms, with the planner's own rules applied again.
 
-Order, groups and codec links are of single ranks. Each is told as the outcome of a rule on the cluster that the plan was made for
-(ranks as listed, or rack by rack; groups by racks or by hosts; a codec on slow links, or on all between hosts), and the rule is
-asked again for the new cluster. What is no rule's outcome, such as an order that was solved for measured latencies, is refused.
+Order, groups and codec links name single ranks. Each is recognised as the outcome of a rule on the plan's own cluster
+(ranks as listed, or rack by rack; groups by racks or by hosts; a codec on slow links, or on all between hosts), and the
+rule is applied to the new cluster. Anything else, such as an order solved for measured latencies, is refused.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ HINT = "hint: make a plan for that many with `hocket plan`, and simulate it"
 
 @dataclass(frozen=True)
 class _Place:
-    """What rules are asked of: `hosts[rank]`; the cluster where it is known."""
+    """Input of the rules: `hosts[rank]`, and the cluster if it is known."""
 
     hosts: Sequence[str]
     cluster: Cluster | None
@@ -49,9 +49,11 @@ class _Place:
 def rescaled(
     plan: Plan, workers: int, cluster: Cluster, *, made_for: Cluster | None, hosts: Sequence[str]
 ) -> Plan:
-    """The plan for the first `workers` slots of `cluster`. `made_for` is its own cluster, `hosts[rank]` where its ranks were.
+    """The plan for the first `workers` slots of `cluster`.
 
-    Raises UsageError: the cluster has too few slots, or something of the plan is of its ranks alone.
+    `made_for` is its own cluster, `hosts[rank]` the host of each of its ranks.
+
+    Raises UsageError: the cluster has too few slots, or a part of the plan is specific to its ranks.
 
     >>> from hocket.artefacts.cluster import Cluster, Host
     >>> wide = Cluster(hosts=tuple(Host(name=name, bandwidth_bit_per_s=1e9) for name in "abcd"))
@@ -85,7 +87,7 @@ def _bucket(bucket: Bucket, old: _Place, new: _Place) -> Bucket:
 
 
 def _order(order: tuple[int, ...], old: _Place, new: _Place) -> tuple[int, ...]:
-    # Ranks that were listed rack by rack stay next to those of their rack on a cluster that lists them otherwise.
+    # Ranks listed rack by rack stay next to those of their rack on a cluster that lists them otherwise.
     contiguous = new.contiguous()
     if contiguous is not None and order == old.contiguous():
         return contiguous

@@ -1,7 +1,7 @@
-"""An order from the search of `hocket.planning.ordering`, where the network between hosts was measured.
+"""An order from the search of `hocket.planning.ordering`, if the network between hosts was measured.
 
-Racks and hosts explain most of a network, and the contiguous order needs no more; what they leave, distances between racks and
-pairs that are slow for no visible reason, only a matrix shows. Trunks and cards are shared there as they are in the link graph.
+Racks and hosts explain most of a network, and the contiguous order needs no more; the rest, distances between racks and
+pairs that are slow for no visible reason, shows only in a matrix. Trunks and cards are shared as in the link graph.
 """
 
 from __future__ import annotations
@@ -20,20 +20,22 @@ from hocket.planning.ordering.shared import shared_links
 from hocket.planning.ordering.solve import cost_s, own, solve
 
 SIZE_BYTES = 4 << 20
-"""The buffer that orders are judged by: a bucket of middle size."""
+"""Buffer size by which orders are judged: a bucket of middle size."""
 
 EFFORT, RESTARTS = 0.2, 2
-"""Within a second for some hundred ranks; all ranks search for themselves and find the same."""
+"""Less than a second for some hundred ranks; all ranks search for themselves with the same result."""
 
 WORTH = 0.99
-"""An order must cost less than this part of every simpler one's, else measuring noise would decide."""
+"""An order must cost less than this share of every simpler one's, otherwise measurement noise would decide."""
 
 
 def solved_orders(
     cluster: Cluster, graph: LinkGraph, admitted: frozenset[str], simpler: Sequence[tuple[int, ...]]
 ) -> Iterator[tuple[str, tuple[int, ...], tuple[int, ...]]]:
-    """Algorithms of those names that fit the hosts rack by rack, their numbers, and an order in which each is cheaper than in the
-    simpler ones."""
+    """Algorithms of those names with their numbers, each with an order that is cheaper than the simpler ones.
+
+    The algorithms fit the hosts rack by rack.
+    """
     places = placement(cluster, len(graph.hosts))
     hosts = [cluster.hosts[places[rank]] for rank in contiguous_order(cluster, len(graph.hosts))]
     fits = fitting("all_reduce", [host.name for host in hosts], [host.rack for host in hosts])
@@ -46,7 +48,7 @@ def solved_orders(
 def _solved_order(
     graph: LinkGraph, algorithm: str, sizes: tuple[int, ...], simpler: Iterable[tuple[int, ...]]
 ) -> tuple[int, ...] | None:
-    """The cheapest order found for an algorithm with its numbers; None when a simpler one is as good, or all are."""
+    """The cheapest order found for an algorithm with its numbers; None when a simpler one is as good."""
     world = len(graph.hosts)
     if not BY_NAME[algorithm].ordered or world < 3:
         return None

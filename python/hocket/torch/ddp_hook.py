@@ -38,7 +38,7 @@ def ddp_hook(policy: Policy) -> Hook:
 
     Raises:
         PolicyError: the policy needs something that DDP lacks (a timer, gates, statistics), or is refused, with its
-        line.
+            line.
         UsageError: the ranks of DDP are not those of the job.
     """
     for handler in ("on_timer", "on_worker_added", "on_worker_removed"):

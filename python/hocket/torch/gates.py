@@ -55,8 +55,7 @@ class Gates:
     `optimizer.step()` after a backward is deferred: it keeps the hyperparameters of the call and returns at once. Each
     bucket is awaited and stepped when forward reaches the first layer that uses one of its parameters. The first
     training forward reveals that layer; until one has succeeded, and in every forward without gradients, in evaluation
-    mode or of a submodule by itself, all gates open first. Parameters that no forward has used so far open when forward
-    begins.
+    mode or of a submodule by itself, all gates open first. Gates of unused parameters open when forward begins.
 
     All gates also open for `state_dict`, `load_state_dict`, copies and pickles of the model, its submodules and the optimizer,
     for `parameters()`, `buffers()` and their named forms of the model and its submodules outside forward (so that
@@ -66,12 +65,10 @@ class Gates:
     Accesses that cannot be noticed need `open_all()` first: `layer.weight`, `layer.weight.grad`, a buffer of a layer,
     `optimizer.state` and `optimizer.param_groups[0]["params"]` read by hand between backward and the next forward;
     `GradScaler.unscale_` and `GradScaler.step`; a second backward without a forward between. A layer that uses a
-    parameter of a module which it does not call, and did not use it in the observed forward, may get the value of the
-    previous step.
+    parameter of a module which it does not call, and did not in the observed forward, may get the previous step's value.
 
     Attributes:
-        barrier_reason: why the last `step()` was not deferred; before the first: why it will not be. None: it was, or
-        will be.
+        barrier_reason: why `step()` was not deferred last time, or will not be the first time. None: it was, or will be.
         closed: the buckets whose gates are closed.
     """
 
@@ -88,11 +85,10 @@ class Gates:
         Args:
             model: whose forward opens the gates.
             optimizer: over all parameters in `buckets`; if it lacks some, another one may step the rest, and
-            `backward_ended`
-                waits for everything.
+                `backward_ended` waits for everything.
             buckets: the parameters of each bucket; a parameter is in one at most.
             wait: `wait(b)` returns when bucket b's gradients of the last backward are reduced, with `grad` None if no
-            rank made one. It is called with the GIL, until it has returned once after each backward.
+                rank made one. It is called with the GIL, until it has returned once after each backward.
             zero: `zero(b)` zeroes bucket b's gradients in place of `optimizer.zero_grad` after a deferred step.
                 Default: like `optimizer.zero_grad`.
         """

@@ -1,4 +1,4 @@
-"""What ranks exchange beside gradients in every step, such as a model's buffers: when a session calls it."""
+"""Data that ranks exchange beside gradients in every step, such as a model's buffers; a session calls it."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ class Companion(Protocol):
     barrier: bool
 
     def begin(self) -> None:
-        """Backward begins, or another rank's step."""
+        """Backward begins, here or on another rank."""
 
     def end(self) -> bool:
-        """Backward is over; whether this rank asks all for a meeting."""
+        """Backward is over; whether this rank requests a meeting of all."""
 
     def launched(self, *, waits: bool) -> None:
-        """All buckets are on their way; `waits`: the session waits for them now, not gate by gate."""
+        """All buckets are in flight; `waits`: the session waits for them now, not gate by gate."""
 
     def arrive(self) -> None:
         """The step's first bucket is reduced, and the votes are counted."""
 
     def meet(self) -> None:
-        """Some rank asked for a meeting: all are here."""
+        """Some rank requested a meeting: all are here."""
 
     def reduced(self, bucket: LoadedBucket) -> None:
         """A bucket is reduced."""
@@ -39,28 +39,28 @@ class Companion(Protocol):
 
 
 class Alone:
-    """Nothing goes with the gradients."""
+    """Sends nothing beside the gradients."""
 
     barrier = False
 
     def begin(self) -> None:
-        """Nothing."""
+        """Does nothing."""
 
     def end(self) -> bool:
         """No meeting."""
         return False
 
     def launched(self, *, waits: bool) -> None:
-        """Nothing."""
+        """Does nothing."""
 
     def arrive(self) -> None:
-        """Nothing."""
+        """Does nothing."""
 
     def meet(self) -> None:
-        """Nothing."""
+        """Does nothing."""
 
     def reduced(self, bucket: LoadedBucket) -> None:
-        """Nothing."""
+        """Does nothing."""
 
     def step_ended(self) -> None:
-        """Nothing."""
+        """Does nothing."""

@@ -1,4 +1,4 @@
-"""A model as training knows it, by names, shapes and element types, and whether all ranks have the same one."""
+"""A model for training: names, shapes and element types, and a check that all ranks have the same one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hocket.errors import RendezvousError
 from hocket.launch.rendezvous import Job
 
 DTYPES = ("f64", "f32", "f16", "bf16")
-"""Of gradients."""
+"""Element types of gradients."""
 
 
 class Parameter(Struct, frozen=True, kw_only=True):
@@ -27,7 +27,7 @@ class Parameter(Struct, frozen=True, kw_only=True):
     trained: bool = True
 
     def __str__(self) -> str:
-        """For people."""
+        """A description for people."""
         frozen = ", frozen" if self.kind == "parameter" and not self.trained else ""
         return f"{list(self.shape)} of {self.dtype}{frozen}"
 

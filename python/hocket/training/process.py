@@ -1,7 +1,7 @@
 """This process's place in the job: it joins once, has one engine, and leaves when Python ends; models come and go.
 
-Ends well or with a reason: an exception that nobody catches is told to the peers, whose waits would otherwise name only a
-closed connection. A forked child (a data loader's worker) leaves its parent's job alone.
+It leaves in order or with a reason: an uncaught exception is sent to the peers, whose waits would otherwise only report
+a closed connection. A forked child (a data loader's worker) leaves its parent's job alone.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Process:
     """A joined job and, once a model needs it, the engine."""
 
     def __init__(self, settings: Settings, publish: Publish | None) -> None:
-        """Join; every rank must."""
+        """Join; every rank must call this."""
         self.job: Job = join(settings, publish=publish)
         self._engine: _native.Engine | None = None
         self._tuning: Tuning | None = None
@@ -58,21 +58,21 @@ class Process:
         return self._engine
 
     def _log_clock(self) -> None:
-        """Where a trace is written and ranks have several clocks, the lowest rank of each reads its clock."""
+        """If a trace is written and ranks have several clocks, the lowest rank of each clock reads it."""
         job = self.job
         if job.settings.trace is not None and len(set(job.clocks)) > 1 and job.clocks[job.rank] == job.rank:
             self.also_close(ClockLog(job.store, Path(job.settings.trace), job.rank).close)
 
     @property
     def tuning(self) -> Tuning:
-        """What algorithms are chosen by; the first use asks rank 0, on every rank."""
+        """The tuning for choosing algorithms; the first use fetches rank 0's, on every rank."""
         if self._tuning is None:
             self._tuning = tuning.agreed(self.job)
         return self._tuning
 
     @property
     def cluster(self) -> Cluster | None:
-        """What is known of the hosts and the network between them; the first use asks rank 0, on every rank."""
+        """The known hosts and network; the first use fetches rank 0's, on every rank."""
         if not self._knows_cluster:
             self._cluster = of_rank_0(self.job, "cluster", self.job.settings.cluster, Cluster)
             self._knows_cluster = True
@@ -80,7 +80,7 @@ class Process:
 
     @property
     def network(self) -> Cluster | None:
-        """The same, and where rank 0 has no file, what a quick look at the network finds; the first use looks, on every rank."""
+        """The same, or if rank 0 has no file, the result of a quick look at the network, on first use, on every rank."""
         if self.cluster is None and not self._looked and self.job.settings.autopilot:
             self._cluster = quick(self.job, self.engine)
         self._looked = True
@@ -88,7 +88,7 @@ class Process:
 
     @property
     def libraries(self) -> Service:
-        """Runs the collectives that policies leave to libraries, of all models."""
+        """Runs the library collectives of all models' policies."""
         if self._libraries is None:
             self._libraries = Service(self.job, self.engine, self.abort)
             self.also_close(self._libraries.close)
@@ -106,7 +106,7 @@ class Process:
         self.job.close(reason)
 
     def also_close(self, closer: Callable[[], None]) -> None:
-        """What ends before this process leaves the job."""
+        """Register a function to call before this process leaves the job."""
         self._closers.append(closer)
 
     def close(self) -> None:
@@ -131,7 +131,7 @@ _joined: Process | None = None
 
 
 def joined(settings: Settings, publish: Publish | None = None) -> Process:
-    """The process's place; joins on first use, and in a forked child again. `publish` as in `launch.rendezvous.join`."""
+    """The process's place; joins on first use, and again in a forked child. `publish` as in `launch.rendezvous.join`."""
     global _joined  # noqa: PLW0603  # a process has one place in one job, whatever models it trains
     if _joined is None or not _joined.mine:
         _joined = Process(settings, publish)

@@ -1,7 +1,8 @@
-"""The thread beside training that keeps a plan's rank orders fit: samples connections, shares that, makes epochs of better ones.
+"""The thread beside training that keeps a plan's rank orders suitable: samples connections, starts better epochs.
 
-All ranks meet at the store once per sample, over a connection of their own; nothing in a step waits for this thread. Each computes
-the same from the same samples, so they agree on orders without another word; these begin as an epoch does.
+All ranks meet at the store once per sample, over a separate connection; nothing in a step waits for this thread. Each
+computes the same from the same samples, so they agree on orders without further messages; a new order begins like an
+epoch.
 """
 
 from __future__ import annotations
@@ -27,18 +28,18 @@ from hocket.planning.ordering.shared import SharedLinks, shared_links
 from hocket.policy.epoch import Epoch, Epochs
 
 PATIENCE_S = 3600.0
-"""How long a sample waits for the slowest rank: as long as it likes, since no step waits for it."""
+"""How long a sample waits for the slowest rank: without practical limit, since no step waits for it."""
 
 INTERVAL_S_MAX = 86_400.0
 
 ORDER = "order"
-"""The agreed value's name: of each class of buckets, ranks with commas between."""
+"""Name of the agreed value: the ranks of each class of buckets, separated by commas."""
 
 NEIGHBOUR_S, NEIGHBOUR_S_PER_BYTE = 1e-6, 1e-10
-"""Between ranks of a host."""
+"""Latency between ranks of a host."""
 
 _numbers = itertools.count()
-"""Of those of this process: the same on all ranks, which distribute their models in one order."""
+"""Number of the thread in this process: the same on all ranks, which distribute their models in one order."""
 
 
 class Reorder:
@@ -47,7 +48,7 @@ class Reorder:
     def __init__(
         self, plan: Plan, job: Job, engine: _native.Engine, cluster: Cluster | None, *, interval_s: float
     ) -> None:
-        """`cluster`: what was measured of the hosts, if it was. Raises UsageError for an interval that is none."""
+        """`cluster`: earlier measurements of the hosts, if any. Raises UsageError for an invalid interval."""
         if not 0 < interval_s < INTERVAL_S_MAX:
             raise UsageError(
                 f"HOCKET_REORDER_INTERVAL_S: {interval_s:g} s between samples: it must be above 0"
@@ -64,7 +65,7 @@ class Reorder:
         self._thread = threading.Thread(target=self._run, name="hocket-reorder", daemon=True)
 
     def start(self) -> None:
-        """Connect and begin; nothing, where no order is better than another."""
+        """Connect and begin; does nothing if no order is better than another."""
         if not self._monitor.matters:
             return
         job = self._job
@@ -83,7 +84,8 @@ class Reorder:
             while not self._stopped.wait(self._interval_s):
                 self._sample()
         except RendezvousError:
-            # A rank has left the store: in order, at the end of training, or dead, which the wire says with its name.
+            # A rank has left the store: in order, at the end of training, or dead, which the wire reports with its
+            # name.
             self._stopped.set()
         except Error as error:
             self._engine.abort(f"{type(error).__name__}: {error}")
@@ -92,7 +94,7 @@ class Reorder:
                 self._store.leave()
 
     def _sample(self) -> None:
-        """One meeting of all ranks: each gives what it saw and whether it can begin something new."""
+        """One meeting of all ranks: each contributes its statistics and whether it can start a new epoch."""
         current = self.epochs.current
         mine = {
             "samples": self._samples(),
@@ -102,7 +104,7 @@ class Reorder:
         job = self._job
         assert self._store is not None  # noqa: S101  # `start` made it
         everyone = self._store.gather(f"reorder/{self._number}", job.rank, job.world, mine, PATIENCE_S)
-        # Ranks begin an epoch at one iteration but not at one sample: what they saw meanwhile is of two orders.
+        # Ranks begin an epoch at one iteration but not at one sample: statistics in between are of two orders.
         if any(not each["settled"] or each["epoch"] != everyone[0]["epoch"] for each in everyone):
             return
         if self._seen is not current:
@@ -116,7 +118,7 @@ class Reorder:
             self.epochs.learn(current.after({ORDER: encode(orders)}))
 
     def _samples(self) -> list[tuple[float, int, float] | None]:
-        """Of each connection, since the sample before."""
+        """Statistics of each connection since the previous sample."""
         found: list[tuple[float, int, float] | None] = []
         for rank, numbers in enumerate(self._engine.connections()):
             if numbers is None:
@@ -140,13 +142,16 @@ def encode(orders: Sequence[Order]) -> str:
 
 
 def decode(text: str) -> tuple[Order, ...]:
-    """The orders that `encode` wrote."""
+    """The inverse of `encode`."""
     return tuple(tuple(int(rank) for rank in each.split(",")) for each in text.split(";") if each)
 
 
 def of_ranks(hosts: tuple[str, ...], cluster: Cluster | None) -> tuple[Numbers, Numbers, SharedLinks | None]:
-    """Latency and seconds per byte between ranks, by their hosts, and the links that they share; None without a cluster. Hosts that
-    the cluster does not have are alike, and share nothing."""
+    """Latency and seconds per byte between ranks, by their hosts, and the links that they share; None without a
+    cluster.
+
+    Hosts that the cluster lacks are all alike, and share nothing.
+    """
     latency_s, s_per_byte = uniform(len(hosts))
     place = {} if cluster is None else {host.name: at for at, host in enumerate(cluster.hosts)}
     known = None if cluster is None else network(cluster)

@@ -1,4 +1,4 @@
-"""Makes all ranks go on from one rank's state: parameters, buffers, and the optimizer's state if it has any."""
+"""Makes all ranks continue from one rank's state: parameters, buffers, and the optimizer's state if it has any."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A parameter server: holds its part of the parameters, applies the optimizer to what workers push, answers their pulls.
+"""A parameter server: holds its part of the parameters, applies the optimizer to workers' pushes, answers their pulls.
 
-Who waits for whom is decided by `Consistency`; here its effects are done to memory. The
-loop is one thread: updates are done one after the other, in the order in which their pushes were complete.
+`Consistency` decides which worker waits for which; here its effects are applied to memory. The loop is one thread:
+updates run one after the other, in the order in which their pushes were complete.
 """
 
 from __future__ import annotations
@@ -32,41 +32,43 @@ STEP, LEAVE = 0.0, 1.0
 """First number of a header; the second is the iteration."""
 
 LOOK_S = 0.2
-"""How late a failure of the job is noticed while nothing arrives."""
+"""Bounds how late a failure of the job is noticed while nothing arrives."""
 
 
 class Shard(Protocol):
-    """A server's part of a parameter, and the optimizer that updates it: a framework's own. Values are bytes of its dtype."""
+    """A server's part of a parameter, and the framework's own optimizer that updates it. Values are bytes of its dtype."""
 
     def set(self, values: memoryview) -> None:
         """The first values."""
 
     def set_options(self, options: Mapping[str, Any]) -> None:
-        """Of the optimizer, from now on: learning rates and the like."""
+        """Set the optimizer's options from now on: learning rates and the like."""
 
     def update(self, gradients: Sequence[memoryview], divisor: int) -> None:
         """One step of the optimizer with the sum of the gradients over `divisor`."""
 
     def copy_into(self, memory: memoryview) -> None:
-        """The values of now."""
+        """The current values."""
 
 
 MakeShard = Callable[[str, str, int, Mapping[str, Any]], Shard]
-"""Of an optimizer's name, an element type, a number of elements (zero at first) and the optimizer's options."""
+"""Makes a shard from an optimizer's name, an element type, a number of elements (zero at first) and options."""
 
 Handler = Callable[[int, int, int, int], None]
-"""Of a program's op that was handed over: program, op, key, worker."""
+"""An op that a program handed over: program, op, key, worker."""
 
 
 @dataclass
 class _Held:
-    """Our part of a key; by worker, where its gradient lands, our count of updates as it travels with the acknowledgement, and
-    where its answer leaves from."""
+    """Our part of a key.
+
+    By worker: where its gradient lands, our count of updates as sent with the acknowledgement, and its answer's source.
+    """
 
     shard: Shard
     group: int
     numbers: list[float]
-    """Of the group, as the optimizer has them now."""
+    """Current options of the group in the optimizer."""
     updates: int = 0
     pushed: dict[int, memoryview] = field(default_factory=dict)
     tokens: dict[int, memoryview] = field(default_factory=dict)
@@ -74,7 +76,7 @@ class _Held:
 
 
 class Server:
-    """One server of a training, from the first push to the last worker's leaving."""
+    """One server of a training, from the first push until the last worker leaves."""
 
     def __init__(
         self, job: Job, engine: _native.Engine, description: Description, make_shard: MakeShard
@@ -92,18 +94,18 @@ class Server:
         }
         self._machine = Consistency(self._held, description.workers, description.staleness)
         self._numbers: dict[int, list[list[float]]] = {}
-        """By worker, then by parameter group: those of the iteration that it pushes."""
+        """By worker, then by parameter group: the options of the iteration that it pushes."""
         self._iteration: dict[int, int] = {}
         self._ahead: dict[int, int] = {}
-        """By worker: how far ahead of the slowest it was, at most, when it was answered in its iteration."""
+        """By worker: its largest lead over the slowest worker, when it was answered in its iteration."""
         self._since_s: dict[tuple[int, int], float] = {}
         """By key and worker: since when a push is not acknowledged, or a pull not answered."""
         self._requests: dict[tuple[int, int], tuple[int, int, memoryview]] = {}
-        """By key and worker: program and op that wait for the answer, and where it leaves from."""
+        """By key and worker: program and op that wait for the answer, and its source."""
         self._handlers = self._all_handlers()
 
     def run(self) -> None:
-        """Serve until all workers have left. PeerError: one died, or keeps others waiting for too long."""
+        """Serve until all workers have left. PeerError: one died, or delays others for too long."""
         for worker in range(self._description.workers):
             self._engine.launch(self._loaded.steps[worker].number)
             first = self._loaded.keys if worker == 0 else self._loaded.first
@@ -146,7 +148,7 @@ class Server:
         return held
 
     def _on_header(self, program: int, op: int, _key: int, worker: int) -> None:
-        """A step begins: the worker's pushes may come. Or it leaves."""
+        """A step begins, so that the worker's pushes may arrive; or the worker leaves."""
         header = memoryview(self._loaded.steps[worker].memory["header"]).cast("B").cast("d")
         kind, iteration, *numbers = (float(each) for each in header)
         self._engine.complete_external(program, op)
@@ -163,7 +165,7 @@ class Server:
             self._launch(self._loaded.keys[key, worker].number)
 
     def _launch(self, program: int) -> None:
-        """Again; the native threads may still be counting the last op of the instance before, whose effects we have seen."""
+        """Launch again; the native threads may still be counting the last op of the previous instance."""
         self._engine.wait(program, self._job.settings.timeout_s)
         self._engine.launch(program)
 
@@ -226,14 +228,14 @@ class Server:
             held.shard.set_options(self._description.groups[held.group].options(numbers))
 
     def _update(self, held: _Held, workers: tuple[int, ...]) -> None:
-        """Where each push is an update, it counts as its share of the mean: a learning rate means the same in all modes."""
+        """If each push is an update, it counts as its share of the mean: a learning rate has one meaning in all modes."""
         divisor = len(workers) if self._description.staleness == 0 else self._description.workers
         held.shard.update([held.pushed[worker] for worker in workers], divisor)
         held.updates += 1
 
     def _answer(self, held: _Held, effect: Answer) -> None:
         program, op, into = self._requests.pop((effect.key, effect.worker))
-        # A copy for each worker: others' pushes may change the value while it is on its way.
+        # A copy for each worker: others' pushes may change the value while it is in flight.
         held.shard.copy_into(into)
         self._ahead[effect.worker] = max(self._ahead.get(effect.worker, 0), effect.ahead)
         self._engine.complete_external(program, op)
@@ -270,11 +272,11 @@ class Server:
 
 
 def serve(process: Process, choice: ParameterServer, make_shard: MakeShard) -> None:
-    """Be a server until all workers have left; the job is told why when that fails."""
+    """Serve until all workers have left; a failure is reported to the job with its reason."""
     job = process.job
     try:
         workers = choice.workers(job.world)
-        # All ranks connect at once: who trains must not wait for us here while we wait for its description.
+        # All ranks connect at once: workers must not wait for us here while we wait for their description.
         engine = process.engine
         description = msgspec.convert(job.store.get(DESCRIPTION, job.settings.start_timeout_s), Description)
         if (description.workers, description.servers) != (workers, choice.servers):

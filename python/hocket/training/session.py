@@ -1,4 +1,4 @@
-"""What a distributed model is to its script, however its ranks train together: each kind of session implements `Session`."""
+"""A distributed model for its script, however its ranks train together: each kind of session implements `Session`."""
 
 from __future__ import annotations
 
@@ -17,35 +17,38 @@ class Session(Protocol):
 
     Attributes:
         job: the ranks that train it.
-        spans: the trace that is written of it, if one is.
+        spans: its trace, if one is written.
     """
 
     job: Job
     spans: Spans | None
 
     def start(self) -> None:
-        """The model is distributed: what runs beside training begins."""
+        """The model is distributed: start the threads beside training."""
 
     def close(self) -> None:
-        """Finish what is outstanding, and stop what runs beside training."""
+        """Finish outstanding work, and stop the threads beside training."""
 
     def no_sync(self) -> contextlib.AbstractContextManager[None]:
         """Backward passes inside accumulate without communication."""
 
     def communicates(self) -> bool:
-        """Whether a backward now would."""
+        """Whether a backward now would communicate."""
 
     def record(self, name: str, value: float) -> None:
-        """A statistic of this rank, for a policy."""
+        """Record a statistic of this rank, for a policy."""
 
     def agreed(self) -> Mapping[str, Value]:
         """The values on which all ranks agree in the current epoch, and its number as `epoch`."""
 
     def settle(self) -> None:
-        """Gradients of the last backward become final, for who reads or clips them. UsageError: there are none to read."""
+        """Make the gradients of the last backward final, before they are read or clipped.
+
+        UsageError: there are none to read.
+        """
 
     def joinable(self) -> ReducingSession | None:
-        """The session whose reductions a rank without batches takes part in with zeros; None: ranks do not wait for one another.
+        """The session whose reductions a rank without batches joins with zeros; None: ranks do not wait for one another.
 
-        UsageError: they do, and zeros would not do.
+        UsageError: they do, but zeros do not work.
         """

@@ -1,4 +1,4 @@
-"""The parts of a training step in the trace, and what the script logs; used only when a trace is written."""
+"""The parts of a training step in the trace, and the script's metrics; used only when a trace is written."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from hocket.artefacts.trace import metrics_file
 
 
 class Spans:
-    """Marks forward, backward, wait, optimizer and step of each iteration; a framework says when they begin and end."""
+    """Marks forward, backward, wait, optimizer and step of each iteration; a framework reports when they begin and end."""
 
     def __init__(self, engine: _native.Engine, directory: Path, rank: int) -> None:
-        """Nothing has begun."""
+        """With nothing begun."""
         self.directory = directory
         self._engine = engine
         self._iteration = 0
@@ -24,13 +24,13 @@ class Spans:
         self._metrics: IO[str] = metrics_file(directory, rank).open("w")
 
     def forward_began(self) -> None:
-        """Also where a step begins."""
+        """Forward begins; so does a step."""
         self._forward_ns = _native.now_ns()
         if self._step_ns == 0:
             self._step_ns = self._forward_ns
 
     def forward_ended(self, *, trains: bool) -> None:
-        """Backward may begin; `trains`: it will, as this was no evaluation."""
+        """Forward ends; `trains`: backward follows, as this was no evaluation."""
         self._backward_ns = _native.now_ns()
         if trains:
             self._engine.mark("forward", self._iteration, self._forward_ns, self._backward_ns)
@@ -41,7 +41,7 @@ class Spans:
         self._engine.mark("wait", iteration, began_ns, ended_ns)
 
     def optimizer_began(self) -> None:
-        """It steps."""
+        """The optimizer steps."""
         self._optimizer_ns = _native.now_ns()
 
     def optimizer_ended(self) -> None:

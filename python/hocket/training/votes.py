@@ -1,7 +1,8 @@
-"""A few numbers of every rank and iteration, of which all get the largest: which gradients were made, which epoch is known,
-whether the ranks must meet about the model's buffers.
+"""A few numbers of every rank and iteration, of which all ranks get the largest.
 
-They travel in a program of their own beside the buckets, so that what a policy does to gradients cannot touch them.
+They tell which gradients were made, which epoch is known, and whether the ranks must meet about the model's buffers.
+
+They travel in a program of their own beside the buckets, so that a policy cannot affect them.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ ITEM_BYTES = 4
 
 
 class Votes:
-    """One epoch number, as its negative so that the largest is the smallest, whether to meet, and one flag per parameter."""
+    """One epoch number, negated so that the largest is the smallest; whether to meet; one flag per parameter."""
 
     def __init__(self, engine: _native.Engine, hosts: Sequence[str], names: Sequence[str]) -> None:
-        """Load the program: on all ranks in the same order among others."""
+        """Load the program, at the same position on all ranks."""
         self._engine = engine
         self._place = {name: 2 + at for at, name in enumerate(names)}
         memory = engine.allocate((2 + len(names)) * ITEM_BYTES)
@@ -30,7 +31,10 @@ class Votes:
         )
 
     def cast(self, epoch: int, missing: Sequence[str], *, meet: bool) -> None:
-        """This rank's: the epoch it knows, the parameters that got no gradient, whether it asks for a meeting. Returns at once."""
+        """Send this rank's votes: its known epoch, the parameters without a gradient, whether it requests a meeting.
+
+        Returns at once.
+        """
         self._values[2:] = 1
         self._values[:2] = -epoch, meet
         for name in missing:
@@ -38,13 +42,13 @@ class Votes:
         self._engine.launch(self._program)
 
     def count(self, timeout_s: float) -> int:
-        """Wait for all; the smallest epoch that is known."""
+        """Wait for all votes; the smallest known epoch."""
         self._engine.wait(self._program, timeout_s)
         return -int(self._values[0])
 
     @property
     def meet(self) -> bool:
-        """Whether any rank asked for a meeting."""
+        """Whether any rank requested a meeting."""
         return bool(self._values[1] > 0)
 
     def made(self, name: str) -> bool:

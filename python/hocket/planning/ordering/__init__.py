@@ -1,4 +1,4 @@
-"""Rank order: matrices of hosts in, an order in which collectives cost little out, and the files by which launchers take it.
+"""Rank order: from matrices of hosts to an order in which collectives cost little, and to files for launchers.
 
 Useful without the rest of Hocket. The costs and the search are native (`crates/order`).
 """

@@ -1,4 +1,4 @@
-"""Buckets of a plan whose order of ranks can be another, in classes of those that have the same one."""
+"""Buckets of a plan whose order of ranks may change, in classes with equal orders."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Order = tuple[int, ...]
 
 
 def classes(plan: Plan) -> dict[Order, list[Bucket]]:
-    """Buckets by order, where the order matters to their algorithm.
+    """Buckets by order, for algorithms to which the order matters.
 
     >>> from hocket.artefacts.gradient import Gradient
     >>> from hocket.planning.buckets import buckets, plan_of
@@ -29,7 +29,7 @@ def classes(plan: Plan) -> dict[Order, list[Bucket]]:
 
 
 def reordered(plan: Plan, orders: Sequence[Order]) -> Plan:
-    """The plan with these orders instead of those of its classes."""
+    """The plan with these orders in place of those of its classes."""
     now = dict(zip(classes(plan), orders, strict=True))
     return msgspec.structs.replace(
         plan,

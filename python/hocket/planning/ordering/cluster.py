@@ -1,4 +1,4 @@
-"""What a cluster file says of its hosts, for the search of orders: pairs as they were measured, else as their links are."""
+"""A cluster file's hosts for the search of orders: measured pairs, otherwise pairs from their links."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from hocket.planning.ordering.shared import shared_links
 
 
 def of_cluster(cluster: Cluster, *, skip_unreachable: bool = False) -> Matrix:
-    """Pairs of a cluster's hosts, and the links that they share: cards of hosts and trunks of racks. `skip_unreachable`: leave out
-    hosts of which no pair was measured, instead of an error.
+    """Pairs of a cluster's hosts, and the links that they share: cards of hosts and trunks of racks.
+
+    `skip_unreachable`: leave out hosts without any measured pair, instead of raising an error.
+
 
     Raises ArtefactError when the file contradicts itself, UsageError when there is nothing to order.
 
@@ -60,7 +62,7 @@ def of_cluster(cluster: Cluster, *, skip_unreachable: bool = False) -> Matrix:
 
 
 def _rates(cluster: Cluster, between: Network) -> Numbers:
-    """As measured, else of the narrowest link of each way."""
+    """Measured rates, otherwise those of the narrowest link of each path."""
     if cluster.bandwidth_bit_per_s:
         return np.array(cluster.bandwidth_bit_per_s, dtype=np.float64)
     hosts = range(len(cluster.hosts))

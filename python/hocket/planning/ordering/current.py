@@ -1,9 +1,10 @@
-"""The network as it is now: matrices that were measured once, kept current by what connections tell while they are used. Pure.
+"""The current network: matrices measured once and updated from statistics of connections in use. Pure.
 
-A connection that is used fills queues, its own among them, so what it tells is no measurement of the path. Two comparisons are
-meaningful all the same. In an order's first window all used pairs are under the same load: a pair whose rate, relative to the known
-one, is lower than the median pair's is slower than known. Later, a pair whose rate or round trip differs from its own first window
-has changed. The matrices move by these ratios. A dead zone leaves out what load does by itself.
+A connection in use fills queues, its own among them, so its statistics are no measurement of the path. Two comparisons
+are meaningful all the same. In an order's first window all used pairs have the same load: a pair whose rate, relative
+to the known one, is lower than the median pair's is slower than known. Later, a pair whose rate or round trip differs
+from its own first window has changed. The matrices change by these ratios. A dead zone ignores the effects of load
+itself.
 """
 
 from __future__ import annotations
@@ -18,27 +19,27 @@ import numpy as np
 from hocket.planning.ordering.matrix import Numbers
 
 WINDOW = 6
-"""Looks of which one number is made: the shortest round trip, the middle rate."""
+"""Samples combined into one number: the shortest round trip, the median rate."""
 
 TELLING_BYTES = 64 << 10
-"""Between two samples; of fewer bytes a connection's time is mostly round trips."""
+"""Bytes between two samples; with fewer, a connection's time is mostly round trips."""
 
 SAME = 2.0
-"""A ratio within this, either way, is no change: so noise of a third, up and down, is none."""
+"""A ratio within this, either way, is no change: noise of a third, up and down, has no effect."""
 
 SAME_S = 200e-6
-"""Nor is a round trip that differs by less: a process that waits for its core."""
+"""Nor is a smaller difference of round trips: a process may wait for its core."""
 
 PAIRS_MIN = 3
-"""Of fewer there is no telling which is the odd one."""
+"""With fewer pairs, the outlier cannot be identified."""
 
 RATIO_MAX = 1000.0
-"""A number that changes by more says that something is broken, not by how much."""
+"""A larger change means a fault, and its size means nothing."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """What the sender of a pair knows: its round trip, and bytes acknowledged in how much busy time, since the sample before."""
+    """The sender's statistics of a pair since the previous sample: round trip, and bytes acknowledged in busy time."""
 
     round_trip_s: float
     sent_bytes: float
@@ -54,33 +55,33 @@ class _Pair:
 
     @property
     def slower(self) -> float:
-        """Than in the first window."""
+        """Relative to the first window."""
         if self.first_rate is None or len(self.rates) < WINDOW:
             return 1.0
         return _beyond(self.first_rate / median(self.rates))
 
 
 class Current:
-    """Latency and seconds per byte of every ordered pair, as far as anybody has looked."""
+    """Latency and seconds per byte of every ordered pair, as far as measured."""
 
     def __init__(self, latency_s: Numbers, s_per_byte: Numbers) -> None:
-        """What was measured before; diagonals are 0."""
+        """Earlier measurements; diagonals are 0."""
         self._latency_s, self._s_per_byte = latency_s.copy(), s_per_byte.copy()
         self._pairs: dict[tuple[int, int], _Pair] = {}
 
     def learn(self, source: int, samples: Sequence[Sample | None]) -> None:
-        """What one rank saw of its connections, by rank; None where it has none."""
+        """One rank's statistics of its connections, by rank; None if it has none."""
         for destination, sample in enumerate(samples):
             if sample is not None and destination != source:
                 self._learn(self._pairs.setdefault((source, destination), _Pair()), sample)
 
     def begin_again(self) -> None:
-        """Another order is used from now on, which loads other pairs: what is now is what comes after is compared with."""
+        """Another order is in use, which loads other pairs: the current state becomes the reference."""
         self._latency_s, self._s_per_byte = self.matrices()
         self._pairs.clear()
 
     def matrices(self) -> tuple[Numbers, Numbers]:
-        """Latency and seconds per byte now; the same arrays' values as at first where nothing has changed."""
+        """Current latency and seconds per byte; the original values where nothing has changed."""
         latency_s, s_per_byte = self._latency_s.copy(), self._s_per_byte.copy()
         for pair, seen in self._pairs.items():
             if seen.first_trip_s is not None and len(seen.trips) == WINDOW:
@@ -94,7 +95,7 @@ class Current:
         return latency_s, s_per_byte
 
     def _first_slowness(self) -> dict[tuple[int, int], float]:
-        """By pair: how much slower than known it was in its first window, against what the median of all was."""
+        """By pair: how much slower than known it was in its first window, relative to the median of all."""
         slowness = {
             pair: 1 / (seen.first_rate * self._s_per_byte[pair])
             for pair, seen in self._pairs.items()
@@ -122,11 +123,11 @@ def _changed(ratio: float) -> bool:
 
 
 def _beyond(ratio: float) -> float:
-    """1 for what is no change."""
+    """1 for insignificant changes."""
     return ratio if _changed(ratio) else 1.0
 
 
 def uniform(ranks: int) -> tuple[Numbers, Numbers]:
-    """Matrices where nothing was measured: all pairs alike, 100 µs and 1 Gbit/s."""
+    """Matrices without measurements: all pairs alike, 100 µs and 1 Gbit/s."""
     apart = 1.0 - np.eye(ranks)
     return apart * 100e-6, apart * 8e-9

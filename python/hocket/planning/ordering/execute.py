@@ -1,6 +1,6 @@
-"""Run a launcher with an order: its files are written beside each other, and the command is told of them.
+"""Runs a launcher with an order: writes its files into one folder, and passes them to the command.
 
-`{openmpi-rankfile}` and so on in an argument stand for files. Launchers that are known and named no file get their option:
+`{openmpi-rankfile}` and so on in an argument stand for files. Known launchers without a named file get their option:
 Open MPI, MPICH and its kin, srun, `hocket run`.
 """
 
@@ -18,7 +18,7 @@ from hocket.planning.ordering.handover import FORMATS
 from hocket.planning.ordering.handover.layout import Layout
 
 VERSION_TIMEOUT_S = 20.0
-"""Longest wait for a launcher to say which it is."""
+"""Longest wait for a launcher to identify itself."""
 
 MPI = (
     "mpirun",
@@ -32,9 +32,9 @@ MPI = (
 
 
 def run(layout: Layout, argv: Sequence[str]) -> int:
-    """The command's exit code, 128 and the signal's number when it was killed; nothing is left behind.
+    """The command's exit code, 128 and the signal's number when it was killed; leaves nothing behind.
 
-    Raises UsageError when the command is not there, or is a launcher that takes no order and names no file.
+    Raises UsageError when the command is missing, or is a launcher that takes no order and names no file.
     """
     with tempfile.TemporaryDirectory(prefix="hocket-order-") as directory:
         files = {name: Path(directory) / name for name in FORMATS}
@@ -49,14 +49,14 @@ def run(layout: Layout, argv: Sequence[str]) -> int:
         try:
             code = child.wait()
         except KeyboardInterrupt:
-            code = child.wait()  # the terminal has told it as well
+            code = child.wait()  # the terminal has sent it the signal as well
         finally:
             signal.signal(signal.SIGTERM, handler)
         return code if code >= 0 else 128 - code
 
 
 def with_order(argv: Sequence[str], files: Mapping[str, Path]) -> tuple[list[str], dict[str, str]]:
-    """The command with its files, and what its environment gains.
+    """The command with its files, and additions to its environment.
 
     >>> with_order(["lamboot", "{hosts}"], {"hosts": Path("/tmp/hosts")})
     (['lamboot', '/tmp/hosts'], {})
@@ -95,7 +95,7 @@ def _mpi_options(launcher: str, files: Mapping[str, Path]) -> list[str]:
     if "Open MPI" not in answer and "OpenRTE" not in answer:
         return ["-f", str(files["mpich"])]
     hostfile = ["--hostfile", str(files["openmpi-hostfile"])]
-    # Version 5 has no option of its own for rankfiles any more.
+    # Version 5 no longer has an option of its own for rankfiles.
     if "(Open MPI) 4" in answer or "OpenRTE" in answer:
         return [*hostfile, "--rankfile", str(files["openmpi-rankfile"])]
     return [*hostfile, "--map-by", f"rankfile:file={files['openmpi-rankfile']}"]

@@ -1,8 +1,8 @@
-"""When a better order is worth changing to: a state machine without clock or I/O, the same on every rank.
+"""Decides when a change to a better order pays: a state machine without clock or I/O, the same on every rank.
 
-A change costs a moment of training and disturbs what was measured. So an order must promise much, for several samples in a row,
-and after each change the next one has to wait twice as long: in *n* samples there are at most about log2(*n*) changes, whatever
-the network does.
+A change interrupts training briefly and disturbs measurements. An order must therefore promise much, for several
+samples in a row, and after each change the next one has to wait twice as long: in *n* samples there are at most about
+log2(*n*) changes, whatever the network does.
 """
 
 from __future__ import annotations
@@ -12,8 +12,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Caution:
-    """`gain`: what a new order must save of the current one's cost; `samples`: how often in a row; `rest`: samples after the first
-    change in which nothing is proposed, twice as many after each further one."""
+    """The parameters of hysteresis.
+
+    `gain`: relative saving that a new order must bring; `samples`: how often in a row; `rest`: samples after the first
+    change without proposals, twice as many after each further one.
+    """
 
     gain: float = 0.2
     samples: int = 3
@@ -21,7 +24,7 @@ class Caution:
 
 
 class Hysteresis:
-    """One job's. `changes` counts what was proposed.
+    """One job's state. `changes` counts proposals.
 
     >>> watch = Hysteresis(Caution(samples=2, rest=3))
     >>> [watch.propose(1.0, 0.5) for _ in range(6)]
@@ -29,14 +32,14 @@ class Hysteresis:
     """
 
     def __init__(self, caution: Caution | None = None) -> None:
-        """Nothing was seen yet."""
+        """Without samples."""
         self._caution = caution or Caution()
         self._in_a_row = 0
         self._resting = 0
         self.changes = 0
 
     def propose(self, current_s: float, best_s: float) -> bool:
-        """One sample: what a call costs in the current order, and in the best that is known. Whether to change now."""
+        """Add a sample: a call's cost in the current order, and in the best known one. Whether to change now."""
         if self._resting:
             self._resting -= 1
             return False

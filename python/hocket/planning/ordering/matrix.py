@@ -1,7 +1,7 @@
-"""What hosts are to each other: latency and bandwidth of every pair, checked and symmetric, and the links that pairs share.
+"""Matrices of hosts: latency and bandwidth of every pair, checked and symmetric, and the links that pairs share.
 
-Every rule that numbers break has its own message with row and column. What can be ordered although it is not as it should be
-(both ways differ) is made so, and said in `notes`.
+Every violated rule has its own message with row and column. Numbers that can be used in spite of a flaw (the two
+directions differ) are corrected, and reported in `notes`.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ UNITS_S = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 BITS = 8
 
 SHORTEST_S = 1e-9
-"""Instead of a latency of nothing, to which a small one was rounded: a matrix of zeros is one that was not measured."""
+"""Replaces a latency of zero, from rounding: a matrix of zeros was not measured."""
 
 MISSING = ("", "-", "nan", "none", "null", "inf", "infinity")
-"""What stands for a pair that was not measured, or cannot reach each other."""
+"""Stands for a pair that was not measured, or cannot reach each other."""
 
 ASYMMETRY_SAID = 0.01
-"""Both ways differ by more than this part before it is said."""
+"""Relative difference of the two directions above which it is reported."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Matrix:
     """Hosts in the given order, and symmetric matrices over them; the diagonals are 0.
 
-    `latency_s` is one way. `s_per_byte` is the inverse of bandwidth of a pair alone; None when it is not known. `links` are those
-    that pairs share; None when they are not known. `slots` is how many ranks each host takes, `left_out` are hosts that nobody
-    reached, `notes` says what was changed.
+    `latency_s` is one way. `s_per_byte` is the inverse of the bandwidth of a pair alone; None if unknown. `links` are
+    those that pairs share; None if unknown. `slots` is the number of ranks of each host, `left_out` are unreachable
+    hosts, `notes` lists corrections.
     """
 
     hosts: tuple[str, ...]
@@ -65,11 +65,12 @@ def read_csv(
     """Matrices from CSV files, with or without a row and a column of names.
 
     Args:
-        latency: one way, or anything that latency is proportional to.
+        latency: one way, or anything proportional to it.
         bandwidth: bit/s of one flow.
         unit: of latency: `s`, `ms` or `us`.
-        hosts: the names that the matrices must have, in this order; for matrices without names, those of their rows.
-        skip_unreachable: leave out hosts of which no pair was measured, instead of an error.
+        hosts: the names that the matrices must have, in this order; for matrices without names, the names of their
+            rows.
+        skip_unreachable: leave out hosts without any measured pair, instead of raising an error.
 
     Raises:
         ArtefactError: a file cannot be read or is no matrix of hosts; the message has row and column.
@@ -148,7 +149,7 @@ def build(
 
 
 def _reached(matrix: Numbers) -> NDArray[np.bool_]:
-    """Hosts of which at least one pair with another host was measured, either way."""
+    """Hosts with at least one measured pair with another host, in either direction."""
     others = np.isfinite(matrix) & ~np.eye(len(matrix), dtype=bool)
     return np.logical_or(others.any(axis=0), others.any(axis=1))
 
@@ -166,7 +167,7 @@ def _check(matrix: Numbers, names: Sequence[str], title: str) -> None:
 
 
 def _symmetric(matrix: Numbers, names: Sequence[str], title: str, notes: list[str]) -> Numbers:
-    """The larger of both ways: a collective waits for the slower one."""
+    """The larger of both directions: a collective waits for the slower one."""
     larger = np.maximum(matrix, matrix.T)
     np.fill_diagonal(larger, 0.0)
     smaller = np.minimum(matrix, matrix.T)
@@ -198,7 +199,7 @@ def _named(names: list[str] | None, hosts: Sequence[str] | None, count: int, pat
 
 
 def _table(path: Path) -> tuple[list[str] | None, Numbers]:
-    """Names, if it has any, and a square of numbers; what is missing is NaN."""
+    """Names, if it has any, and a square of numbers; missing ones are NaN."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeError) as error:
@@ -233,7 +234,7 @@ def _table(path: Path) -> tuple[list[str] | None, Numbers]:
 
 
 def _is_names(row: Sequence[str]) -> bool:
-    """Whether a first row names columns: one that begins with a number and has others is of numbers, one of which is wrong."""
+    """Whether a first row has column names: a row with numbers that begins with one has numbers, one of which is wrong."""
     numbers = [_is_number(cell) for cell in row[1:]]
     return not all(numbers) and not (any(numbers) and bool(row[0]) and _is_number(row[0]))
 

@@ -1,4 +1,4 @@
-"""Keeps a plan's orders fit for the network as it is now: samples in, proposals out. Pure; the same on every rank."""
+"""Keeps a plan's orders suited to the current network: samples in, proposals out. Pure; the same on every rank."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hocket.planning.ordering.shared import SharedLinks
 from hocket.planning.ordering.solve import Request, cost_s, own, solve
 
 EFFORT, RESTARTS = 0.2, 2
-"""Within a second for some hundred ranks, beside training."""
+"""Less than a second for some hundred ranks, beside training."""
 
 
 class Monitor:
@@ -30,7 +30,7 @@ class Monitor:
         links: SharedLinks | None = None,
         caution: Caution | None = None,
     ) -> None:
-        """`latency_s`, `s_per_byte`: of every pair of ranks, as measured before; `links`: those that pairs share, where known."""
+        """`latency_s`, `s_per_byte`: measured earlier, of every pair of ranks; `links`: shared ones, if known."""
         found = classes(plan)
         self.orders = tuple(found)
         self._links = links
@@ -42,29 +42,29 @@ class Monitor:
 
     @property
     def matters(self) -> bool:
-        """Whether any order is better than another."""
+        """Whether orders differ in cost at all."""
         return any(len(order) > 2 for order in self.orders)
 
     def observe(self, samples: Sequence[Sequence[Sample | None]]) -> tuple[Order, ...] | None:
-        """What all ranks saw, by rank. Other orders, when it is worth to change to them now."""
+        """Add all ranks' statistics, by rank. Returns other orders when a change pays now."""
         for source, seen in enumerate(samples):
             self._current.learn(source, seen)
         self._looks += 1
-        # Before, connections have said nothing, and what was measured once may be of another day.
+        # Before, connections have no statistics, and the earlier measurement may be of another day.
         if not self._requests or self._looks < WINDOW:
             return None
         current_s, best, best_s = self._best()
         return best if self._hysteresis.propose(current_s, best_s) else None
 
     def begin(self, orders: tuple[Order, ...]) -> None:
-        """These orders are used from now on."""
+        """These orders are in use from now on."""
         self.orders = orders
         self._current.begin_again()
         self._known = None
         self._looks = 0
 
     def _best(self) -> tuple[float, tuple[Order, ...], float]:
-        """Cost of the current orders, the best, and their cost; searched for anew when something has changed."""
+        """Cost of the current orders, the best ones, and their cost; searched again after a change."""
         latency_s, s_per_byte = self._current.matrices()
         latency_s = np.maximum(latency_s, latency_s.T)
         s_per_byte = np.maximum(s_per_byte, s_per_byte.T)
@@ -93,7 +93,7 @@ class Monitor:
 
 
 def _request(buckets: Sequence[Bucket]) -> Request:
-    """By the largest of a class."""
+    """The size of the largest bucket of a class."""
     largest = max(buckets, key=lambda bucket: bucket.elements * ITEM_BYTES[bucket.dtype])
     route = largest.route
     assert isinstance(route, AllReduce)  # noqa: S101  # `classes` has no others

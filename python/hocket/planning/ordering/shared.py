@@ -1,4 +1,4 @@
-"""Links that several pairs of hosts share, in the form in which the search of orders takes them."""
+"""Links shared by several pairs of hosts, for the search of orders."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ BITS = 8
 
 @dataclass(frozen=True)
 class SharedLinks:
-    """Rates of links, and for each ordered pair of hosts (or ranks), row by row, which of them its bytes cross.
+    """Rates of links, and for each ordered pair of hosts (or ranks), row by row, the links on its path.
 
-    `rates`: bytes/s of a link, and of what each flow has beside it. `crossed[starts[a · n + b]:starts[a · n + b + 1]]` are the
-    links from `a` to `b`. `groups`: hosts that are behind one switch; one group when all are, or when it is not known.
+    `rates`: bytes/s of a link, and of each flow's other path. `crossed[starts[a · n + b]:starts[a · n + b + 1]]` are
+    the links from `a` to `b`. `groups`: hosts behind one switch; a single group if all are, or if unknown.
     """
 
     rates: tuple[tuple[float, float], ...]
@@ -34,7 +34,7 @@ def shared_links(
     count: int,
     groups: Sequence[Sequence[int]] = (),
 ) -> SharedLinks:
-    """Of `count` hosts or ranks. `paths`: of each ordered pair of them; what one pair alone crosses is left out.
+    """For `count` hosts or ranks. `paths`: of each ordered pair; links of a single pair are left out.
 
     >>> found = shared_links([Link("a out", 8e6), Link("b in", 8e6)], {(0, 1): (0, 1), (1, 0): (), (0, 2): (0,)}, 3)
     >>> found.rates, found.crossed.tolist()

@@ -1,7 +1,7 @@
-"""The order of hosts in which a collective costs least, and with `auto` also which algorithm and which groups.
+"""Searches the order of hosts in which a collective costs least, and with `auto` also the algorithm and the groups.
 
-The cost of an order is that of `crates/order`: sums and maxima over the pairs that the algorithm uses, of latency and of bytes over
-bandwidth, or what the busiest link takes that pairs share. Where these links are not known, that is said.
+The cost of an order is that of `crates/order`: sums and maxima, over the algorithm's pairs, of latency and of bytes
+over bandwidth, or the time of the busiest link that pairs share. If these links are unknown, that is reported.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ AUTO = "auto"
 ALGORITHMS: tuple[str, ...] = (*ORDERED, AUTO)
 
 GAP_RATIO = 1.5
-"""Hosts are in groups when joining them takes links this much slower than those within: more than jitter."""
+"""Factor by which links between groups of hosts are slower than those within: more than jitter."""
 
 Progress = Callable[[int, int, str], None]
-"""Called some times a second with steps done, steps in all, and what is searched."""
+"""Called a few times a second with steps done, steps in all, and the subject of the search."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked for.
+    """Options of a search.
 
-    `size_bytes` is each rank's buffer; 0: latency alone. `groups` are the sizes of `two_level`; empty: found. `far_first`: the
-    rounds of halving-doubling and BCube begin between ranks far apart, as Hocket's own do; Gloo's and MPI's begin with neighbours.
-    None: as who is likely to run it, MPI and Gloo halving-doubling, Hocket BCube.
+    `size_bytes` is each rank's buffer; 0: latency alone. `groups` are the sizes of `two_level`; empty: searched.
+    `far_first`: the rounds of halving-doubling and BCube begin between ranks far apart, as in Hocket; Gloo's and MPI's
+    begin with neighbours. None: as in the likely library, MPI and Gloo for halving-doubling, Hocket for BCube.
     The same seed, restarts and effort give the same order, unless `time_limit_s` ends the search.
     """
 
@@ -81,11 +81,11 @@ class Considered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ordering(msgspec.Struct, frozen=True, kw_only=True):
-    """An order and what is known about it.
+    """An order and its properties.
 
-    `order[place]` is the index in the given order of the host that takes this place; `hosts` are their names, `slots` their ranks.
-    `cost_s` and `given_s` are the collective's time in this order and in the given one, `bound_s` what no order can beat.
-    `proven`: no order is better; `complete`: no time limit ended the search.
+    `order[place]` is the index, in the given order, of the host at this place; `hosts` are their names, `slots` their
+    ranks. `cost_s` and `given_s` are the collective's time in this order and in the given one, `bound_s` is a lower
+    bound for any order. `proven`: no order is better; `complete`: no time limit ended the search.
     """
 
     algorithm: str
@@ -106,7 +106,7 @@ class Ordering(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def gap(self) -> float:
-        """How much the cost may be above the best order's, as a part of it."""
+        """Upper bound of the relative excess of the cost over the best order's."""
         return self.cost_s / self.bound_s - 1 if self.bound_s > 0 else math.inf
 
 
@@ -144,7 +144,7 @@ def solve(matrix: Matrix, request: Request, progress: Progress | None = None) ->
 
 
 def _unknown(matrix: Matrix) -> tuple[str, ...]:
-    """What an order for bytes would have to know."""
+    """The missing data for an order by bytes."""
     if matrix.s_per_byte is None:
         return ("the bytes of a buffer do not count: bandwidth is not known",)
     if matrix.links is None:
@@ -159,7 +159,7 @@ def solve_sizes(
 ) -> tuple[Ordering, ...]:
     """An order for each size of a message, smallest first; with `auto` also the algorithm for each.
 
-    Raises UsageError as `solve` does, and when bytes cannot count because bandwidth is not known.
+    Raises UsageError as `solve` does, and when bytes cannot count because bandwidth is unknown.
     """
     if matrix.s_per_byte is None:
         raise UsageError("order: the network's bandwidth is not known, so that all sizes are alike")
@@ -170,19 +170,22 @@ def solve_sizes(
 
 
 def cost_s(matrix: Matrix, request: Request, order: Sequence[int]) -> float:
-    """Seconds that the collective takes in an order of the matrix's hosts; `auto` is no collective."""
+    """Seconds of the collective in an order of the matrix's hosts; not for `auto`."""
     return costs_s(matrix, request, [order])[0]
 
 
 def costs_s(matrix: Matrix, request: Request, orders: Sequence[Sequence[int]]) -> list[float]:
-    """The same of many orders."""
+    """The same for many orders."""
     problem = _problem(matrix, request, request.algorithm, request.groups)
     return [problem.cost_s(order) for order in orders]
 
 
 def find_groups(matrix: Matrix, size_bytes: float = 0.0) -> tuple[tuple[int, ...], ...]:
-    """Hosts behind one switch, where these are known; else those that are near each other, by the widest gap between links that
-    join them; one group when there is none.
+    """Groups of near hosts.
+
+    These are hosts behind one switch, if known; otherwise the groups come from the widest gap between the links that
+    join hosts. One group when there is none.
+
 
     >>> find_groups(Matrix(hosts=("a", "b", "c"), latency_s=np.array([[0, 9, 1], [9, 0, 9], [1, 9, 0]]) * 1e-4))
     ((0, 2), (1,))
@@ -236,7 +239,7 @@ def _check(request: Request) -> None:
 
 
 def _candidates(matrix: Matrix, request: Request) -> list[tuple[str, tuple[int, ...]]]:
-    """Algorithms with their groups; several when the best of them is asked for."""
+    """Algorithms with their groups; several for `auto`."""
     if request.algorithm not in (AUTO, "two_level") or request.groups:
         return [(request.algorithm, request.groups)]
     two_level = [("two_level", sizes) for sizes in _groupings(matrix, request.size_bytes)]
@@ -317,7 +320,7 @@ def _watched(
     algorithm: str,
     progress: Progress | None,
 ) -> tuple[list[int], float, float, float, bool, bool]:
-    """The search in a thread of its own, so that Ctrl-C and progress are served meanwhile."""
+    """Run the search in a thread of its own, so that Ctrl-C and progress are served in the meantime."""
     result: list[tuple[list[int], float, float, float, bool, bool]] = []
     failure: list[BaseException] = []
 

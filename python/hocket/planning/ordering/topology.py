@@ -1,6 +1,7 @@
-"""A cloud's own tree of switches instead of measurements: hosts that share a switch are near, the higher it is the farther.
+"""A cloud's own tree of switches in place of measurements: hosts are nearer, the lower the switch that they share.
 
-Two forms are read: the answer of AWS' `aws ec2 describe-instance-topology` (`Instances`, each with `InstanceId` and
+Two forms are supported: the answer of AWS' `aws ec2 describe-instance-topology` (`Instances`, each with `InstanceId`
+and
 `NetworkNodes` from the top down, https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_DescribeInstanceTopology.html), and
 SLURM's `topology.conf` of trees, which NVIDIA's Topograph writes for all clouds
 (https://github.com/NVIDIA/topograph/blob/main/docs/engines/slurm.md, https://slurm.schedmd.com/topology.conf.html).
@@ -20,16 +21,16 @@ from hocket.errors import ArtefactError
 from hocket.planning.ordering.matrix import Matrix, build
 
 LEAF_S = 20e-6
-"""One way through one switch: an ordinary data centre."""
+"""One-way latency through one switch: an ordinary data centre."""
 
 LEVEL_FACTOR = 2.5
-"""Each level up is this much farther; only the order of levels decides who is near, so the number hardly matters."""
+"""Factor per level; only the order of levels determines who is near, so its value hardly matters."""
 
 LIST = re.compile(r"([^,\[\]]*)\[([^\[\]]*)\]([^,\[\]]*)|([^,\[\]]+)")
 
 
 def read(path: Path, hosts: Sequence[str] | None = None) -> Matrix:
-    """Latencies by the height of the lowest switch that two hosts share; ordered as `hosts`, else as the file has them.
+    """Latencies by the height of the lowest switch that two hosts share; in the order of `hosts`, or of the file.
 
     Raises ArtefactError when the file is neither form, or lacks a host.
     """
@@ -50,7 +51,7 @@ def read(path: Path, hosts: Sequence[str] | None = None) -> Matrix:
 
 
 def _levels(one: tuple[str, ...], other: tuple[str, ...]) -> int:
-    """Levels above the leaves of the lowest switch that both are below."""
+    """Number of levels of the lowest switch above both, counted from the leaves."""
     shared = 0
     for a, b in zip(one, other, strict=False):
         if a != b:
@@ -115,7 +116,7 @@ def _way_down(path: Path, leaf: str, above: dict[str, str]) -> tuple[str, ...]:
 
 
 def _expanded(path: Path, number: int, text: str) -> list[str]:
-    """SLURM's lists: `a[0-2,7],b`."""
+    """Expand SLURM's lists: `a[0-2,7],b`."""
     names: list[str] = []
     for head, ranges, tail, plain in LIST.findall(text):
         if plain:

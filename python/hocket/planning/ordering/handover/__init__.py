@@ -1,4 +1,4 @@
-"""An order as each launcher takes it: one format per file, each a pure function from a layout to text."""
+"""An order for each launcher: one format per file, each a pure function from a layout to text."""
 
 from __future__ import annotations
 

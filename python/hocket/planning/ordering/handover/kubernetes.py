@@ -1,7 +1,8 @@
-"""Kubernetes and Kubeflow: a ConfigMap with the rank of each node, which a pod looks up by the node it runs on.
+"""Kubernetes and Kubeflow: a ConfigMap with the rank of each node, which a pod looks up by its node.
 
-Who creates pods (an indexed Job, a StatefulSet, Kubeflow's PyTorchJob) numbers them before they are placed, so the number says
-nothing about the network; the node's name does, and a pod can have it: `fieldRef: {fieldPath: spec.nodeName}`,
+Controllers that create pods (an indexed Job, a StatefulSet, Kubeflow's PyTorchJob) number them before they are placed,
+so the number says nothing about the network; the node's name does, and a pod can have it: `fieldRef: {fieldPath:
+spec.nodeName}`,
 https://kubernetes.io/docs/concepts/workloads/pods/downward-api/. Keys of a ConfigMap are names of nodes as they are,
 https://kubernetes.io/docs/concepts/configuration/configmap/.
 """

@@ -1,4 +1,4 @@
-"""What a launcher needs to know of an order: hosts in the order of their ranks, and how many ranks each takes."""
+"""An order for a launcher: hosts in the order of their ranks, and the number of ranks of each."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from hocket.planning.ordering.solve import Ordering
 class Layout:
     """Hosts with their slots; ranks fill the slots of the first host, then of the second.
 
-    What is made of it goes into shells: raises ArtefactError where a name is none of a host.
+    It goes into shells: raises ArtefactError for an invalid name of a host.
     """
 
     hosts: tuple[tuple[str, int], ...]
 
     def __post_init__(self) -> None:
-        """Names are checked."""
+        """Checks the names."""
         check_hosts((host for host, _ in self.hosts), "order")
 
     def ranks(self) -> list[tuple[str, int]]:

@@ -1,4 +1,4 @@
-"""NCCL: who is to call `ncclCommInitRank` with which rank, one line a rank: rank, host, place on the host.
+"""NCCL: the rank with which each process calls `ncclCommInitRank`, one line per rank: rank, host, place on the host.
 
 NCCL searches rings and trees within a host by itself, and joins hosts in the order of their ranks
 (https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/usage/communicators.html), so ranks are all it takes, whatever graph

@@ -1,4 +1,4 @@
-"""torchrun's node ranks: what to start it with on each host.
+"""torchrun's node ranks: its options on each host.
 
 Options: https://docs.pytorch.org/docs/stable/elastic/run.html. A node rank is kept by the static rendezvous, which torchrun uses
 unless it is told otherwise; with `--rdzv-backend=c10d` nodes get ranks as they come.
