@@ -14,8 +14,8 @@ from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster
 from hocket.cli.probe import command
 from hocket.errors import PeerError
-from hocket.measure.asked import Asked
 from hocket.measure.fping import probe_by_fping, round_trips
+from hocket.measure.options import ProbeOptions
 from hocket.measure.saved import Saved, beside
 
 RECORDED = """ICMP Host Unreachable from 10.77.0.1 for ICMP Echo sent to 10.77.0.9
@@ -119,9 +119,9 @@ def test_pings_become_a_cluster_and_go_on_after_an_interruption(tmp_path: Path) 
 def test_rounds_of_fping_are_not_measured_twice(tmp_path: Path) -> None:
     """Broken: an interruption would cost all pings before it."""
     ssh = shell(tmp_path, f'echo x >> {tmp_path}/calls; echo "${{2##* }} : 0.1 0.1" >&2')
-    with Saved(tmp_path / "s", ["a", "b", "c"], Asked(), tool="fping") as saved:
+    with Saved(tmp_path / "s", ["a", "b", "c"], ProbeOptions(), tool="fping") as saved:
         probe_by_fping(["a", "b", "c"], ssh=ssh, link_bit_per_s=1e9, pair_s=1e-6, saved=saved)
-    with Saved(tmp_path / "s", ["a", "b", "c"], Asked(), tool="fping") as saved:
+    with Saved(tmp_path / "s", ["a", "b", "c"], ProbeOptions(), tool="fping") as saved:
         probe_by_fping(["a", "b", "c"], ssh="false", link_bit_per_s=1e9, pair_s=1e-6, saved=saved)
     assert (tmp_path / "calls").read_text().count("x") == 3
 

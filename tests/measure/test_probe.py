@@ -11,9 +11,9 @@ import pytest
 from hocket.artefacts.cluster import Cluster
 from hocket.errors import PeerError, UsageError
 from hocket.measure import transfer
-from hocket.measure.asked import Asked
 from hocket.measure.datagrams import TOKEN_BYTES, Trips
 from hocket.measure.network import probe
+from hocket.measure.options import ProbeOptions
 from hocket.measure.steps import Durations
 from hocket.measure.transfer import Peer, Station
 from hocket.planning import search
@@ -22,7 +22,7 @@ from tests.measure.room import Room, Seat
 BRIEF = Durations(window_s=0.01, transfer_s=0.05, crowded_s=0.05)
 """Loopback needs no long transfers; what is tested is who talks to whom."""
 
-ASKED = Asked(pair_s=0.01)
+OPTIONS = ProbeOptions(pair_s=0.01)
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +37,7 @@ def take_part(seat: Seat) -> Cluster:
         name=f"host{seat.rank}",
         address=f"127.0.0.{seat.rank + 1}",
         slots=seat.rank + 1,
-        asked=ASKED,
+        options=OPTIONS,
         durations=BRIEF,
     )
 
@@ -67,7 +67,7 @@ def test_what_is_not_known_well_enough_is_said_and_more_time_mends_it() -> None:
             seat,
             name=f"host{seat.rank}",
             address=f"127.0.0.{seat.rank + 1}",
-            asked=Asked(pair_s=pair_s),
+            options=ProbeOptions(pair_s=pair_s),
             durations=BRIEF,
             note=notes.append if seat.rank == 0 else None,
         )
@@ -100,7 +100,7 @@ def test_both_ends_of_a_pair_ask(monkeypatch: pytest.MonkeyPatch) -> None:
             seat,
             name=f"host{seat.rank}",
             address=f"127.0.0.{seat.rank + 1}",
-            asked=ASKED,
+            options=OPTIONS,
             durations=BRIEF,
             note=notes.append if seat.rank == 0 else None,
         )

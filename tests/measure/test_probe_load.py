@@ -14,8 +14,8 @@ from hocket.artefacts.cluster import Cluster, Host, Rack
 from hocket.artefacts.network import GOODPUT
 from hocket.launch.processes import ProcessSpec
 from hocket.launch.testbed import Testbed
-from hocket.measure.asked import LIMIT_BIT_PER_S, Asked, Rates
 from hocket.measure.hosts import AGENT, probe_hosts
+from hocket.measure.options import LIMIT_BIT_PER_S, ProbeOptions, Rates
 from hocket.measure.pace import OVERHEAD_BYTES
 from hocket.measure.steps import Step
 from hocket.measure.trains import SEGMENT_BYTES, TRAINS_BYTES
@@ -66,9 +66,9 @@ def test_a_probe_keeps_to_its_limit(emulated: Emulated, limit: float) -> None:
 
         store = f"{bed.address('h0')}:{PORT}"
         before = [bits_sent(bed, host.name) for host in cluster.hosts]
-        asked = Asked(limit_bit_per_s=limit)
+        options = ProbeOptions(limit_bit_per_s=limit)
         start = time.monotonic()
-        probe_hosts(agents(bed, cluster), store=store, serve=False, asked=asked, keep=keep)
+        probe_hosts(agents(bed, cluster), store=store, serve=False, options=options, keep=keep)
         sent = [bits_sent(bed, host.name) - b for host, b in zip(cluster.hosts, before, strict=True)]
     # The last train of each series is paid for after the step: it may end up to a train above.
     allowed = limit * (ends[-1] - start) + TRAINS_BYTES * 8
@@ -85,7 +85,7 @@ def test_links_of_known_rates_are_found(emulated: Emulated, rates: Rates) -> Non
     cluster = of_rates(*told)
     with emulated(cluster) as bed:
         store = f"{bed.address('h0')}:{PORT}"
-        found = probe_hosts(agents(bed, cluster), store=store, serve=False, asked=Asked(rates=rates))
+        found = probe_hosts(agents(bed, cluster), store=store, serve=False, options=ProbeOptions(rates=rates))
     for a, one in enumerate(told):
         for b, other in enumerate(told):
             if a != b:
@@ -97,7 +97,9 @@ def test_trains_find_a_narrow_trunk_and_its_racks(emulated: Emulated) -> None:
     cluster = of_rates(4e8, 4e8, 4e8, 4e8, trunk=1e8)
     with emulated(cluster) as bed:
         store = f"{bed.address('h0')}:{PORT}"
-        found = probe_hosts(agents(bed, cluster), store=store, serve=False, asked=Asked(rates="trains"))
+        found = probe_hosts(
+            agents(bed, cluster), store=store, serve=False, options=ProbeOptions(rates="trains")
+        )
     assert [host.rack for host in found.hosts] == ["rack0", "rack1", "rack0", "rack1"]
     for rack in found.racks:
         assert rack.uplink_bit_per_s == pytest.approx(1e8 * GOODPUT, rel=0.12)

@@ -8,9 +8,9 @@ import pytest
 from benches.order_search.data_centre import data_centre
 from hocket.artefacts.cluster import Cluster
 from hocket.errors import UsageError
-from hocket.measure.asked import Asked
 from hocket.measure.completion import complete, errors
 from hocket.measure.network import probe
+from hocket.measure.options import ProbeOptions
 from hocket.measure.steps import Durations
 from hocket.planning.ordering.matrix import build
 from hocket.planning.ordering.solve import Request, cost_s, solve
@@ -73,7 +73,7 @@ def test_all_hosts_of_a_sampled_probe_get_the_same_complete_cluster() -> None:
             seat,
             name=f"host{seat.rank}",
             address=f"127.0.0.{seat.rank + 1}",
-            asked=Asked(sample=4, limit_bit_per_s=1e9, pair_s=0.1),
+            options=ProbeOptions(sample=4, limit_bit_per_s=1e9, pair_s=0.1),
             durations=BRIEF,
             note=said.append if seat.rank == 0 else None,
         )
@@ -89,10 +89,16 @@ def test_all_hosts_of_a_sampled_probe_get_the_same_complete_cluster() -> None:
 
 
 @pytest.mark.parametrize(
-    "asked",
-    [Asked(sample=3), Asked(sample=6), Asked(limit_bit_per_s=10.0), Asked(pair_s=0.0), Asked(pair_s=1e4)],
+    "options",
+    [
+        ProbeOptions(sample=3),
+        ProbeOptions(sample=6),
+        ProbeOptions(limit_bit_per_s=10.0),
+        ProbeOptions(pair_s=0.0),
+        ProbeOptions(pair_s=1e4),
+    ],
 )
-def test_what_cannot_be_asked_is_refused(asked: Asked) -> None:
+def test_what_cannot_be_asked_is_refused(options: ProbeOptions) -> None:
     """Broken: a probe would begin and end in a riddle."""
     with pytest.raises(UsageError, match="probe: "):
-        asked.check(10)
+        options.check(10)

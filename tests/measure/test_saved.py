@@ -11,15 +11,15 @@ from hocket.artefacts.cluster import Cluster
 from hocket.cli.probe import command
 from hocket.errors import PeerError, UsageError
 from hocket.launch.processes import ProcessSpec
-from hocket.measure.asked import Asked
 from hocket.measure.hosts import AGENT, probe_hosts
 from hocket.measure.network import probe
+from hocket.measure.options import ProbeOptions
 from hocket.measure.saved import Saved, Tool, beside
 from hocket.measure.steps import Durations, Step
 from tests.measure.room import Room, Seat
 
 BRIEF = Durations(window_s=0.01, transfer_s=0.05, crowded_s=0.05)
-ASKED = Asked(limit_bit_per_s=1e10, pair_s=0.01)
+OPTIONS = ProbeOptions(limit_bit_per_s=1e10, pair_s=0.01)
 HOSTS = ("a", "b")
 STEP = Step(0, "latencies", [(0, 1, [1e-4, 64, 0, 0, 0.01])])
 
@@ -34,7 +34,7 @@ def take_part(seat: Seat, kept: list[Step], stop_at: int | None) -> Cluster:
         seat,
         name=f"host{seat.rank}",
         address=f"127.0.0.{seat.rank + 1}",
-        asked=ASKED,
+        options=OPTIONS,
         durations=BRIEF,
         saved=list(kept) if stop_at is None else (),
         keep=keep if seat.rank == 0 else None,
@@ -62,45 +62,45 @@ def test_a_probe_goes_on_where_it_was(done: int) -> None:
 def test_steps_are_read_again_and_a_torn_line_is_left_out(tmp_path: Path) -> None:
     """Broken: a probe that was killed while it wrote could not go on."""
     path = tmp_path / "cluster.toml.unfinished"
-    with Saved(path, HOSTS, ASKED) as saved:
+    with Saved(path, HOSTS, OPTIONS) as saved:
         saved.add(STEP)
     path.write_bytes(path.read_bytes() + b'[1,"trains",[[0,')
-    with Saved(path, HOSTS, ASKED) as saved:
+    with Saved(path, HOSTS, OPTIONS) as saved:
         assert saved.steps == [STEP]
         saved.add(Step(1, "trains", []))
-    with Saved(path, HOSTS, ASKED) as saved:
+    with Saved(path, HOSTS, OPTIONS) as saved:
         assert [step.what for step in saved.steps] == ["latencies", "trains"]
         saved.finished()
     assert not path.exists()
 
 
 @pytest.mark.parametrize(
-    ("hosts", "asked", "said"),
+    ("hosts", "options", "said"),
     [
-        (("a", "c"), ASKED, "other hosts: the list is now without b and with c"),
-        (("b", "a"), ASKED, "in another order"),
-        (HOSTS, Asked(rates="tcp"), "other options"),
+        (("a", "c"), OPTIONS, "other hosts: the list is now without b and with c"),
+        (("b", "a"), OPTIONS, "in another order"),
+        (HOSTS, ProbeOptions(rates="tcp"), "other options"),
     ],
 )
 def test_steps_of_another_probe_are_refused(
-    tmp_path: Path, hosts: tuple[str, ...], asked: Asked, said: str
+    tmp_path: Path, hosts: tuple[str, ...], options: ProbeOptions, said: str
 ) -> None:
     """Broken: hosts would be given one another's latencies."""
     path = tmp_path / "x"
-    with Saved(path, HOSTS, ASKED) as saved:
+    with Saved(path, HOSTS, OPTIONS) as saved:
         saved.add(STEP)
     with pytest.raises(UsageError, match=said) as refused:
-        Saved(path, hosts, asked)
+        Saved(path, hosts, options)
     assert "hint: remove" in str(refused.value)
 
 
 @pytest.mark.parametrize("tools", [("agents", "fping"), ("fping", "agents")])
 def test_steps_of_another_tool_are_refused(tmp_path: Path, tools: tuple[Tool, Tool]) -> None:
     """Broken: pings would be read as trains."""
-    with Saved(tmp_path / "x", HOSTS, ASKED, tool=tools[0]) as saved:
+    with Saved(tmp_path / "x", HOSTS, OPTIONS, tool=tools[0]) as saved:
         saved.add(STEP)
     with pytest.raises(UsageError, match="other options"):
-        Saved(tmp_path / "x", HOSTS, ASKED, tool=tools[1])
+        Saved(tmp_path / "x", HOSTS, OPTIONS, tool=tools[1])
 
 
 @pytest.mark.parametrize("text", ["hello\n", "{}\n", '{"version":1}\n', "[1]\n", "\0\xff\n"])
@@ -109,7 +109,7 @@ def test_files_that_are_something_else_are_refused(tmp_path: Path, text: str) ->
     path = tmp_path / "x"
     path.write_text(text)
     with pytest.raises(UsageError, match="not of an interrupted probe"):
-        Saved(path, HOSTS, ASKED)
+        Saved(path, HOSTS, OPTIONS)
     assert path.read_text() == text
 
 
@@ -117,10 +117,10 @@ def test_agents_take_finished_steps_from_the_launcher() -> None:
     """Broken: what was saved would be measured again over ssh all the same."""
     hosts = [ProcessSpec(argv=AGENT, host=name) for name in ("left", "right")]
     kept: list[Step] = []
-    probe_hosts(hosts, asked=ASKED, keep=kept.append)
+    probe_hosts(hosts, options=OPTIONS, keep=kept.append)
     odd = Step(0, "latencies", [(0, 1, [0.5, 64, 0, 0, 0.01])])
     again: list[Step] = []
-    cluster = probe_hosts(hosts, asked=ASKED, saved=[odd, *kept[1:2]], keep=again.append)
+    cluster = probe_hosts(hosts, options=OPTIONS, saved=[odd, *kept[1:2]], keep=again.append)
     assert cluster.latency_s[0][1] == 0.25
     assert [step.number for step in again] == [step.number for step in kept[2:]]
 
@@ -133,7 +133,7 @@ def test_the_command_goes_on_and_cleans_up(tmp_path: Path) -> None:
     (tmp_path / "hosts").write_text("localhost\n")
     out = tmp_path / "cluster.toml"
     call = ["--hosts", str(tmp_path / "hosts"), "--ssh", str(script), "-o", str(out), "--json"]
-    with Saved(beside(out), ["elsewhere"], Asked()) as saved:
+    with Saved(beside(out), ["elsewhere"], ProbeOptions()) as saved:
         saved.add(STEP)
     refused = CliRunner().invoke(command, call)
     assert isinstance(refused.exception, UsageError)
@@ -150,10 +150,10 @@ def test_an_interruption_leaves_what_was_measured(tmp_path: Path) -> None:
     (tmp_path / "hosts").write_text("nowhere\n")
     out = tmp_path / "cluster.toml"
     call = ["--hosts", str(tmp_path / "hosts"), "--ssh", "false", "--store", "127.0.0.1", "-o", str(out)]
-    with Saved(beside(out), ["nowhere"], Asked()) as saved:
+    with Saved(beside(out), ["nowhere"], ProbeOptions()) as saved:
         saved.add(STEP)
     result = CliRunner().invoke(command, call)
     assert isinstance(result.exception, PeerError)
     assert "--fping" in str(result.exception)
-    with Saved(beside(out), ["nowhere"], Asked()) as saved:
+    with Saved(beside(out), ["nowhere"], ProbeOptions()) as saved:
         assert saved.steps == [STEP]

@@ -9,8 +9,8 @@ from hocket.artefacts.cluster import Cluster, Host
 from hocket.launch.processes import ProcessSpec
 from hocket.launch.testbed import Testbed
 from hocket.measure import streams
-from hocket.measure.asked import Asked
 from hocket.measure.hosts import AGENT, probe_hosts
+from hocket.measure.options import ProbeOptions
 from hocket.measure.rounds import tournament
 from hocket.measure.steps import Flow
 
@@ -61,7 +61,7 @@ def probed(emulated: Emulated, *hosts: Host) -> Cluster:
     with emulated(cluster) as bed:
         agents = [ProcessSpec(argv=AGENT, host=host.name, prefix=bed.command(host.name)) for host in hosts]
         store = f"{bed.address(hosts[0].name)}:{PORT}"
-        return probe_hosts(agents, store=store, serve=False, asked=Asked(rates="tcp"))
+        return probe_hosts(agents, store=store, serve=False, options=ProbeOptions(rates="tcp"))
 
 
 @pytest.mark.timing

@@ -63,9 +63,9 @@ pub fn add(core: &Core, chosen: Option<u32>, make: impl FnOnce(u32) -> Loaded) -
 
 /// Notes an announcement; the message moves when our side is ready too. An announcement for a program that is not
 /// loaded yet is kept until it is.
-fn announce(core: &Core, said: Announcement) -> Result<(), String> {
-    let Announcement { from, program, instance, op, offer } = said;
-    if core.programs.keep_early(said)? {
+fn announce(core: &Core, announcement: Announcement) -> Result<(), String> {
+    let Announcement { from, program, instance, op, offer } = announcement;
+    if core.programs.keep_early(announcement)? {
         return Ok(());
     }
     let (loaded, at) = core.addressed(program, op)?;

@@ -73,18 +73,18 @@ pub struct Receive {
 /// How many of `elements` move: all of them, or the count, which is read when the message starts and not written before
 /// it ends. A count beyond the message is treated as all: `is_sound` has failed the job by then.
 fn moving(elements: usize, count: Option<&Region>) -> usize {
-    count.map_or(elements, |count| usize::try_from(said(count)).unwrap_or(0).min(elements))
+    count.map_or(elements, |count| usize::try_from(value(count)).unwrap_or(0).min(elements))
 }
 
-fn said(count: &Region) -> i64 {
+fn value(count: &Region) -> i64 {
     count.as_bytes().try_into().map_or(-1, i64::from_ne_bytes)
 }
 
 /// Whether a count is within its message.
 fn is_sound(elements: usize, count: Option<&Region>) -> Result<(), String> {
-    let wrong = |said: i64| usize::try_from(said).is_ok_and(|said| said <= elements);
-    match count.map(said).filter(|said| !wrong(*said)) {
-        Some(said) => Err(format!("a count says {said} of {elements} elements")),
+    let fits = |value: i64| usize::try_from(value).is_ok_and(|value| value <= elements);
+    match count.map(value).filter(|value| !fits(*value)) {
+        Some(value) => Err(format!("the count of a message of {elements} elements is {value}")),
         None => Ok(()),
     }
 }

@@ -27,7 +27,7 @@ pub fn diagnose(
         })
         .min();
     match first {
-        Some((_, _, told)) => format!("{head}\n{told}"),
+        Some((_, _, causes)) => format!("{head}\n{causes}"),
         None => head,
     }
 }
@@ -133,9 +133,9 @@ impl<'a> Look<'a> {
 }
 
 fn list(names: impl Iterator<Item = String>, count: usize) -> String {
-    let mut told: Vec<String> = names.take(NAMED_MAX).collect();
+    let mut named: Vec<String> = names.take(NAMED_MAX).collect();
     if count > NAMED_MAX {
-        told.push(format!("… {} more", count - NAMED_MAX));
+        named.push(format!("… {} more", count - NAMED_MAX));
     }
-    told.join(", ")
+    named.join(", ")
 }

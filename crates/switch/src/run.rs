@@ -71,7 +71,7 @@ pub fn run(
     let poll = epoll::create(CreateFlags::CLOEXEC).map_err(system("epoll"))?;
     let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)
         .map_err(system("timerfd"))?;
-    let (told, rang) = (taps.len() as u64, taps.len() as u64 + 1);
+    let (control_number, timer_number) = (taps.len() as u64, taps.len() as u64 + 1);
     let watched = taps.iter().map(AsFd::as_fd).chain([control.as_fd(), timer.as_fd()]);
     for (number, descriptor) in watched.enumerate() {
         epoll::add(&poll, descriptor, EventData::new_u64(number as u64), EventFlags::IN)
@@ -89,11 +89,11 @@ pub fn run(
         };
         for event in happened.iter() {
             let number = event.data.u64();
-            if number == told {
+            if number == control_number {
                 if !answer(&switch, refused, control, answers, &mut scratch)? {
                     return Ok(());
                 }
-            } else if number == rang {
+            } else if number == timer_number {
                 set_to = None;
                 // The event carries all the information. A timer that was set again in the meantime has nothing to
                 // read.

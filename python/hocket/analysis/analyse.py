@@ -251,23 +251,23 @@ class _Questions:
 
     def _missing(self, phases: bool, compared: bool) -> list[str]:
         """Questions without an answer, and the reason."""
-        said = []
+        reasons = []
         if not self.records:
-            said.append("sizes, volumes, arrivals: no messages are in it")
+            reasons.append("sizes, volumes, arrivals: no messages are in it")
         if self._native:
-            said.append("search, update, synchronisation: no parameter server in a trace of this kind")
-            said.append(
+            reasons.append("search, update, synchronisation: no parameter server in a trace of this kind")
+            reasons.append(
                 "dependencies by type: these records hold times, not dependencies; the critical path is by times"
             )
         else:
             if not self._servers:
-                said.append("search, update, synchronisation: no server's file was given")
+                reasons.append("search, update, synchronisation: no server's file was given")
             if not self._paths:
-                said.append("phases, waiting, critical path: no worker's file was given")
+                reasons.append("phases, waiting, critical path: no worker's file was given")
         if not phases and (self._native or self._paths):
-            said.append("phases, computation, waiting: no iteration of training is whole")
+            reasons.append("phases, computation, waiting: no iteration of training is whole")
         if not compared:
-            said.append(
+            reasons.append(
                 "stragglers: fewer than two workers with whole iterations, and no server's file with several workers"
             )
-        return said
+        return reasons

@@ -21,10 +21,10 @@ from hocket.launch import hosts as hosts_file
 from hocket.launch.processes import ProcessSpec
 from hocket.launch.remote import processes_over, reachable, store_for
 from hocket.measure import fping
-from hocket.measure.asked import LIMIT_BIT_PER_S, PAIR_S, Asked, Rates
 from hocket.measure.certainty import within
 from hocket.measure.hosts import AGENT, probe_hosts
 from hocket.measure.network import estimate_s
+from hocket.measure.options import LIMIT_BIT_PER_S, PAIR_S, ProbeOptions, Rates
 from hocket.measure.rounds import rounds_of
 from hocket.measure.saved import Saved, beside
 from hocket.measure.steps import Progress as Told
@@ -102,7 +102,7 @@ def command(
 
     Example: hocket probe --hosts hosts.txt -o cluster.toml
     """
-    asked = Asked(rates=rates, limit_bit_per_s=limit_bit_per_s, pair_s=pair_s, sample=sample or 0)
+    options = ProbeOptions(rates=rates, limit_bit_per_s=limit_bit_per_s, pair_s=pair_s, sample=sample or 0)
     if by_fping != (link_bit_per_s is not None):
         raise click.UsageError("--fping and --link belong together: fping measures no rates")
     if by_fping and (hosts is None or sample):
@@ -115,10 +115,10 @@ def command(
         names = list(dict.fromkeys(hosts_file.place(listed, world)))
         slots = {host.name: host.slots for host in listed}
         names = _reached(ssh, names) if skip_unreachable else names
-    asked.check(len(names))
+    options.check(len(names))
     notes: list[str] = []
     with (
-        Saved(beside(output), names, asked, tool="fping" if by_fping else "agents")
+        Saved(beside(output), names, options, tool="fping" if by_fping else "agents")
         if output
         else nullcontext() as saved
     ):
@@ -144,11 +144,11 @@ def command(
             here = [ProcessSpec(argv=argv, host=name) for name in names]
             measured = _shown(
                 len(names),
-                estimate_s(len(names), asked=asked),
+                estimate_s(len(names), options=options),
                 lambda progress: probe_hosts(
                     here if hosts is None else processes_over(ssh, names, argv, interpreter),
                     store=store if hosts is None else store_for(names, store),
-                    asked=asked,
+                    options=options,
                     saved=saved.steps if saved is not None else (),
                     keep=saved.add if saved is not None else None,
                     progress=progress,

@@ -29,8 +29,8 @@ from hocket.demo.screen import Phase, Screen
 from hocket.demo.training import Trained, Training
 from hocket.errors import UsageError
 from hocket.launch import address as addresses
-from hocket.measure.asked import Asked
 from hocket.measure.hosts import AGENT, probe_hosts
+from hocket.measure.options import ProbeOptions
 from hocket.planning import search
 from hocket.planning.compile import programs
 
@@ -178,7 +178,7 @@ class _Comparing:
                 ranks(self._emulation, self._hosts, AGENT),
                 store=store,
                 serve=False,
-                asked=Asked(rates="tcp"),
+                options=ProbeOptions(rates="tcp"),
                 progress=lambda done, total, what: phase.advance(done, what, total),
             )
             files.write(self._out / "cluster.toml", cluster)

@@ -17,8 +17,8 @@ from hocket.artefacts.cluster import Cluster
 from hocket.errors import Error
 from hocket.launch import rendezvous
 from hocket.launch.store import Store
-from hocket.measure.asked import Asked
 from hocket.measure.network import probe
+from hocket.measure.options import ProbeOptions
 from hocket.measure.sampled import ROW_SHARE
 from hocket.measure.steps import Step
 from hocket.measure.trains import TRAINS_BYTES
@@ -33,7 +33,7 @@ LINE_BYTES = 1 << 15
 class Order(msgspec.Struct, frozen=True, kw_only=True):
     """The agent's options: `saved` finished steps are in the store, under `saved_key`."""
 
-    asked: Asked = Asked()
+    options: ProbeOptions = ProbeOptions()
     saved: int = 0
 
 
@@ -94,14 +94,14 @@ def run_agent(order: Order) -> None:
             return
         measuring_s = (
             2 + len(hosts) * ROW_SHARE
-        ) * order.asked.pair_s + TRAINS_BYTES * 8 / order.asked.limit_bit_per_s
+        ) * order.options.pair_s + TRAINS_BYTES * 8 / order.options.limit_bit_per_s
         timeout_s = STEP_TIMEOUT_S + measuring_s
         cluster = probe(
             _Hosts(job.store, hosts.index(job.host), len(hosts), timeout_s),
             name=job.host,
             address=job.bind,
             slots=job.hosts.count(job.host),
-            asked=order.asked,
+            options=order.options,
             saved=_Saved(job.store, order.saved),
             keep=_keep if job.rank == 0 else None,
             progress=_report if job.rank == 0 else None,

@@ -16,8 +16,8 @@ from datetime import UTC, datetime
 from hocket.artefacts.cluster import Cluster, Host, Rack
 from hocket.errors import PeerError
 from hocket.measure import certainty
-from hocket.measure.asked import PAIR_S
 from hocket.measure.datagrams import Trips
+from hocket.measure.options import PAIR_S
 from hocket.measure.quantile import Quantile
 from hocket.measure.rounds import tournament
 from hocket.measure.saved import Saved

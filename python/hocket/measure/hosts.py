@@ -15,7 +15,7 @@ from hocket.errors import PeerError
 from hocket.launch import run
 from hocket.launch.processes import ProcessSpec
 from hocket.measure.agent import Event, Order, saved_key
-from hocket.measure.asked import Asked
+from hocket.measure.options import ProbeOptions
 from hocket.measure.steps import Keep, Note, Progress, Step
 
 AGENT = (sys.executable, "-m", "hocket.measure.agent")
@@ -27,7 +27,7 @@ def probe_hosts(
     *,
     store: str | None = None,
     serve: bool = True,
-    asked: Asked | None = None,
+    options: ProbeOptions | None = None,
     saved: Sequence[Step] = (),
     keep: Keep | None = None,
     progress: Progress | None = None,
@@ -39,7 +39,7 @@ def probe_hosts(
         processes: as for `hocket.launch.run.launch`. Several on one host count as its slots.
         store: `HOST:PORT` where all hosts meet; default: loopback.
         serve: whether this process serves the store, or rank 0 does (on a testbed, whose network does not lead here).
-        asked: the options; default: those of `Asked`.
+        options: of the probe; default: those of `ProbeOptions`.
         saved: finished steps of the same probe, which need `serve`; `keep` is called with every further one.
         progress: called with steps done, steps in all and what is measured.
         note: called with remarks for people beside the cluster, such as losses.
@@ -52,7 +52,7 @@ def probe_hosts(
     [2]
     """
     events = _Events(progress, note, keep)
-    order = msgspec.json.encode(Order(asked=asked or Asked(), saved=len(saved))).decode()
+    order = msgspec.json.encode(Order(options=options or ProbeOptions(), saved=len(saved))).decode()
     outcome = run.launch(
         [replace(each, argv=[*each.argv, order]) for each in processes],
         store=store,

@@ -25,8 +25,8 @@ import msgspec
 from hocket.artefacts.cluster import Cluster, Host, Rack
 from hocket.errors import UsageError
 from hocket.measure import certainty, streams, trains
-from hocket.measure.asked import Asked
 from hocket.measure.datagrams import TOKEN_BYTES, Trips
+from hocket.measure.options import ProbeOptions
 from hocket.measure.rounds import crossing, tournament, within
 from hocket.measure.sampled import Sampled
 from hocket.measure.steps import DURATIONS, Durations, Flow, Keep, Note, Progress, Ranks, Step, Steps
@@ -77,7 +77,7 @@ def probe(
     name: str,
     address: str,
     slots: int = 1,
-    asked: Asked | None = None,
+    options: ProbeOptions | None = None,
     durations: Durations = DURATIONS,
     progress: Progress | None = None,
     note: Note | None = None,
@@ -91,22 +91,22 @@ def probe(
     skip, the same on all hosts; `keep` gets newly measured ones. Raises PeerError naming a host that cannot be reached,
     UsageError for options that this many hosts do not allow.
     """
-    asked = asked or Asked()
-    asked.check(ranks.world)
+    options = options or ProbeOptions()
+    options.check(ranks.world)
     token = ranks.gather("token", secrets.token_hex(TOKEN_BYTES) if ranks.rank == 0 else "")[0]
-    station = Station(address, bytes.fromhex(token), limit_bit_per_s=asked.limit_bit_per_s)
+    station = Station(address, bytes.fromhex(token), limit_bit_per_s=options.limit_bit_per_s)
     try:
         hello = _Introduction(name, slots, address, station.port, _copy_bit_per_s(), _now())
         hosts = msgspec.convert(ranks.gather("hello", msgspec.to_builtins(hello)), list[_Introduction])
         _check_names(hosts)
         station.meet([Peer(host.name, host.address, host.port) for host in hosts], ranks.rank)
-        steps = Steps(ranks, station, asked, durations, saved=saved, keep=keep)
-        kind = _Sampled if asked.sample else _Everybody
-        cluster = kind(steps, hosts, asked, progress or _silent, note or _unsaid).run()
+        steps = Steps(ranks, station, options, durations, saved=saved, keep=keep)
+        kind = _Sampled if options.sample else _Everybody
+        cluster = kind(steps, hosts, options, progress or _silent, note or _unnoted).run()
         names = [host.name for host in hosts]
         for found in (
             _losses(steps.trips, names),
-            certainty.imprecise(steps.trips, names, asked.pair_s),
+            certainty.imprecise(steps.trips, names, options.pair_s),
             certainty.lopsided_trips(steps.trips, names),
             certainty.lopsided_rates(cluster.bandwidth_bit_per_s, names),
         ):
@@ -118,34 +118,34 @@ def probe(
 
 
 def estimate_s(
-    hosts: int, racks: int = 2, durations: Durations = DURATIONS, asked: Asked | None = None
+    hosts: int, racks: int = 2, durations: Durations = DURATIONS, options: ProbeOptions | None = None
 ) -> float:
     """Estimated duration of a probe, seconds."""
-    asked = asked or Asked()
-    if asked.sample:
-        return Sampled.estimate_s(hosts, asked.pair_s) + trains.TRAINS_BYTES * 8 / asked.limit_bit_per_s
+    options = options or ProbeOptions()
+    if options.sample:
+        return Sampled.estimate_s(hosts, options.pair_s) + trains.TRAINS_BYTES * 8 / options.limit_bit_per_s
     racks = min(hosts, racks)
-    steps = _steps(hosts, racks, asked)
+    steps = _steps(hosts, racks, options)
     pings = 2 * len(tournament(hosts))
-    crowded = CROSSING_ROUNDS if racks > 1 and asked.rates == "tcp" else 0
+    crowded = CROSSING_ROUNDS if racks > 1 and options.rates == "tcp" else 0
     plain = steps - pings - crowded
     rate_s = WINDOWS * durations.window_s
-    if asked.rates == "trains":
-        rate_s = trains.TRAINS_BYTES * 8 / asked.limit_bit_per_s + 2 * trains.QUIET_S
-    measuring_s = pings * min(asked.pair_s, PINGS_S) + plain * rate_s + crowded * durations.crowded_s
+    if options.rates == "trains":
+        rate_s = trains.TRAINS_BYTES * 8 / options.limit_bit_per_s + 2 * trains.QUIET_S
+    measuring_s = pings * min(options.pair_s, PINGS_S) + plain * rate_s + crowded * durations.crowded_s
     return measuring_s + steps * STEP_OVERHEAD_S
 
 
-def _steps(hosts: int, racks: int, asked: Asked) -> int:
+def _steps(hosts: int, racks: int, options: ProbeOptions) -> int:
     """Four steps per round of the tournament, two with TCP for several connections, and those between racks."""
-    asking = min(2, len(tournament(hosts))) if asked.rates == "tcp" else 0
-    return 4 * len(tournament(hosts)) + asking + _steps_between(racks, asked)
+    asking = min(2, len(tournament(hosts))) if options.rates == "tcp" else 0
+    return 4 * len(tournament(hosts)) + asking + _steps_between(racks, options)
 
 
-def _steps_between(racks: int, asked: Asked) -> int:
+def _steps_between(racks: int, options: ProbeOptions) -> int:
     """Two per pair of racks, alone; with TCP also flows within racks, and simultaneous flows between racks."""
     crowded = 1 + (CROSSING_ROUNDS if racks > 1 else 0)
-    return 2 * len(tournament(racks)) + (crowded if asked.rates == "tcp" else 0)
+    return 2 * len(tournament(racks)) + (crowded if options.rates == "tcp" else 0)
 
 
 class _Everybody:
@@ -155,15 +155,15 @@ class _Everybody:
         self,
         steps: Steps,
         hosts: list[_Introduction],
-        asked: Asked,
+        options: ProbeOptions,
         progress: Progress,
         _note: Note,
     ) -> None:
         self._steps = steps
         self._hosts = hosts
-        self._asked = asked
+        self._options = options
         self._progress = progress
-        self._steps_in_all = _steps(len(hosts), 2, asked)
+        self._steps_in_all = _steps(len(hosts), 2, options)
 
     def run(self) -> Cluster:
         count = len(self._hosts)
@@ -179,10 +179,10 @@ class _Everybody:
                 for (source, destination), rate in self._steps.rates(flows).items():
                     rates[source][destination] = rate
         racks = find_racks(rates, latency_s)
-        several = self._streams(racks, rates) if self._asked.rates == "tcp" and count > 1 else {}
+        several = self._streams(racks, rates) if self._options.rates == "tcp" and count > 1 else {}
         if len(racks) == 1:
             self._measure_again(rates)
-        self._steps_in_all = self._steps.done + _steps_between(len(racks), self._asked)
+        self._steps_in_all = self._steps.done + _steps_between(len(racks), self._options)
         trunks, settled, duplex = self._trunks(racks, rates)
         links = host_rates(settled, duplex) if count > 1 else [self._hosts[0].copy_bit_per_s]
         return _cluster(
@@ -215,7 +215,7 @@ class _Everybody:
         self, racks: tuple[tuple[int, ...], ...], rates: list[list[float]]
     ) -> tuple[list[float | None], list[list[float]], dict[Flow, float]]:
         """Rates of trunks and of all pairs, and of simultaneous flows within racks, where these were measured."""
-        if self._asked.rates == "trains":
+        if self._options.rates == "trains":
             trunks, settled = settle_capacities(rates, racks, self._alone(racks, rates))
             return trunks, settled, {}
         self._tell("flows within racks")
@@ -259,13 +259,13 @@ class _Sampled:
         self,
         steps: Steps,
         hosts: list[_Introduction],
-        asked: Asked,
+        options: ProbeOptions,
         progress: Progress,
         note: Note,
     ) -> None:
         self._hosts = hosts
         self._note = note
-        self._sampled = Sampled(steps, len(hosts), asked.sample, asked.pair_s, progress)
+        self._sampled = Sampled(steps, len(hosts), options.sample, options.pair_s, progress)
 
     def run(self) -> Cluster:
         found = self._sampled.run()
@@ -363,5 +363,5 @@ def _silent(_done: int, _total: int, _what: str) -> None:
     return
 
 
-def _unsaid(_what: str) -> None:
+def _unnoted(_what: str) -> None:
     return

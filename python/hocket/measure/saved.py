@@ -13,7 +13,7 @@ from typing import BinaryIO, Literal
 import msgspec
 
 from hocket.errors import UsageError
-from hocket.measure.asked import Asked
+from hocket.measure.options import ProbeOptions
 from hocket.measure.steps import Step
 
 Tool = Literal["agents", "fping"]
@@ -25,7 +25,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
 
     version: int = 2
     hosts: tuple[str, ...]
-    asked: Asked
+    options: ProbeOptions
     tool: Tool
 
 
@@ -41,13 +41,15 @@ def beside(output: Path) -> Path:
 class Saved:
     """The file, open for appending; `steps` are those that it had. A context; `finished` removes it."""
 
-    def __init__(self, path: Path, hosts: Sequence[str], asked: Asked, *, tool: Tool = "agents") -> None:
+    def __init__(
+        self, path: Path, hosts: Sequence[str], options: ProbeOptions, *, tool: Tool = "agents"
+    ) -> None:
         """Read an existing file, or begin a new one.
 
         Raises UsageError when it is for other hosts or options, or cannot be written. Drops a truncated last line.
         """
         self._path = path
-        head = Head(hosts=tuple(hosts), asked=asked, tool=tool)
+        head = Head(hosts=tuple(hosts), options=options, tool=tool)
         self.steps, whole = _read(path, head) if path.exists() else ([], 0)
         try:
             self._file: BinaryIO = path.open("r+b" if whole else "wb")
@@ -101,7 +103,7 @@ def _read(path: Path, head: Head) -> tuple[list[Step], int]:
         raise UsageError(
             f"{path} is of a probe of other hosts: {_difference(found.hosts, head.hosts)}\n{again}"
         )
-    if (found.asked, found.tool) != (head.asked, head.tool):
+    if (found.options, found.tool) != (head.options, head.tool):
         raise UsageError(f"{path} is of a probe with other options\n{again}")
     if [step.number for step in steps] != list(range(len(steps))):
         raise UsageError(f"{path} is damaged: its steps are not in a row\n{again}")

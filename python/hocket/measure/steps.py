@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from hocket.measure.asked import Asked
 from hocket.measure.datagrams import Trips
+from hocket.measure.options import ProbeOptions
 from hocket.measure.transfer import Links, Station
 
 Flow = tuple[int, int]
@@ -83,14 +83,14 @@ class Steps:
         self,
         ranks: Ranks,
         station: Station,
-        asked: Asked,
+        options: ProbeOptions,
         durations: Durations,
         *,
         saved: Sequence[Step] = (),
         keep: Keep | None = None,
     ) -> None:
         """`saved`: the first steps of an interrupted probe between the same hosts."""
-        self._ranks, self._station, self._asked, self._durations = ranks, station, asked, durations
+        self._ranks, self._station, self._options, self._durations = ranks, station, options, durations
         self._saved, self._keep = saved, keep
         self.done = 0
         self.trips: dict[Flow, Trips] = {}
@@ -102,7 +102,7 @@ class Steps:
         def measure() -> Numbers:
             with self._open(pairs) as links:
                 self._meet()
-                mine = links.round_trips(self._asked.pair_s)
+                mine = links.round_trips(self._options.pair_s)
             return {(self._ranks.rank, other): _numbers(each) for other, each in mine.items()}
 
         return self._trips(self._step("latencies", measure))
@@ -122,7 +122,7 @@ class Steps:
 
     def rates(self, flows: Sequence[Flow]) -> dict[Flow, float]:
         """Rates of these flows at once, bit/s, by trains or TCP as in the options."""
-        if self._asked.rates == "tcp":
+        if self._options.rates == "tcp":
             return self._tcp(flows, self._durations.transfer_s, self._durations.window_s)
 
         def measure() -> Numbers:

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from hocket.errors import PeerError
 from hocket.launch import address as addresses
 from hocket.measure import datagrams, trains
-from hocket.measure.asked import LIMIT_BIT_PER_S
 from hocket.measure.datagrams import TOKEN_BYTES, Trips
 from hocket.measure.meter import Meter
+from hocket.measure.options import LIMIT_BIT_PER_S
 from hocket.measure.pace import Pace
 from hocket.measure.quantile import Quantile
 

@@ -28,7 +28,7 @@ def section(material: Material, spans_max: int = SPANS_MAX) -> Section:
         )
         return absent(NAME, QUESTION, why)
     parts = (
-        tag("p", _said(material, choice)),
+        tag("p", _caption(material, choice)),
         tag("ul", *phase_keys(), *_bucket_keys(choice), class_="legend"),
         _controls(choice),
         _canvas(choice),
@@ -42,7 +42,7 @@ def section(material: Material, spans_max: int = SPANS_MAX) -> Section:
     return Section(NAME, QUESTION, joined(parts))
 
 
-def _said(material: Material, choice: Choice) -> str:
+def _caption(material: Material, choice: Choice) -> str:
     first, last = choice.steps[0][0], choice.steps[-1][0]
     steps = f"Step {first}" if first == last else f"Steps {first} to {last}"
     words = f"{steps}, from the middle of the run, on one clock."

@@ -27,7 +27,7 @@ PAIR_S = 1.0
 PAIR_S_MAX = 600.0
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class ProbeOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of a probe, equal on all its hosts.
 
     `rates`: `trains` of datagrams, which find the capacity of the narrowest link between two hosts and respect the
