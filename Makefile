@@ -17,7 +17,7 @@ CARGO_TEST := $(RUNNER) timeout $(RUST_LIMIT_S) cargo test --profile bench --lib
 DOC_TEST := timeout $(RUST_LIMIT_S) cargo test --profile bench --doc -p hocket-kernels
 LOOM := RUSTFLAGS="--cfg loom" timeout $(RUST_LIMIT_S) cargo test --release --target-dir target/loom -p hocket-sync --lib loom
 PYTEST := $(BIN)/python -m pytest
-PARALLEL := $(PYTEST) -n $(WORKERS) --dist worksteal
+PARALLEL := $(PYTEST) -n $(WORKERS) --dist worksteal --durations=20 --durations-min=3
 ALL_TESTS := --ignore=tests/torch_suite --ignore=tests/clients tests
 PYTHON_CODE := python tests examples benches scripts
 PURE_CRATES := ids program protocol trace dlc order simulate sync
@@ -47,7 +47,7 @@ test: setup ## every check and test: Rust, then Python
 	$(PYTEST) --doctest-modules python/hocket benches
 	$(PARALLEL) -m "not timing" $(ALL_TESTS)
 	$(MAKE) --no-print-directory test-clients
-	$(PYTEST) -m timing $(ALL_TESTS)
+	$(PYTEST) -m timing --durations=20 --durations-min=3 $(ALL_TESTS)
 
 quick: base ## what needs no job and no network: programs, protocol, plans, formats; less than a minute
 	$(CARGO_TEST) $(PURE_CRATES:%=-p hocket-%)

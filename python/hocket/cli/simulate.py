@@ -242,10 +242,12 @@ def command(
 
 
 def _ideal(fidelity: Fidelity, conditions: Conditions, *, shaped: bool, given: Mapping[str, object]) -> None:
-    """Raise UsageError when a fidelity other than flow is asked for conditions that only the flow engine has."""
+    """Raise UsageError when a fidelity other than flow gets conditions that only the flow engine has."""
     from hocket.simulation.conditions import IDEAL  # noqa: PLC0415  # loads what only this verb needs
 
-    asked = msgspec.structs.replace(conditions, seed=0) != IDEAL or shaped
-    if fidelity != "flow" and (asked or any(given[name] for name in ("--steps", "--trace", "--aggregate"))):
+    disturbed = msgspec.structs.replace(conditions, seed=0) != IDEAL or shaped
+    if fidelity != "flow" and (
+        disturbed or any(given[name] for name in ("--steps", "--trace", "--aggregate"))
+    ):
         knows = "the closed form knows" if fidelity == "closed-form" else "SimGrid is given"
         raise UsageError(f"{knows} one ideal step: leave out the other options, or use --fidelity flow")

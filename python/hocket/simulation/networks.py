@@ -64,10 +64,10 @@ class Network:
     def native(self, pairs: Iterable[tuple[int, int]]) -> SimulatedNetwork:
         """The network with the routes of these pairs, for the flow engine."""
         routes = []
-        asked = set(pairs)
+        wanted = set(pairs)
         if self.queues_s:
-            asked |= {(destination, source) for source, destination in asked}
-        for source, destination in sorted(asked):
+            wanted |= {(destination, source) for source, destination in wanted}
+        for source, destination in sorted(wanted):
             crossed, latency_s = self.path(source, destination)
             routes.append((source, destination, latency_s, list(crossed)))
         bursts = self.bursts_bytes or (0.0,) * len(self.links)

@@ -70,14 +70,14 @@ def predict(plan: Plan, network: Network, profile: Profile, *, costs: Costs | No
     pairs = sorted({pair for program in programs for pair in program.pairs()})
     routes = [network.path(*pair) for pair in pairs]
     number = {pair: at for at, pair in enumerate(pairs)}
-    asked = {
+    request = {
         "world": plan.world,
         "links_bytes_per_s": [link.bit_per_s / BITS for link in network.links],
         "routes": [{"links": list(links), "latency_s": latency_s} for links, latency_s in routes],
         "programs": [_listed(program, number, costs) for program in programs],
         "launches": launches,
     }
-    ends_s = _run(asked)
+    ends_s = _run(request)
     busy_s = profile.forward_s + profile.backward_s
     step_s = max([busy_s, *ends_s]) + max(0.0, profile.step_s - busy_s)
     spans = (
@@ -95,7 +95,7 @@ def predict(plan: Plan, network: Network, profile: Profile, *, costs: Costs | No
     )
 
 
-def _run(asked: dict[str, Any]) -> list[float]:
+def _run(request: dict[str, Any]) -> list[float]:
     having = environment()
     if having is None:
         raise UsageError(MISSING)
@@ -103,7 +103,7 @@ def _run(asked: dict[str, Any]) -> list[float]:
         ran = subprocess.run(
             # Without the script's folder in its path, where this file would be imported as `simgrid`.
             [sys.executable, "-P", str(Path(__file__).with_name("simgrid_job.py"))],
-            input=json.dumps(asked),
+            input=json.dumps(request),
             env=having,
             capture_output=True,
             text=True,

@@ -28,19 +28,19 @@ class Job:
     An op is a dict: `rank`, `kind` (compute, send, recv), `cost_s`, `after`; of messages `peer` (the other op), `route`, `bytes`.
     """
 
-    def __init__(self, asked: dict[str, Any], simgrid: Any) -> None:
-        """`asked`: world, links, routes, programs and launches; `simgrid`: the module."""
+    def __init__(self, request: dict[str, Any], simgrid: Any) -> None:
+        """`request`: world, links, routes, programs and launches; `simgrid`: the module."""
         self.simgrid = simgrid
         self.world = simgrid.Engine(
             ["job", "--log=root.thresh:critical", *(f"--cfg={each}" for each in OPTIONS)]
         )
-        self.asked = asked
-        self.routes = asked["routes"]
+        self.request = request
+        self.routes = request["routes"]
         self.ops: list[dict[str, Any]] = []
         self.launches: list[dict[str, Any]] = []
-        for launch in asked["launches"]:
+        for launch in request["launches"]:
             first = len(self.ops)
-            for op in asked["programs"][launch["program"]]:
+            for op in request["programs"][launch["program"]]:
                 after = [first + each for each in op["after"]]
                 peer = op.get("peer")
                 self.ops.append(
@@ -67,13 +67,13 @@ class Job:
                 self.followers[before].append(at)
             if op["kind"] == "send":
                 self.waits[at] += 1  # the receiver's announcement
-        self.tasks: list[list[tuple[int, int, int]]] = [[] for _ in range(asked["world"])]
+        self.tasks: list[list[tuple[int, int, int]]] = [[] for _ in range(request["world"])]
         self.count = 0
-        self.left = [0] * asked["world"]
+        self.left = [0] * request["world"]
         for op in self.ops:
             self.left[op["rank"]] += 1
         self.queues: list[list[tuple[int, int, int]]] = [[] for _ in self.routes]
-        self.awake = [simgrid.Semaphore(0) for _ in range(asked["world"])]
+        self.awake = [simgrid.Semaphore(0) for _ in range(request["world"])]
         self.waiting = [simgrid.Semaphore(0) for _ in self.routes]
         self.posted = [0] * len(self.routes)
         for op in self.ops:
@@ -165,9 +165,9 @@ class Job:
         zone = simgrid.NetZone.create_full_zone("zone")
         links = [
             zone.create_link(f"link{at}", rate).set_latency(0)
-            for at, rate in enumerate(self.asked["links_bytes_per_s"])
+            for at, rate in enumerate(self.request["links_bytes_per_s"])
         ]
-        self.hosts = [zone.create_host(f"rank{rank}", 1e9) for rank in range(self.asked["world"])]
+        self.hosts = [zone.create_host(f"rank{rank}", 1e9) for rank in range(self.request["world"])]
         self.ends: list[tuple[Any, Any]] = []
         for at, route in enumerate(self.routes):
             # A host for each end of each route: SimGrid's routes belong to pairs of hosts, ours to pairs of ranks.

@@ -66,7 +66,7 @@ def cases(bandwidths: Sequence[float | None], worlds: Sequence[int], strategies:
 def sweep(
     cluster: Cluster,
     profile: Profile,
-    asked: Sequence[Case],
+    requested: Sequence[Case],
     *,
     given: Plan | None = None,
     fidelity: Fidelity = "flow",
@@ -82,7 +82,7 @@ def sweep(
         answer, cluster, profile, given=given, fidelity=fidelity, conditions=conditions, shaped=shaped
     )
     with ProcessPoolExecutor() as pool:
-        futures = [pool.submit(ask, case) for case in asked]
+        futures = [pool.submit(ask, case) for case in requested]
         for future in as_completed(futures):
             future.result()
             on_done()

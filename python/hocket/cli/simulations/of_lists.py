@@ -38,7 +38,7 @@ def run(
     if plan_path is not None:
         plan = files.read(plan_path, Plan)
         profile = profile_of(plan, profile_path)
-        asked = [
+        requested = [
             Case(bandwidth_bit_per_s=rate, world=plan.world, strategy=plan.label or "plan")
             for rate in bandwidths
         ]
@@ -46,13 +46,13 @@ def run(
         plan = None
         profile = files.read(profile_path, Profile) if profile_path else neutral_profile()
         slots = sum(host.slots for host in cluster.hosts)
-        asked = cases(bandwidths, worlds or (slots,), strategies)
+        requested = cases(bandwidths, worlds or (slots,), strategies)
     with bars(transient=True) as progress:
-        task = progress.add_task("simulating", total=len(asked))
+        task = progress.add_task("simulating", total=len(requested))
         answers = sweep(
             cluster,
             profile,
-            asked,
+            requested,
             given=plan,
             fidelity=fidelity,
             conditions=conditions if fidelity == "flow" else None,
