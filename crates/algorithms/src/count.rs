@@ -1,4 +1,4 @@
-//! What an algorithm sends, counted: the second reader of [`Weave`] beside the pass that builds ops.
+//! Counts an algorithm's traffic: the second implementer of [`Weave`], beside the pass that builds ops.
 
 use crate::{Algorithm, Call, Kind, Misfit, Owned, Stage, Weave};
 use std::collections::BTreeMap;
@@ -11,24 +11,24 @@ pub struct Flow {
     pub from: usize,
     /// The receiver's position.
     pub to: usize,
-    /// When.
+    /// The stage.
     pub stage: Stage,
-    /// Of all messages together.
+    /// Elements of all messages together.
     pub elements: usize,
-    /// How many.
+    /// Number of messages.
     pub messages: usize,
-    /// Of the elements, those that are reduced into what the receiver has.
+    /// Those of the elements that are reduced into the receiver's.
     pub reduced: usize,
 }
 
 /// All messages of a collective.
 #[derive(Clone, Debug, Default)]
 pub struct Counts {
-    /// Of each member's slice.
+    /// Length of each member's slice.
     pub elements: usize,
     /// By stage, then by sender and receiver: each once.
     pub flows: Vec<Flow>,
-    /// Of the cycle: the most messages that carry a value one after the other.
+    /// In the cycle: the largest number of messages that carry a value one after the other.
     pub depth: usize,
 }
 
@@ -55,7 +55,7 @@ impl Counts {
         Ok(counter.counts(elements))
     }
 
-    /// Counts an all-reduce whose parts are all equally long: what each flow moves is an exact share of `elements`.
+    /// Counts an all-reduce with parts of equal length: each flow moves an exact share of `elements`.
     pub fn of_all_reduce(algorithm: &Algorithm, n: usize) -> Result<Self, Misfit> {
         algorithm.check(Kind::AllReduce, n)?;
         Self::of(algorithm, Kind::AllReduce, 0, n, algorithm.even_elements(n))
@@ -72,7 +72,7 @@ struct Sum {
 struct Counter {
     flows: BTreeMap<(Stage, usize, usize), Sum>,
     stage: Stage,
-    /// By member, of the cycle: how many messages the values of its slice have come over, by where these values start.
+    /// By member, in the cycle: how many messages the values of its slice have crossed, by the start of these values.
     arrived: Vec<BTreeMap<usize, usize>>,
     depth: usize,
 }
@@ -108,13 +108,13 @@ impl Counter {
     }
 }
 
-/// The most messages that any value of a part has come over.
+/// The largest number of messages that any value of a part has crossed.
 fn deepest(arrived: &BTreeMap<usize, usize>, part: &Range<usize>) -> usize {
     let first = arrived.range(..=part.start).next_back().map_or(0, |(_, depth)| *depth);
     arrived.range(part.start..part.end).map(|(_, depth)| *depth).fold(first, usize::max)
 }
 
-/// Values of a part have come over so many messages at least.
+/// Records that values of a part have crossed at least this many messages.
 fn deepen(arrived: &mut BTreeMap<usize, usize>, part: &Range<usize>, depth: usize) {
     for edge in [part.start, part.end] {
         let before = arrived.range(..=edge).next_back().map_or(0, |(_, depth)| *depth);
@@ -166,7 +166,7 @@ mod tests {
         found
     }
 
-    /// A member's contributions to each element, as sets: what an all-reduce has to join.
+    /// A member's contributions to each element, as sets: an all-reduce must combine all of them.
     struct Sets {
         have: Vec<Vec<u64>>,
         doubled: bool,
@@ -188,7 +188,7 @@ mod tests {
     }
 
     proptest! {
-        /// Broken: an algorithm would lose or double a contribution, or scale what is not complete.
+        /// Broken: an algorithm would lose or double a contribution, or scale an incomplete result.
         #[test]
         fn every_all_reduce_joins_each_contribution_once(n in 1_usize..20, elements in 0_usize..100, which in any::<prop::sample::Index>()) {
             let algorithm = which.get(&all(n)).clone();
@@ -198,7 +198,7 @@ mod tests {
             prop_assert!(sets.have.iter().flatten().all(|&set| set == (1 << n) - 1));
         }
 
-        /// Broken: shares of an even length would not be those of any length.
+        /// Broken: shares of an even length would differ from those of any length.
         #[test]
         fn even_counts_are_shares(n in 2_usize..20, which in any::<prop::sample::Index>(), times in 1_usize..50) {
             let algorithm = which.get(&all(n)).clone();
@@ -222,11 +222,11 @@ mod tests {
         assert_eq!(depth(&Algorithm::HalvingDoubling, 8), 6);
         assert_eq!(depth(&Algorithm::Bcube { base: 4 }, 16), 4);
         assert_eq!(depth(&Algorithm::DoubleBinaryTree, 8), 2 * crate::tree_depth(8) as usize);
-        // The leaders' ring alone.
+        // Only the leaders' ring.
         assert_eq!(depth(&Algorithm::TwoLevel { sizes: vec![4, 4] }, 8), 2);
     }
 
-    /// Broken: a collective that nobody can do would be counted as if it were free.
+    /// Broken: an impossible collective would be counted as if it were free.
     #[test]
     fn what_does_not_fit_is_refused() {
         let sizes = vec![2, 3];

@@ -1,27 +1,29 @@
-//! Owners of parts: members push what they have to the owner of each part, and get back what it holds then. In between, owners
-//! may do more than reduce. The two halves are a reduce-scatter and an all-gather whose parts are as long as the owners' shares.
+//! Owners of parts: members push their values to the owner of each part, and get back what it holds then. In between,
+//! owners may do more than reduce. The two halves are a reduce-scatter and an all-gather whose parts have the lengths
+//! of the owners' shares.
 
 use crate::list::ring;
 use crate::{Call, Misfit, Stage, Weave, segments};
 use std::ops::Range;
 
-/// Who owns how much, and the way there.
+/// The owners' shares, and the route to them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Owned {
-    /// By member: its share of the elements, in units of which there are as many as the sum.
+    /// By member: its share of the elements, in units; the sum is their number.
     pub shares: Vec<u32>,
-    /// The first so many members have gradients; those after them only own.
+    /// The first members, this many, have gradients; those after them only own.
     pub workers: usize,
-    /// Over whom elements travel.
+    /// The route of elements.
     pub via: Via,
 }
 
-/// The way from workers to owners and back.
+/// The route from workers to owners and back.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Via {
-    /// Everyone by itself.
+    /// Each worker directly.
     Direct,
-    /// Workers push and pull through the first of each group of consecutive ones, along a chain; these are the sizes of the groups.
+    /// Workers push and pull through the first of each group of consecutive ones, along a chain; these are the groups'
+    /// sizes.
     Stations(Vec<u32>),
     /// Around the members, all of which are workers and own equal shares.
     Ring,
@@ -34,7 +36,7 @@ impl Owned {
         Self { shares, workers: n, via: Via::Direct }
     }
 
-    /// Whether owners, workers and stations are members, and not none.
+    /// Whether owners, workers and stations are valid members, and there are some.
     pub fn check(&self) -> Result<(), Misfit> {
         let members = self.shares.len();
         let wrong = |what| Err(Misfit::Owners(what));
@@ -68,7 +70,7 @@ impl Owned {
         self.shares.iter().map(|&share| share as usize).sum()
     }
 
-    /// Owners and what they own of so many elements, in order; none of nothing.
+    /// Owners and their ranges of this many elements, in order, without empty ones.
     pub fn parts(&self, elements: usize) -> Vec<(usize, Range<usize>)> {
         let all = self.even_elements().max(1) as u128;
         let edge = |units: u64| (elements as u128 * u128::from(units) / all) as usize;
@@ -85,7 +87,7 @@ impl Owned {
         found
     }
 
-    /// Each owner ends with the reduction of its part over the workers; what the others hold then is undefined.
+    /// Each owner ends with the reduction of its part over the workers; the other ranks' values are then undefined.
     pub fn to_owners(&self, call: &Call, weave: &mut dyn Weave) {
         self.reduce_scatter(call, weave);
         for (owner, part) in self.parts(call.whole().len()) {
@@ -93,7 +95,7 @@ impl Owned {
         }
     }
 
-    /// The same, but for the factor of the result.
+    /// The same, without the factor of the result.
     pub(crate) fn reduce_scatter(&self, call: &Call, weave: &mut dyn Weave) {
         let parts = self.parts(call.whole().len());
         match &self.via {
@@ -119,7 +121,7 @@ impl Owned {
         }
     }
 
-    /// Each worker ends with what the owners hold of their parts.
+    /// Each worker ends with the owners' values of their parts.
     pub fn from_owners(&self, call: &Call, weave: &mut dyn Weave) {
         let parts = self.parts(call.whole().len());
         match &self.via {
@@ -152,8 +154,8 @@ impl Owned {
     }
 }
 
-/// From each of `sources` to each owner, in turns: owners hear from those after them first, so that no one is everybody's first.
-/// An owner that is no source has nothing of its own to add to.
+/// From each of `sources` to each owner, in turns: owners receive from those after them first, so that no one is
+/// everybody's first. An owner that is no source has no values of its own to add to.
 fn push(sources: &[usize], parts: &[(usize, Range<usize>)], call: &Call, weave: &mut dyn Weave) {
     for (owner, part) in parts {
         let mut holds = sources.contains(owner);
@@ -173,7 +175,7 @@ fn pull(sinks: &[usize], parts: &[(usize, Range<usize>)], call: &Call, weave: &m
     }
 }
 
-/// Members but one, from the one after it.
+/// Members but one, starting after it.
 fn others(members: &[usize], owner: usize) -> impl Iterator<Item = usize> {
     let n = members.len();
     let first = members.iter().position(|&member| member > owner).unwrap_or(owner % n);
@@ -189,7 +191,8 @@ fn groups(sizes: &[u32]) -> Vec<Range<usize>> {
     sizes.iter().map(group).collect()
 }
 
-/// What travels along chains one after the other: all at once, or of each share in turn as much as keeps all owners busy.
+/// The pieces that travel along chains one after the other: everything at once, or in turn of each share as much as
+/// keeps all owners busy.
 fn pieces(parts: &[(usize, Range<usize>)], call: &Call, stations: usize) -> Vec<Range<usize>> {
     let segments = segments::of(call, stations.max(parts.len()));
     if segments == 1 {
@@ -201,7 +204,7 @@ fn pieces(parts: &[(usize, Range<usize>)], call: &Call, stations: usize) -> Vec<
     (0..segments).flat_map(|at| parts.iter().map(move |(_, part)| segment(at, part))).collect()
 }
 
-/// What lies in a piece.
+/// The contents of a piece.
 fn within(parts: &[(usize, Range<usize>)], piece: &Range<usize>) -> Vec<(usize, Range<usize>)> {
     let cut = |(owner, part): &(usize, Range<usize>)| {
         (*owner, part.start.max(piece.start)..part.end.min(piece.end))
@@ -215,7 +218,7 @@ mod tests {
     use crate::Counts;
     use proptest::prelude::*;
 
-    /// Of each member, by element: whose contributions it has, as bits; an owner's own values are bit 63.
+    /// For each member, by element: the contributions in its value, as bits; an owner's own values are bit 63.
     struct Sets {
         have: Vec<Vec<u64>>,
         wrong: bool,
@@ -232,7 +235,7 @@ mod tests {
             }
         }
         fn complete(&mut self, member: usize, part: &Range<usize>) {
-            // What an owner makes of the complete reduction goes back.
+            // An owner sends back what it makes of the complete reduction.
             self.have[member][part.clone()].iter_mut().for_each(|held| *held |= VALUES);
         }
         fn exchange(&mut self, _: usize, _: &Range<usize>, _: usize, _: &Range<usize>) {}
@@ -255,8 +258,8 @@ mod tests {
     }
 
     proptest! {
-        /// Broken: an owner would lose, double or scale a contribution, add what lay in the memory of a rank that does not train,
-        /// or a worker would keep a gradient in the place of a value.
+        /// Broken: an owner would lose, double or scale a contribution, or add the memory of a rank that does not
+        /// train; or a worker would keep a gradient in place of a value.
         #[test]
         fn owners_get_each_contribution_once_and_workers_get_their_values(owned in any_owned(), elements in 0_usize..50, long in any::<bool>()) {
             owned.check().expect("it fits");
@@ -284,7 +287,7 @@ mod tests {
         }
     }
 
-    /// Broken: an owner that does not train would be sent its own, or stations would talk past one another.
+    /// Broken: an owner that does not train would be sent its own values, or stations would collide.
     #[test]
     fn each_gradient_goes_up_once_and_comes_back_once() {
         let owned = Owned { shares: vec![0, 0, 0, 0, 3], workers: 4, via: Via::Stations(vec![2, 2]) };
@@ -300,7 +303,7 @@ mod tests {
         assert!(Counts::of_owned(&wrong, 4).is_err());
     }
 
-    /// Broken: optimizers of owners on a ring would move other bytes than the ring all-reduce that it is the halves of.
+    /// Broken: optimizers of owners on a ring would move other bytes than the ring all-reduce, whose halves they are.
     #[test]
     fn equal_owners_on_a_ring_are_a_ring() {
         use crate::{Algorithm, Kind};

@@ -1,29 +1,30 @@
-//! What no mix of the routes can beat: a fractional assignment of elements to routes.
+//! A lower bound for any mix of the routes: a fractional assignment of elements to routes.
 //!
-//! All gradients that are made at `r` or later and needed at `d` or earlier cross links and engines after `r`, whatever buckets they
-//! are in. The least time of the busiest one is a packing problem, min T: `Σ x_o · load_o ≤ T`, `Σ x_o = elements`, whose dual says
-//! that for any weights of the resources `Σ elements · min_o weights · load_o ≤ T`. The weights come from multiplicative updates
-//! (Garg and Könemann 2007); the bound holds for whatever weights they give, and is tight as far as these are good.
+//! All gradients that are made at `r` or later and needed at `d` or earlier cross links and engines after `r`, whatever
+//! their buckets. The least time of the busiest resource is a packing problem, min T: `Σ x_o · load_o ≤ T`, `Σ x_o =
+//! elements`. By its dual, for any weights of the resources, `Σ elements · min_o weights · load_o ≤ T`. The weights
+//! come from multiplicative updates (Garg and Könemann 2007); the bound holds for any weights, and is as tight as they
+//! are good.
 
 use crate::constants::BUCKET_S;
 use crate::network::PlanError;
 use crate::problem::{Overlap, Problem};
 
-/// Of a weight, in one update.
+/// Change of a weight in one update.
 const STEP: f64 = 0.1;
 /// Updates: more change the bound by less than a percent.
 const UPDATES_MAX: usize = 20_000;
-/// Operations of all updates: 1,024 ranks get fewer.
+/// Operations of all updates: 1,024 ranks get fewer updates.
 const OPERATIONS_MAX: usize = 400_000_000;
-/// Updates without a better bound before it is taken for the best.
+/// Updates without a better bound after which it counts as the best.
 const PATIENCE: usize = 2_000;
 
-/// The bound, and how it is reached.
+/// The bound, and the mix that comes near it.
 #[derive(Clone, Debug)]
 pub struct Bound {
-    /// No step takes less.
+    /// Lower bound of a step's time.
     pub step_s: f64,
-    /// By class: proposals, and of its elements how much takes each.
+    /// By class: proposals, and the share of its elements on each.
     pub shares: Vec<Vec<(usize, f64)>>,
 }
 
@@ -38,7 +39,7 @@ pub fn bound(problem: &Problem, splits: bool) -> Result<Bound, PlanError> {
     let classes = problem.model.classes.len();
     let packed: Result<Vec<Weights>, PlanError> = (0..classes).map(|class| packed(problem, class)).collect();
     let packed = packed?;
-    // By weights and class: seconds an element.
+    // By weights and class: seconds per element.
     let mut least_s = Vec::new();
     for weights in &packed {
         let of: Result<Vec<f64>, PlanError> =
@@ -50,7 +51,7 @@ pub fn bound(problem: &Problem, splits: bool) -> Result<Bound, PlanError> {
     Ok(Bound { step_s: problem.model.step_s + late_s.max(0.0), shares })
 }
 
-/// The most that the work of any gradients which are made late and needed early is late.
+/// The largest lateness from gradients that are made late and needed early.
 fn links_late_s(problem: &Problem, least_s: &[Vec<f64>]) -> f64 {
     let variables = &problem.model.variables;
     let mut needed: Vec<f64> = match problem.model.overlap {
@@ -77,7 +78,7 @@ fn links_late_s(problem: &Problem, least_s: &[Vec<f64>]) -> f64 {
     late_s
 }
 
-/// The most that a gradient is late which has the network to itself.
+/// The largest lateness of a gradient with the network to itself.
 fn alone_late_s(problem: &Problem, splits: bool) -> Result<f64, PlanError> {
     let mut late_s = f64::NEG_INFINITY;
     for variable in &problem.model.variables {
@@ -93,7 +94,7 @@ fn alone_late_s(problem: &Problem, splits: bool) -> Result<f64, PlanError> {
     Ok(late_s)
 }
 
-/// Weighted seconds that an element of a class takes at least.
+/// Minimum weighted seconds of an element of a class.
 fn least(problem: &Problem, class: usize, weights: &[f64]) -> Result<f64, PlanError> {
     let mut least_s = f64::INFINITY;
     for &proposal in &problem.fitting[class] {
@@ -133,7 +134,7 @@ fn packed(problem: &Problem, class: usize) -> Result<Weights, PlanError> {
             best.clone_from(&weights);
         }
         if widths[at] <= 0.0 || since > PATIENCE {
-            // Nothing is sent, or the weights go round in circles.
+            // Nothing is sent, or the weights cycle.
             taken[at] += f64::from(u8::from(widths[at] <= 0.0));
             break;
         }

@@ -1,10 +1,10 @@
-//! All that is calibrated of the closed form, and how each was measured.
+//! All calibrated constants of the closed form, and how each was measured.
 
 /// Engine seconds per byte sent, and again per byte received, over a socket: half of the CPU time of a bulk transfer between
 /// two processes over a veth pair, 2.1 GHz server core.
 pub const TCP_S_PER_BYTE: f64 = 0.35e-9;
 
-/// Engine seconds per byte that is added to what is in memory: three streams at 25 GB/s.
+/// Engine seconds per byte that is added to memory: three streams at 25 GB/s.
 pub const REDUCE_S_PER_BYTE: f64 = 0.12e-9;
 
 /// Engine seconds per byte of full-width gradient that is narrowed or widened for the wire, on each side.

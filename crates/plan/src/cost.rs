@@ -1,12 +1,13 @@
 //! The alpha-beta model of one step's communication.
 //!
-//! Every link, and every rank's engine, serves the buckets that are ready in order of priority (`timeline.rs`). A bucket is done
-//! when each of its links has served it and those before it, and not before the time that it needs alone,
-//! `head + max(busiest link, stall + slowest round) + tail` (alpha-beta with pipelining, Thakur et al. 2005, section 2; the round
-//! is the cycle time of the ring's event graph). Every term falls when a link gets faster, so a better network is never predicted slower.
+//! Every link, and every rank's engine, serves the buckets that are ready in order of priority (`timeline.rs`). A
+//! bucket is done when each of its links has served it and those before it, and not before the time that it needs
+//! alone, `head + max(busiest link, stall + slowest round) + tail` (alpha-beta with pipelining, Thakur et al. 2005,
+//! section 2; the round is the cycle time of the ring's event graph). Every term falls when a link gets faster, so a
+//! better network is never predicted slower.
 //!
-//! Budget: 250 ns a bucket. What is linear in the elements is prepared once a route; of links and engines only those are looked at
-//! that are, on some route, not always served before another.
+//! Budget: 250 ns per bucket. Terms linear in the elements are prepared once per route; only those links and engines
+//! are evaluated that are not dominated by another on every route.
 
 use crate::network::{Network, PlanError};
 use crate::route::{Load, Prepared, Route};
@@ -17,13 +18,13 @@ use crate::timeline::{Piece, Timeline};
 pub struct Launch {
     /// Index of its route.
     pub route: usize,
-    /// Of the bucket.
+    /// Number of elements.
     pub elements: f64,
     /// When its first byte may leave.
     pub start_s: f64,
-    /// When it has to be done, so that nothing waits for it.
+    /// When it must be done, so that nothing waits for it.
     pub due_s: f64,
-    /// A factor for its time alone, where measurements show that the model is off.
+    /// A factor on its time alone, where measurements show that the model is off.
     pub factor: f64,
 }
 
@@ -31,7 +32,7 @@ pub struct Launch {
 pub struct Cost {
     routes: Vec<Prepared>,
     links: usize,
-    /// By route: of the resources that are looked at.
+    /// By route: of the evaluated resources.
     loads: Vec<Columns>,
 }
 
@@ -47,7 +48,7 @@ struct Columns {
 pub struct Step {
     /// When the last bucket is done.
     pub done_s: f64,
-    /// The most that a bucket is done after it was due; below 0 when none is.
+    /// The largest lateness of a bucket; below 0 when none is late.
     pub late_s: f64,
     /// By link.
     pub bytes: Vec<f64>,
@@ -64,7 +65,7 @@ impl Cost {
         Ok(Self { loads: loads.collect(), links: network.links(), routes: prepared })
     }
 
-    /// The links and engines that are looked at.
+    /// The evaluated links and engines.
     pub fn resources(&self) -> usize {
         self.loads.first().map_or(0, |route| route.element_s.len())
     }
@@ -75,7 +76,7 @@ impl Cost {
         Ok(prepared.alone(elements, &prepared.chunks(elements)).total_s)
     }
 
-    /// What a bucket asks of links and engines.
+    /// A bucket's load on links and engines.
     pub fn piece(&self, launch: &Launch) -> Result<Piece, PlanError> {
         let route = self.route(launch.route)?;
         let chunks = route.chunks(launch.elements);
@@ -90,7 +91,7 @@ impl Cost {
         })
     }
 
-    /// Seconds of each link and engine that an element takes at least, however buckets are cut.
+    /// Minimum seconds of each link and engine per element, however buckets are cut.
     pub fn least_s(&self, route: usize) -> Result<Vec<f64>, PlanError> {
         let per_element = self.route(route)?.chunks_per_element();
         let columns = &self.loads[route];
@@ -101,12 +102,12 @@ impl Cost {
         Ok(least_s)
     }
 
-    /// Sizes at which the cost of a route bends: messages are a chunk long.
+    /// Sizes at which a route's cost bends: messages are one chunk long.
     pub fn bends(&self, route: usize) -> Result<Vec<f64>, PlanError> {
         Ok(self.route(route)?.chunks_per_element().iter().map(|per_element| 1.0 / per_element).collect())
     }
 
-    /// A step whose buckets come in order of priority, and what every link carries.
+    /// A step with buckets in order of priority, and each link's traffic.
     pub fn step(&self, launches: &[Launch]) -> Result<Step, PlanError> {
         let mut bytes = vec![0.0; self.links];
         let mut pieces = Vec::with_capacity(launches.len());
@@ -145,7 +146,7 @@ impl Columns {
     }
 }
 
-/// Links and ranks that no other is busy at least as long as on every route: of two that are equal, the first.
+/// Links and ranks that no other dominates on every route: of two equal ones, the first.
 fn not_covered(routes: &[Prepared]) -> Vec<usize> {
     let covers =
         |one: usize, other: usize| routes.iter().all(|route| route.loads[one].covers(&route.loads[other]));

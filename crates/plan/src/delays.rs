@@ -1,4 +1,4 @@
-//! What pipelining leaves beside the busiest link of one bucket.
+//! The delays of one bucket that pipelining leaves, besides the busiest link.
 
 use crate::constants::MESSAGE_S;
 use crate::network::Network;
@@ -13,7 +13,7 @@ pub struct Delay {
     pub head_s: f64,
     /// Until the last leader's own share has come down its chain.
     pub stall_s: f64,
-    /// The cycle's steps, each at least the mean time of one chunk over a pair, or of a message where that is shorter.
+    /// The cycle's steps, each at least the mean time of one chunk over a pair, or of a message if that is shorter.
     pub cycle_s: f64,
     /// One chunk through the longest chain after the cycle, and the cycle's last message.
     pub tail_s: f64,
@@ -22,7 +22,7 @@ pub struct Delay {
 /// The same for any number of elements.
 pub struct Delays {
     chunk_elements: f64,
-    /// By class: of the elements, what a message has.
+    /// By class: a message's share of the elements.
     shares: Vec<f64>,
     heads: Vec<Way>,
     stall_s_per_element: f64,
@@ -31,7 +31,7 @@ pub struct Delays {
     last_s: f64,
 }
 
-/// Chunks one after the other: seconds beside the transfers, and by class those of one element.
+/// Chunks one after the other: seconds apart from the transfers, and by class those of one element.
 #[derive(Clone)]
 struct Way {
     fixed_s: f64,
@@ -47,7 +47,7 @@ impl Delays {
         let rises = of(|stage| if let Stage::Rise(chain) = stage { Some(chain) } else { None });
         let falls = of(|stage| if let Stage::Fall(chain) = stage { Some(chain) } else { None });
         let sharing = Sharing::new(&rises, route, network);
-        // A member of the cycle starts with the share of its own number, so its chain brings those before it first.
+        // A member of the cycle starts with the share of its own number, so its chain delivers those before it first.
         let members: BTreeSet<u32> = cycle.iter().map(|(_, stream)| stream.from).collect();
         let stall = |&(place, stream): &(u32, &Stream)| {
             f64::from(place) / members.len().max(1) as f64 * sharing.element_s(stream) * stream.share
@@ -96,7 +96,7 @@ impl<'a> Sharing<'a> {
         Self { route, network, crossing }
     }
 
-    /// One element over the path, with what it has of each link.
+    /// One element over the path, with its share of each link.
     fn element_s(&self, stream: &Stream) -> f64 {
         let bits = 8.0 * self.route.wire_bytes(stream.from, stream.to);
         let path = self.network.path(stream.from, stream.to).iter();
@@ -105,7 +105,7 @@ impl<'a> Sharing<'a> {
     }
 }
 
-/// A way for each chain; those that another is never shorter than are left out.
+/// A path for each chain, without those that are never shorter than another.
 fn chained(streams: &[(u32, &Stream)], classes: usize, sharing: &Sharing<'_>, network: &Network) -> Vec<Way> {
     let mut ways: BTreeMap<u32, Way> = BTreeMap::new();
     for (chain, stream) in streams {

@@ -1,21 +1,21 @@
-//! How a bucket's gradients reach everybody: the messages between the members of a route.
+//! How a bucket's gradients reach all ranks: the messages between the members of a route.
 
 use crate::network::{Network, PlanError};
 use hocket_algorithms::{Algorithm, Counts, Kind, Owned};
 use std::sync::Arc;
 
-/// Bytes of the number of a row, which travels with it.
+/// Bytes of a row's number, which travels with it.
 const ROW_NUMBER_BYTES: f64 = 8.0;
 
-/// What the members of a route do together.
+/// The joint operation of a route's members.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Exchange {
     /// Everyone ends with the mean.
     AllReduce(Algorithm),
-    /// Some members own a part each, which all others push to. They send back the mean, or the values that they have updated: as
-    /// many bytes.
+    /// Some members own a part each, which all others push to. They send back the mean, or the updated values, of equal
+    /// size.
     Owned(Owned),
-    /// Rows of a sparse gradient: everyone gets those of all others.
+    /// Rows of a sparse gradient: every member gets those of all others.
     Gathered(Gathered),
 }
 
@@ -24,17 +24,17 @@ pub enum Exchange {
 pub struct Gathered {
     /// How they are gathered.
     pub algorithm: Algorithm,
-    /// Of all rows, those that one worker has touched.
+    /// The share of all rows that one worker has touched.
     pub density: f64,
-    /// Of a row.
+    /// Elements of a row.
     pub row_bytes: f64,
 }
 
-/// What an exchange sends: the flows, and what the shares of their elements are multiplied with.
+/// The traffic of an exchange: the flows, and the factor on their elements' shares.
 pub struct Sent {
     pub counts: Arc<Counts>,
     pub scale: f64,
-    /// Whether every element that arrives is added to something.
+    /// Whether every arriving element is added to another.
     pub adds: bool,
 }
 

@@ -1,15 +1,15 @@
-//! One change of a plan, at random.
+//! Random changes of a plan, one at a time.
 
 use crate::problem::{Part, Placed, Problem};
 use crate::seeds::State;
 use std::rc::Rc;
 
-/// Parts that a variable is split at: so many eighths to the first bucket.
+/// Places to split a variable: this many eighths to the first bucket.
 const EIGHTHS: u64 = 8;
-/// A part of a variable has so many elements at least.
+/// Minimum number of elements of a part of a variable.
 const PART_ELEMENTS_MIN: u64 = 16_384;
 
-/// A plan that differs by one move; none where that move is not possible.
+/// A plan that differs by one move; `None` if that move is impossible.
 pub fn moved(problem: &Problem, state: &State, splits: bool, random: &mut fastrand::Rng) -> Option<State> {
     let at = random.usize(..state.len());
     match random.u32(..if splits { 9 } else { 8 }) {
@@ -55,7 +55,7 @@ fn all_rerouted(problem: &Problem, state: &State, at: usize, random: &mut fastra
     state.iter().map(new).collect()
 }
 
-/// Two buckets of one, on the same route or not.
+/// Splits one bucket into two, on the same route or not.
 fn split(problem: &Problem, state: &State, at: usize, random: &mut fastrand::Rng) -> Option<State> {
     let bucket = &state[at];
     if bucket.parts.len() < 2 {
@@ -65,7 +65,7 @@ fn split(problem: &Problem, state: &State, at: usize, random: &mut fastrand::Rng
     in_two(problem, state, at, [first.to_vec(), second.to_vec()], random)
 }
 
-/// A variable that is large enough into parts of two buckets.
+/// Splits a large variable into parts in two buckets.
 fn variable_split(problem: &Problem, state: &State, at: usize, random: &mut fastrand::Rng) -> Option<State> {
     let bucket = &state[at];
     let which = random.usize(..bucket.parts.len());
@@ -102,20 +102,20 @@ fn next(state: &State, at: usize) -> Option<usize> {
     (at + 1..state.len()).find(|&other| state[other].class == state[at].class)
 }
 
-/// One bucket of two, in the place of either.
+/// Merges two buckets, in the place of either.
 fn merged(problem: &Problem, state: &State, at: usize, random: &mut fastrand::Rng) -> Option<State> {
     let other = next(state, at)?;
     let proposal = if random.bool() { state[at].proposal } else { state[other].proposal };
     let parts = joined(&state[at].parts, &state[other].parts);
     let mut found = state.clone();
     found[if random.bool() { at } else { other }] = problem.placed(parts, proposal)?;
-    // What is left of the two is the one whose parts are all in the other.
+    // The result of the merge is the one whose parts are all in the other.
     let gone = if Rc::ptr_eq(&found[at], &state[at]) { at } else { other };
     found.remove(gone);
     Some(found)
 }
 
-/// Parts of two buckets, those of a variable that meet as one.
+/// Parts of two buckets; adjacent parts of a variable become one.
 fn joined(one: &[Part], other: &[Part]) -> Vec<Part> {
     let mut parts = [one, other].concat();
     parts.sort_unstable();
@@ -129,7 +129,7 @@ fn joined(one: &[Part], other: &[Part]) -> Vec<Part> {
     found
 }
 
-/// The border between two buckets by one part.
+/// Moves the border between two buckets by one part.
 fn shifted(problem: &Problem, state: &State, at: usize, random: &mut fastrand::Rng) -> Option<State> {
     let other = next(state, at)?;
     let (from, to) = if random.bool() { (at, other) } else { (other, at) };
@@ -137,7 +137,7 @@ fn shifted(problem: &Problem, state: &State, at: usize, random: &mut fastrand::R
     handed(problem, state, from, which, to)
 }
 
-/// A part to any bucket of its class.
+/// Moves a part to any bucket of its class.
 fn handed_over(problem: &Problem, state: &State, at: usize, random: &mut fastrand::Rng) -> Option<State> {
     let to = random.usize(..state.len());
     let which = random.usize(..state[at].parts.len());
@@ -159,7 +159,7 @@ fn handed(problem: &Problem, state: &State, from: usize, which: usize, to: usize
     Some(found)
 }
 
-/// One bucket before or after others.
+/// Moves one bucket before or after others.
 fn reprioritised(state: &State, at: usize, random: &mut fastrand::Rng) -> Option<State> {
     let to = random.usize(..state.len());
     if to == at {

@@ -1,38 +1,38 @@
-//! The links between ranks, as far as the closed form needs them.
+//! The links between ranks, for the closed form.
 
 use hocket_algorithms::{Algorithm, Counts, Kind, Misfit};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Why a network, a route or a plan makes no sense.
+/// Why a network, a route or a plan is invalid.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum PlanError {
-    /// The tables of the network do not fit each other.
+    /// The tables of the network contradict each other.
     #[error("the network's {0}")]
     Network(&'static str),
-    /// The order names a rank twice, or one that there is not.
+    /// The order names a rank twice, or a missing one.
     #[error("order {order:?} is not of {world} ranks, each once")]
     Order {
-        /// As given.
+        /// The given order.
         order: Vec<u32>,
-        /// Ranks.
+        /// Number of ranks.
         world: usize,
     },
-    /// A launch names a route that there is not.
+    /// A launch names a missing route.
     #[error("route {route} of {routes}")]
     Route {
-        /// As given.
+        /// The given route.
         route: usize,
-        /// How many there are.
+        /// The number of routes.
         routes: usize,
     },
-    /// Owners, rows or stations that cannot be.
+    /// Invalid owners, rows or stations.
     #[error("the route's {0}")]
     Exchange(&'static str),
-    /// What is to be planned makes no sense.
+    /// The problem is invalid.
     #[error("the model's {0}")]
     Model(&'static str),
-    /// A window of computation, its links or buckets make no sense.
+    /// A window of computation, its links or its buckets are invalid.
     #[error("the window's {0}")]
     Window(&'static str),
     /// No window is long enough for a bucket, so that its gradients would never be applied.
@@ -41,11 +41,11 @@ pub enum PlanError {
          applied; cut it into parts"
     )]
     Starved {
-        /// The input side's is 0.
+        /// The bucket; the input side's is 0.
         bucket: usize,
-        /// On its fastest link.
+        /// Its time on its fastest link.
         busy_s: f64,
-        /// The longest one.
+        /// The longest window.
         gap_s: f64,
     },
     /// The algorithm does not fit the ranks.
@@ -53,7 +53,7 @@ pub enum PlanError {
     Misfit(#[from] Misfit),
 }
 
-/// Hosts of ranks, links, and which of them each ordered pair of ranks crosses.
+/// Hosts of ranks, links, and the links on the path of each ordered pair of ranks.
 #[derive(Debug)]
 pub struct Network {
     hosts: Vec<u32>,
@@ -61,13 +61,13 @@ pub struct Network {
     starts: Vec<u32>,
     crossed: Vec<u32>,
     latency_s: Vec<f64>,
-    /// What algorithms send among so many ranks, counted once.
+    /// Counts of algorithms among this many ranks, computed once.
     counted: Mutex<HashMap<(Algorithm, Kind, usize), Arc<Counts>>>,
 }
 
 impl Network {
-    /// `hosts[rank]`; the links' rates; by ordered pair of ranks, row by row with the diagonal, where its links begin in
-    /// `crossed` (one more at the end), and its latency.
+    /// `hosts[rank]`; the links' rates; by ordered pair of ranks, row by row with the diagonal, the start of its links
+    /// in `crossed` (one more at the end), and its latency.
     pub fn new(
         hosts: Vec<u32>,
         bit_per_s: Vec<f64>,
@@ -95,9 +95,9 @@ impl Network {
         Ok(Self { hosts, bit_per_s, starts, crossed, latency_s, counted: Mutex::default() })
     }
 
-    /// What a collective of `n` ranks sends, in parts that are all equally long.
+    /// A collective's traffic among `n` ranks, in parts of equal length.
     pub fn counts(&self, algorithm: &Algorithm, kind: Kind, n: usize) -> Result<Arc<Counts>, Misfit> {
-        // What is in the map is whole, whoever panicked.
+        // The map's contents are complete, even after a panic elsewhere.
         let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (algorithm.clone(), kind, n);
         if let Some(counts) = counted.get(&key) {
@@ -109,12 +109,12 @@ impl Network {
         Ok(counts)
     }
 
-    /// Ranks.
+    /// Number of ranks.
     pub fn world(&self) -> usize {
         self.hosts.len()
     }
 
-    /// Links.
+    /// Number of links.
     pub fn links(&self) -> usize {
         self.bit_per_s.len()
     }

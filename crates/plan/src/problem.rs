@@ -1,4 +1,4 @@
-//! What is planned: a model's gradients, and what each would cost on each route.
+//! The planning problem: a model's gradients, and the cost of each on each route.
 
 use crate::constants::BUCKET_S;
 use crate::cost::{Cost, Launch};
@@ -11,7 +11,7 @@ use std::rc::Rc;
 /// A gradient.
 #[derive(Clone, Copy, Debug)]
 pub struct Variable {
-    /// How many.
+    /// Number of elements.
     pub elements: u64,
     /// Index of its class: tensors of different classes share no bucket.
     pub class: usize,
@@ -30,7 +30,7 @@ pub enum Overlap {
     Gates,
 }
 
-/// What a step does beside communication.
+/// A step without communication.
 #[derive(Clone, Debug)]
 pub struct Model {
     /// In the order of the model.
@@ -39,7 +39,7 @@ pub struct Model {
     pub classes: Vec<Class>,
     /// When backward ends, in seconds after forward began.
     pub backward_end_s: f64,
-    /// Of a step without communication.
+    /// Duration of a step without communication.
     pub step_s: f64,
     /// What forward waits for.
     pub overlap: Overlap,
@@ -51,7 +51,7 @@ pub type Factors = Vec<(f64, f64)>;
 /// Some elements of a variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Part {
-    /// Place of the variable in the order in which backward makes them.
+    /// Position of the variable in backward's order.
     pub place: usize,
     /// First element.
     pub start: u64,
@@ -63,7 +63,7 @@ pub struct Part {
 pub struct Placed {
     /// In the order in which they are made.
     pub parts: Vec<Part>,
-    /// Of its parts.
+    /// Elements of its parts.
     pub class: usize,
     /// Index of the proposal.
     pub proposal: usize,
@@ -78,17 +78,17 @@ impl std::borrow::Borrow<Piece> for Rc<Placed> {
 
 /// Variables, routes, and their cost.
 pub struct Problem {
-    /// What a step does beside communication.
+    /// A step without communication.
     pub model: Model,
     /// Routes, simplest first.
     pub proposals: Vec<Proposal>,
-    /// Variables in the order in which backward makes them.
+    /// Variables in backward's order.
     pub backward: Vec<usize>,
     /// Of all routes.
     pub cost: Cost,
     /// By class: proposals that fit it.
     pub fitting: Vec<Vec<usize>>,
-    /// By class: those of them that are not slower than another in everything.
+    /// By class: those that no other dominates.
     pub live: Vec<Vec<usize>>,
     /// By class and proposal: the route.
     routes: Vec<Vec<Option<usize>>>,
@@ -134,7 +134,7 @@ impl Problem {
         Ok(made)
     }
 
-    /// The variable of a place in backward's order.
+    /// The variable at a position in backward's order.
     pub fn variable(&self, place: usize) -> &Variable {
         &self.model.variables[self.backward[place]]
     }
@@ -144,7 +144,7 @@ impl Problem {
         self.routes[class][proposal]
     }
 
-    /// A bucket of parts of one class; none where the proposal does not fit that.
+    /// A bucket of parts of one class; `None` if the proposal does not fit it.
     pub fn placed(&self, mut parts: Vec<Part>, proposal: usize) -> Option<Rc<Placed>> {
         parts.sort_unstable();
         let class = self.variable(parts.first()?.place).class;
@@ -164,7 +164,7 @@ impl Problem {
         Some(Rc::new(Placed { parts, class, proposal, piece }))
     }
 
-    /// When a gradient that the next forward needs then has to be there.
+    /// When a gradient must be there, if the next forward needs it then.
     pub fn due_s(&self, needed_s: f64) -> f64 {
         match self.model.overlap {
             Overlap::Barrier => self.model.backward_end_s,
@@ -172,12 +172,12 @@ impl Problem {
         }
     }
 
-    /// Of a step.
+    /// Duration of a step.
     pub fn step_s(&self, outcome: &Outcome) -> f64 {
         self.model.step_s + outcome.late_s.max(0.0)
     }
 
-    /// What a route's time alone is multiplied with.
+    /// Factor on a route's time alone.
     pub fn factor(&self, proposal: usize, elements: f64) -> f64 {
         let factors = &self.factors[proposal];
         let above = factors.partition_point(|(known, _)| *known < elements);
@@ -188,7 +188,7 @@ impl Problem {
         }
     }
 
-    /// The least of these factors.
+    /// The smallest of these factors.
     pub fn least_factor(&self, proposal: usize) -> f64 {
         self.factors[proposal]
             .iter()
@@ -197,7 +197,7 @@ impl Problem {
             .min(if self.factors[proposal].is_empty() { 1.0 } else { f64::INFINITY })
     }
 
-    /// Proposals of a class that at no size are slower than another in everything; of equal ones the first.
+    /// Proposals of a class that no other dominates at every size; of equal ones the first.
     fn not_dominated(&self, class: usize) -> Result<Vec<usize>, PlanError> {
         let all = &self.fitting[class];
         let sizes = self.sizes(class)?;
@@ -221,7 +221,7 @@ impl Problem {
         Ok(asked.into_iter().map(|(proposal, _)| proposal).collect())
     }
 
-    /// Sizes of buckets at which costs bend, and between: from the smallest variable to all of a class.
+    /// Bucket sizes at which costs bend, and between: from the smallest variable to all of a class.
     fn sizes(&self, class: usize) -> Result<Vec<f64>, PlanError> {
         let own = self.model.variables.iter().filter(|variable| variable.class == class);
         let sizes: Vec<f64> = own.map(|variable| variable.elements as f64).collect();
@@ -234,7 +234,7 @@ impl Problem {
         }
         found.sort_by(f64::total_cmp);
         found.dedup();
-        // Of many bends, some: every one would cost as much as a bucket.
+        // A few of many bends: each one costs as much as evaluating a bucket.
         let every = found.len().div_ceil(12);
         let last = found.len() - 1;
         Ok(found

@@ -1,7 +1,7 @@
-//! How a bucket travels, and the load on links and ranks for any number of elements.
+//! A bucket's route, and its load on links and ranks for any number of elements.
 //!
-//! Everything is linear in the elements, but for messages: a message shorter than a chunk costs as much as a chunk. Flows whose
-//! messages have the same share of the elements are a *class*, and each class has that bend at its own place.
+//! Everything is linear in the elements, except messages: one shorter than a chunk costs as much as a chunk. Flows
+//! whose messages have equal shares of the elements form a *class*, and each class has its bend at its own place.
 
 use crate::constants::{CAST_S_PER_BYTE, MESSAGE_S, REDUCE_S_PER_BYTE, TCP_S_PER_BYTE};
 use crate::delays::Delays;
@@ -13,24 +13,24 @@ use std::collections::HashSet;
 /// How a bucket travels.
 #[derive(Clone, Debug)]
 pub struct Route {
-    /// What its members do.
+    /// The joint operation of its members.
     pub exchange: Exchange,
-    /// `order[member]`: the rank. Ranks that are not in it have no part in the route.
+    /// `order[member]`: the rank. Ranks that are missing have no part in the route.
     pub order: Vec<u32>,
-    /// Of an element in memory.
+    /// Bytes of an element in memory.
     pub item_bytes: f64,
-    /// The longest message, in elements.
+    /// Maximum message length, in elements.
     pub chunk_elements: f64,
-    /// What shortens elements on some links.
+    /// The codec on some links.
     pub codec: Option<Codec>,
 }
 
 /// A shorter form of elements on the wire.
 #[derive(Clone, Debug)]
 pub struct Codec {
-    /// Of an element on the wire; elements that are shorter in memory stay as they are.
+    /// Bytes of an element on the wire; elements that are shorter in memory stay unchanged.
     pub item_bytes: f64,
-    /// Ordered pairs of ranks that it is used between.
+    /// Ordered pairs of ranks that use it.
     pub links: HashSet<(u32, u32)>,
 }
 
@@ -55,25 +55,25 @@ impl Route {
     }
 }
 
-/// A flow between ranks, of a route.
+/// A flow of a route between ranks.
 pub struct Stream {
     /// The sender.
     pub from: u32,
     /// The receiver.
     pub to: u32,
-    /// When.
+    /// The stage.
     pub stage: Stage,
-    /// Of a bucket's elements.
+    /// Its share of a bucket's elements.
     pub share: f64,
-    /// Of the share, what is reduced.
+    /// The reduced part of the share.
     pub reduced: f64,
-    /// Of an uncut bucket.
+    /// Number of messages of an uncut bucket.
     pub messages: f64,
-    /// Of its messages.
+    /// Class of its messages.
     pub class: usize,
 }
 
-/// Seconds that a resource is busy: by element, and for each class by message and chunk.
+/// Busy seconds of a resource: by element, and for each class by message and chunk.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Load {
     pub element_s: f64,
@@ -85,7 +85,7 @@ impl Load {
         Self { element_s: 0.0, message_s: vec![0.0; classes] }
     }
 
-    /// `chunks[class]`: how many chunks a message of the class is, 1 at least.
+    /// `chunks[class]`: number of chunks of a message of the class, at least 1.
     pub fn busy_s(&self, elements: f64, chunks: &[f64]) -> f64 {
         self.message_s.iter().zip(chunks).fold(self.element_s * elements, |sum, (s, count)| sum + s * count)
     }
@@ -99,11 +99,11 @@ impl Load {
 
 /// A route on a network.
 pub struct Prepared {
-    /// By class: the share of the elements that a message has, in chunks.
+    /// By class: a message's share of the elements, in chunks.
     chunks_per_element: Vec<f64>,
     /// By link, then by rank: in all.
     pub loads: Vec<Load>,
-    /// In the cycle, and in all: those that no other covers.
+    /// In the cycle, and in all: those that no other dominates.
     cycle: Vec<Load>,
     total: Vec<Load>,
     /// By link.
@@ -210,7 +210,7 @@ fn add(stream: &Stream, route: &Route, network: &Network, loads: &mut [Load]) {
     loads[network.links() + to as usize].element_s += stream.reduced * plain * REDUCE_S_PER_BYTE;
 }
 
-/// Those that no other covers.
+/// Those that no other dominates.
 fn highest(loads: &[Load]) -> Vec<Load> {
     let mut found: Vec<Load> = Vec::new();
     for load in loads {

@@ -1,5 +1,5 @@
-//! The closed form by hand, and how long it takes. That it is what the readable model in Python gives is shown in
-//! `tests/planning/test_closed_form.py`.
+//! The closed form by hand, and its speed. `tests/planning/test_closed_form.py` shows that it equals the readable model
+//! in Python.
 
 use crate::{Cost, Exchange, Launch, Network, PlanError, Route, Timeline};
 use hocket_algorithms::Algorithm;
@@ -92,7 +92,7 @@ fn twenty_thousand_plans_a_second() {
     let mut timeline = Timeline::new(cost.resources());
     let (began, plans, mut sum_s) = (Instant::now(), 20_000, 0.0);
     for _ in 0..plans {
-        // A move of a search: another route for a bucket; the plan is scored as a whole.
+        // A move of a search: another route for a bucket; the whole plan is scored.
         let at = random.usize(..200);
         let launch = Launch { route: random.usize(..routes.len()), ..plan[at] };
         pieces[at] = cost.piece(&launch).expect("a route");

@@ -1,21 +1,22 @@
-//! When buckets are done that share links and engines, each of which serves what is ready in order of priority.
+//! When buckets that share links and engines are done; each resource serves what is ready in order of priority.
 //!
-//! Buckets come in order of priority. The work of a bucket and of those before it ends on a resource at the greatest, over
-//! release times, of a release and all of their work that is released then or later (the bound of Jackson's preemptive rule,
-//! which a server that never idles beside work attains). That is exact for the largest lateness where priority follows due
-//! times, and pessimistic for a bucket of low priority which is done before the release of one of higher priority. Releases are
-//! taken in the order in which buckets start: where heads turn that around, a link is taken to idle for the difference.
+//! Buckets come in order of priority. The work of a bucket and of those before it ends on a resource at the maximum,
+//! over release times, of a release and all of their work that is released then or later (the bound of Jackson's
+//! preemptive rule, attained by a server that never idles beside work). That is exact for the largest lateness if
+//! priority follows due times, and pessimistic for a bucket of low priority which is done before the release of one of
+//! higher priority. Releases are taken in the order in which buckets start: where heads invert that, a link is taken to
+//! idle for the difference.
 
 use std::borrow::Borrow;
 
-/// A bucket, in seconds.
+/// A bucket's times, in seconds.
 #[derive(Clone, Debug)]
 pub struct Piece {
     /// When its first byte may leave.
     pub start_s: f64,
-    /// When it has to be done, so that nothing waits for it.
+    /// When it must be done, so that nothing waits for it.
     pub due_s: f64,
-    /// Before the busiest link has something of it.
+    /// Before the busiest link has any of it.
     pub head_s: f64,
     /// After the busiest link has served it.
     pub tail_s: f64,
@@ -36,13 +37,13 @@ impl Piece {
 pub struct Outcome {
     /// When the last one is done.
     pub done_s: f64,
-    /// The most that one is done after it was due; below 0 when none is.
+    /// The largest lateness; below 0 when none is late.
     pub late_s: f64,
     /// Of all resources, the mean time at which they are done.
     pub mean_s: f64,
 }
 
-/// Memory of evaluations, kept between them.
+/// Scratch memory of evaluations, kept between them.
 pub struct Timeline {
     /// By resource: when all of the work so far is done.
     done_s: Vec<f64>,
@@ -54,13 +55,13 @@ pub struct Timeline {
 }
 
 impl Timeline {
-    /// Of so many resources.
+    /// For this many resources.
     pub fn new(resources: usize) -> Self {
         let zeros = vec![0.0; resources];
         Self { done_s: zeros.clone(), work_s: zeros.clone(), later_s: zeros, started: Vec::new() }
     }
 
-    /// Buckets in order of priority. None as soon as one is late by more than `limit_s`.
+    /// Evaluates buckets in order of priority. `None` as soon as one is late by more than `limit_s`.
     pub fn run<P: Borrow<Piece>>(&mut self, pieces: &[P], limit_s: f64) -> Option<Outcome> {
         self.done_s.fill(0.0);
         self.work_s.fill(0.0);
@@ -94,7 +95,7 @@ impl Timeline {
         let mut last_s = 0.0_f64;
         for ((done_s, work_s), &busy_s) in self.done_s.iter_mut().zip(&mut self.work_s).zip(busy_s) {
             let served_s = if *done_s > begins_s { *done_s } else { begins_s } + busy_s;
-            // What is not used stays as it was.
+            // Unused entries stay as they are.
             *done_s = if busy_s > 0.0 { served_s } else { *done_s };
             *work_s += busy_s;
             let used_s = if busy_s > 0.0 { served_s } else { 0.0 };
@@ -142,7 +143,7 @@ mod tests {
         Piece { start_s, due_s, head_s: 0.0, tail_s: 0.0, alone_s: busy_s, busy_s: vec![busy_s] }
     }
 
-    /// A link that serves what is ready and most urgent, moment by moment; when each bucket is done.
+    /// Simulates a link that serves the most urgent ready work, moment by moment; when each bucket is done.
     fn served(pieces: &[Piece], tick_s: f64) -> Vec<f64> {
         let mut left: Vec<f64> = pieces.iter().map(|piece| piece.busy_s[0]).collect();
         let (mut done, mut now_s) = (vec![0.0; pieces.len()], 0.0);

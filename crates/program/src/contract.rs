@@ -1,9 +1,9 @@
-//! What a program promises of the buffers that it ends with.
+//! A program's promise for the final contents of its buffers.
 
 use crate::ReduceOp;
 use hocket_ids::{BufferId, Rank};
 
-/// What a program promises of its results; the verifier proves it.
+/// A program's promise for its results; the verifier proves it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Contract {
     /// After the program, `buffer` of each rank of `group` holds `scale · ⊕` of what all of them held
@@ -26,8 +26,9 @@ pub enum Contract {
         #[expect(missing_docs)]
         group: Vec<Rank>,
     },
-    /// After the program, each owner holds in its share of `buffer` `scale · ⊕` of what all of `group` held there before, each
-    /// exactly once. With [`Contract::FromOwners`] of the same shares, whatever owners make of that reaches everybody.
+    /// After the program, each owner holds in its share of `buffer` `scale · ⊕` of what all of `group` held there
+    /// before, each exactly once. With [`Contract::FromOwners`] of the same shares, the owners' result reaches all
+    /// ranks.
     ToOwners {
         /// As above; owners have it, too.
         buffer: BufferId,
@@ -49,8 +50,8 @@ pub enum Contract {
         /// As above.
         shares: Vec<Share>,
     },
-    /// After the program, `buffer` of each rank of `group` holds the same bits, which depend on what every one of them held
-    /// there before: what lossy compression can promise.
+    /// After the program, `buffer` of each rank of `group` holds the same bits, which depend on what every one of them
+    /// held there before, as with lossy compression.
     Same {
         /// As above.
         buffer: BufferId,
@@ -62,7 +63,7 @@ pub enum Contract {
 /// Elements that a rank owns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// Who.
+    /// The owner.
     pub owner: Rank,
     /// The first element.
     pub start: usize,
@@ -71,7 +72,7 @@ pub struct Share {
 }
 
 impl Contract {
-    /// Who owns what, where the contract says so.
+    /// The shares, if the contract has any.
     pub fn shares(&self) -> &[Share] {
         match self {
             Self::ToOwners { shares, .. } | Self::FromOwners { shares, .. } => shares,
@@ -79,7 +80,7 @@ impl Contract {
         }
     }
 
-    /// The buffer and the ranks that it speaks of.
+    /// The buffer and the ranks that it covers.
     pub const fn subject(&self) -> (BufferId, &Vec<Rank>) {
         match self {
             Self::AllReduce { buffer, group, .. }

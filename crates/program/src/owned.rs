@@ -1,13 +1,13 @@
-//! Programs over owners of a bucket's parts: gradients to the owners and what they hold back to all, as one program, or as two
-//! between which owners make values of the reduction. Unlike a collective's, the members of a route are not alike: some may own
-//! without a gradient of their own.
+//! Programs over owners of a bucket's parts: gradients to the owners and the owners' values to all, as one program, or
+//! as two between which owners make values of the reduction. Unlike a collective's, the members of a route differ: some
+//! may own without a gradient of their own.
 
 use crate::passes::{Expansion, Weaver};
 use crate::{BufferKind, Contract, DType, Op, Program, RankBuilder, Record, ReduceOp, Share, Slice};
 use hocket_algorithms::{Call, Misfit, Owned};
 use hocket_ids::{BufferId, Rank};
 
-/// Which way a program goes.
+/// The direction of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// To the owners and back: an all-reduce of the workers.
@@ -18,21 +18,22 @@ pub enum Way {
     FromOwners,
 }
 
-/// What is exchanged: one bound buffer of each rank.
+/// The exchanged data: one bound buffer of each rank.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Exchanged {
-    /// Of the buffer.
+    /// Length of the buffer.
     pub elements: usize,
-    /// Of an element.
+    /// Element type.
     pub dtype: DType,
-    /// How elements combine.
+    /// The reduction.
     pub op: ReduceOp,
     /// Factor of the result.
     pub scale: f64,
 }
 
 impl Program {
-    /// Ranks `0..owned.shares.len()` of `world` are the members; workers note before they send whether a gradient is not finite.
+    /// Ranks `0..owned.shares.len()` of `world` are the members; workers note before they send whether a gradient is
+    /// not finite.
     pub fn owned(
         name: String,
         world: usize,

@@ -1,4 +1,4 @@
-//! Runs `tests/programs/*.hkp`: each file has cases, each case a program and what the verifier finds in it.
+//! Runs `tests/programs/*.hkp`: each file has cases, each with a program and the verifier's findings.
 //!
 //! ```text
 //! ;; a title begins a case
@@ -10,7 +10,7 @@
 //! }
 //! ```
 //!
-//! A case without `error:` may run, and prints as it was parsed. `HOCKET_BLESS=1` writes the errors that are found into the
+//! A case without `error:` may run, and prints as it was parsed. `HOCKET_BLESS=1` writes the actual errors into the
 //! files; review the difference.
 
 #![expect(clippy::unwrap_used, reason = "a test")]
@@ -20,13 +20,13 @@ use std::fmt::Write;
 use std::fs;
 use std::path::PathBuf;
 
-/// (rank, op) that an error is of; `None`: the whole.
+/// (rank, op) of an error; `None`: the whole.
 type Place = Option<(usize, usize)>;
 
-/// A line that says what is wrong.
+/// A line with an error.
 const ERROR: &str = "; error: ";
 
-/// The cases of a file, each with its title, and what stands before the first.
+/// The cases of a file, each with its title, and the text before the first.
 fn cases(file: &str) -> (String, Vec<String>) {
     let mut head = String::new();
     let mut cases: Vec<String> = Vec::new();
@@ -77,11 +77,11 @@ impl Places {
     }
 }
 
-/// What is found in a case.
+/// The errors of a case.
 fn found(plain: &str) -> Vec<(Place, String)> {
     match text::parse(plain) {
         Err(error) => {
-            // The title's line is no line of the text.
+            // The title's line is not part of the text.
             let error = text::ParseError { line: error.line.saturating_sub(1).max(1), ..error };
             vec![(None, error.to_string())]
         }
@@ -95,7 +95,7 @@ fn found(plain: &str) -> Vec<(Place, String)> {
     }
 }
 
-/// The case with the errors that were found, each below its op, those of the whole below the title.
+/// The case with its errors, each below its op, those of the whole below the title.
 fn blessed(plain: &str, found: &[(Place, String)]) -> String {
     let mut text = String::new();
     let mut places = Places::default();
@@ -112,7 +112,7 @@ fn blessed(plain: &str, found: &[(Place, String)]) -> String {
     text
 }
 
-/// Programs that lose, double, race or wait for ever would run, or be refused without the reason.
+/// Programs that lose, double, race or deadlock would run, or be refused without the reason.
 #[test]
 fn every_case_is_judged_as_its_file_says() {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/programs");

@@ -1,4 +1,5 @@
-//! Programs over owners: proven for any shares, stations and ranks that do not train, and refused when anything is missing.
+//! Programs over owners: proven for any shares, stations and ranks that do not train, and refused when anything is
+//! missing.
 
 #![expect(clippy::expect_used, reason = "a test")]
 
@@ -60,7 +61,7 @@ proptest! {
         prop_assert_eq!(halves(&to, &from), vec![]);
     }
 
-    /// Broken: a message that goes missing, or a rank that adds what lay in an owner's memory, would not be found.
+    /// Broken: a lost message, or a rank that adds an owner's uninitialised memory, would not be found.
     #[test]
     fn what_is_missing_or_too_much_is_found((owned, world) in routes(), way in 0_usize..3, at in any::<prop::sample::Index>()) {
         let way = [Way::Both, Way::ToOwners, Way::FromOwners][way];
@@ -92,7 +93,7 @@ proptest! {
         }
     }
 
-    /// Broken: a half that is rounded on links would leave owners with sums of other values than their contract says.
+    /// Broken: a half that is rounded on links would leave owners with sums that differ from their contract.
     #[test]
     fn gradients_may_be_rounded_on_their_way((owned, world) in routes(), elements in 1_usize..40) {
         let links = (0..world as u32).flat_map(|from| (0..world as u32).map(move |to| (Rank(from), Rank(to)))).collect();
@@ -102,7 +103,7 @@ proptest! {
     }
 }
 
-/// Broken: owners would send values of parts that they never got gradients of.
+/// Broken: owners would send values of parts whose gradients they never received.
 #[test]
 fn halves_of_other_owners_do_not_fit() {
     let options = options(3, 64);
@@ -119,7 +120,7 @@ fn halves_of_other_owners_do_not_fit() {
     assert!(says(&half(&[1, 1, 0], Way::Both, 8)).contains("does not promise what owners have"));
 }
 
-/// Broken: a contract that leaves elements to nobody would hold of a program that loses them.
+/// Broken: a contract that leaves elements without an owner would hold of a program that loses them.
 #[test]
 fn every_element_has_one_owner() {
     let owned = Owned { shares: vec![1, 1], workers: 2, via: Via::Direct };

@@ -1,4 +1,4 @@
-//! Owners of a bucket's parts: what they are sent, and programs over them.
+//! Owners of a bucket's parts: their traffic, and programs over them.
 
 use crate::exceptions::error;
 use crate::program::{Program, dtype, proven, reduce_op, refuse};
@@ -43,7 +43,7 @@ impl OwnedRoute {
         parts.map(|(owner, part)| (owner, part.start, part.end)).collect()
     }
 
-    /// What is sent to owners and back.
+    /// Traffic to owners and back.
     #[pyo3(signature = (elements))]
     fn sent(&self, py: Python<'_>, elements: Option<usize>) -> PyResult<Vec<Flow>> {
         let elements = elements.unwrap_or_else(|| self.0.even_elements());

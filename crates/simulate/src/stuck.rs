@@ -99,8 +99,8 @@ impl<'a> Look<'a> {
             chain.push(cause);
             at = cause;
         }
-        let named = list(chain.iter().map(|&op| self.name(op)), chain.len());
-        format!("first op that never ended: {}\nwaits: {named}; {}", self.name(first), self.reason(at))
+        let causes = list(chain.iter().map(|&op| self.name(op)), chain.len());
+        format!("first op that never ended: {}\nwaits: {causes}; {}", self.name(first), self.reason(at))
     }
 
     /// Why an op without open dependencies does not end.
@@ -133,9 +133,9 @@ impl<'a> Look<'a> {
 }
 
 fn list(names: impl Iterator<Item = String>, count: usize) -> String {
-    let mut named: Vec<String> = names.take(NAMED_MAX).collect();
+    let mut shown: Vec<String> = names.take(NAMED_MAX).collect();
     if count > NAMED_MAX {
-        named.push(format!("… {} more", count - NAMED_MAX));
+        shown.push(format!("… {} more", count - NAMED_MAX));
     }
-    named.join(", ")
+    shown.join(", ")
 }

@@ -1,22 +1,23 @@
-//! When buckets leave: a table by iteration of a period and bucket, so that a hook looks one entry up.
+//! When buckets leave: a table by iteration of a period and bucket, in which a hook looks up one entry.
 //!
-//! A *turn* of a bucket is what one launch of it reduces: the gradients of one iteration or of several. Turns of a bucket are launched
-//! in order. Each lies in the slot (its number modulo the slots), so that one may be under way while the next one fills.
+//! A *turn* of a bucket is what one launch of it reduces: the gradients of one iteration or of several. Turns of a
+//! bucket are launched in order. Each has a slot (its number modulo the slots), so that one may be in flight while the
+//! next one fills.
 
 use crate::error::Error;
 
-/// What becomes of a bucket's turn in an iteration.
+/// The action on a bucket's turn in an iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// It goes on: the next iteration adds to it.
+    /// The turn continues: the next iteration adds to it.
     Continues,
-    /// It ends, and is launched when its last gradient arrives.
+    /// The turn ends, and is launched when its last gradient arrives.
     Leaves,
-    /// It ends, and is launched where a later point lists the bucket.
+    /// The turn ends, and is launched where a later point lists the bucket.
     Waits,
 }
 
-/// Where in an iteration buckets are launched together.
+/// A point of an iteration at which buckets are launched together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Point {
     /// Before its first gradient.
@@ -50,10 +51,10 @@ impl Schedule {
         Self { slots: 1, phases: vec![phase] }
     }
 
-    /// A period of `phases`, repeated; a bucket has `slots` places for turns.
+    /// A period of `phases`, repeated; a bucket has `slots` slots for turns.
     ///
-    /// [`Error::Usage`]: phases with different buckets, a bucket that is launched with nothing to launch, or that ends a turn
-    /// with no slot left for the next.
+    /// [`Error::Usage`]: phases with different buckets, a bucket that is launched without a turn to launch, or that
+    /// ends a turn without a slot for the next.
     pub fn new(slots: u32, phases: Vec<Phase>) -> Result<Self, Error> {
         let buckets = phases.first().map_or(0, |phase| phase.turns.len());
         if slots == 0 || phases.is_empty() {
@@ -72,7 +73,7 @@ impl Schedule {
         Ok(schedule)
     }
 
-    /// Goes through two periods: what begins in one may end in the next.
+    /// Goes through two periods: a turn that begins in one may end in the next.
     fn check(&self, buckets: usize) -> Result<(), Error> {
         // By bucket: turns that have ended and were not launched.
         let mut waiting = vec![0_u32; buckets];
@@ -120,27 +121,27 @@ impl Schedule {
         }
     }
 
-    /// Places for turns of a bucket.
+    /// Number of slots of a bucket.
     pub fn slots(&self) -> u32 {
         self.slots
     }
 
-    /// Iterations of a period.
+    /// Number of iterations of a period.
     pub fn period(&self) -> usize {
         self.phases.len()
     }
 
-    /// How many buckets it is for.
+    /// Number of buckets.
     pub fn buckets(&self) -> usize {
         self.phases[0].turns.len()
     }
 
-    /// What becomes of `bucket` in iteration `phase` of the period.
+    /// The action on `bucket` in iteration `phase` of the period.
     pub fn turn(&self, phase: usize, bucket: usize) -> Turn {
         self.phases[phase].turns[bucket]
     }
 
-    /// Buckets that are launched at `point`.
+    /// Buckets launched at `point`.
     pub fn launches(&self, phase: usize, point: Point) -> &[usize] {
         match point {
             Point::Begin => &self.phases[phase].begin,

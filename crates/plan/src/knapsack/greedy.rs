@@ -2,7 +2,8 @@
 
 use super::Item;
 
-/// Links from the one that carries least in the window, the longest bucket first, each where it fits; O(items · links).
+/// Fills links from the one that carries least in the window, the longest bucket first, each where it fits; O(items ·
+/// links).
 ///
 /// A bucket's length is its profit. Release dates are ignored, as in the paper. By item: its link.
 pub fn greedy(items: &[Item], capacity: &[u32]) -> Vec<Option<usize>> {

@@ -1,25 +1,25 @@
-//! The exact multi-knapsack with release dates, and times of each bucket on each link.
+//! The exact multi-knapsack with release dates, and with times of each bucket on each link.
 //!
-//! A set that one link carries is done earliest in order of readiness, so items are taken in that order, and a state is when each
-//! link is done and what has been sent. On one link, states of which no other is done as early with as much profit are few:
-//! as many as there are ticks, and with all items ready at the start they are the Pareto set of subset sums. On several links a
-//! bound cuts the rest: links have prices, an item weighs its cheapest link's time at that price, and items may be cut (a surrogate
-//! relaxation; Martello and Toth 1990, chapter 6). The width of a layer grows from pass to pass until the result is proven or the
-//! budget of states is spent; the result says which.
+//! A set on one link is done earliest in order of readiness, so items are taken in that order, and a state is the time
+//! at which each link is done and the profit so far. On one link, few states are not dominated by another that is done
+//! as early with as much profit: as many as there are ticks, and with all items ready at the start they are the Pareto
+//! set of subset sums. On several links a bound prunes the rest: links have prices, an item weighs its cheapest link's
+//! time at that price, and items may be cut (a surrogate relaxation; Martello and Toth 1990, chapter 6). The width of a
+//! layer grows from pass to pass until the result is proven or the budget of states is spent; the result says which.
 
 use super::Item;
 use crate::network::PlanError;
 
-/// Links at most.
+/// Limit of links.
 pub const LINKS_MAX: usize = 4;
 
-/// States that are looked at, at most: some 100 ms.
+/// Limit of visited states: some 100 ms.
 pub const BUDGET: usize = 1 << 21;
 
 /// States kept of a layer, by pass.
 const WIDTHS: [usize; 3] = [1 << 6, 1 << 11, 1 << 17];
 
-/// What a state is compared with where links are more than two: full comparisons would be quadratic.
+/// Number of states that each state is compared with if there are more than two links: full comparisons would be quadratic.
 const COMPARED: usize = 64;
 
 /// No item has been sent yet.
@@ -30,9 +30,9 @@ const NOTHING: u32 = u32::MAX;
 pub struct Packing {
     /// By item: its link.
     pub links: Vec<Option<usize>>,
-    /// Of all that is sent.
+    /// Total profit.
     pub profit: u64,
-    /// No packing has more.
+    /// Upper bound of any packing's profit.
     pub bound: u64,
 }
 
@@ -43,7 +43,7 @@ impl Packing {
     }
 }
 
-/// The most profitable set of `items` that links can carry, each `until` its own end; looks at `budget` states at most.
+/// The most profitable set of `items` that links can carry, each `until` its own end; visits at most `budget` states.
 ///
 /// [`PlanError::Window`]: no link or more than [`LINKS_MAX`], or items for another number of them.
 pub fn pack(items: &[Item], until: &[u32], budget: usize) -> Result<Packing, PlanError> {
@@ -63,7 +63,7 @@ pub fn pack(items: &[Item], until: &[u32], budget: usize) -> Result<Packing, Pla
     Ok(search.packing())
 }
 
-/// When each link is done, and what has been sent until then.
+/// When each link is done, and the profit until then.
 #[derive(Clone, Copy)]
 struct State {
     done: [u32; LINKS_MAX],
@@ -96,7 +96,7 @@ struct Search<'a> {
 impl<'a> Search<'a> {
     fn new(items: &'a [Item], until: &'a [u32]) -> Self {
         let mut order: Vec<usize> = (0..items.len()).collect();
-        // Of those ready together, long ones first: what is left at the end is small and fills gaps.
+        // Of those ready together, long ones first: the small rest fills gaps.
         order.sort_by_key(|&at| (items[at].ready, std::cmp::Reverse(items[at].profit), at));
         let prices = prices(items, until);
         let relaxed = (0..=order.len()).map(|from| Relaxed::new(items, &order[from..], until, &prices));
@@ -116,7 +116,7 @@ impl<'a> Search<'a> {
         made
     }
 
-    /// What a state before the item `at` of the order can still come to.
+    /// The profit that a state before the item `at` of the order can still reach.
     fn most(&self, state: &State, at: usize) -> u64 {
         let ready = self.order.get(at).map_or(0, |&item| self.items[item].ready);
         let left = |(link, price): (usize, &f64)| {
@@ -126,11 +126,11 @@ impl<'a> Search<'a> {
         state.profit + (self.relaxed[at].profit(capacity) + 1e-6) as u64
     }
 
-    /// Layer by layer, of so many states at most. Whether the result is proven.
+    /// Layer by layer, with at most this many states each. Whether the result is proven.
     fn pass(&mut self, width: usize, budget: &mut usize) -> bool {
         self.sent.clear();
         let mut layer = vec![State { done: [0; LINKS_MAX], profit: 0, last: NOTHING }];
-        // The most that a state which was dropped could have come to.
+        // Upper bound of the profit of dropped states.
         let mut dropped = 0;
         for at in 0..self.order.len() {
             if self.best >= self.bound {
@@ -152,7 +152,7 @@ impl<'a> Search<'a> {
         self.best >= self.bound
     }
 
-    /// Each state without the item, and with it on each link; in runs that are sorted by the first link, as the layer is.
+    /// Each state without the item, and with it on each link; in runs sorted by the first link, as the layer is.
     fn expanded(&mut self, layer: &[State], at: usize, budget: &mut usize) -> Vec<State> {
         let item = self.order[at];
         let mut next = layer.to_vec();
@@ -175,7 +175,8 @@ impl<'a> Search<'a> {
         next
     }
 
-    /// Keeps about `width` states, spread evenly over when the first link is done, with the best ones. The most that the others could come to.
+    /// Keeps about `width` states, spread evenly over the time when the first link is done, with the best ones. Returns
+    /// an upper bound for the others.
     fn thin(&self, states: &mut Vec<State>, width: usize, at: usize) -> u64 {
         let mut ranked: Vec<(u64, u64, usize)> = (0..states.len())
             .map(|index| (self.most(&states[index], at), states[index].profit, index))
@@ -218,7 +219,7 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Drops states that another equals or beats in everything; sorts by when the first link is done.
+/// Drops states that another equals or beats in everything; sorts by the time when the first link is done.
 fn not_dominated(states: &mut Vec<State>, links: usize) {
     states.sort_by(|one, other| one.done.cmp(&other.done).then(other.profit.cmp(&one.profit)));
     match links {
@@ -231,7 +232,7 @@ fn not_dominated(states: &mut Vec<State>, links: usize) {
             });
         }
         2 => {
-            // By when the second link is done: profits that rise.
+            // By the time when the second link is done: rising profits.
             let mut stairs = std::collections::BTreeMap::<u32, u64>::new();
             states.retain(|state| {
                 let before = stairs.range(..=state.done[1]).next_back();
@@ -264,7 +265,8 @@ fn not_dominated(states: &mut Vec<State>, links: usize) {
     }
 }
 
-/// Profits of the last items of the order, where items may be cut: weights and profits summed, most profit per weight first.
+/// Profits of the last items of the order, where items may be cut: cumulative weights and profits, most profit per
+/// weight first.
 struct Relaxed {
     weights: Vec<f64>,
     profits: Vec<f64>,
@@ -298,7 +300,7 @@ impl Relaxed {
     }
 }
 
-/// Of an item, its time on the cheapest link at these prices; None where it fits on no link.
+/// An item's time on the cheapest link at these prices; `None` if it fits on no link.
 fn weight(item: &Item, until: &[u32], prices: &[f64]) -> Option<f64> {
     let fitting = item.busy.iter().zip(until).zip(prices);
     fitting
@@ -307,7 +309,7 @@ fn weight(item: &Item, until: &[u32], prices: &[f64]) -> Option<f64> {
         .min_by(f64::total_cmp)
 }
 
-/// Prices of links with which the relaxation of all items comes out low: the first is 1, others move up and down while it falls.
+/// Prices of links that make the relaxation of all items low: the first is 1, others move up and down while it falls.
 fn prices(items: &[Item], until: &[u32]) -> Vec<f64> {
     let order: Vec<usize> = (0..items.len()).collect();
     let relaxed = |prices: &[f64]| {

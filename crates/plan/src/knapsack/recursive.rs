@@ -1,24 +1,25 @@
-//! DeFT's Algorithm 1: the naive knapsack over what is left when the first buckets are given up.
+//! DeFT's Algorithm 1: the naive knapsack over the rest after giving up the first buckets.
 //!
-//! The paper leaves two things out: it begins with what is left of the backward when the first bucket is ready, and ends where
-//! nothing is left. Release dates of all but the first kept bucket are ignored, so the set may end late on a real link;
-//! [`super::pack`] has the sets that do not.
+//! The paper leaves two points open: here the algorithm begins with the rest of the backward when the first bucket is
+//! ready, and ends where nothing is left. Release dates of all but the first kept bucket are ignored, so the set may
+//! end late on a real link; [`super::pack`] has sets that do not.
 
 use super::{BUDGET, Item, greedy, pack};
 use crate::network::PlanError;
 
-/// What a solver of the paper sends.
+/// The selection of a solver from the paper.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chosen {
     /// By item: its link.
     pub links: Vec<Option<usize>>,
-    /// Of all that is sent.
+    /// Total profit.
     pub profit: u64,
 }
 
 /// `items` in order of readiness; each link is free from its `from` to its `until`.
 ///
-/// Giving up all buckets before one leaves the window from its readiness on. Of equal profits the shorter list's is taken, as printed.
+/// Giving up all buckets before one leaves the window from its readiness on. Of equal profits the shorter list's is
+/// taken, as printed.
 pub fn recursive(items: &[Item], from: &[u32], until: &[u32]) -> Result<Chosen, PlanError> {
     let mut best = Chosen { links: vec![None; items.len()], profit: 0 };
     for first in (0..items.len()).rev() {

@@ -1,7 +1,7 @@
-//! When buckets travel and are applied over many iterations: DeFT's own schedules, ours, and what either comes to.
+//! When buckets travel and are applied over many iterations: DeFT's own schedules, ours, and the result of either.
 //!
-//! A schedule fixes which gradients travel together and in which order; links never idle beside work. Times are not fixed, so
-//! the results of training depend on the schedule and not on when something arrived.
+//! A schedule fixes which gradients travel together and in which order; links never idle beside work. Times are not
+//! fixed, so the results of training depend on the schedule and not on arrival times.
 
 mod partition;
 mod periods;

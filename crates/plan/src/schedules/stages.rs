@@ -1,8 +1,9 @@
-//! DeFT's scheduler: forward and backward of each iteration are knapsacks, filled from two queues (its section III, Algorithm 2 from
-//! its prose), until the states repeat.
+//! DeFT's scheduler: forward and backward of each iteration are knapsacks, filled from two queues (its section III,
+//! Algorithm 2 from its prose), until the states repeat.
 //!
-//! *Current* holds the buckets of the generation that is being synchronised. *Future* holds whole later iterations, summed. Stages are
-//! barriers here, as in the paper; `steady` says what the schedule comes to on links that do not wait for stages.
+//! *Current* holds the buckets of the generation in synchronisation. *Future* holds whole later iterations, summed.
+//! Stages are barriers here, as in the paper; `steady` gives the schedule's result on links that do not wait for
+//! stages.
 
 use super::turns::{Due, Schedule, Sent, Turn};
 use crate::knapsack::{Item, Ticks, naive, recursive};
@@ -28,7 +29,7 @@ pub struct Generation {
     pub last: usize,
 }
 
-/// A bucket on its way.
+/// A bucket in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the line above")]
 pub struct Sending {
@@ -37,7 +38,7 @@ pub struct Sending {
     pub generation: Generation,
 }
 
-/// What backward does; the first case is forward's knapsack.
+/// The case in backward; the first case is forward's knapsack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Case {
     /// Current does not fit: what fits is sent, and the new gradients wait in future.
@@ -53,7 +54,7 @@ pub enum Case {
 pub struct Staged {
     /// Sent in forward.
     pub forward: Vec<Sending>,
-    /// What backward did.
+    /// The case in backward.
     pub case: Case,
     /// Sent in backward.
     pub backward: Vec<Sending>,
@@ -72,10 +73,10 @@ pub struct Stages {
     pub period: usize,
 }
 
-/// Iterations in a generation at most, before a bucket counts as never sent.
+/// Limit of iterations in a generation, before a bucket counts as never sent.
 const MERGED_MAX: usize = 64;
 
-/// Iterations without a repeated state at most.
+/// Limit of iterations without a repeated state.
 const ITERATIONS_MAX: usize = 4_096;
 
 /// Runs the scheduler on buckets (the input side first), with windows `capacity_factor` times as long as computation takes.
@@ -111,7 +112,7 @@ impl Stages {
         repeated.iter().filter(|iteration| iteration.update.is_some()).count() as f64 / self.period as f64
     }
 
-    /// The repeated part as turns, from the beginning of a generation on.
+    /// The repeated part as turns, from the start of a generation on.
     pub fn schedule(&self, buckets: usize) -> Schedule {
         let updates = || {
             let dated = self.iterations.iter().enumerate();
@@ -164,7 +165,7 @@ struct Machine {
     future: Option<Generation>,
 }
 
-/// What an iteration depends on: all of the machine's state, with iterations counted back from now.
+/// An iteration's input: the machine's complete state, with iterations counted back from now.
 type Key = (Vec<bool>, Option<(usize, usize)>, Option<(usize, usize)>);
 
 impl Machine {

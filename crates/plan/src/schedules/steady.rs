@@ -1,8 +1,9 @@
-//! What a schedule comes to when it has run for a while: links that never idle beside work, computation that waits only for what is due.
+//! A schedule in the long run: links never idle beside work, and computation waits only for what is due.
 //!
-//! Every link and engine serves what has arrived in order of its due iteration, then of priority. Computation stops at the end of
-//! backward, or in forward at the gate of a bucket, until what is due there is done; while it stops nothing new arrives, so that
-//! links can be followed without looking ahead. `timeline.rs` is the bound for one iteration; this is the same links, moment by moment.
+//! Every link and engine serves arrived work in order of its due iteration, then of priority. Computation stops at the
+//! end of backward, or in forward at the gate of a bucket, until what is due there is done. While it stops nothing new
+//! arrives, so links can be followed without looking ahead. `timeline.rs` is the bound for one iteration; this follows
+//! the same links, moment by moment.
 
 use super::turns::{Schedule, Sent, Turn};
 use crate::timeline::Piece;
@@ -27,10 +28,11 @@ pub struct Steady {
     pub updates_per_iteration: f64,
 }
 
-/// Iterations that are run at least, of which the second half counts.
+/// Minimum number of iterations, of which the second half counts.
 const ITERATIONS_MIN: usize = 24;
 
-/// Runs a schedule for a while; `pieces` by bucket, in order of priority: their starts are when gradients are ready in an iteration.
+/// Runs a schedule for a while; `pieces` by bucket, in order of priority: their starts are when gradients are ready in
+/// an iteration.
 pub fn steady(computation: &Computation, pieces: &[Piece], schedule: &Schedule) -> Steady {
     let mut run = Run::new(computation, pieces, schedule);
     let periods = 2 * ITERATIONS_MIN.div_ceil(2 * schedule.period).max(2);
@@ -42,12 +44,12 @@ pub fn steady(computation: &Computation, pieces: &[Piece], schedule: &Schedule) 
         }
         run.iterate(iteration);
     }
-    // Where links have a little too much to do, delays absorb it for hundreds of iterations, and then no longer.
+    // If links have slightly too much work, delays absorb it for hundreds of iterations, and then no longer.
     let iteration_s = ((run.now_s - middle_s) / half as f64).max(carried_s(pieces, schedule));
     Steady { iteration_s, updates_per_iteration: 1.0 / schedule.merge() }
 }
 
-/// What the busiest resource has to do in an iteration, on average.
+/// Average work of the busiest resource in an iteration.
 fn carried_s(pieces: &[Piece], schedule: &Schedule) -> f64 {
     let resources = pieces.first().map_or(0, |piece| piece.busy_s.len());
     let turns = |bucket: usize| schedule.turns[bucket].len() as f64 / schedule.period as f64;
@@ -57,17 +59,17 @@ fn carried_s(pieces: &[Piece], schedule: &Schedule) -> f64 {
     (0..resources).map(of).fold(0.0, f64::max)
 }
 
-/// A launch under way.
+/// A launch in flight.
 struct Job {
     bucket: usize,
     due: (usize, bool),
     start_s: f64,
-    /// Resources that have not served it.
+    /// Resources that have not served it yet.
     left: usize,
     served_s: f64,
 }
 
-/// Work of a job that waits for a resource, or is served.
+/// Work of a job that waits for a resource, or is being served.
 struct Work {
     key: (usize, usize),
     job: usize,
@@ -75,7 +77,7 @@ struct Work {
     left_s: f64,
 }
 
-/// What happens in an iteration, at its time.
+/// An event in an iteration, at its time.
 #[derive(Clone, Copy)]
 enum Point {
     Gate(usize),
@@ -89,9 +91,9 @@ struct Run<'a> {
     schedule: &'a Schedule,
     points: Vec<(f64, Point)>,
     now_s: f64,
-    /// All so far; those that were waited for have been served.
+    /// All jobs so far; those that were waited for have been served.
     jobs: Vec<Job>,
-    /// Jobs that nobody has waited for.
+    /// Jobs that were not waited for yet.
     open: Vec<usize>,
     queues: Vec<(f64, Vec<Work>)>,
 }
@@ -179,7 +181,7 @@ impl<'a> Run<'a> {
         self.open.push(job);
     }
 
-    /// Goes on when all of these are done.
+    /// Continues when all of these are done.
     fn wait(&mut self, due: impl Fn(&Job) -> bool) {
         let (waited, open): (Vec<usize>, Vec<usize>) =
             self.open.iter().partition(|&&job| due(&self.jobs[job]));

@@ -1,15 +1,15 @@
-//! A schedule: for each bucket, which iterations' gradients are one launch, when it leaves and when it is applied.
+//! A schedule: for each bucket, which iterations' gradients form one launch, when it leaves and when it is applied.
 
 /// When a turn is launched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Sent {
-    /// As soon as its last gradient is there.
+    /// As soon as its last gradient has arrived.
     Ready,
     /// When an iteration of the period begins; of launches there, those of lower place go first.
     Begun {
-        /// Of the period; those of the next period count on.
+        /// Iteration of the period; those of the next period count on.
         iteration: usize,
-        /// Among the launches there.
+        /// Position among the launches there.
         place: usize,
     },
 }
@@ -17,9 +17,9 @@ pub enum Sent {
 /// When a turn is applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Due {
-    /// Of the period; those of the next period count on.
+    /// Iteration of the period; those of the next period count on.
     pub iteration: usize,
-    /// At the gates of the forward after it, instead of at its end.
+    /// At the gates of the following forward, instead of at its end.
     pub gate: bool,
 }
 
@@ -36,33 +36,34 @@ pub struct Turn {
 /// Turns over a period of iterations, which is repeated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedule {
-    /// Iterations.
+    /// Number of iterations.
     pub period: usize,
     /// By bucket, ascending; every iteration is in exactly one.
     pub turns: Vec<Vec<Turn>>,
 }
 
 impl Schedule {
-    /// Turns of such lengths for all buckets, each sent when it is ready and applied `delay` iterations after its last, but
+    /// Turns of the given lengths for all buckets, each sent when it is ready and applied `delay` iterations after its
+    /// last, but
     /// not after the last of the next turn: a bucket has two slots.
     pub fn together(buckets: usize, lengths: &[usize], delay: usize, gate: bool) -> Self {
         let turns = turns(lengths, delay, gate);
         Self { period: lengths.iter().sum(), turns: vec![turns; buckets] }
     }
 
-    /// Mean iterations in a turn, over buckets and turns alike.
+    /// Mean number of iterations of a turn, over buckets and turns alike.
     pub fn merge(&self) -> f64 {
         let turns: usize = self.turns.iter().map(Vec::len).sum();
         (self.period * self.turns.len()) as f64 / turns.max(1) as f64
     }
 
-    /// The most iterations after its last one at which a turn is applied.
+    /// The largest number of iterations after its last one at which a turn is applied.
     pub fn delay(&self) -> usize {
         self.turns.iter().flatten().map(|turn| turn.due.iteration - turn.last).max().unwrap_or(0)
     }
 }
 
-/// One bucket's turns of such lengths.
+/// One bucket's turns of the given lengths.
 pub(super) fn turns(lengths: &[usize], delay: usize, gate: bool) -> Vec<Turn> {
     let mut first = 0;
     let mut made = Vec::with_capacity(lengths.len());

@@ -1,7 +1,8 @@
-//! Programs as bytes, for ranks that take what another one compiled: short, and read in a fraction of the time of compiling.
+//! Programs as bytes, for ranks that use what another one compiled: short, and read in a fraction of the time of
+//! compiling.
 //!
-//! For the same build alone: there is no version, and a reader of other bytes finds them damaged or gets another program. Whoever
-//! keeps or sends them adds a digest.
+//! For the same build alone: there is no version, and a reader of other bytes finds them damaged or gets another
+//! program. Code that keeps or sends them adds a digest.
 
 mod field;
 mod types;
@@ -26,7 +27,7 @@ impl Program {
         bytes
     }
 
-    /// The program of bytes that `to_bytes` gave.
+    /// The inverse of `to_bytes`.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, Damaged> {
         let mut reader = Reader::new(bytes);
         let program = Self::read(&mut reader)?;
@@ -34,7 +35,7 @@ impl Program {
         Ok(program)
     }
 
-    /// As bytes: what one rank needs to run, which is its own ops and those of the ranks that it meets. The others have none.
+    /// As bytes: the part that one rank needs, with its own ops and those of the ranks that it exchanges messages with.
     pub fn part_to_bytes(&self, rank: Rank) -> Vec<u8> {
         let (met, none) = (self.met(rank), RankProgram::default());
         let mut bytes = Vec::new();

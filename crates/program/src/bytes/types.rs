@@ -1,4 +1,4 @@
-//! The types of programs in bytes: fields in order, variants behind their number.
+//! The binary form of programs' types: fields in order, variants after their number.
 
 use super::Damaged;
 use super::field::{Field, Reader};
@@ -58,7 +58,7 @@ macro_rules! enums {
     )*};
 }
 
-/// Types that list themselves: the place in the list.
+/// Types with a list of their values: the position in the list.
 macro_rules! listed {
     ($($type:ident),*) => {$(
         impl Field for $type {
@@ -142,7 +142,7 @@ impl Field for Kernel {
     }
 }
 
-/// By name, so that a new one needs nothing here. A library has its own behind it.
+/// By name, so that a new one needs nothing here. A library's own name follows.
 impl Field for Algorithm {
     fn write(&self, out: &mut Vec<u8>) {
         self.name().to_owned().write(out);

@@ -40,7 +40,7 @@ pub enum PassError {
     /// The order is no permutation of the ranks.
     #[error("rank order {order:?} is not a permutation of {world} ranks")]
     Order {
-        /// As given.
+        /// The given order.
         order: Vec<u32>,
         /// Number of ranks.
         world: usize,
@@ -48,7 +48,7 @@ pub enum PassError {
     /// The codec's type is no smaller float.
     #[error("codec {0}: only f16 and bf16 are codecs of f32")]
     Codec(&'static str),
-    /// Ops that a pass should not have left: a fault of Hocket's own.
+    /// Violations of a pass's spec: a fault of Hocket's own.
     #[error("pass `{pass}` leaves what must not be there:\n{}", lines(findings))]
     Spec {
         /// Its title.

@@ -1,5 +1,5 @@
-//! Text → program. Every number that sizes something is bounded by the text itself: nothing is allocated for what is
-//! merely announced.
+//! Text → program. The text itself bounds every number that determines a size: nothing is allocated for what is merely
+//! announced.
 
 use super::token::{Token, tokens};
 use crate::{
@@ -10,14 +10,14 @@ use hocket_ids::{BufferId, KernelId, OpId, Rank, SourceId, Tag};
 use std::fmt;
 use std::str::FromStr;
 
-/// Where a text stops being a program.
+/// Where a text is not a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseError {
     /// From 1.
     pub line: u32,
     /// From 1, in bytes.
     pub column: u32,
-    /// What should have stood there.
+    /// The expected token.
     pub expected: String,
 }
 
@@ -31,7 +31,7 @@ impl std::error::Error for ParseError {}
 
 type Parsed<T> = Result<T, ParseError>;
 
-/// Reads what `Display` of a program writes.
+/// Parses the output of `Display` of a program.
 pub fn parse(text: &str) -> Parsed<Program> {
     let tokens = tokens(text)?;
     let mut parser = Parser { tokens: &tokens, at: 0 };
@@ -70,7 +70,7 @@ struct Parser<'a> {
     at: usize,
 }
 
-/// A position to complain about.
+/// A position for an error.
 struct Place {
     line: u32,
     column: u32,
@@ -128,7 +128,7 @@ impl<'a> Parser<'a> {
         DType::parse(self.next("an element type")?).ok_or_else(|| place.expected("an element type"))
     }
 
-    /// The host's is not written, but may be.
+    /// The host's space is not printed, but accepted.
     fn space(&mut self) -> Space {
         let named = self.peek().and_then(Space::parse);
         self.at += usize::from(named.is_some());
@@ -221,7 +221,7 @@ impl<'a> Parser<'a> {
         Ok((start, stop))
     }
 
-    /// Numbers up to the next word that is none.
+    /// Numbers up to the next word that is not one.
     fn numbers(&mut self) -> Parsed<Vec<u32>> {
         let mut found = Vec::new();
         // `7:` begins the next node.
@@ -407,7 +407,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// The inverse of `escape_default`; `None` when it is not one of its texts.
+/// The inverse of `escape_default`; `None` for any other text.
 fn unescape(text: &str) -> Option<String> {
     let mut plain = String::with_capacity(text.len());
     let mut chars = text.chars();

@@ -1,21 +1,22 @@
 //! One proof for programs that differ only in lengths: most buckets of a job.
 //!
-//! A program is *pointwise* when every op, and both ends of every message, touch the same positions of their buffers. Then what
-//! happens to an element depends on nothing but which slices it lies in. Two pointwise programs are *alike* when they are equal up to
-//! positions, and one strictly increasing map takes every edge of a slice of the one to the same edge of the other: what overlaps,
-//! touches or is empty in one does so in the other, and the elements between two neighbouring edges go through the same ops. So all
-//! that the verifier looks at is the same, and what is proven of one holds for the other. Nothing of this is believed: the
-//! comparison visits every op of both, and where it fails, the program is verified by itself.
+//! A program is *pointwise* when every op, and both ends of every message, access the same positions of their buffers.
+//! Then an element's fate depends on nothing but the slices that it lies in. Two pointwise programs are *alike* when
+//! they are equal up to positions, and one strictly increasing map takes every edge of a slice of one to the same edge
+//! of the other: slices that overlap, touch or are empty in one do so in the other, and the elements between two
+//! neighbouring edges go through the same ops. All input of the verifier is then the same, and what is proven of one
+//! holds for the other. None of this is assumed: the comparison visits every op of both, and if it fails, the program
+//! is verified by itself.
 
 use super::{Diagnostic, Findings, messages, verify};
 use crate::{Contract, Op, Program, RankProgram, Slice};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Programs that are kept to compare others with, at most: buckets differ in how many chunks they have.
+/// Limit of programs kept for comparison: buckets differ in their number of chunks.
 const KEPT_MAX: usize = 16;
 
-/// Ops of all programs that are kept, at most.
+/// Limit of ops of all kept programs.
 const KEPT_OPS_MAX: usize = 1 << 20;
 
 /// Verifies programs one after the other, and those that are alike once.
@@ -23,12 +24,12 @@ const KEPT_OPS_MAX: usize = 1 << 20;
 pub struct Proofs {
     /// Pointwise, and without findings; the latest first.
     proven: Vec<Arc<Program>>,
-    /// How many were as another one.
+    /// Number of programs that were like another one.
     pub shared: usize,
 }
 
 impl Proofs {
-    /// What [`verify`] finds.
+    /// As [`verify`].
     pub fn verify(&mut self, program: &Arc<Program>) -> Vec<Diagnostic> {
         if let Some(at) = self.proven.iter().position(|proven| alike(proven, program)) {
             let proven = self.proven.remove(at);
@@ -62,7 +63,7 @@ fn is_pointwise(program: &Program) -> bool {
     let elementwise = program.kernels.iter().all(|kernel| kernel.elementwise);
     let contracts = program.ensures.iter().all(|contract| !matches!(contract, Contract::AllGather { .. }));
     let ops = program.ranks.iter().flat_map(|rank| &rank.nodes).all(|node| match &node.op {
-        // Parts of a slice are at positions that no op names; what a count moves is known at run time.
+        // Parts of a slice are at positions that no op names; a count is only known at run time.
         Op::Collective { .. } | Op::Send { count: Some(_), .. } | Op::Recv { count: Some(_), .. } => false,
         op => {
             let mut touched = op.reads().into_iter().chain(op.writes());
@@ -136,7 +137,7 @@ fn same_rank(left: &RankProgram, right: &RankProgram, edges: &mut Edges) -> bool
             .all(|(left, right)| left.after == right.after && same_op(&left.op, &right.op, edges))
 }
 
-/// Equal but for positions, whose edges are taken down.
+/// Equal but for positions, whose edges are recorded.
 fn same_op(left: &Op, right: &Op, edges: &mut Edges) -> bool {
     let mut same = |left: &Slice, right: &Slice| edges.slice(left, right);
     match (left, right) {
@@ -169,7 +170,7 @@ fn same_op(left: &Op, right: &Op, edges: &mut Edges) -> bool {
     }
 }
 
-/// Which edge of the other program each edge of the first is.
+/// The edge of the other program that corresponds to each edge of the first.
 #[derive(Default)]
 struct Edges {
     known: HashMap<usize, usize>,
@@ -189,7 +190,7 @@ impl Edges {
         self.take(left.start, right.start) && self.take(left.stop, right.stop)
     }
 
-    /// Whether nothing speaks against it that one edge is the other.
+    /// Whether nothing contradicts that one edge corresponds to the other.
     fn take(&mut self, left: usize, right: usize) -> bool {
         *self.known.entry(left).or_insert(right) == right
     }

@@ -1,12 +1,13 @@
-//! Two programs as one promise: what owners make of the reduction that the first brings them, the second brings to everybody.
+//! Two programs with one promise: the first reduces to owners, and the second sends the owners' results to all.
 //!
-//! Each keeps its own contract, which `verify` proves. What is left to show is that they speak of the same owners, parts and
-//! group: then each element of every worker is what its one owner made of all workers' contributions, the same bits on all.
+//! Each keeps its own contract, which `verify` proves. It remains to show that they have the same owners, parts and
+//! group: then each element of every worker is what its one owner made of all workers' contributions, with the same
+//! bits on all.
 
 use super::{Diagnostic, Findings};
 use crate::{Contract, Program};
 
-/// What is wrong between a program to owners and one from owners that are both without findings.
+/// The error between a program to owners and one from owners that are both without findings.
 pub fn halves(to: &Program, from: &Program) -> Vec<Diagnostic> {
     let mut found = Findings::of(from);
     let reduced = to.ensures.iter().find(|contract| matches!(contract, Contract::ToOwners { .. }));

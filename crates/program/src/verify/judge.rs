@@ -1,4 +1,4 @@
-//! Compares what a program's buffers end with, as expressions, with what it promises of them.
+//! Compares the final contents of a program's buffers, as expressions, with its contract.
 
 use super::Findings;
 use super::expression::{Contributions, Value};
@@ -8,7 +8,7 @@ use hocket_ids::{BufferId, Rank};
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
-/// A contract, by the expressions that its buffer ends with.
+/// A contract, by the final expressions of its buffer.
 pub fn contract(contract: &Contract, state: &mut State<'_>, found: &mut Findings<'_>) {
     let (buffer, group) = contract.subject();
     let Some(first) = group.first() else { return };
@@ -104,7 +104,7 @@ pub fn shared_state(state: &State<'_>, found: &mut Findings<'_>) {
     }
 }
 
-/// The ops of a rank that wrote a slice: those whose elements are still there.
+/// The ops of a rank whose writes to a slice remain.
 fn writers(program: &Program, rank: Rank, slice: &Slice) -> Vec<(usize, usize)> {
     let nodes = program.ranks[rank.index()].nodes.iter().enumerate();
     let mut made: Vec<(usize, usize)> = nodes
@@ -154,7 +154,7 @@ fn owners(
     }
 }
 
-/// Whether all hold what owners of shares had there, untouched.
+/// Whether all hold the owners' initial values of the shares.
 fn gathered(
     shares: &[Share],
     buffer: BufferId,
@@ -181,7 +181,7 @@ fn gathered(
     }
 }
 
-/// What elements hold that should be those of a share, untouched.
+/// The contents of elements that should be those of a share, unchanged.
 fn misplaced(state: &mut State<'_>, held: Option<Value>, owner: Rank) -> String {
     let Some(value) = held else { return "holds nothing that is defined".into() };
     let ranks: Vec<String> = state.expressions.ranks([value.expr]).iter().map(ToString::to_string).collect();

@@ -1,8 +1,9 @@
 //! Checks all ranks' programs as one, before anything runs.
 //!
-//! In turn, each only when those before found nothing: structure (bounds, types, dependencies), messages (each send meets its
-//! receive), races (conflicting ops that nothing orders), deadlock (a cycle through dependencies and rendezvous), values
-//! (every contract, by symbolic execution; nothing is read before it is written). Findings are data; nothing is printed.
+//! The checks run in turn, each only when those before found nothing: structure (bounds, types, dependencies), messages
+//! (each send meets its receive), races (conflicting ops that nothing orders), deadlock (a cycle through dependencies
+//! and rendezvous), values (every contract, by symbolic execution; nothing is read before it is written). Findings are
+//! data; nothing is printed.
 
 mod alike;
 mod collectives;
@@ -24,21 +25,21 @@ use std::fmt;
 /// Ops shown with one finding.
 const OPS_SHOWN_MAX: usize = 12;
 
-/// Findings reported at most; more are the same story.
+/// Limit of reported findings; more add no information.
 const DIAGNOSTICS_MAX: usize = 20;
 
-/// What is wrong with an op, or with the program.
+/// An error of an op, or of the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
     /// The op: rank and number.
     pub op: Option<(usize, usize)>,
-    /// The pass after which it is so; `None` for the finished program.
+    /// The pass after which it occurs; `None` for the finished program.
     pub after_pass: Option<&'static str>,
-    /// What is wrong.
+    /// The error.
     pub what: String,
     /// The user's line that made the op.
     pub source: Option<Source>,
-    /// The smallest part of the program that is at fault: the op and those it is at odds with, as text.
+    /// The smallest faulty part of the program: the op and those in conflict with it, as text.
     pub around: Vec<String>,
 }
 
@@ -62,7 +63,7 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// All findings of the first check that has any; empty for a program that may run.
+/// All findings of the first check with any; empty for a program that may run.
 pub fn verify(program: &Program) -> Vec<Diagnostic> {
     let mut found = Findings::of(program);
     structure::check(program, &mut found);
@@ -81,7 +82,7 @@ pub fn verify(program: &Program) -> Vec<Diagnostic> {
     found.diagnostics
 }
 
-/// Whether ranks of a program whose messages match wait for one another in a circle.
+/// Whether ranks of a program whose messages match wait for one another in a cycle.
 pub fn deadlocks(program: &Program) -> bool {
     let mut found = Findings::of(program);
     let messages = messages::check(program, &mut found);
@@ -101,22 +102,22 @@ impl<'a> Findings<'a> {
         Self { program, after_pass: None, diagnostics: Vec::new() }
     }
 
-    /// For a program as a pass has just left it.
+    /// For a program after a pass.
     pub(crate) const fn after(pass: &'static str, program: &'a Program) -> Self {
         Self { program, after_pass: Some(pass), diagnostics: Vec::new() }
     }
 
-    /// What was found.
+    /// The findings.
     pub(crate) fn finish(self) -> Vec<Diagnostic> {
         self.diagnostics
     }
 
-    /// Something is wrong with an op.
+    /// Adds an error of an op.
     pub(crate) fn at(&mut self, rank: usize, op: usize, what: impl Into<String>) {
         self.between(rank, op, &[], what);
     }
 
-    /// Something is wrong between an op and `others` (rank, op).
+    /// Adds an error between an op and `others` (rank, op).
     fn between(&mut self, rank: usize, op: usize, others: &[(usize, usize)], what: impl Into<String>) {
         if self.diagnostics.len() >= DIAGNOSTICS_MAX {
             return;
@@ -136,7 +137,7 @@ impl<'a> Findings<'a> {
         });
     }
 
-    /// Something is wrong with the whole; `involved` (rank, op) shows where.
+    /// Adds an error of the whole; `involved` (rank, op) shows where.
     fn whole(&mut self, involved: &[(usize, usize)], what: impl Into<String>) {
         if self.diagnostics.len() < DIAGNOSTICS_MAX {
             let what = what.into();

@@ -38,7 +38,7 @@ pub fn check(program: &Program, found: &mut Findings<'_>) {
     }
 }
 
-/// What is wrong with the shares of a contract that has owners: they are no partition of its buffer, or not everybody has that.
+/// The error of a contract's shares: they are no partition of its buffer, or not every rank has it.
 fn unowned(program: &Program, contract: &Contract, len: Option<usize>) -> Option<String> {
     if !matches!(contract, Contract::ToOwners { .. } | Contract::FromOwners { .. }) {
         return None;

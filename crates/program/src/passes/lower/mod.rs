@@ -31,7 +31,7 @@ fn lower(program: &Program) -> Result<Program, PassError> {
     for (rank, cursor) in cursors.iter_mut().enumerate() {
         cursor.pass_plain_ops(rank, &mut weaver);
     }
-    // A group is ready when the last of its members arrives. Groups that are ready share no rank, so their order is the same to
+    // A group is ready when the last of its members arrives. Ready groups share no rank, so their order is the same to
     // each of them.
     let mut arrived: BTreeSet<usize> = (0..cursors.len()).collect();
     while let Some(rank) = arrived.pop_first() {
@@ -66,7 +66,8 @@ impl<'a> Cursor<'a> {
         self.program.nodes.get(self.at)
     }
 
-    /// What comes before for another reason than memory; that is found again op by op, and need not be waited for as a whole.
+    /// Explicit predecessors, not from memory: memory's order is found again op by op, and need not be waited for as a
+    /// whole.
     fn after(&self) -> Vec<OpId> {
         let Some(node) = self.current() else { return Vec::new() };
         let control = node.after.iter().filter(|op| !self.program.nodes[op.index()].op.conflicts(&node.op));
@@ -125,7 +126,7 @@ fn same(left: &Op, right: &Op) -> bool {
     alike && reduced && slice.len() == slice2.len() && algorithm == by2 && group == group2
 }
 
-/// Lowers the collective at which a rank and its group are; gives the group.
+/// Lowers the collective that a rank and its group have reached; returns the group.
 fn expand<'a>(cursors: &mut [Cursor<'a>], rank: usize, weaver: &mut Weaver) -> Result<&'a [Rank], PassError> {
     let Some(node) = cursors[rank].current() else { return Ok(&[]) };
     let Op::Collective { what, slice, group, op, scale, algorithm } = &node.op else { return Ok(&[]) };
