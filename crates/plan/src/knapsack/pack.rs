@@ -19,7 +19,7 @@ pub const BUDGET: usize = 1 << 21;
 /// States kept of a layer, by pass.
 const WIDTHS: [usize; 3] = [1 << 6, 1 << 11, 1 << 17];
 
-/// Number of states that each state is compared with if there are more than two links: full comparisons would be quadratic.
+/// Number of states that each state is compared with if there are more than two links: comparing all is quadratic.
 const COMPARED: usize = 64;
 
 /// No item has been sent yet.
