@@ -99,8 +99,8 @@ impl<'a> Look<'a> {
             chain.push(cause);
             at = cause;
         }
-        let causes = list(chain.iter().map(|&op| self.name(op)), chain.len());
-        format!("first op that never ended: {}\nwaits: {causes}; {}", self.name(first), self.reason(at))
+        let waits = list(chain.iter().map(|&op| self.name(op)), chain.len());
+        format!("first op that never ended: {}\nwaits: {waits}; {}", self.name(first), self.reason(at))
     }
 
     /// Why an op without open dependencies does not end.
