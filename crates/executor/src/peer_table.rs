@@ -4,7 +4,7 @@
 //! epoch's table. Two tables determine which links a new epoch opens and closes ([`PeerTable::change`]).
 
 use crate::error::Error;
-use hocket_ids::Rank;
+use hocket_ids::{Member, Rank};
 use hocket_wire::identity::Address;
 use std::collections::HashMap;
 
@@ -12,10 +12,6 @@ use std::collections::HashMap;
 pub const LOCAL_WORLD_MAX: usize = 64;
 /// Limit of connections per pair of interfaces: more would only cost memory and turns.
 const STREAMS_MAX: usize = 64;
-
-/// Identity of a process of the job. Given once, never reused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Member(pub u64);
 
 /// The ranks of an epoch, from one member's side.
 #[derive(Clone, Debug)]

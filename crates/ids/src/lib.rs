@@ -11,6 +11,16 @@ pub use dtype::DType;
 pub use reduce_op::ReduceOp;
 use std::fmt;
 
+/// Identity of a process of the job. Given once, never reused; its rank is its place in an epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Member(pub u64);
+
+impl fmt::Display for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 macro_rules! index {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
