@@ -7,6 +7,7 @@
 mod frame;
 pub mod frames;
 mod handshake;
+mod journal;
 mod messages;
 mod program_bytes;
 mod program_text;
@@ -24,9 +25,10 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 7] = [
+pub const TARGETS: [Target; 8] = [
     Target { name: "frame", run: frame::run, seeds: frame::seeds },
     Target { name: "handshake", run: handshake::run, seeds: handshake::seeds },
+    Target { name: "journal", run: journal::run, seeds: journal::seeds },
     Target { name: "messages", run: messages::run, seeds: messages::seeds },
     Target { name: "program_bytes", run: program_bytes::run, seeds: program_bytes::seeds },
     Target { name: "program_text", run: program_text::run, seeds: program_text::seeds },

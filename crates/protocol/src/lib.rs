@@ -4,10 +4,17 @@
 pub mod backlog;
 pub mod checksum;
 pub mod congestion;
+pub mod drain;
+pub mod epoch;
 pub mod extents;
+pub mod fence;
 pub mod frame;
 pub mod handshake;
 pub mod liveness;
+pub mod membership;
 pub mod messages;
+pub mod planted;
+pub mod sampler;
 pub mod stripe;
+pub mod transfer;
 pub mod why;

@@ -1,0 +1,124 @@
+//! How the coordinator ends a loss: who is evicted, and the decision once all that it depends on is known.
+
+use super::{Action, Coordinator};
+use crate::membership::eviction::evicted;
+use crate::membership::{Decision, Ending, Kind, Report};
+use crate::planted::Bug;
+use hocket_ids::Member;
+use std::collections::{BTreeMap, BTreeSet};
+
+impl Coordinator {
+    /// Who does not report, or cannot be heard by others, will not be in the next epoch.
+    pub(super) fn evict(&mut self) -> Vec<Action> {
+        let awake = self.awake;
+        let concerned = self.concerned();
+        let is_joiner = |member: Member| !self.base.as_ref().is_some_and(|base| base.has(member));
+        let Some(change) = &mut self.change else { return Vec::new() };
+        let mut new: Vec<(Member, String)> = Vec::new();
+        let age = awake.saturating_sub(change.since);
+        for &member in concerned.iter().filter(|member| !change.evicted.contains_key(member)) {
+            let complaints =
+                change.reports.values().filter(|report| report.suspects.contains(&member)).count();
+            let linked = self.links.contains(&member);
+            if !linked && (complaints > 0 || is_joiner(member)) {
+                new.push((member, format!("its connections ended ({complaints} members cannot hear it)")));
+            } else if !change.reports.contains_key(&member) && age > self.limits.heartbeat {
+                new.push((member, format!("it did not report within {:?}", self.limits.heartbeat)));
+            }
+        }
+        // One round for all complaints that cross, so that one cut does not dissolve the job.
+        if new.is_empty() && age > self.limits.heartbeat / 2 {
+            let stays = |member: &Member| concerned.contains(member) && !change.evicted.contains_key(member);
+            let complaints = change
+                .reports
+                .iter()
+                .filter(|(by, _)| stays(by))
+                .flat_map(|(&by, report)| report.suspects.iter().map(move |&of| (by, of)))
+                .filter(|(_, of)| stays(of))
+                .collect();
+            let round = evicted(&complaints);
+            new.extend(
+                round.into_iter().map(|(member, by)| (member, format!("{by} members cannot hear it"))),
+            );
+        }
+        for (member, why) in &new {
+            change.evicted.insert(*member, (awake, why.clone()));
+        }
+        new.into_iter().map(|(member, _)| Action::Kill(member)).collect()
+    }
+
+    /// The decision, once everything is known that it depends on.
+    pub(super) fn decide(&mut self) -> Vec<Action> {
+        let (Some(base), Some(change)) = (&self.base, &self.change) else { return Vec::new() };
+        let rules = self.limits.rules;
+        let concerned = self.concerned();
+        let stays: BTreeSet<_> =
+            concerned.iter().copied().filter(|member| !change.evicted.contains_key(member)).collect();
+        let reported = |member: &Member| change.reports.contains_key(member);
+        let enough = if rules.broken(Bug::DecideWithoutReport) {
+            stays.iter().filter(|member| reported(member)).count() * 2 > stays.len()
+        } else {
+            stays.iter().all(reported)
+        };
+        let reports: BTreeMap<_, _> =
+            change.reports.iter().filter(|(member, _)| stays.contains(member)).collect();
+        let disputed = reports.values().any(|report| report.suspects.iter().any(|each| stays.contains(each)));
+        if !enough || disputed || !self.fenced(&stays) {
+            return Vec::new();
+        }
+        let has_begun = |pending: &Decision| {
+            let knows = |report: &&Report| report.epoch == Some(pending.epoch) && report.steps.is_some();
+            reports.values().copied().any(|report| knows(&report)) && !rules.broken(Bug::ForgetPlannedEpoch)
+        };
+        let pending = self.pending.as_ref().map(|(pending, _)| pending);
+        let basis = pending.filter(|pending| has_begun(pending)).unwrap_or(base);
+        let states = reports.values().filter_map(|report| report.steps);
+        let steps = if rules.broken(Bug::DecideLeastStep) { states.min() } else { states.max() };
+        let mut members: Vec<_> =
+            basis.members.iter().copied().filter(|member| stays.contains(member)).collect();
+        let holds = |member: &Member| reports.get(member).is_some_and(|report| report.steps.is_some());
+        let Some(steps) = steps.filter(|_| members.iter().any(holds)) else {
+            let lost = self.lost();
+            return self.end(Ending::StateLost { lost });
+        };
+        // A leaver's last step may be long ago.
+        let behind = reports.iter().filter(|(member, _)| basis.has(***member)).find(|(_, report)| {
+            report.steps.is_some_and(|own| own != steps && !(own + 1 == steps && report.prepared))
+        });
+        if let Some((&&member, &report)) = behind.filter(|_| !rules.broken(Bug::DecideLeastStep)) {
+            let report = report.clone();
+            return self.end(Ending::Contradiction { steps, member, report });
+        }
+        let missing = self.limits.members_min.saturating_sub(members.len());
+        let joiners: Vec<_> =
+            self.joiners.iter().copied().filter(|member| !concerned.contains(member)).take(missing).collect();
+        if joiners.len() < missing {
+            return self.wait_for_members(members.len());
+        }
+        let fresh = members.iter().copied().filter(|member| !holds(member)).chain(joiners.clone()).collect();
+        members.extend(joiners);
+        let evicted = change.evicted.keys().copied().collect();
+        let (epoch, base) = (self.number + 1, basis.epoch);
+        self.write(Decision { epoch, base, kind: Kind::Loss { steps }, members, fresh, evicted })
+    }
+
+    /// Whether evicted processes that share memory with a survivor have ended, or were waited for.
+    fn fenced(&self, stays: &BTreeSet<Member>) -> bool {
+        let Some(change) = &self.change else { return true };
+        let hosts: BTreeSet<_> = stays.iter().filter_map(|member| self.hosts.get(member)).collect();
+        change.evicted.iter().all(|(member, (since, _))| {
+            let neighbour = self.hosts.get(member).is_some_and(|host| hosts.contains(host));
+            !neighbour || self.gone.contains(member) || self.awake > *since + self.limits.fence_patience
+        })
+    }
+
+    fn wait_for_members(&mut self, left: usize) -> Vec<Action> {
+        let since = *self.short_since.get_or_insert(self.awake);
+        if self.awake <= since + self.limits.rejoin_patience {
+            return Vec::new();
+        }
+        let (needed, waited) = (self.limits.members_min, self.limits.rejoin_patience);
+        let lost = self.lost();
+        self.end(Ending::BelowMinimum { left, needed, waited, lost })
+    }
+}

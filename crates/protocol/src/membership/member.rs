@@ -1,0 +1,479 @@
+//! One member's side of the membership: stops when a peer is lost, reports, obeys each decision once.
+//!
+//! The engine tells what happens to it ([`Event`]) and does what it is told ([`Action`]), in order. While nothing is lost, the machine
+//! only counts steps. The rule that all depends on: after its report a member commits nothing of that epoch by itself.
+
+use super::{Decision, Ending, Kind, Limits, Note, Order, Report};
+use crate::epoch::Votes;
+use crate::planted::Bug;
+use hocket_ids::Member;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// What happens to a member.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// A connection to the coordinator is there, the first or another.
+    Linked,
+    /// It ended.
+    Unlinked,
+    /// The coordinator says something.
+    Order(Order),
+    /// A peer of the epoch cannot be heard: its connection ended, it was silent for too long, or it could not be reached.
+    Lost(Member),
+    /// A neighbour's process has ended.
+    Gone(Member),
+    /// The proposed epoch is connected, compiled and loaded here.
+    Loaded(u64),
+    /// A joiner hears that its epoch has begun.
+    Begun(u64),
+    /// A joiner has the state.
+    Fetched {
+        /// Steps in it.
+        steps: u64,
+    },
+    /// All sums of a step are here.
+    Prepared {
+        /// Which, from zero.
+        step: u64,
+        /// The smallest vote.
+        vote: u64,
+    },
+    /// The barrier at a step's end is complete here.
+    Done {
+        /// Which step.
+        step: u64,
+    },
+    /// Nothing runs here any more.
+    Quiesced,
+    /// The user wants this member to leave.
+    LeaveAsked,
+    /// Time passes.
+    Tick,
+}
+
+/// What the engine has to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Tell the coordinator.
+    Send(Note),
+    /// Connect, compile, verify and load this epoch beside training, then say [`Event::Loaded`].
+    Prepare(Decision),
+    /// Enter the barrier of a step.
+    Barrier {
+        /// Which.
+        step: u64,
+    },
+    /// The step stands: give its sums to the script.
+    Commit {
+        /// Which.
+        step: u64,
+        /// The epoch whose members it is the mean of.
+        epoch: u64,
+    },
+    /// Start nothing, let what runs end, then say [`Event::Quiesced`].
+    Quiesce,
+    /// Put the contributions that were kept back into the gradients.
+    Restore,
+    /// Begin an epoch: connect to its members, drop others, and mark it on every lane.
+    Enter(Decision),
+    /// Forget what state there is: the members of the epoch that begins now have a newer one. Then say [`Event::Fetched`].
+    Fetch,
+    /// Reduce the step that was aborted again.
+    Redo {
+        /// Which.
+        step: u64,
+    },
+    /// This process takes no further part.
+    Exit(Exit),
+}
+
+/// Why a process takes no further part.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Exit {
+    /// It left in order.
+    #[error("left the job")]
+    Left,
+    /// The job goes on without it.
+    #[error("evicted in epoch {epoch}: {why}")]
+    Evicted {
+        /// Since when.
+        epoch: u64,
+        /// For people.
+        why: String,
+    },
+    /// It cannot go on alone, and the coordinator is not there to decide.
+    #[error("the coordinator was not heard for {waited:?}, and this member cannot go on without a decision")]
+    CoordinatorLost {
+        /// How long.
+        waited: Duration,
+    },
+    /// The coordinator ended the job.
+    #[error("the job ends: {0}")]
+    Ended(Ending),
+    /// Something that only a fault of ours, or a forged message, can do.
+    #[error("the membership contradicts itself: {what}")]
+    Contradiction {
+        /// For people.
+        what: String,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Before its first epoch.
+    Waiting,
+    Training,
+    Quiescing,
+    /// Waits for a decision.
+    Reported,
+    /// Its last step is committed; waits to be released.
+    Leaving,
+    Ended,
+}
+
+/// One member.
+#[derive(Clone, Debug)]
+pub struct Participant {
+    me: Member,
+    host: u32,
+    limits: Limits,
+    phase: Phase,
+    epoch: Option<Decision>,
+    proposed: Option<Decision>,
+    votes: Votes<Decision>,
+    steps: Option<u64>,
+    prepared: Option<u64>,
+    suspects: BTreeSet<Member>,
+    wants_to_leave: bool,
+    linked: bool,
+    polled: Duration,
+    /// How long nobody was there who could decide, in our own waking time.
+    waited: Duration,
+}
+
+/// Between two ticks, no more than this counts: the rest was our own sleep.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+impl Participant {
+    /// A process that wants to be `me`, on `host`. `steps`: of the state that it brings, which is how a founder begins; none for a joiner.
+    pub fn new(me: Member, host: u32, steps: Option<u64>, limits: Limits, now: Duration) -> Self {
+        let votes = Votes::new(0, limits.rules);
+        Self {
+            me,
+            host,
+            limits,
+            phase: Phase::Waiting,
+            epoch: None,
+            proposed: None,
+            votes,
+            steps,
+            prepared: None,
+            suspects: BTreeSet::new(),
+            wants_to_leave: false,
+            linked: false,
+            polled: now,
+            waited: Duration::ZERO,
+        }
+    }
+
+    /// What it votes in this step.
+    pub fn vote(&self) -> u64 {
+        self.votes.vote()
+    }
+
+    /// Takes note of an event; gives what is to be done, in order.
+    pub fn handle(&mut self, event: Event, now: Duration) -> Vec<Action> {
+        if self.phase == Phase::Ended {
+            return Vec::new();
+        }
+        let actions = match event {
+            Event::Linked => self.linked(now),
+            Event::Unlinked => {
+                (self.linked, self.polled, self.waited) = (false, now, Duration::ZERO);
+                Vec::new()
+            }
+            Event::Order(order) => self.order(order),
+            Event::Lost(peer) => self.lost(peer),
+            Event::Gone(member) => self.say(Note::Gone { member }),
+            Event::Loaded(epoch) => self.loaded(epoch),
+            Event::Begun(epoch) => self.begun(epoch),
+            Event::Fetched { steps } => self.fetched(steps),
+            Event::Prepared { step, vote } => self.prepared(step, vote),
+            Event::Done { step } => self.done(step),
+            Event::Quiesced if self.phase == Phase::Quiescing => {
+                self.phase = Phase::Reported;
+                self.report()
+            }
+            Event::Quiesced => Vec::new(),
+            Event::LeaveAsked => {
+                self.wants_to_leave = true;
+                self.say(Note::Leave)
+            }
+            Event::Tick => self.tick(now),
+        };
+        if actions.iter().any(|action| matches!(action, Action::Exit(_))) {
+            self.phase = Phase::Ended;
+        }
+        actions
+    }
+
+    /// To the coordinator; whatever is not said because it is not there, [`Self::linked`] says.
+    fn say(&self, note: Note) -> Vec<Action> {
+        if self.linked { vec![Action::Send(note)] } else { Vec::new() }
+    }
+
+    fn linked(&mut self, now: Duration) -> Vec<Action> {
+        (self.linked, self.polled, self.waited) = (true, now, Duration::ZERO);
+        let epoch = self.epoch.as_ref().map(|each| each.epoch);
+        let mut actions = self.say(Note::Hello {
+            epoch,
+            host: self.host,
+            founds: epoch.is_none() && self.steps == Some(0),
+        });
+        if self.phase == Phase::Reported {
+            actions.extend(self.report());
+        } else if let Some(epoch) = epoch {
+            actions.extend(self.say(Note::Entered { epoch }));
+        }
+        if self.wants_to_leave {
+            actions.extend(self.say(Note::Leave));
+        }
+        actions
+    }
+
+    fn report(&self) -> Vec<Action> {
+        self.say(Note::Report(Report {
+            epoch: self.epoch.as_ref().map(|each| each.epoch),
+            steps: self.steps,
+            prepared: self.prepared.is_some(),
+            suspects: self.suspects.iter().copied().collect(),
+        }))
+    }
+
+    fn lost(&mut self, peer: Member) -> Vec<Action> {
+        let ours = self.epoch.as_ref().is_some_and(|each| each.has(peer));
+        if !ours || !self.suspects.insert(peer) {
+            return Vec::new();
+        }
+        match self.phase {
+            Phase::Training => self.quiesce(),
+            // The coordinator has to know whom else we cannot hear.
+            Phase::Reported => self.report(),
+            Phase::Quiescing | Phase::Waiting | Phase::Leaving | Phase::Ended => Vec::new(),
+        }
+    }
+
+    fn quiesce(&mut self) -> Vec<Action> {
+        let rules = self.limits.rules;
+        self.phase = Phase::Quiescing;
+        let mut actions = vec![Action::Quiesce];
+        if rules.broken(Bug::RestoreBeforeDecision) && self.prepared.is_none() {
+            actions.push(Action::Restore);
+        }
+        if rules.broken(Bug::ReportBeforeQuiesced) {
+            self.phase = Phase::Reported;
+            actions.extend(self.report());
+        }
+        actions
+    }
+
+    fn order(&mut self, order: Order) -> Vec<Action> {
+        match order {
+            Order::Propose(proposal) => self.proposed(proposal),
+            Order::Recall { next } => self.recalled(next),
+            Order::Decide(decision) => self.decided(decision),
+            Order::Evicted { epoch, why } => vec![Action::Exit(Exit::Evicted { epoch, why })],
+            Order::Released => self.released(),
+            Order::End(ending) => vec![Action::Exit(Exit::Ended(ending))],
+        }
+    }
+
+    fn proposed(&mut self, proposal: Decision) -> Vec<Action> {
+        let follows = match &self.epoch {
+            Some(current) => self.phase == Phase::Training && proposal.base == current.epoch,
+            None => proposal.has(self.me),
+        };
+        // A joiner that had heard of an epoch that came to nothing begins anew.
+        let is_new = self.epoch.as_ref().is_none_or(|current| proposal.epoch > current.epoch);
+        let anew = is_new && proposal.fresh.contains(&self.me);
+        if !(follows || anew) || self.proposed.as_ref() == Some(&proposal) {
+            return Vec::new();
+        }
+        if anew {
+            (self.phase, self.epoch, self.steps) = (Phase::Waiting, None, None);
+            self.prepared = None;
+        }
+        self.proposed = Some(proposal.clone());
+        vec![Action::Prepare(proposal)]
+    }
+
+    fn loaded(&mut self, epoch: u64) -> Vec<Action> {
+        if let Some(proposal) = self.proposed.as_ref().filter(|each| each.epoch == epoch)
+            && self.epoch.is_some()
+        {
+            self.votes.learn(epoch, proposal.clone());
+        }
+        Vec::new()
+    }
+
+    fn begun(&mut self, epoch: u64) -> Vec<Action> {
+        if self.phase != Phase::Waiting {
+            return Vec::new();
+        }
+        match self.proposed.take_if(|proposal| proposal.epoch == epoch) {
+            Some(proposal) => self.enter(proposal),
+            None => Vec::new(),
+        }
+    }
+
+    fn fetched(&mut self, steps: u64) -> Vec<Action> {
+        if self.phase == Phase::Training && self.steps.is_none() {
+            self.steps = Some(steps);
+        }
+        Vec::new()
+    }
+
+    fn prepared(&mut self, step: u64, vote: u64) -> Vec<Action> {
+        if self.phase != Phase::Training || self.steps != Some(step) {
+            return Vec::new();
+        }
+        self.prepared = Some(vote);
+        let mut actions = vec![Action::Barrier { step }];
+        if self.limits.rules.broken(Bug::CommitWithoutBarrier) {
+            actions.extend(self.done(step));
+        }
+        actions
+    }
+
+    fn done(&mut self, step: u64) -> Vec<Action> {
+        let late = self.limits.rules.broken(Bug::CommitAfterReport) && self.phase == Phase::Reported;
+        if self.phase != Phase::Training && !late || self.steps != Some(step) {
+            return Vec::new();
+        }
+        let Some(vote) = self.prepared.take() else { return Vec::new() };
+        let mut actions = self.commit(step);
+        match self.votes.decide(vote) {
+            Ok(None) => {}
+            Ok(Some(next)) => actions.extend(self.enter(next)),
+            Err(error) => actions.push(contradiction(error.to_string())),
+        }
+        actions
+    }
+
+    fn commit(&mut self, step: u64) -> Vec<Action> {
+        self.steps = Some(step + 1);
+        match &self.epoch {
+            Some(Decision { epoch, .. }) => vec![Action::Commit { step, epoch: *epoch }],
+            None => vec![contradiction(format!("step {step} is committed in no epoch"))],
+        }
+    }
+
+    /// Begins an epoch, or leaves with it.
+    fn enter(&mut self, decision: Decision) -> Vec<Action> {
+        let epoch = decision.epoch;
+        let (is_in, is_fresh) = (decision.has(self.me), decision.fresh.contains(&self.me));
+        self.votes.supersede(epoch);
+        self.suspects.clear();
+        (self.prepared, self.proposed) = (None, None);
+        self.phase = if is_in { Phase::Training } else { Phase::Leaving };
+        self.epoch = Some(decision.clone());
+        if !is_in && self.limits.rules.broken(Bug::LeaveUnreleased) {
+            return vec![Action::Exit(Exit::Left)];
+        }
+        let mut actions = Vec::new();
+        if is_fresh {
+            self.steps = None;
+            actions.push(Action::Fetch);
+        }
+        actions.push(Action::Enter(decision));
+        actions.extend(self.say(Note::Entered { epoch }));
+        if is_in && self.wants_to_leave {
+            actions.extend(self.say(Note::Leave));
+        }
+        actions
+    }
+
+    fn recalled(&mut self, next: u64) -> Vec<Action> {
+        if self.epoch.as_ref().is_some_and(|each| each.epoch >= next) {
+            return Vec::new();
+        }
+        match self.phase {
+            Phase::Training => self.quiesce(),
+            // Nothing runs in these.
+            Phase::Waiting | Phase::Leaving => {
+                self.phase = Phase::Reported;
+                self.report()
+            }
+            Phase::Reported => self.report(),
+            Phase::Quiescing | Phase::Ended => Vec::new(),
+        }
+    }
+
+    fn decided(&mut self, decision: Decision) -> Vec<Action> {
+        let rules = self.limits.rules;
+        let current = self.epoch.as_ref().map_or(0, |each| each.epoch);
+        if decision.epoch < current || decision.epoch == current && !rules.broken(Bug::ObeyTwice) {
+            return Vec::new();
+        }
+        if !decision.has(self.me) {
+            let why = "the coordinator decided without this member".into();
+            return vec![Action::Exit(Exit::Evicted { epoch: decision.epoch, why })];
+        }
+        let steps = match decision.kind {
+            Kind::Loss { steps } => steps,
+            Kind::Founded => 0,
+            Kind::Planned => return vec![contradiction("a planned epoch was decided, not proposed".into())],
+        };
+        if decision.fresh.contains(&self.me) {
+            return self.enter(decision);
+        }
+        if self.epoch.is_some() && self.phase != Phase::Reported && !rules.broken(Bug::ObeyTwice) {
+            return vec![contradiction(format!(
+                "epoch {} was decided before this member reported",
+                decision.epoch
+            ))];
+        }
+        let own = self.steps;
+        let stands = own.is_some_and(|own| own + 1 == steps) && self.prepared.is_some();
+        if stands && !rules.broken(Bug::RedoWhatStands) {
+            let mut actions = self.commit(steps - 1);
+            actions.extend(self.enter(decision));
+            return actions;
+        }
+        if own != Some(steps) && !stands {
+            let what = format!("{steps} steps stand, this member has {own:?}");
+            return vec![contradiction(what)];
+        }
+        let already = rules.broken(Bug::RestoreBeforeDecision) && self.prepared.is_none();
+        let skipped = already || rules.broken(Bug::RedoWithoutRestore);
+        let mut actions = if skipped { Vec::new() } else { vec![Action::Restore] };
+        actions.extend(self.enter(decision));
+        actions.push(Action::Redo { step: own.unwrap_or(steps) });
+        actions
+    }
+
+    /// The epoch without this member has begun: so its last step, which it may only have prepared, stands.
+    fn released(&mut self) -> Vec<Action> {
+        let last = self.steps.filter(|_| self.prepared.take().is_some());
+        let mut actions = last.map_or(Vec::new(), |step| self.commit(step));
+        actions.push(Action::Exit(Exit::Left));
+        actions
+    }
+
+    fn tick(&mut self, now: Duration) -> Vec<Action> {
+        self.waited += now.saturating_sub(self.polled).min(PAUSE_MAX);
+        self.polled = now;
+        let stuck = !matches!(self.phase, Phase::Training | Phase::Ended);
+        if self.linked || !stuck {
+            self.waited = Duration::ZERO;
+        } else if self.waited > self.limits.coordinator_patience {
+            return vec![Action::Exit(Exit::CoordinatorLost { waited: self.waited })];
+        }
+        Vec::new()
+    }
+}
+
+fn contradiction(what: String) -> Action {
+    Action::Exit(Exit::Contradiction { what })
+}

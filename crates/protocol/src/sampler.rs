@@ -1,0 +1,180 @@
+//! Which samples each member draws, so that every sample is committed once per epoch of the data, whoever is lost.
+//!
+//! The order of samples is a keyed bijection: it needs no memory and can be asked anywhere. Its positions are drawn from a pool: first
+//! those never drawn, then those returned. A step's draw follows from the committed state alone, so members agree on it
+//! without a word. When the step is committed, positions of members that are not in its mean go back to the pool; they
+//! are drawn again at the end of the same epoch of the data.
+
+use crate::planted::{Bug, Rules};
+use hocket_ids::Member;
+use std::collections::VecDeque;
+
+/// The committed state. It is part of the model's state, equal on all members.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sampler {
+    seed: u64,
+    samples: u64,
+    /// Which pass over the data.
+    data_epoch: u64,
+    /// Positions before it were drawn.
+    next: u64,
+    /// Drawn by members that were lost, in the order of their loss.
+    returned: VecDeque<u64>,
+}
+
+/// Positions of one step.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Draw {
+    /// By rank; may be empty for the last ranks where the data ends.
+    pub slices: Vec<(Member, Vec<u64>)>,
+    /// How many came from positions never drawn.
+    fresh: u64,
+    /// How many came from those returned.
+    returned: usize,
+}
+
+impl Draw {
+    /// A member's positions; none where it draws nothing.
+    pub fn of(&self, member: Member) -> &[u64] {
+        self.slices.iter().find(|(each, _)| *each == member).map_or(&[], |(_, slice)| slice)
+    }
+}
+
+impl Sampler {
+    /// At the beginning of `samples`, which is at least one.
+    pub fn new(seed: u64, samples: u64) -> Self {
+        assert!(samples > 0, "a sampler needs samples");
+        Self { seed, samples, data_epoch: 0, next: 0, returned: VecDeque::new() }
+    }
+
+    /// Which pass over the data, from zero.
+    pub fn data_epoch(&self) -> u64 {
+        self.data_epoch
+    }
+
+    /// The next step's: up to `batch` positions for each member, by rank.
+    pub fn draw(&self, members: &[Member], batch: u64) -> Draw {
+        let mut draw = Draw::default();
+        self.extend(&mut draw, members, batch);
+        draw
+    }
+
+    /// Members that were not there when the step was drawn get positions after all others; those that were keep theirs.
+    pub fn extend(&self, draw: &mut Draw, members: &[Member], batch: u64) {
+        for &member in members {
+            if draw.slices.iter().any(|(each, _)| *each == member) {
+                continue;
+            }
+            let mut slice = Vec::new();
+            while (slice.len() as u64) < batch {
+                let fresh = self.next + draw.fresh;
+                if fresh < self.samples {
+                    slice.push(fresh);
+                    draw.fresh += 1;
+                } else if let Some(&position) = self.returned.get(draw.returned) {
+                    slice.push(position);
+                    draw.returned += 1;
+                } else {
+                    break;
+                }
+            }
+            draw.slices.push((member, slice));
+        }
+    }
+
+    /// The step is committed as the mean of `members`; gives the positions that count.
+    pub fn commit(&mut self, draw: &Draw, members: &[Member], rules: Rules) -> Vec<u64> {
+        self.next += draw.fresh;
+        self.returned.drain(..draw.returned.min(self.returned.len()));
+        let mut counted = Vec::new();
+        for (member, slice) in &draw.slices {
+            if members.contains(member) {
+                counted.extend(slice);
+            } else if !rules.broken(Bug::LoseSamples) {
+                self.returned.extend(slice);
+            }
+        }
+        if self.next >= self.samples && self.returned.is_empty() {
+            (self.data_epoch, self.next) = (self.data_epoch + 1, 0);
+        }
+        counted
+    }
+
+    /// The sample at a position: a Feistel network over the next power of four, walked until it is below the number of samples
+    /// (Black and Rogaway, "Ciphers with arbitrary finite domains", 2002). Less than four turns on average.
+    pub fn sample(&self, position: u64) -> u64 {
+        let half_bits =
+            u64::BITS.saturating_sub(self.samples.saturating_sub(1).leading_zeros()).div_ceil(2).max(1);
+        let mask = (1 << half_bits) - 1;
+        let mut at = position;
+        loop {
+            let (mut left, mut right) = (at >> half_bits, at & mask);
+            for round in 0..4 {
+                let key = mixed(self.seed ^ mixed(self.data_epoch << 2 | round));
+                (left, right) = (right, left ^ (mixed(key ^ right) & mask));
+            }
+            at = left << half_bits | right;
+            if at < self.samples {
+                return at;
+            }
+        }
+    }
+}
+
+/// The finalizer of `SplitMix64` (Steele, Lea and Flood 2014).
+fn mixed(bits: u64) -> u64 {
+    let bits = bits.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    bits ^ (bits >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    proptest! {
+        /// Samples would be missed or come twice in an epoch: of a plain order, and of one that begins anew.
+        #[test]
+        fn the_order_is_a_permutation(seed: u64, samples in 1u64..300) {
+            let sampler = Sampler::new(seed, samples);
+            let seen: BTreeSet<_> = (0..samples).map(|position| sampler.sample(position)).collect();
+            prop_assert_eq!(seen, (0..samples).collect());
+        }
+
+        /// A lost member's samples would never be trained on, or somebody's twice.
+        #[test]
+        fn each_position_counts_once_whoever_is_lost(samples in 1u64..40, batch in 1u64..4, losses in prop::collection::vec((1u64..5, 0u64..5), 200)) {
+            let mut sampler = Sampler::new(1, samples);
+            let mut counted = Vec::new();
+            for (world, lost) in losses {
+                let members: Vec<_> = (0..world).map(Member).collect();
+                let mut draw = sampler.draw(&members, batch);
+                let joined = [Member(9)];
+                sampler.extend(&mut draw, &joined, batch);
+                let mut left: Vec<_> = members.into_iter().filter(|member| member.0 != lost || world == 1).collect();
+                left.extend(joined);
+                let before = sampler.data_epoch();
+                counted.extend(sampler.commit(&draw, &left, Rules::default()));
+                if sampler.data_epoch() != before {
+                    counted.sort_unstable();
+                    prop_assert_eq!(std::mem::take(&mut counted), (0..samples).collect::<Vec<_>>());
+                }
+            }
+        }
+    }
+
+    /// Each epoch would show the samples in the same order, which trains worse.
+    #[test]
+    fn orders_of_epochs_differ() {
+        let mut sampler = Sampler::new(3, 100);
+        let order = |sampler: &Sampler| (0..100).map(|position| sampler.sample(position)).collect::<Vec<_>>();
+        let first = order(&sampler);
+        let draw = sampler.draw(&[Member(0)], 100);
+        sampler.commit(&draw, &[Member(0)], Rules::default());
+        assert_eq!(sampler.data_epoch(), 1);
+        assert_ne!(order(&sampler), first);
+    }
+}
