@@ -20,7 +20,7 @@ PYTEST := $(BIN)/python -m pytest
 PARALLEL := $(PYTEST) -n $(WORKERS) --dist worksteal --durations=20 --durations-min=3
 ALL_TESTS := --ignore=tests/torch_suite --ignore=tests/clients tests
 PYTHON_CODE := python tests examples benches scripts
-PURE_CRATES := ids program protocol trace dlc order simulate sync
+PURE_CRATES := ids program protocol trace dlc order simulate sync vopr
 PURE_TESTS := analysis formats planning programs report simulation tidy
 
 SWITCH := python/hocket/launch/testbed/hocket-switch

@@ -1,0 +1,198 @@
+//! The invariants, checked after every event by what the world has seen, not by what the machines say.
+
+use crate::memory::Sum;
+use crate::process::State;
+use hocket_ids::Member;
+use hocket_protocol::membership::Decision;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What members committed as one step in one epoch.
+#[derive(Clone, Debug)]
+pub struct Commit {
+    members: Vec<Member>,
+    sum: u64,
+    state: u64,
+    data_epoch: u64,
+    positions: Vec<u64>,
+    by: Vec<usize>,
+}
+
+/// All that was seen.
+#[derive(Debug, Default)]
+pub struct Checker {
+    /// In the journal, on the disk.
+    decisions: BTreeMap<u64, Decision>,
+    entered: BTreeSet<(usize, u64)>,
+    reported: BTreeMap<usize, u64>,
+    prepared: BTreeSet<(u64, u64, usize)>,
+    /// By step; in each, by epoch.
+    commits: BTreeMap<u64, BTreeMap<u64, Commit>>,
+    steps: BTreeMap<usize, u64>,
+    released: BTreeSet<usize>,
+}
+
+/// One member's commit, as the world saw it.
+pub struct Seen<'a> {
+    pub process: usize,
+    pub epoch: u64,
+    pub step: u64,
+    /// A decision made it commit, not the barrier.
+    pub by_decision: bool,
+    /// All blocks of all buckets.
+    pub sums: &'a [Sum],
+    pub positions: Vec<u64>,
+    pub data_epoch: u64,
+    /// After the step.
+    pub state: &'a State,
+}
+
+type Check = Result<(), String>;
+
+fn ensure(holds: bool, what: impl FnOnce() -> String) -> Check {
+    if holds { Ok(()) } else { Err(what()) }
+}
+
+impl Checker {
+    pub fn decision(&self, epoch: u64) -> Option<&Decision> {
+        self.decisions.get(&epoch)
+    }
+
+    /// The latest in the journal.
+    pub fn last(&self) -> Option<&Decision> {
+        self.decisions.last_key_value().map(|(_, decision)| decision)
+    }
+
+    pub fn handle_durable(&mut self, decision: &Decision) -> Check {
+        let before = self.decisions.insert(decision.epoch, decision.clone());
+        ensure(before.as_ref().is_none_or(|before| before == decision), || {
+            format!("I1: epoch {} is decided twice: {before:?} and {decision:?}", decision.epoch)
+        })
+    }
+
+    pub fn handle_entered(&mut self, process: usize, decision: &Decision) -> Check {
+        let epoch = decision.epoch;
+        ensure(self.decisions.get(&epoch) == Some(decision), || {
+            format!("I9: member {process} begins epoch {epoch}, which is not in the journal: {decision:?}")
+        })?;
+        ensure(self.entered.insert((process, epoch)), || {
+            format!("I1: member {process} begins epoch {epoch} twice")
+        })
+    }
+
+    pub fn handle_report(&mut self, process: usize, epoch: Option<u64>) {
+        if let Some(epoch) = epoch {
+            self.reported.insert(process, epoch);
+        }
+    }
+
+    pub fn handle_prepared(&mut self, process: usize, epoch: u64, step: u64) {
+        self.prepared.insert((epoch, step, process));
+    }
+
+    pub fn handle_commit(&mut self, seen: &Seen) -> Check {
+        let Seen { process, epoch, step, .. } = *seen;
+        let members = self.decisions.get(&epoch).map_or(Vec::new(), |decision| decision.members.clone());
+        for member in &members {
+            ensure(self.prepared.contains(&(epoch, step, member.0 as usize)), || {
+                format!(
+                    "I2: member {process} commits step {step} of epoch {epoch}, which member {member} has not prepared"
+                )
+            })?;
+        }
+        let expected = Sum::each_once(&members, step);
+        ensure(seen.sums.iter().all(|sum| sum.same(&expected)), || {
+            format!(
+                "I3: member {process} commits step {step} of epoch {epoch} with {:?}, not {expected:?}",
+                seen.sums
+            )
+        })?;
+        ensure(seen.by_decision || self.reported.get(&process) != Some(&epoch), || {
+            format!("I4: member {process} commits step {step} of epoch {epoch} after its report")
+        })?;
+        let before = self.steps.insert(process, step);
+        ensure(before.is_none_or(|before| before + 1 == step), || {
+            format!("I6: member {process} commits step {step} after {before:?}")
+        })?;
+        let commit = Commit {
+            members,
+            sum: expected.digest(),
+            state: seen.state.digest(),
+            data_epoch: seen.data_epoch,
+            positions: seen.positions.clone(),
+            by: vec![],
+        };
+        let of_step = self.commits.entry(step).or_default();
+        let known = of_step.entry(epoch).or_insert_with(|| commit.clone());
+        let same = (known.sum, known.state, known.data_epoch, &known.positions)
+            == (commit.sum, commit.state, commit.data_epoch, &commit.positions);
+        ensure(same, || {
+            format!(
+                "I7: members differ after step {step} of epoch {epoch}: {known:?}, {commit:?} of {process}"
+            )
+        })?;
+        known.by.push(process);
+        self.one_chain(step)
+    }
+
+    /// A step that was committed in two epochs was committed in the earlier one by nobody who goes on.
+    fn one_chain(&self, step: u64) -> Check {
+        let Some(of_step) = self.commits.get(&step) else { return Ok(()) };
+        for (low, early) in of_step {
+            for (high, late) in of_step.range(low + 1..) {
+                let both = early
+                    .by
+                    .iter()
+                    .find(|&&by| late.members.contains(&Member(by as u64)) || self.released.contains(&by));
+                ensure(both.is_none(), || {
+                    format!(
+                        "I6: step {step} is committed in epochs {low} and {high}, and member {both:?} goes on from the first"
+                    )
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    pub fn handle_released(&mut self, process: usize) -> Check {
+        self.released.insert(process);
+        let steps: Vec<_> = self.commits.keys().copied().collect();
+        steps.into_iter().try_for_each(|step| self.one_chain(step))
+    }
+
+    pub fn handle_fetched(&self, process: usize, state: &State) -> Check {
+        let Some(last) = state.steps.checked_sub(1) else { return Ok(()) };
+        let of_step = self.commits.get(&last);
+        let known =
+            of_step.is_some_and(|of_step| of_step.values().any(|commit| commit.state == state.digest()));
+        ensure(known, || {
+            format!("I7: joiner {process} has a state after {} steps that nobody had", state.steps)
+        })
+    }
+
+    /// Steps that the job has made, as far as members went that go on.
+    pub fn samples_once(&self, steps: u64, samples: u64) -> Check {
+        let mut counted = BTreeSet::new();
+        let mut data_epoch = 0;
+        for (step, of_step) in self.commits.range(..steps) {
+            let Some((_, commit)) = of_step.last_key_value() else { continue };
+            if commit.data_epoch != data_epoch {
+                ensure(counted.len() as u64 == samples, || {
+                    format!(
+                        "I8: epoch {data_epoch} of the data ends with {} of {samples} samples",
+                        counted.len()
+                    )
+                })?;
+                data_epoch = commit.data_epoch;
+                counted.clear();
+            }
+            for &position in &commit.positions {
+                ensure(counted.insert(position), || {
+                    format!(
+                        "I8: position {position} is committed twice in epoch {data_epoch} of the data, at step {step}"
+                    )
+                })?;
+            }
+        }
+        Ok(())
+    }
+}

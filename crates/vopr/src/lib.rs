@@ -1,0 +1,32 @@
+//! The machines of elastic training in a simulated world, after the simulator of `TigerBeetle`: one seed is one schedule.
+//!
+//! Real are the coordinator, the members, the journal's format, votes, drains, fences, transfers, liveness and the sampler. Simulated are
+//! processes, clocks, connections, the journal's disk and the data plane, in which a block's sum is the set of its contributions.
+//! Faults fall anywhere between two events. After every event `check` compares what the world has seen with the promises; when the
+//! faults end, the job must go on. `hocket_protocol::planted` breaks one rule at a time to prove that this would be noticed.
+#![forbid(unsafe_code)]
+#![expect(missing_docs, reason = "fields of the simulated world are described where they need it")]
+
+mod act;
+mod check;
+mod coordinator;
+mod engine;
+mod epoch;
+mod event;
+mod faults;
+mod memory;
+mod net;
+mod process;
+mod swarm;
+mod world;
+
+pub use swarm::Swarm;
+pub use world::{Failure, Outcome, World, kill_everywhere, run};
+
+/// The finalizer of `SplitMix64` (Steele, Lea and Flood 2014).
+fn mixed(bits: u64) -> u64 {
+    let bits = bits.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    bits ^ (bits >> 31)
+}
