@@ -12,6 +12,7 @@ from hocket.artefacts.plan import AllReduce, Owned, Owner
 from hocket.artefacts.profile import Profile
 from hocket.artefacts.promise import Level, Promise
 from hocket.planning import search
+from hocket.planning.compile import programs
 from hocket.planning.cost import predict
 from tests.planning.planner_inputs import model
 
@@ -69,8 +70,23 @@ def test_owners_are_fast_hosts() -> None:
     for bucket in plan.buckets:
         assert isinstance(bucket.route, Owned)
         assert set(bucket.route.owners) == fast
-        assert bucket.order[-1] == 0
+        assert bucket.rule.owners == "fastest hosts"
     assert min(ring) > 1.3 * plan.predicted_step_s
+
+
+def test_owners_by_bandwidth_are_considered_and_run() -> None:
+    """Broken: of hosts with different links, owners could have equal parts alone, or parts that no program has."""
+    rates = (1e9, 1e9, 5e8, 5e8)
+    hosts = tuple(Host(name=f"h{at}", bandwidth_bit_per_s=rate) for at, rate in enumerate(rates))
+    considered = search.candidates(Cluster(hosts=hosts), model(elements=2_000_000), 4)
+    uneven = [each for each in considered if each.buckets[0].rule.owners == "hosts by bandwidth"]
+    assert uneven
+    for plan in uneven:
+        route = plan.buckets[0].route
+        assert isinstance(route, Owned)
+        assert {owner.rank: owner.share for owner in route.owners} == {0: 16, 1: 16, 2: 8, 3: 8}
+        assert "4 uneven owners" in plan.label
+        assert len(programs(plan)) == len(plan.buckets)
 
 
 def test_the_gap_to_the_bound_is_said() -> None:

@@ -32,10 +32,8 @@ pub struct Setting {
     pub chunk_bytes: f64,
     /// The longest message where all ranks share memory.
     pub shared_chunk_bytes: f64,
-    /// Names under which algorithms are measured, and `parameter_server` for owners; none: all that fit.
+    /// Names under which algorithms are measured, and `owned` for owners; none: all that fit.
     pub admitted: Option<HashSet<String>>,
-    /// Whether every bucket is an all-reduce of the list.
-    pub all_reduces_only: bool,
     /// Index of the only order that buckets may take; the others still say which algorithms fit.
     pub only: Option<usize>,
 }
@@ -120,10 +118,10 @@ pub fn proposals(network: &Network, setting: &Setting, sparse: bool) -> Result<V
     }
     let mut plain = all_reduces(network, setting);
     if setting.workers > 1 {
-        if setting.admits("parameter_server") {
+        if setting.admits("owned") {
             plain.extend(owners(network, setting));
         }
-        if sparse && !setting.all_reduces_only {
+        if sparse {
             plain.extend(gathers(setting));
         }
     }
@@ -199,82 +197,76 @@ fn all_reduces(network: &Network, setting: &Setting) -> Vec<Proposal> {
 
 /// Owners by speed, leaders of racks, single ranks, and ranks that do not train.
 fn owners(network: &Network, setting: &Setting) -> Vec<Proposal> {
-    let workers = setting.workers as u32;
-    if setting.workers > QUADRATIC_RANKS_MAX || (0..workers).all(|rank| !network.is_remote(0, rank)) {
+    let workers = setting.workers;
+    let remote = (0..workers as u32).any(|rank| network.is_remote(0, rank));
+    if workers > QUADRATIC_RANKS_MAX || !remote {
         return Vec::new();
     }
     let speeds: Vec<f64> = (0..network.world() as u32).map(|rank| own_bit_per_s(network, rank)).collect();
-    let mut found = Vec::new();
     let blocks = rack_blocks(setting);
-    let leaders: Vec<u32> = blocks.iter().map(|block| block[0]).collect();
-    let mut sets: Vec<(String, Vec<u32>)> = Vec::new();
-    for class in speed_classes(&speeds[..setting.workers]) {
-        sets.push((format!("owners {} of {workers} by bandwidth", class.len()), class));
-    }
-    sets.push(("owners lead racks".to_owned(), leaders.clone()));
-    if setting.workers <= SINGLE_OWNERS_MAX {
-        sets.extend((0..workers).map(|rank| (format!("owner {rank}"), vec![rank])));
-    }
-    for (rule, ranks) in sets {
-        let new = found
-            .iter()
-            .all(|each: &Proposal| each.order[..ranks.len()] != ranks[..] || !of(each, ranks.len()));
-        if ranks.len() < setting.workers && new {
-            let rest = (0..workers).filter(|rank| !ranks.contains(rank));
-            let algorithm = Algorithm::ParameterServer { servers: ranks.len() as u32 };
-            let order = ranks.iter().copied().chain(rest).collect();
-            found.push(proposal(Exchange::AllReduce(algorithm), order, rule, setting));
-        }
-    }
-    if !setting.all_reduces_only {
-        found.extend(unequal_owners(network, setting, &speeds, &blocks));
-    }
-    found
-}
-
-/// Whether a proposal has that many owners.
-fn of(each: &Proposal, count: usize) -> bool {
-    each.exchange == Exchange::AllReduce(Algorithm::ParameterServer { servers: count as u32 })
-}
-
-fn unequal_owners(
-    network: &Network,
-    setting: &Setting,
-    speeds: &[f64],
-    blocks: &[Vec<u32>],
-) -> Vec<Proposal> {
-    let workers = setting.workers;
-    let everyone: Vec<u32> = (0..network.world() as u32).collect();
-    let owned = |shares: Vec<u32>, via: Via, order: Vec<u32>, rule: &str| {
-        let exchange = Exchange::Owned(Owned { shares, workers, via });
+    // By rank; where every rank talks to owners by itself, any order will do.
+    let direct = |shares: &[u32], rule: &str| {
+        let order = match setting.only {
+            Some(only) => setting.orders[only].ranks.clone(),
+            None => (0..shares.len() as u32).collect(),
+        };
+        let shares = order.iter().map(|&rank| shares[rank as usize]).collect();
+        let exchange = Exchange::Owned(Owned { shares, workers, via: Via::Direct });
         proposal(exchange, order, rule.to_owned(), setting)
     };
-    let mut found = Vec::new();
-    let by_speed = |speeds: &[f64]| -> Vec<u32> {
-        let fastest = speeds.iter().copied().fold(0.0, f64::max);
-        speeds.iter().map(|speed| (SHARES * speed / fastest).round() as u32).collect()
+    let equal = |ranks: &[u32]| -> Vec<u32> {
+        (0..workers as u32).map(|rank| u32::from(ranks.contains(&rank))).collect()
     };
-    let shares = by_speed(&speeds[..workers]);
-    if shares.windows(2).any(|two| two[0] != two[1]) {
-        found.push(owned(shares, Via::Direct, everyone[..workers].to_vec(), "owners by bandwidth"));
+    let mut sets: Vec<(&str, Vec<u32>)> = Vec::new();
+    for class in speed_classes(&speeds[..workers]) {
+        sets.push(("fastest hosts", equal(&class)));
     }
-    if workers < everyone.len() {
-        let idle = (0..everyone.len()).map(|rank| u32::from(rank >= workers)).collect();
-        found.push(owned(idle, Via::Direct, everyone.clone(), "idle owners"));
-        found.push(owned(by_speed(speeds), Via::Direct, everyone.clone(), "all owners by bandwidth"));
+    sets.push(("rack leaders", equal(&blocks.iter().map(|block| block[0]).collect::<Vec<u32>>())));
+    if workers <= SINGLE_OWNERS_MAX {
+        sets.extend((0..workers as u32).map(|rank| ("one", equal(&[rank]))));
     }
-    if 1 < blocks.len() && blocks.len() < workers {
-        let order = blocks.concat();
-        let leads = |rank: &u32| u32::from(blocks.iter().any(|block| block[0] == *rank));
-        let stations = || Via::Stations(blocks.iter().map(|block| block.len() as u32).collect());
-        found.push(owned(order.iter().map(leads).collect(), stations(), order.clone(), "owners lead racks"));
-        if workers < everyone.len() {
-            let order = [order, everyone[workers..].to_vec()].concat();
-            let idle = order.iter().map(|&rank| u32::from(rank as usize >= workers)).collect();
-            found.push(owned(idle, stations(), order, "idle owners"));
+    sets.push(("hosts by bandwidth", by_speed(&speeds[..workers])));
+    let mut found: Vec<Proposal> = Vec::new();
+    for (rule, shares) in sets {
+        let proposal = direct(&shares, rule);
+        // Equal parts of all are the direct exchange.
+        let all_equal = shares.iter().all(|&share| share == shares[0]);
+        if !all_equal && found.iter().all(|each| each.exchange != proposal.exchange) {
+            found.push(proposal);
         }
     }
+    if workers < speeds.len() && setting.only.is_none() {
+        let idle: Vec<u32> = (0..speeds.len()).map(|rank| u32::from(rank >= workers)).collect();
+        found.push(direct(&idle, "idle hosts"));
+        found.push(direct(&by_speed(&speeds), "hosts by bandwidth"));
+    }
+    if 1 < blocks.len() && blocks.len() < workers {
+        found.extend(stationed(&blocks, speeds.len(), setting));
+    }
     found
+}
+
+/// Owners to whom the workers of a rack push and pull through its first.
+fn stationed(blocks: &[Vec<u32>], world: usize, setting: &Setting) -> Vec<Proposal> {
+    let workers = setting.workers;
+    let order = blocks.concat();
+    let owned = |shares: Vec<u32>, order: Vec<u32>, rule: &str| {
+        let via = Via::Stations(blocks.iter().map(|block| block.len() as u32).collect());
+        proposal(Exchange::Owned(Owned { shares, workers, via }), order, rule.to_owned(), setting)
+    };
+    let leads = |rank: &u32| u32::from(blocks.iter().any(|block| block[0] == *rank));
+    let mut found = vec![owned(order.iter().map(leads).collect(), order.clone(), "rack leaders")];
+    if workers < world {
+        let order = [order, (workers as u32..world as u32).collect()].concat();
+        let idle = order.iter().map(|&rank| u32::from(rank as usize >= workers)).collect();
+        found.push(owned(idle, order, "idle hosts"));
+    }
+    found
+}
+
+fn by_speed(speeds: &[f64]) -> Vec<u32> {
+    let fastest = speeds.iter().copied().fold(0.0, f64::max);
+    speeds.iter().map(|speed| (SHARES * speed / fastest).round() as u32).collect()
 }
 
 fn gathers(setting: &Setting) -> Vec<Proposal> {

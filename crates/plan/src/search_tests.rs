@@ -44,7 +44,6 @@ fn setting(racks: &[u32], workers: usize) -> Setting {
         chunk_bytes: 262_144.0,
         shared_chunk_bytes: 8_388_608.0,
         admitted: None,
-        all_reduces_only: false,
         only: None,
     }
 }
@@ -215,8 +214,8 @@ fn idle_hosts_own_a_part() {
     let network = network(&[2e8; 6], &racks, 1e12, 1e-5);
     let model = || model(&[4_000_000; 5], 0.0, Overlap::Barrier);
     let (problem, best) = planned(&network, &setting(&racks, 4), model(), true);
-    let alone = Setting { all_reduces_only: true, ..setting(&racks, 4) };
-    let (_, without) = planned(&network, &alone, model(), true);
+    let workers = self::network(&[2e8; 4], &racks[..4], 1e12, 1e-5);
+    let (_, without) = planned(&workers, &setting(&racks[..4], 4), model(), true);
     assert!(without.step_s / best.step_s > 1.15, "{} {}", without.step_s, best.step_s);
     let idle = |proposal: usize| problem.proposals[proposal].order.len() > 4;
     assert!(best.buckets.iter().any(|bucket| idle(bucket.proposal)));

@@ -4,7 +4,7 @@ use crate::bound::Bound;
 use crate::exchange::Exchange;
 use crate::problem::{Part, Placed, Problem};
 use crate::timeline::Timeline;
-use hocket_algorithms::Algorithm;
+use hocket_algorithms::{Algorithm, Via};
 use std::rc::Rc;
 
 /// Sizes of buckets that are tried, in bytes; none: the whole model.
@@ -150,9 +150,9 @@ fn greedy(problem: &Problem, bundles: &[Bundle], timeline: &mut Timeline) -> Opt
 /// `AutoDist`'s `PSLoadBalancing`: every variable to the owner that has the fewest bytes.
 fn load_balanced(problem: &Problem) -> Option<State> {
     let single = |at: &usize| {
-        problem.proposals[*at].codec.is_none()
-            && problem.proposals[*at].exchange
-                == Exchange::AllReduce(Algorithm::ParameterServer { servers: 1 })
+        let Exchange::Owned(owned) = &problem.proposals[*at].exchange else { return false };
+        let owns = owned.shares.iter().filter(|&&share| share > 0).count();
+        owns == 1 && owned.via == Via::Direct && problem.proposals[*at].codec.is_none()
     };
     let mut owners: Vec<(f64, usize)> =
         (0..problem.proposals.len()).filter(single).map(|at| (0.0, at)).collect();

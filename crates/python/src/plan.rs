@@ -210,7 +210,7 @@ impl PlanSolution {
 }
 
 #[pyfunction]
-#[pyo3(signature = (network, *, racks, workers, orders, plain, codecs, chunk_bytes, shared_chunk_bytes, admitted, all_reduces_only, only,
+#[pyo3(signature = (network, *, racks, workers, orders, plain, codecs, chunk_bytes, shared_chunk_bytes, admitted, only,
     classes, variables, backward_end_s, step_s, gates, factors, seed, evaluations, splits))]
 #[expect(clippy::too_many_arguments, reason = "all are named")]
 #[expect(clippy::needless_pass_by_value, reason = "made from Python's")]
@@ -226,7 +226,6 @@ fn solve_plan(
     chunk_bytes: f64,
     shared_chunk_bytes: f64,
     admitted: Option<Vec<String>>,
-    all_reduces_only: bool,
     only: Option<usize>,
     classes: Vec<DescribedClass>,
     variables: Vec<(u64, usize, f64, f64)>,
@@ -256,7 +255,6 @@ fn solve_plan(
             chunk_bytes,
             shared_chunk_bytes,
             admitted: admitted.map(|names| names.into_iter().collect()),
-            all_reduces_only,
             only,
         };
         let model = Model {

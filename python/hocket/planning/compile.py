@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hocket._native import PassOptions, Program, verify_halves
+from hocket._native import PassOptions, Program, Proofs, verify_halves
 from hocket.artefacts.chunks import CHUNK_BYTES
 from hocket.artefacts.plan import AllReduce, Gathered, Owned, Plan
 from hocket.errors import UsageError
@@ -17,13 +17,14 @@ def programs(plan: Plan) -> list[Program]:
 
     Raises ProgramError, with the ops at fault, for a plan that would lose, double, race or deadlock.
     """
-    return [bucket_program(index, plan) for index in range(len(plan.buckets))]
+    proofs = Proofs()
+    return [bucket_program(index, plan, proofs) for index in range(len(plan.buckets))]
 
 
-def bucket_program(index: int, plan: Plan) -> Program:
-    """Mean of bucket `index` over all ranks."""
+def bucket_program(index: int, plan: Plan, proofs: Proofs | None = None) -> Program:
+    """Mean of bucket `index` over all ranks. `proofs`: those of other buckets, which may hold for this one, too."""
     program = unverified(index, plan)
-    program.verify()
+    (proofs or Proofs()).verify(program)
     return program
 
 

@@ -8,9 +8,6 @@ from hocket import _native
 from hocket.artefacts.plan import AllReduce, Bucket, Owned, Plan, Route, Traced, TwoLevel
 from hocket.errors import UsageError
 
-OWNERS = "parameter_server"
-"""What the search calls owners of equal parts, the first ranks of an order."""
-
 
 def by(bucket: Bucket, workers: Collection[int] | None = None) -> AllReduce | _native.Owned:
     """What the members of a bucket do, who are `members`. Raises UsageError with what no program does.

@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import get_args
 
 import msgspec
 
@@ -30,15 +31,18 @@ from hocket.artefacts.plan import (
     Bucket,
     Candidate,
     Codec,
+    Direct,
     Evidence,
     GroupRule,
     LinksRule,
     OrderRule,
     Owned,
     Owner,
+    OwnersRule,
     Part,
     Plan,
     Rule,
+    TwoLevel,
 )
 from hocket.artefacts.profile import Gradient, Profile
 from hocket.artefacts.promise import EXACT, Promise
@@ -49,7 +53,6 @@ from hocket.planning.cost import Load, Prediction, as_modelled, predict_on
 from hocket.planning.links import LinkGraph, link_graph
 from hocket.planning.measured import Correction, correction_of
 from hocket.planning.order import contiguous_order, fast_first_order, given_order, placement
-from hocket.planning.routes import OWNERS
 from hocket.planning.solved import solved_orders
 
 EVALUATIONS = 20_000
@@ -57,8 +60,11 @@ EVALUATIONS = 20_000
 
 SEED = 1
 
-TITLES = {"in_place": "in place", "parameter_server": "owners"}
+TITLES = {"in_place": "in place"}
 """In labels, where that is not the name with hyphens."""
+
+OWNERS: dict[str, OwnersRule] = {rule: rule for rule in get_args(OwnersRule)}
+"""By the name of a proposal's rule."""
 
 GROUPS: dict[str, GroupRule] = {"two_level.rack": "racks", "two_level.host": "hosts"}
 """By the name under which an algorithm is measured."""
@@ -195,7 +201,6 @@ class _Question:
             chunk_bytes=chunk,
             shared_chunk_bytes=SHARED_CHUNK_BYTES,
             admitted=sorted(self.admitted),
-            all_reduces_only=True,
             only=only,
             classes=[(size, None) for size in sizes.values()],
             variables=[
@@ -254,16 +259,12 @@ class _Solved:
 
     def _bucket(self, gradients: list[Gradient], priority: int, proposal: int) -> Bucket:
         route = self.solution.proposals[proposal]
-        _, algorithm, numbers, _ = route.exchange
-        owners = algorithm == OWNERS
         codec = self._codec(route)
         return Bucket(
             parts=tuple(Part(variable=each.name, stop=each.elements) for each in gradients),
             elements=sum(each.elements for each in gradients),
             dtype=gradients[0].dtype,
-            route=Owned(owners=tuple(Owner(rank=rank) for rank in self.order.ranks[: numbers[0]]))
-            if owners
-            else AllReduce(algorithm=algorithm, sizes=tuple(numbers)),
+            route=self._route(route),
             order=self.order.ranks,
             priority=priority,
             codec=codec,
@@ -272,9 +273,19 @@ class _Solved:
             rule=Rule(
                 order=self.order.rule,
                 groups=GROUPS.get(route.measured_as),
-                owners="fastest hosts" if owners else None,
+                owners=OWNERS.get(route.rule),
                 links=None if codec == "none" else self.question.links,
             ),
+        )
+
+    def _route(self, proposal: _native.PlanProposal) -> AllReduce | Owned:
+        kind, way, numbers, stations = proposal.exchange
+        if kind == "all_reduce":
+            return AllReduce(algorithm=way, sizes=tuple(numbers))
+        shares = zip(self.order.ranks, numbers, strict=True)
+        return Owned(
+            owners=tuple(Owner(rank=rank, share=share) for rank, share in shares if share),
+            via=TwoLevel(stations=tuple(stations)) if way == "two_level" else Direct(),
         )
 
     def _codec(self, route: _native.PlanProposal) -> Codec:
@@ -283,10 +294,14 @@ class _Solved:
 
     def _route_title(self, proposal: int) -> str:
         route = self.solution.proposals[proposal]
-        _, algorithm, numbers, _ = route.exchange
-        title = TITLES.get(algorithm, algorithm.replace("_", "-"))
-        if algorithm == OWNERS:
-            title = f"{numbers[0]} {title}"
+        kind, way, numbers, _ = route.exchange
+        if kind == "owned":
+            shares = [share for share in numbers if share]
+            title = f"{len(shares)} {'owners' if len(set(shares)) == 1 else 'uneven owners'}"
+            if way == "two_level":
+                title = f"two-level {title}"
+        else:
+            title = TITLES.get(way, way.replace("_", "-"))
         known = {each.measured_as for each in self.solution.proposals}
         # Two levels of racks are the usual ones: trunks carry less than with two levels of hosts.
         if route.measured_as == "two_level.host" and "two_level.rack" in known:
@@ -310,7 +325,7 @@ def _question(
     places = placement(cluster, world)
     names = [cluster.hosts[at].rack for at in places]
     if len({cluster.hosts[at].bandwidth_bit_per_s for at in places}) > 1:
-        admitted |= {OWNERS}
+        admitted |= {"owned"}
     return _Question(
         graph=graph,
         profile=profile,

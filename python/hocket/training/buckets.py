@@ -88,11 +88,11 @@ def of_plan(
     plan: Plan, gradients: Mapping[str, Gradient], traced: Mapping[int, CompiledBucket] | None = None
 ) -> list[CompiledBucket]:
     """The plan's buckets; `traced`: those that go by policies, by number. ProgramError: a program may not run."""
-    made = dict(traced or {})
+    made, proofs = dict(traced or {}), _native.Proofs()
     for at, bucket in enumerate(plan.buckets):
         if at not in made:
             own = tuple(gradients[name] for name in bucket.variables)
-            made[at] = CompiledBucket(own, bucket.priority, bucket_program(at, plan))
+            made[at] = CompiledBucket(own, bucket.priority, bucket_program(at, plan, proofs))
     return [made[at] for at in range(len(plan.buckets))]
 
 
