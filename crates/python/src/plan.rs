@@ -214,7 +214,6 @@ impl PlanSolution {
     classes, variables, backward_end_s, step_s, gates, factors, seed, evaluations, splits))]
 #[expect(clippy::too_many_arguments, reason = "all are named")]
 #[expect(clippy::needless_pass_by_value, reason = "made from Python's")]
-#[expect(clippy::fn_params_excessive_bools, reason = "all are named")]
 fn solve_plan(
     py: Python<'_>,
     network: &PlanNetwork,
