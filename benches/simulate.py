@@ -150,8 +150,7 @@ def _timed(
     simulation = _native.simulate(
         native,
         [program],
-        [([(0, 0, [0.0])], [], [])] * phases,
-        world=world,
+        _native.SimulatedJob.phases(world, [([(0, 0, [0.0])], [], [])] * phases),
         rendezvous=False,
         seed=0,
         jitter=jitter,

@@ -401,6 +401,9 @@ class PlanNetwork:
         latency_s: Sequence[float],
     ) -> None: ...
 
+Piece = tuple[float, float, float, float, Sequence[float]]
+"""Of a bucket, in seconds: when ready, before and after the busiest resource has something of it, alone, and busy by resource."""
+
 class PlanCost:
     """Ways in which buckets travel, on a network. Each: algorithm and its numbers, or owners; order; bytes of an element and
     of a chunk; None or the codec's bytes of an element and its ordered pairs of ranks. UsageError for one that does not fit.
@@ -421,6 +424,9 @@ class PlanCost:
     ) -> None: ...
     def alone_s(self, route: int, elements: float) -> float:
         """Seconds of one bucket with the network to itself."""
+
+    def piece(self, bucket: tuple[int, float, float, float]) -> Piece:
+        """What a bucket asks of links and engines: route, elements, earliest start, and what its time alone is multiplied with."""
 
     def step(self, buckets: Sequence[tuple[int, float, float, float]]) -> tuple[float, list[float]]:
         """When the last bucket is done, and bytes by link. Buckets in order of priority: route, elements, earliest start, and what
@@ -508,6 +514,55 @@ def solve_plan(
     `variables`, in the order of the model: elements, class, ready, needed. `factors`, by the name under which an algorithm
     is measured: measured times over the model's, by elements, ascending. `splits`: whether a variable may be in several
     buckets. UsageError when these do not fit each other.
+    """
+
+STEP_TICKS: int
+"""Ticks into which a step is cut for knapsacks."""
+
+def pack(
+    items: Sequence[tuple[int, Sequence[int], int]], until: Sequence[int], *, budget: int = ...
+) -> tuple[list[int | None], int, int]:
+    """The most profitable items that links can carry, each link until its end: by item its link, the profit, and what none exceeds.
+
+    Items: when ready, time on each link, profit, in ticks. Links: one to four. `budget`: states that are looked at, at most.
+    """
+
+Turn = tuple[int, int, tuple[int, int] | None, int, bool]
+"""First and last iteration; where it is sent, as iteration and place at its begin, None: when ready; due, and whether at gates."""
+
+DescribedSchedule = tuple[int, Sequence[Sequence[Turn]]]
+"""Iterations of a period, and turns by bucket."""
+
+def staged_schedule(
+    buckets: Sequence[tuple[float, float, Sequence[float]]], *, capacity_factor: float = 1.0
+) -> DescribedSchedule:
+    """DeFT's schedule of buckets, the input side first: seconds of forward, backward, and of transfer on each link.
+
+    UsageError names a bucket that fits into no window, even `capacity_factor` times as long as computation takes.
+    """
+
+def schedule_front(
+    pieces: Sequence[Piece],
+    *,
+    needed_s: Sequence[float],
+    backward_end_s: float,
+    step_s: float,
+    delay_max: int,
+    merge_max: int,
+    gates: bool,
+    together: bool,
+    others: Sequence[DescribedSchedule] = ...,
+) -> list[tuple[DescribedSchedule, float, float]]:
+    """Schedules, seconds of an iteration and updates per iteration: no other is better in both of these and in its delay.
+
+    `pieces`, in order of priority. `together`: all buckets have the same turns. `others` are candidates, too. UsageError for
+    times or schedules that do not fit.
+    """
+
+def partition(elements: int, *, fixed_s: float, each_s: float, gap_s: float) -> int:
+    """The fewest parts of a bucket that are shorter than the gap, where a part takes `fixed_s` and `each_s` for each element.
+
+    UsageError when one element, or the latency alone, is as long.
     """
 
 class OrderProblem:
@@ -717,6 +772,22 @@ Launch = tuple[int, int, Sequence[float]]
 Phase = tuple[Sequence[Launch], Sequence[float], Sequence[float]]
 """Launches; the phase's least seconds and the seconds after all is done: by rank, one for all, or none."""
 
+Act = tuple[str, float]
+"""`compute` and its seconds, `launch` and `wait` and the number of a launch, or `end` of a phase."""
+
+class SimulatedJob:
+    """What every rank does. UsageError for times, launches or acts that do not fit each other."""
+
+    @staticmethod
+    def phases(world: int, phases: Sequence[Phase]) -> SimulatedJob:
+        """Phases one after the other on each rank: nothing outlasts its phase."""
+
+    @staticmethod
+    def timelines(
+        world: int, launches: Sequence[tuple[int, int]], timelines: Sequence[Sequence[Act]]
+    ) -> SimulatedJob:
+        """`launches`: program and priority (lower first); each rank starts each once. `timelines`: by rank, or one for all."""
+
 class SimulatedNetwork:
     """Links and routes of the flow engine. UsageError for what contradicts itself."""
 
@@ -792,9 +863,8 @@ class Simulation:
 def simulate(
     network: SimulatedNetwork,
     programs: Sequence[SimulatedProgram],
-    phases: Sequence[Phase],
+    job: SimulatedJob,
     *,
-    world: int,
     rendezvous: bool,
     seed: int,
     jitter: float,
@@ -802,7 +872,7 @@ def simulate(
     changes: Sequence[tuple[float, int, float]],
     recorded: bool,
 ) -> Simulation:
-    """Run phases one after the other on each rank. `slow`: rank and factor; `changes`: seconds, link, bytes per second
+    """Run a job. `slow`: rank and factor; `changes`: seconds, link, bytes per second
     from then on.
 
     SimulationError when nothing moves and ranks have not ended.

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from benches.orders import clusters, cost, rows, scored
 from benches.orders.native import NATIVE, native_program, pieces_of, sizes_of
 from benches.spearman import spearman
-from hocket._native import SimulatedProgram
+from hocket._native import SimulatedJob, SimulatedProgram
 from hocket.artefacts.cluster import Cluster, Host
 from hocket.errors import TestbedError, UsageError
 from hocket.launch.testbed import Testbed
@@ -104,9 +104,8 @@ def test_the_shipped_cost_ranks_orders_as_the_simulator_does(algorithm, emulatio
             run = flow.run(
                 native,
                 [compiled],
-                [([(0, 0, [0.0])], [0.0], [0.0])],
+                SimulatedJob.phases(network.world, [([(0, 0, [0.0])], [0.0], [0.0])]),
                 network,
-                world=network.world,
                 rendezvous=costs.rendezvous,
                 conditions=Conditions(),
                 recorded=False,

@@ -51,8 +51,7 @@ def ours(asked):
     done = _native.simulate(
         network,
         programs,
-        [(launches, [], [])],
-        world=world,
+        _native.SimulatedJob.phases(world, [(launches, [], [])]),
         rendezvous=True,
         seed=0,
         jitter=0.0,

@@ -15,6 +15,7 @@ mod owned;
 mod plan;
 mod program;
 mod readiness;
+mod schedules;
 mod simulate;
 mod tls;
 mod trace;
@@ -35,6 +36,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     owned::register(module)?;
     plan::register(module)?;
     readiness::register(module)?;
+    schedules::register(module)?;
     simulate::register(module)?;
     tls::register(module)?;
     trace::register(module)

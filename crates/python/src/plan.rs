@@ -2,6 +2,7 @@
 
 use crate::exceptions::error;
 use crate::owned::OwnedRoute;
+use crate::schedules::DescribedPiece;
 use hocket_algorithms::Algorithm;
 use hocket_plan as plan;
 use hocket_plan::{
@@ -79,6 +80,14 @@ impl PlanCost {
 
     fn alone_s(&self, py: Python<'_>, route: usize, elements: f64) -> PyResult<f64> {
         self.0.alone_s(route, elements).map_err(|cause| refuse(py, &cause))
+    }
+
+    fn piece(&self, py: Python<'_>, bucket: Bucket) -> PyResult<DescribedPiece> {
+        let (route, elements, start_s, factor) = bucket;
+        let piece = self.0.piece(&Launch { route, elements, start_s, due_s: 0.0, factor });
+        let described =
+            |piece: plan::Piece| (piece.start_s, piece.head_s, piece.tail_s, piece.alone_s, piece.busy_s);
+        piece.map(described).map_err(|cause| refuse(py, &cause))
     }
 
     fn step(&self, py: Python<'_>, buckets: Vec<Bucket>) -> PyResult<(f64, Vec<f64>)> {

@@ -190,16 +190,58 @@ fn phase((launches, busy_s, tail_s): Phase) -> sim::Phase {
     }
 }
 
+/// (graph, priority).
+type Started = (usize, u32);
+/// What a rank does, by name, and its number: seconds of `compute`, the launch of `launch` and `wait`, nothing of `end`.
+type Act = (String, f64);
+
+fn act((name, number): Act) -> Result<sim::Act, sim::Error> {
+    let whole = number >= 0.0 && number.fract() == 0.0 && number <= f64::from(u32::MAX);
+    match name.as_str() {
+        "compute" if number >= 0.0 && number.is_finite() => Ok(sim::Act::Compute(sim::from_s(number))),
+        "launch" if whole => Ok(sim::Act::Launch(number as u32)),
+        "wait" if whole => Ok(sim::Act::Wait(number as u32)),
+        "end" => Ok(sim::Act::End),
+        _ => Err(sim::Error::Job { what: format!("no rank can do `{name}` with {number}") }),
+    }
+}
+
+/// What every rank of a job does; see `_native.pyi`.
+#[pyclass(module = "hocket._native", frozen)]
+pub struct SimulatedJob(sim::Job);
+
+#[pymethods]
+impl SimulatedJob {
+    #[staticmethod]
+    fn phases(py: Python<'_>, world: usize, phases: Vec<Phase>) -> PyResult<Self> {
+        let phases: Vec<sim::Phase> = phases.into_iter().map(phase).collect();
+        sim::Job::of_phases(world, &phases).map(Self).map_err(|cause| refuse(py, &cause))
+    }
+
+    #[staticmethod]
+    fn timelines(
+        py: Python<'_>,
+        world: usize,
+        launches: Vec<Started>,
+        timelines: Vec<Vec<Act>>,
+    ) -> PyResult<Self> {
+        let launches = launches.into_iter().map(|(graph, priority)| sim::Started { graph, priority });
+        let acts = timelines.into_iter().map(|acts| acts.into_iter().map(act).collect());
+        let timelines: Result<Vec<Vec<sim::Act>>, sim::Error> = acts.collect();
+        let timelines = timelines.map_err(|cause| refuse(py, &cause))?;
+        Ok(Self(sim::Job { world, launches: launches.collect(), timelines }))
+    }
+}
+
 /// Runs a job; see `_native.pyi`.
 #[pyfunction]
-#[pyo3(signature = (network, programs, phases, *, world, rendezvous, seed, jitter, slow, changes, recorded))]
+#[pyo3(signature = (network, programs, job, *, rendezvous, seed, jitter, slow, changes, recorded))]
 #[expect(clippy::too_many_arguments, reason = "keyword-only in Python")]
 fn simulate(
     py: Python<'_>,
     network: &SimulatedNetwork,
     programs: Vec<SimulatedProgram>,
-    phases: Vec<Phase>,
-    world: usize,
+    job: &SimulatedJob,
     rendezvous: bool,
     seed: u64,
     jitter: f64,
@@ -209,11 +251,11 @@ fn simulate(
 ) -> PyResult<Simulation> {
     let owned: Vec<Arc<sim::Graph>> = programs.into_iter().map(|program| program.0).collect();
     let graphs: Vec<&sim::Graph> = owned.iter().map(|graph| &**graph).collect();
-    let job = sim::Job { world, phases: phases.into_iter().map(phase).collect() };
+    let job = &job.0;
     let change = |(at_s, link, bytes_per_s)| sim::CapacityChange { at_s, link, bytes_per_s };
     let conditions =
         sim::Conditions { seed, jitter, slow, changes: changes.into_iter().map(change).collect() };
-    let outcome = py.detach(|| sim::simulate(&network.0, &graphs, &job, rendezvous, &conditions, recorded));
+    let outcome = py.detach(|| sim::simulate(&network.0, &graphs, job, rendezvous, &conditions, recorded));
     outcome.map(Simulation).map_err(|cause| refuse(py, &cause))
 }
 
@@ -221,6 +263,7 @@ fn simulate(
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<SimulatedNetwork>()?;
     module.add_class::<SimulatedProgram>()?;
+    module.add_class::<SimulatedJob>()?;
     module.add_class::<Simulation>()?;
     module.add_function(wrap_pyfunction!(simulate, module)?)
 }

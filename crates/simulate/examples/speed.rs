@@ -16,7 +16,7 @@ fn main() {
         let ring = Ring::new(n, 1 << 18, &network, &costs).expect("sound");
         let phase =
             Phase { launches: vec![Launch { graph: 0, priority: 0, after: vec![0] }], ..Phase::default() };
-        let job = Job { world: n as usize, phases: vec![phase; 4] };
+        let job = Job::of_phases(n as usize, &vec![phase; 4]).expect("times are for all ranks");
         let conditions = Conditions { jitter, ..Conditions::default() };
         let began = Instant::now();
         let outcome =

@@ -12,7 +12,7 @@ use crate::graph::{Graph, Step, Work};
 use crate::instance::{ENDED, Instance};
 use crate::network::Network;
 use crate::outcome::{LaunchSpan, Outcome};
-use crate::rank::{Job, Progress, of};
+use crate::rank::{Act, Job, Progress, Started};
 use crate::stuck;
 use crate::time::{Picos, from_s, to_s};
 use hocket_trace::{Kind, Record};
@@ -45,8 +45,6 @@ struct Engine<'a> {
     clock: Clock<Event>,
     flows: Flows<'a>,
     instances: Vec<Instance>,
-    /// By phase: its first launch.
-    first_launch: Vec<u32>,
     ranks: Vec<Progress>,
     ready: Vec<(u32, u32)>,
     chance: Chance,
@@ -63,20 +61,16 @@ impl<'a> Engine<'a> {
         conditions: &'a Conditions,
         recorded: bool,
     ) -> Self {
-        let mut instances = Vec::new();
-        let mut first_launch = Vec::new();
-        for phase in &job.phases {
-            first_launch.push(instances.len() as u32);
-            for launch in &phase.launches {
-                instances.push(Instance::new(launch.graph, instances.len() as u32, launch.priority));
-            }
-        }
+        let instance =
+            |(at, launch): (usize, &Started)| Instance::new(launch.graph, at as u32, launch.priority);
+        let instances: Vec<Instance> = job.launches.iter().enumerate().map(instance).collect();
+        let phases = job.timeline(0).iter().filter(|act| **act == Act::End).count();
         let mut ranks: Vec<Progress> = (0..job.world).map(|_| Progress::new()).collect();
         for &(rank, factor) in &conditions.slow {
             ranks[rank as usize].slow = factor;
         }
         let outcome = Outcome {
-            phase_ends: vec![vec![0; job.world]; job.phases.len()],
+            phase_ends: vec![vec![0; job.world]; phases],
             launches: vec![LaunchSpan { start: Picos::MAX, end: 0 }; instances.len()],
             records: vec![Vec::new(); if recorded { job.world } else { 0 }],
             ..Outcome::default()
@@ -91,7 +85,6 @@ impl<'a> Engine<'a> {
             clock: Clock::new(),
             flows: Flows::new(network),
             instances,
-            first_launch,
             ranks,
             ready: Vec::new(),
             chance: Chance::new(conditions.seed),
@@ -105,7 +98,8 @@ impl<'a> Engine<'a> {
             self.clock.push(from_s(change.at_s), Event::Change { index: index as u32 });
         }
         for rank in 0..self.job.world as u32 {
-            self.begin_phase(rank);
+            self.resume(rank);
+            self.release_ready();
         }
         loop {
             while let Some(event) = self.clock.next() {
@@ -127,7 +121,6 @@ impl<'a> Engine<'a> {
             let what = stuck::diagnose(self.graphs, &self.instances, &self.flows, self.rendezvous, &stuck);
             return Err(Error::Stuck { at_s: to_s(self.clock.now()), what, ranks: stuck });
         }
-        self.outcome.end = self.outcome.phase_ends.last().into_iter().flatten().copied().max().unwrap_or(0);
         self.outcome.link_bytes = self.flows.link_bytes();
         self.outcome.solves = self.flows.solves;
         self.outcome.looked_at = self.flows.looked_at;
@@ -162,12 +155,7 @@ impl<'a> Engine<'a> {
                 let step = self.step(instance, op);
                 self.complete(instance, op, &step);
             }
-            Event::Start { rank, launch } => self.start(rank, launch),
-            Event::Phase { rank } => {
-                self.ranks[rank as usize].phase += 1;
-                self.begin_phase(rank);
-            }
-            Event::Busy { rank } => self.end_launch(rank),
+            Event::Resume { rank } => self.resume(rank),
             Event::Change { index } => {
                 let change = &self.conditions.changes[index as usize];
                 self.flows.change(&mut self.clock, change.link, change.bytes_per_s);
@@ -175,20 +163,32 @@ impl<'a> Engine<'a> {
         }
     }
 
-    fn begin_phase(&mut self, rank: u32) {
+    /// A rank's timeline, until time has to pass.
+    fn resume(&mut self, rank: u32) {
         let now = self.clock.now();
-        let progress = &mut self.ranks[rank as usize];
-        let Some(phase) = self.job.phases.get(progress.phase as usize) else {
-            progress.ended = true;
-            return;
-        };
-        let first = self.first_launch[progress.phase as usize];
-        progress.left = phase.launches.len() as u32 + 1;
-        self.clock.push(now + of(&phase.busy, rank as usize), Event::Busy { rank });
-        for (at, launch) in phase.launches.iter().enumerate() {
-            let start = Event::Start { rank, launch: first + at as u32 };
-            self.clock.push(now + of(&launch.after, rank as usize), start);
+        while let Some(&act) = self.job.timeline(rank as usize).get(self.ranks[rank as usize].at) {
+            let progress = &mut self.ranks[rank as usize];
+            progress.at += 1;
+            match act {
+                Act::Compute(0) => {}
+                Act::Compute(time) => return self.clock.push(now + time, Event::Resume { rank }),
+                Act::Launch(launch) => {
+                    self.start(rank, launch);
+                    self.release_ready();
+                }
+                Act::Wait(launch) if self.instances[launch as usize].left[rank as usize] == 0 => {}
+                Act::Wait(launch) => {
+                    progress.waits_for = Some(launch);
+                    return;
+                }
+                Act::End => {
+                    self.outcome.phase_ends[progress.phase][rank as usize] = now;
+                    progress.phase += 1;
+                }
+            }
         }
+        self.ranks[rank as usize].ended = true;
+        self.outcome.end = self.outcome.end.max(now);
     }
 
     fn start(&mut self, rank: u32, launch: u32) {
@@ -352,19 +352,11 @@ impl<'a> Engine<'a> {
         if state.ranks_left == 0 {
             state.close();
         }
-        self.end_launch(rank);
-    }
-
-    fn end_launch(&mut self, rank: u32) {
         let progress = &mut self.ranks[rank as usize];
-        progress.left -= 1;
-        if progress.left > 0 {
-            return;
+        if progress.waits_for == Some(instance) {
+            progress.waits_for = None;
+            self.clock.push(now, Event::Resume { rank });
         }
-        let phase = progress.phase as usize;
-        let end = self.clock.now() + of(&self.job.phases[phase].tail, rank as usize);
-        self.outcome.phase_ends[phase][rank as usize] = end;
-        self.clock.push(end, Event::Phase { rank });
     }
 
     fn step(&self, instance: u32, op: u32) -> Step {
@@ -425,15 +417,8 @@ fn check(
             return wrong(format!("graph {index} is a pattern: only programs are recorded"));
         }
     }
-    let lists = |phase: &crate::Phase| {
-        let starts = phase.launches.iter().map(|launch| launch.after.len());
-        starts.chain([phase.busy.len(), phase.tail.len()]).all(|len| len <= 1 || len == job.world)
-    };
-    if !job.phases.iter().all(lists) {
-        return wrong(format!("a list of times has neither one entry nor {}", job.world));
-    }
-    if job.phases.iter().flat_map(|phase| &phase.launches).any(|launch| launch.graph >= graphs.len()) {
-        return wrong("a launch of a graph that does not exist".into());
+    if let Some(what) = job.fault(graphs.len()) {
+        return wrong(what);
     }
     if !(0.0..=100.0).contains(&conditions.jitter) {
         return wrong(format!("a jitter of {}: it is a share, 0 to 100", conditions.jitter));

@@ -15,12 +15,8 @@ pub enum Event {
     Done { instance: u32, op: u32 },
     /// A rank's gap has passed.
     Waited { instance: u32, op: u32 },
-    /// A rank starts a launch.
-    Start { rank: u32, launch: u32 },
-    /// A rank begins its next phase.
-    Phase { rank: u32 },
-    /// A rank's phase has reached its minimum duration.
-    Busy { rank: u32 },
+    /// A rank goes on with its timeline.
+    Resume { rank: u32 },
     /// A link changes.
     Change { index: u32 },
 }

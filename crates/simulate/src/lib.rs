@@ -33,6 +33,6 @@ pub use messages::{Timed, timed};
 pub use network::{Link, Network, Route};
 pub use outcome::{LaunchSpan, Outcome};
 pub use pattern::{AllToAll, Ring};
-pub use rank::{Job, Launch, Phase};
+pub use rank::{Act, Job, Launch, Phase, Started};
 pub use share::Shares;
 pub use time::{Picos, from_s, to_s};

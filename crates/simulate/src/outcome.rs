@@ -19,7 +19,7 @@ pub struct Outcome {
     pub end: Picos,
     /// By phase, then by rank: its end.
     pub phase_ends: Vec<Vec<Picos>>,
-    /// Launches, phase by phase.
+    /// In the order of the job.
     pub launches: Vec<LaunchSpan>,
     /// By link: bytes that crossed it.
     pub link_bytes: Vec<f64>,

@@ -37,7 +37,7 @@ fn rings_take_as_long_as_astra_sim_says() {
         let ring = Ring::new(n, BYTES / SPLITS, &network, &costs).unwrap();
         let phase =
             Phase { launches: vec![Launch { graph: 0, priority: 0, after: vec![0] }], ..Phase::default() };
-        let job = Job { world: n as usize, phases: vec![phase; SPLITS as usize] };
+        let job = Job::of_phases(n as usize, &vec![phase; SPLITS as usize]).expect("times are for all ranks");
         let outcome =
             simulate(&network, &[&Graph::Ring(ring)], &job, false, &Conditions::default(), false).unwrap();
         let ours_ns = to_s(outcome.end) * 1e9;

@@ -105,7 +105,8 @@ fn an_end_is_solved_for_the_flows_that_it_concerns() {
     let network = leaf_spine(8, 8, 4, 4.0);
     let graph = Graph::AllToAll(AllToAll::new(64, 1 << 20, &network, &Costs::NONE).expect("64 ranks"));
     let launch = Launch { graph: 0, priority: 0, after: vec![0] };
-    let job = Job { world: 64, phases: vec![Phase { launches: vec![launch], ..Phase::default() }] };
+    let job = Job::of_phases(64, &[Phase { launches: vec![launch], ..Phase::default() }])
+        .expect("times are for all ranks");
     let outcome = simulate(&network, &[&graph], &job, false, &Conditions::default(), false).expect("it ends");
     assert_eq!(outcome.messages, 64 * 63);
     let each_time = outcome.looked_at / outcome.solves;

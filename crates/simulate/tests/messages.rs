@@ -36,7 +36,8 @@ fn run_one_after_the_other(traffic: &[&[Timed]], world: u32, queue_s: f64) -> Re
     let launches = (0..graphs.len())
         .map(|graph| Launch { graph, priority: 0, after: vec![from_s(graph as f64)] })
         .collect();
-    let job = Job { world: world as usize, phases: vec![Phase { launches, ..Phase::default() }] };
+    let job = Job::of_phases(world as usize, &[Phase { launches, ..Phase::default() }])
+        .expect("times are for all ranks");
     simulate(&network, &graphs.iter().collect::<Vec<_>>(), &job, true, &Conditions::default(), true)
 }
 

@@ -7,7 +7,8 @@ use hocket_ids::{BufferId, Rank};
 use hocket_program::passes;
 use hocket_program::{Algorithm, BufferKind, Collective, DType, Op, Program, RankBuilder, ReduceOp, Slice};
 use hocket_simulate::{
-    CapacityChange, Conditions, Costs, Error, Graph, Job, Launch, Phase, Ring, compile, simulate, to_s,
+    Act, CapacityChange, Conditions, Costs, Error, Graph, Job, Launch, Phase, Ring, Started, compile,
+    simulate, to_s,
 };
 use proptest::prelude::*;
 use support::{run, star};
@@ -123,11 +124,74 @@ fn launches_in_flight_share_links_and_urgent_ones_go_first() {
     let launch = |priority, after| Launch { graph: 0, priority, after: vec![after] };
     // A lax one of 10 s starts at once; an urgent one 4 s later overtakes it.
     let launches = vec![launch(1, 0), launch(0, 4_000_000_000_000)];
-    let job = Job { world: 2, phases: vec![Phase { launches, ..Phase::default() }] };
+    let job = Job::of_phases(2, &[Phase { launches, ..Phase::default() }]).expect("times are for all ranks");
     let outcome = simulate(&network, &[&graph], &job, true, &Conditions::default(), true).unwrap();
     let ends: Vec<f64> = outcome.launches.iter().map(|span| to_s(span.end)).collect();
     assert_eq!(ends, [20.0, 14.0]);
     assert_eq!(outcome.records[1].len(), 2);
+}
+
+/// Broken: communication that outlasts an iteration could not be predicted, and delays would seem to gain nothing.
+#[test]
+fn a_launch_may_outlast_its_phase() {
+    let network = star(2, 100.0, 0.0);
+    let program = one_message();
+    let graph = compile(&program, &network, &Costs::NONE).unwrap();
+    // Each launch takes 10 s; an iteration computes for 8 s, launches, and waits for the launch before.
+    let second = 1_000_000_000_000;
+    let mut acts = Vec::new();
+    for launch in 0..5_u32 {
+        acts.extend([Act::Compute(8 * second), Act::Launch(launch)]);
+        acts.extend(launch.checked_sub(1).map(Act::Wait));
+        acts.push(Act::End);
+    }
+    let launches = vec![Started { graph: 0, priority: 0 }; 5];
+    let job = Job { world: 2, launches, timelines: vec![acts] };
+    let outcome = simulate(&network, &[&graph], &job, true, &Conditions::default(), false).unwrap();
+    let ends: Vec<f64> = outcome.phase_ends.iter().map(|ends| to_s(ends[0])).collect();
+    assert_eq!(ends, [8.0, 18.0, 28.0, 38.0, 48.0]);
+    assert_eq!(outcome.launches[4].end, 58 * second);
+}
+
+/// Broken: phases would be another model than the timelines that they stand for, or ranks of their own pace be confused.
+#[test]
+fn phases_are_timelines() {
+    let phase = Phase {
+        launches: vec![
+            Launch { graph: 0, priority: 1, after: vec![5, 7] },
+            Launch { graph: 0, priority: 0, after: vec![3] },
+        ],
+        busy: vec![4, 9],
+        tail: vec![2],
+    };
+    let job = Job::of_phases(2, &[phase.clone(), phase]).expect("times are for all ranks, or for each");
+    let acts = |first: u32, times: [u64; 3]| {
+        let [two, one, rest] = times.map(Act::Compute);
+        let waits = [Act::Wait(first), Act::Wait(first + 1)];
+        let start = [two, Act::Launch(first + 1), one, Act::Launch(first), rest];
+        [&start[..], &waits, &[Act::Compute(2), Act::End]].concat()
+    };
+    assert_eq!(job.timelines[0], [acts(0, [3, 2, 0]), acts(2, [3, 2, 0])].concat());
+    assert_eq!(job.timelines[1], [acts(0, [3, 4, 2]), acts(2, [3, 4, 2])].concat());
+    assert!(Job::of_phases(3, &[Phase { busy: vec![1, 2], ..Phase::default() }]).is_err());
+}
+
+/// Broken: a job that cannot end would run for ever, or end in the middle of a panic.
+#[test]
+fn timelines_that_do_not_fit_are_refused() {
+    let network = star(2, 100.0, 0.0);
+    let graph = compile(&one_message(), &network, &Costs::NONE).unwrap();
+    let refused = |timelines: Vec<Vec<Act>>| {
+        let job = Job { world: 2, launches: vec![Started { graph: 0, priority: 0 }], timelines };
+        simulate(&network, &[&graph], &job, true, &Conditions::default(), false).unwrap_err().to_string()
+    };
+    let (start, wait) = (Act::Launch(0), Act::Wait(0));
+    assert!(refused(vec![vec![]]).contains("never starts launch 0"));
+    assert!(refused(vec![vec![start, start]]).contains("starts launch 0 twice"));
+    assert!(refused(vec![vec![start, Act::Launch(1)]]).contains("launch 1"));
+    assert!(refused(vec![vec![wait, start]]).contains("has not started"));
+    assert!(refused(vec![vec![start]; 3]).contains("3 timelines"));
+    assert!(refused(vec![vec![start, Act::End], vec![start]]).contains("rank 1 has 0 phases"));
 }
 
 fn one_message() -> Program {

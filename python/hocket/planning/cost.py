@@ -13,7 +13,7 @@ candidates was 3 %, the largest 11 %, and the chosen one was the fastest; withou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from hocket import _native
@@ -86,19 +86,9 @@ def predict_on(
 
     `factor`: what a bucket's time alone is multiplied with, where measurements say that the model is off.
     """
-    ready_s = {gradient.name: gradient.ready_s for gradient in profile.gradients}
-    cost, routes = _prepared(buckets, graph, workers)
-    done_s, carried = cost.step(
-        [
-            (
-                routes[_way(each, workers)],
-                each.elements,
-                _native.BUCKET_S + _ready(each, ready_s),
-                factor(each),
-            )
-            for each in sorted(buckets, key=lambda bucket: bucket.priority)
-        ]
-    )
+    urgent = sorted(buckets, key=lambda bucket: bucket.priority)
+    cost, launches = _launches(urgent, graph, profile, factor, workers)
+    done_s, carried = cost.step(launches)
     exposed_s = max(0.0, done_s - profile.forward_s - profile.backward_s)
     return Prediction(
         step_s=profile.step_s + exposed_s,
@@ -106,6 +96,33 @@ def predict_on(
         communication_s=done_s,
         loads=_loads(carried, graph),
     )
+
+
+def pieces(
+    buckets: Sequence[Bucket],
+    graph: LinkGraph,
+    profile: Profile,
+    factor: Factor = as_modelled,
+    workers: Collection[int] | None = None,
+) -> list[_native.Piece]:
+    """What each bucket asks of links and engines, and when."""
+    cost, launches = _launches(buckets, graph, profile, factor, workers)
+    return [cost.piece(launch) for launch in launches]
+
+
+def _launches(
+    buckets: Sequence[Bucket],
+    graph: LinkGraph,
+    profile: Profile,
+    factor: Factor,
+    workers: Collection[int] | None,
+) -> tuple[_native.PlanCost, list[tuple[int, float, float, float]]]:
+    ready_s = {gradient.name: gradient.ready_s for gradient in profile.gradients}
+    cost, routes = _prepared(buckets, graph, workers)
+    return cost, [
+        (routes[_way(each, workers)], each.elements, _native.BUCKET_S + _ready(each, ready_s), factor(each))
+        for each in buckets
+    ]
 
 
 _Way = tuple[AllReduce | _native.Owned, tuple[int, ...], str, int, Codec, tuple[tuple[int, int], ...]]

@@ -98,9 +98,8 @@ def predict(
     simulation = flow.run(
         native,
         compiled,
-        phases,
+        _native.SimulatedJob.phases(plan.world, phases),
         network,
-        world=plan.world,
         rendezvous=costs.rendezvous,
         conditions=conditions,
         recorded=False,

@@ -46,9 +46,8 @@ def predict(
     simulation = flow.run(
         native,
         [program],
-        [([(0, 0, [])], [], [])],
+        _native.SimulatedJob.phases(world, [([(0, 0, [])], [], [])]),
         network,
-        world=world,
         rendezvous=costs.rendezvous,
         conditions=conditions,
         recorded=True,

@@ -20,7 +20,7 @@ from hocket.artefacts.plan import Plan
 from hocket.artefacts.profile import Profile
 from hocket.artefacts.trace import Kind
 from hocket.errors import UsageError
-from hocket.simulation import flow
+from hocket.simulation import flow, timelines
 from hocket.simulation.conditions import Conditions, Costs
 from hocket.simulation.networks import Network
 from hocket.simulation.outcome import BucketSpan, Outcome
@@ -67,20 +67,18 @@ def predict(
     routes = [(rank, world, latency_s, [up]) for rank, (up, _, latency_s) in enumerate(ways)]
     routes += [(world, rank, latency_s, [down]) for rank, (_, down, latency_s) in enumerate(ways)]
     native = _native.SimulatedNetwork(links, routes)
-    order = sorted(
-        range(len(plan.buckets)),
-        key=lambda at: (flow.ready_s(plan.buckets[at], profile), plan.buckets[at].priority),
-    )
-    ready_s = {at: BUCKET_S + flow.ready_s(plan.buckets[at], profile) for at in order}
+    timelines.refuse_turns(plan.schedule, "a switch that sums has")
+    made_s = flow.computation(plan, profile).ready_s
+    order = sorted(range(len(plan.buckets)), key=lambda at: (made_s[at], plan.buckets[at].priority))
+    ready_s = {at: BUCKET_S + made_s[at] for at in order}
     messages, last = _stream(plan, switch, order, ready_s)
     costs = Costs(send_s=switch.host_s, receive_s=switch.host_s, rendezvous=False)
     program = _native.SimulatedProgram.messages(world + 1, messages, [world], native, costs.native())
     simulation = flow.run(
         native,
         [program],
-        [([(0, 0, [])], [], [])],
+        _native.SimulatedJob.phases(world + 1, [([(0, 0, [])], [], [])]),
         network,
-        world=world + 1,
         rendezvous=False,
         conditions=conditions,
         recorded=True,

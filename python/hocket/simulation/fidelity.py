@@ -14,7 +14,7 @@ from hocket.artefacts.plan import Plan
 from hocket.artefacts.profile import Profile
 from hocket.errors import UsageError
 from hocket.planning import cost
-from hocket.simulation import flow, simgrid
+from hocket.simulation import flow, simgrid, timelines
 from hocket.simulation.conditions import Conditions
 from hocket.simulation.networks import from_cluster
 from hocket.simulation.outcome import LinkLoad, Outcome
@@ -46,6 +46,7 @@ def predict(
         SimulationError: the step cannot end.
     """
     if fidelity == "closed-form":
+        timelines.refuse_turns(plan.schedule, "the closed form is of")
         return _closed_form(plan, cluster, profile)
     network = from_cluster(cluster, plan.world, shaped=shaped)
     if fidelity == "simgrid":

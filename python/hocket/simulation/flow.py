@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import msgspec
 
 from hocket import _native
-from hocket._native import BUCKET_S
 from hocket.artefacts.plan import AllReduce, Bucket, Plan, Rule
 from hocket.artefacts.profile import Profile
 from hocket.errors import UsageError
 from hocket.planning.compile import unverified
 from hocket.planning.routes import name
+from hocket.simulation import timelines
 from hocket.simulation.conditions import Conditions, Costs
 from hocket.simulation.networks import BITS, Network
 from hocket.simulation.outcome import BucketSpan, LinkLoad, Outcome
@@ -75,24 +75,21 @@ def predict(
     prepared = prepared or Prepared.of(plan)
     native, compiled = prepared.on(network, costs)
     slow = dict(conditions.slow)
-    pace = [slow.get(rank, 1.0) for rank in range(plan.world)] if slow else [1.0]
-    launches = [
-        (
-            prepared.place[index],
-            bucket.priority,
-            [BUCKET_S + ready_s(bucket, profile) * each for each in pace],
-        )
-        for index, bucket in enumerate(plan.buckets)
-    ]
-    busy_s = [(profile.forward_s + profile.backward_s) * each for each in pace]
-    tail_s = [(profile.step_s - profile.forward_s - profile.backward_s) * each for each in pace]
-    phases = [(launches, busy_s, [max(0.0, each) for each in tail_s])] * steps
+    steps = timelines.iterations(plan.schedule, steps)
+    job = timelines.job(
+        plan.schedule,
+        [bucket.priority for bucket in plan.buckets],
+        prepared.place,
+        computation(plan, profile),
+        count=steps,
+        pace=[slow.get(rank, 1.0) for rank in range(plan.world)] if slow else [1.0],
+        world=plan.world,
+    )
     simulation = run(
         native,
         compiled,
-        phases,
+        job,
         network,
-        world=plan.world,
         rendezvous=costs.rendezvous,
         conditions=conditions,
         recorded=recorded,
@@ -124,27 +121,32 @@ def _with_messages(bucket: Bucket) -> Bucket:
     return msgspec.structs.replace(bucket, route=AllReduce(algorithm="direct"))
 
 
-def ready_s(bucket: Bucket, profile: Profile) -> float:
-    """When the last of the bucket's gradients is ready, seconds after the step began.
+def computation(plan: Plan, profile: Profile) -> timelines.Computation:
+    """An iteration of the plan's buckets: each is ready with its last gradient, and needed with its first.
 
     UsageError: the profile lacks one.
     """
-    known = {gradient.name: gradient.ready_s for gradient in profile.gradients}
-    missing = [name for name in bucket.variables if name not in known]
+    known = {gradient.name: gradient for gradient in profile.gradients}
+    missing = [name for bucket in plan.buckets for name in bucket.variables if name not in known]
     if missing:
         raise UsageError(
             f"plan: gradient {missing[0]} is not in the profile\nhint: make the plan from this profile"
         )
-    return max((known[name] for name in bucket.variables), default=0.0)
+    gradients = [[known[name] for name in bucket.variables] for bucket in plan.buckets]
+    return timelines.Computation(
+        needed_s=[min((each.needed_s for each in bucket), default=0.0) for bucket in gradients],
+        ready_s=[max((each.ready_s for each in bucket), default=0.0) for bucket in gradients],
+        backward_end_s=profile.forward_s + profile.backward_s,
+        step_s=profile.step_s,
+    )
 
 
 def run(
     native: _native.SimulatedNetwork,
     programs: Sequence[_native.SimulatedProgram],
-    phases: Sequence[_native.Phase],
+    job: _native.SimulatedJob,
     network: Network,
     *,
-    world: int,
     rendezvous: bool,
     conditions: Conditions,
     recorded: bool,
@@ -156,8 +158,7 @@ def run(
     return _native.simulate(
         native,
         programs,
-        phases,
-        world=world,
+        job,
         rendezvous=rendezvous,
         seed=conditions.seed,
         jitter=conditions.jitter,
@@ -195,7 +196,7 @@ def _outcome(
     plan: Plan, network: Network, profile: Profile, steps: int, simulation: _native.Simulation
 ) -> Outcome:
     end_s = simulation.end_s
-    step_s = end_s / steps
+    step_s = timelines.steady_s(simulation.phase_ends_s, plan.schedule)
     spans = simulation.launches_s[: len(plan.buckets)]
     return Outcome(
         fidelity="flow",

@@ -18,7 +18,7 @@ from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.profile import Profile
 from hocket.errors import SimulationError, UsageError
-from hocket.simulation import flow
+from hocket.simulation import flow, timelines
 from hocket.simulation.conditions import Costs
 from hocket.simulation.networks import BITS, Network
 from hocket.simulation.outcome import BucketSpan, Outcome
@@ -57,13 +57,15 @@ def predict(plan: Plan, network: Network, profile: Profile, *, costs: Costs | No
         )
     if plan.world != network.world:
         raise UsageError(f"the plan is for {plan.world} ranks, the network has {network.world}")
+    timelines.refuse_turns(plan.schedule, "SimGrid runs")
     prepared = flow.Prepared.of(plan)
+    ready_s = flow.computation(plan, profile).ready_s
     programs, place = prepared.programs, prepared.place
     launches: list[dict[str, Any]] = [
         {
             "program": place[index],
             "priority": bucket.priority,
-            "after_s": [BUCKET_S + flow.ready_s(bucket, profile)] * plan.world,
+            "after_s": [BUCKET_S + ready_s[index]] * plan.world,
         }
         for index, bucket in enumerate(plan.buckets)
     ]

@@ -24,7 +24,7 @@ pub struct Item {
 }
 
 /// Ticks of a step.
-const STEP: f64 = 65_536.0;
+pub const STEP_TICKS: u32 = 65_536;
 
 /// Seconds as whole ticks.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -35,7 +35,7 @@ pub struct Ticks {
 impl Ticks {
     /// Of a step of so many seconds.
     pub fn of_step(step_s: f64) -> Self {
-        Self { tick_s: step_s / STEP }
+        Self { tick_s: step_s / f64::from(STEP_TICKS) }
     }
 
     /// What a bucket needs: rounded up.

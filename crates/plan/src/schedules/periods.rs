@@ -5,7 +5,8 @@
 //! late a turn may be applied: at the end of the next one.
 
 use super::steady::{Computation, Steady, steady};
-use super::turns::{Schedule, spread, turns};
+use super::turns::{Schedule, Turn, spread, turns};
+use crate::network::PlanError;
 use crate::timeline::Piece;
 
 /// What is allowed.
@@ -41,12 +42,15 @@ const LONG_MAX: usize = 3;
 /// Schedules that no other is better than in step, updates per iteration and delay at the same time; the fastest steps first.
 ///
 /// The synchronous one and each of `others` are candidates, too. `pieces` by bucket, in order of priority.
+///
+/// [`PlanError::Window`]: times that are none, or a schedule of other buckets.
 pub fn front(
     computation: &Computation,
     pieces: &[Piece],
     limits: &Limits,
     others: &[Schedule],
-) -> Vec<Candidate> {
+) -> Result<Vec<Candidate>, PlanError> {
+    check(computation, pieces, others)?;
     let mut schedules = others.to_vec();
     let gates: &[bool] = if limits.gates { &[false, true] } else { &[false] };
     for &gate in gates {
@@ -67,7 +71,37 @@ pub fn front(
         let steady = steady(computation, pieces, &schedule);
         Candidate { schedule, steady }
     });
-    not_dominated(candidates.collect())
+    Ok(not_dominated(candidates.collect()))
+}
+
+fn check(computation: &Computation, pieces: &[Piece], others: &[Schedule]) -> Result<(), PlanError> {
+    let resources = pieces.first().map_or(0, |piece| piece.busy_s.len());
+    let sound = |time_s: &f64| time_s.is_finite() && *time_s >= 0.0;
+    let all = |piece: &Piece| {
+        let beside = [piece.start_s, piece.head_s, piece.tail_s, piece.alone_s];
+        piece.busy_s.len() == resources && piece.busy_s.iter().chain(&beside).all(sound)
+    };
+    if computation.needed_s.len() != pieces.len() || !pieces.iter().all(all) {
+        return Err(PlanError::Window("buckets need times of 0 or more on the same resources"));
+    }
+    let times = [computation.backward_end_s, computation.step_s];
+    if !computation.needed_s.iter().chain(&times).all(sound) || computation.step_s <= 0.0 {
+        return Err(PlanError::Window("iteration takes no time, or less than none"));
+    }
+    // A turn that a period lacks would be waited for for ever.
+    let whole = |turns: &Vec<Turn>, period: usize| {
+        let ends = turns.iter().map(|turn| turn.last);
+        turns
+            .iter()
+            .all(|turn| turn.first <= turn.last && turn.last < period && turn.due.iteration >= turn.last)
+            && ends.is_sorted()
+    };
+    let fits = |each: &Schedule| {
+        each.period > 0
+            && each.turns.len() == pieces.len()
+            && each.turns.iter().all(|turns| whole(turns, each.period))
+    };
+    if others.iter().all(fits) { Ok(()) } else { Err(PlanError::Window("schedule is of other buckets")) }
 }
 
 /// The largest ratio of whole numbers that is at most `share`, as (turns, iterations), iterations at most `period_max`.

@@ -35,7 +35,7 @@ const ITERATIONS_MIN: usize = 24;
 /// an iteration.
 pub fn steady(computation: &Computation, pieces: &[Piece], schedule: &Schedule) -> Steady {
     let mut run = Run::new(computation, pieces, schedule);
-    let periods = 2 * ITERATIONS_MIN.div_ceil(2 * schedule.period).max(2);
+    let periods = 2 * ITERATIONS_MIN.div_ceil(2 * schedule.period);
     let half = periods / 2 * schedule.period;
     let mut middle_s = 0.0;
     for iteration in 0..periods * schedule.period {
@@ -190,7 +190,7 @@ impl<'a> Run<'a> {
             self.serve(resource, self.now_s, None);
         }
         for job in waited {
-            for resource in 0..self.queues.len() {
+            for resource in 0..if self.jobs[job].left > 0 { self.queues.len() } else { 0 } {
                 if self.queues[resource].1.iter().any(|work| work.job == job) {
                     self.serve(resource, f64::INFINITY, Some(job));
                 }

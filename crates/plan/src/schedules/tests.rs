@@ -200,7 +200,7 @@ fn ours_is_near_what_links_carry_and_never_behind_the_paper() {
         };
         let paper = stages(&buckets, 1.0).expect("16 buckets fit").schedule(16);
         let papers = steady(&computation, &pieces, &paper);
-        let ours = front(&computation, &pieces, &limits, &[]);
+        let ours = front(&computation, &pieces, &limits, &[]).expect("sound");
         for candidate in &ours {
             check_turns(&candidate.schedule);
         }
@@ -209,7 +209,7 @@ fn ours_is_near_what_links_carry_and_never_behind_the_paper() {
         instances += 1;
         let rate = |steady: Steady| steady.updates_per_iteration / steady.iteration_s;
         alone += u32::from(best(&ours) / computation.step_s >= rate(papers) * (1.0 - 1e-6));
-        let both = front(&computation, &pieces, &limits, &[paper]);
+        let both = front(&computation, &pieces, &limits, &[paper]).expect("sound");
         let most =
             |candidates: &[Candidate]| candidates.iter().map(|each| rate(each.steady)).fold(0.0, f64::max);
         assert!(most(&both) >= rate(papers) * (1.0 - 1e-9));
@@ -225,7 +225,7 @@ fn the_front_trades_step_updates_and_delay() {
     let buckets = random_buckets(&mut random, 10, 1.4);
     let (computation, pieces) = on_a_link(&buckets);
     let limits = Limits { delay_max: 2, merge_max: 3, gates: true, together: false };
-    let found = front(&computation, &pieces, &limits, &[]);
+    let found = front(&computation, &pieces, &limits, &[]).expect("sound");
     let of = |candidate: &Candidate| (candidate.schedule.merge() > 1.0, candidate.schedule.delay());
     assert!(found.iter().any(|candidate| of(candidate) == (false, 0)), "synchronous");
     assert!(found.iter().any(|candidate| of(candidate) == (true, 0)), "merged, nothing stale");
@@ -248,7 +248,7 @@ fn a_long_bucket_alone_is_merged() {
     let (computation, pieces) = on_a_link(&buckets);
     let updates = |together| {
         let limits = Limits { delay_max: 3, merge_max: 3, gates: true, together };
-        let found = front(&computation, &pieces, &limits, &[]);
+        let found = front(&computation, &pieces, &limits, &[]).expect("sound");
         let fast = found.iter().filter(|each| each.steady.iteration_s <= computation.step_s * 1.001);
         fast.map(|each| each.steady.updates_per_iteration).fold(0.0, f64::max)
     };

@@ -21,6 +21,7 @@ pub fn run(
     conditions: &Conditions,
 ) -> Result<Outcome, Error> {
     let launches = vec![Launch { graph: 0, priority: 0, after: vec![0] }];
-    let job = Job { world: graph.world(), phases: vec![Phase { launches, ..Phase::default() }] };
+    let job = Job::of_phases(graph.world(), &[Phase { launches, ..Phase::default() }])
+        .expect("times are for all ranks");
     simulate(network, &[graph], &job, costs.rendezvous, conditions, false)
 }

@@ -1,0 +1,130 @@
+//! Knapsacks, and schedules of merged and late gradients.
+
+use crate::exceptions::error;
+use hocket_plan::knapsack::{self, Item};
+use hocket_plan::schedules::{self, Computation, Due, Limits, Schedule, Sent, Timed, Turn};
+use hocket_plan::{Piece, PlanError};
+use pyo3::prelude::*;
+
+/// Ready, busy by link, profit: in ticks.
+type DescribedItem = (u32, Vec<u32>, u32);
+
+/// Forward, backward, busy by link: in seconds.
+type DescribedBucket = (f64, f64, Vec<f64>);
+
+/// Ready, head, tail, alone, busy by resource: in seconds.
+pub type DescribedPiece = (f64, f64, f64, f64, Vec<f64>);
+
+/// First and last iteration; the iteration and the place at which it is sent, if not when it is ready; due, and whether at gates.
+type DescribedTurn = (usize, usize, Option<(usize, usize)>, usize, bool);
+
+/// Iterations, and turns by bucket.
+type DescribedSchedule = (usize, Vec<Vec<DescribedTurn>>);
+
+fn refuse(py: Python<'_>, cause: &PlanError) -> PyErr {
+    error(py, "UsageError", &format!("plan: {cause}"))
+}
+
+fn described(schedule: &Schedule) -> DescribedSchedule {
+    let turn = |turn: &Turn| {
+        let sent = match turn.sent {
+            Sent::Ready => None,
+            Sent::Begun { iteration, place } => Some((iteration, place)),
+        };
+        (turn.first, turn.last, sent, turn.due.iteration, turn.due.gate)
+    };
+    (schedule.period, schedule.turns.iter().map(|turns| turns.iter().map(turn).collect()).collect())
+}
+
+fn schedule((period, turns): DescribedSchedule) -> Schedule {
+    let turn = |(first, last, sent, due, gate): DescribedTurn| Turn {
+        first,
+        last,
+        sent: sent.map_or(Sent::Ready, |(iteration, place)| Sent::Begun { iteration, place }),
+        due: Due { iteration: due, gate },
+    };
+    Schedule { period, turns: turns.into_iter().map(|turns| turns.into_iter().map(turn).collect()).collect() }
+}
+
+/// See `_native.pyi`.
+#[pyfunction]
+#[pyo3(signature = (items, until, *, budget=knapsack::BUDGET))]
+#[expect(clippy::needless_pass_by_value, reason = "made from Python's")]
+fn pack(
+    py: Python<'_>,
+    items: Vec<DescribedItem>,
+    until: Vec<u32>,
+    budget: usize,
+) -> PyResult<(Vec<Option<usize>>, u64, u64)> {
+    let item = |(ready, busy, profit)| Item { ready, busy, profit };
+    let items: Vec<Item> = items.into_iter().map(item).collect();
+    let packing = py.detach(|| knapsack::pack(&items, &until, budget)).map_err(|cause| refuse(py, &cause))?;
+    Ok((packing.links, packing.profit, packing.bound))
+}
+
+/// See `_native.pyi`.
+#[pyfunction]
+#[pyo3(signature = (buckets, *, capacity_factor=1.0))]
+fn staged_schedule(
+    py: Python<'_>,
+    buckets: Vec<DescribedBucket>,
+    capacity_factor: f64,
+) -> PyResult<DescribedSchedule> {
+    let timed = |(forward_s, backward_s, busy_s)| Timed { forward_s, backward_s, busy_s };
+    let buckets: Vec<Timed> = buckets.into_iter().map(timed).collect();
+    let stages = py.detach(|| schedules::stages(&buckets, capacity_factor));
+    let stages = stages.map_err(|cause| refuse(py, &cause))?;
+    Ok(described(&stages.schedule(buckets.len())))
+}
+
+/// See `_native.pyi`.
+#[pyfunction]
+#[pyo3(signature = (pieces, *, needed_s, backward_end_s, step_s, delay_max, merge_max, gates, together, others=Vec::new()))]
+#[expect(clippy::too_many_arguments, reason = "keyword-only in Python")]
+fn schedule_front(
+    py: Python<'_>,
+    pieces: Vec<DescribedPiece>,
+    needed_s: Vec<f64>,
+    backward_end_s: f64,
+    step_s: f64,
+    delay_max: usize,
+    merge_max: usize,
+    gates: bool,
+    together: bool,
+    others: Vec<DescribedSchedule>,
+) -> PyResult<Vec<(DescribedSchedule, f64, f64)>> {
+    let piece = |(start_s, head_s, tail_s, alone_s, busy_s): DescribedPiece| Piece {
+        start_s,
+        due_s: 0.0,
+        head_s,
+        tail_s,
+        alone_s,
+        busy_s,
+    };
+    let pieces: Vec<Piece> = pieces.into_iter().map(piece).collect();
+    let others: Vec<Schedule> = others.into_iter().map(schedule).collect();
+    let computation = Computation { needed_s, backward_end_s, step_s };
+    let limits = Limits { delay_max, merge_max, gates, together };
+    let found = py.detach(|| schedules::front(&computation, &pieces, &limits, &others));
+    let found = found.map_err(|cause| refuse(py, &cause))?;
+    let candidate = |each: &schedules::Candidate| {
+        (described(&each.schedule), each.steady.iteration_s, each.steady.updates_per_iteration)
+    };
+    Ok(found.iter().map(candidate).collect())
+}
+
+/// See `_native.pyi`.
+#[pyfunction]
+#[pyo3(signature = (elements, *, fixed_s, each_s, gap_s))]
+fn partition(py: Python<'_>, elements: u64, fixed_s: f64, each_s: f64, gap_s: f64) -> PyResult<u64> {
+    schedules::parts(elements, fixed_s, each_s, gap_s).map_err(|cause| refuse(py, &cause))
+}
+
+/// Adds this file's names to the module.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("STEP_TICKS", knapsack::STEP_TICKS)?;
+    module.add_function(wrap_pyfunction!(pack, module)?)?;
+    module.add_function(wrap_pyfunction!(staged_schedule, module)?)?;
+    module.add_function(wrap_pyfunction!(schedule_front, module)?)?;
+    module.add_function(wrap_pyfunction!(partition, module)?)
+}

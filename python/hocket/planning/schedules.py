@@ -1,0 +1,162 @@
+"""Schedules of merged and late gradients for a plan's buckets: what may be had for which staleness, and DeFT's own.
+
+The search is `crates/plan/src/schedules`; here are its inputs from a plan, and its results as artefacts.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+from hocket import _native
+from hocket.artefacts.plan import Begun, Bucket, Due, Plan, Schedule, Turn
+from hocket.artefacts.plan_check import check
+from hocket.artefacts.profile import Profile
+from hocket.artefacts.promise import Promise
+from hocket.errors import UsageError
+from hocket.planning.cost import pieces
+from hocket.planning.guard import Turns
+from hocket.planning.links import LinkGraph
+from hocket.planning.walk import Rule
+
+
+class Choice(NamedTuple):
+    """A schedule, mean seconds of an iteration with it, and updates per iteration, mean over buckets."""
+
+    schedule: Schedule
+    iteration_s: float
+    updates_per_iteration: float
+
+
+def front(
+    plan: Plan, graph: LinkGraph, profile: Profile, promise: Promise, *, gates: bool, rate: Rule
+) -> tuple[Choice, ...]:
+    """What a promise allows, the shortest iterations first: no other choice is better in iteration, updates and delay together.
+
+    The plan's own schedule is not looked at. DeFT's is a candidate where it keeps the promise's numbers. `gates`: whether forward
+    can wait for each bucket alone. `rate`: of the schedules.
+
+    Raises ArtefactError for a plan that is not sound, UsageError for a gradient that the profile lacks.
+    """
+    check(plan)
+    places = sorted(range(len(plan.buckets)), key=lambda at: plan.buckets[at].priority)
+    urgent = tuple(plan.buckets[at] for at in places)
+    merge = promise.merge if promise.allows("merged") else 1
+    delay = promise.delay if promise.allows("delayed") else 0
+    described = pieces(urgent, graph, profile, workers=plan.workers)
+    own = _deft(urgent, profile, described, 1.0)
+    kept = own is not None and _kept(own, merge, delay)
+    found = _native.schedule_front(
+        described,
+        needed_s=_needed_s(urgent, profile),
+        backward_end_s=profile.forward_s + profile.backward_s,
+        step_s=profile.step_s,
+        delay_max=delay,
+        merge_max=merge,
+        gates=gates,
+        together=False,
+        others=[own] if own is not None and kept else [],
+    )
+    return tuple(
+        Choice(_artefact(schedule, places, rate), iteration_s, updates)
+        for schedule, iteration_s, updates in found
+    )
+
+
+def deft(
+    plan: Plan, graph: LinkGraph, profile: Profile, *, rate: Rule, capacity_factor: float = 1.0
+) -> Schedule:
+    """DeFT's schedule of a plan's buckets, on the busiest resource of each; windows are `capacity_factor` times computation.
+
+    Raises UsageError naming a bucket that is longer than every window.
+    """
+    check(plan)
+    described = pieces(plan.buckets, graph, profile, workers=plan.workers)
+    places = range(len(plan.buckets))
+    staged = _native.staged_schedule(
+        _timed(plan.buckets, profile, described), capacity_factor=capacity_factor
+    )
+    order = _input_first(plan.buckets, profile)
+    return _artefact(_in_places(staged, order), places, rate)
+
+
+def turns(schedule: Schedule, bucket: int) -> Turns:
+    """A bucket's turns as the guard reads them."""
+    if not schedule.turns:
+        return Turns(1, ((0, 0, 0),))
+    return Turns(
+        schedule.period,
+        tuple((turn.first, turn.last, turn.due.iteration) for turn in schedule.turns[bucket]),
+    )
+
+
+def _deft(
+    buckets: Sequence[Bucket], profile: Profile, described: Sequence[_native.Piece], factor: float
+) -> _native.DescribedSchedule | None:
+    """None where a bucket fits no window."""
+    try:
+        staged = _native.staged_schedule(_timed(buckets, profile, described), capacity_factor=factor)
+    except UsageError:
+        return None
+    return _in_places(staged, _input_first(buckets, profile))
+
+
+def _timed(
+    buckets: Sequence[Bucket], profile: Profile, described: Sequence[_native.Piece]
+) -> list[tuple[float, float, Sequence[float]]]:
+    """Forward, backward and transfer of each bucket, the input side first: differences of when they are needed and ready."""
+    order = _input_first(buckets, profile)
+    needed_s = _needed_s(buckets, profile)
+    begins_s = [*(needed_s[at] for at in order), profile.forward_s]
+    ends_s = [*(described[at][0] - _native.BUCKET_S for at in order), profile.forward_s]
+    forward_s = [max(0.0, after - before) for before, after in itertools.pairwise(begins_s)]
+    backward_s = [max(0.0, before - after) for before, after in itertools.pairwise(ends_s)]
+    busy_s = [[max(described[at][4], default=0.0)] for at in order]
+    return list(zip(forward_s, backward_s, busy_s, strict=True))
+
+
+def _input_first(buckets: Sequence[Bucket], profile: Profile) -> list[int]:
+    """Backward comes to the input side last."""
+    ready_s = {each.name: each.ready_s for each in profile.gradients}
+    return sorted(range(len(buckets)), key=lambda at: -max(ready_s[name] for name in buckets[at].variables))
+
+
+def _needed_s(buckets: Sequence[Bucket], profile: Profile) -> list[float]:
+    needed_s = {each.name: each.needed_s for each in profile.gradients}
+    return [min(needed_s[name] for name in bucket.variables) for bucket in buckets]
+
+
+def _in_places(described: _native.DescribedSchedule, order: Sequence[int]) -> _native.DescribedSchedule:
+    """Turns of buckets listed in `order`, by bucket."""
+    period, listed = described
+    return period, [turns for _, turns in sorted(zip(order, listed, strict=True), key=lambda each: each[0])]
+
+
+def _kept(described: _native.DescribedSchedule, merge: int, delay: int) -> bool:
+    turns = [turn for each in described[1] for turn in each]
+    return all(last - first < merge and due - last <= delay for first, last, _, due, _ in turns)
+
+
+def _artefact(described: _native.DescribedSchedule, places: Sequence[int], rate: Rule) -> Schedule:
+    period, listed = _in_places(described, places)
+    turns = tuple(tuple(_turn(turn) for turn in each) for each in listed)
+    gates = any(turn.due.at == "gate" for each in turns for turn in each)
+    overlap: Literal["barrier", "gates"] = "gates" if gates else "barrier"
+    late = max((turn.due.iteration - turn.last for each in turns for turn in each), default=0)
+    merged = any(turn.last > turn.first for each in turns for turn in each)
+    together = len(set(turns)) <= 1
+    return Schedule(
+        period=period,
+        overlap=overlap,
+        together=together,
+        turns=turns,
+        rate=rate if merged else "one",
+        delay_max=late,
+    )
+
+
+def _turn(described: _native.Turn) -> Turn:
+    first, last, sent, due, gate = described
+    fields = {} if sent is None else {"sent": Begun(iteration=sent[0], point="begin", place=sent[1])}
+    return Turn(first=first, last=last, due=Due(iteration=due, at="gate" if gate else "end"), **fields)

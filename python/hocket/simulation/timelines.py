@@ -1,0 +1,143 @@
+"""What a rank does when it trains by a schedule: computes, starts launches, waits for those that are due; for the flow engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from hocket import _native
+from hocket._native import BUCKET_S
+from hocket.artefacts.plan import Begun, Due, Schedule, Turn
+from hocket.errors import UsageError
+
+TRIVIAL = (Turn(first=0, last=0, due=Due(iteration=0)),)
+"""Every gradient in its own iteration, as a schedule without turns has it."""
+
+PERIODS = 6
+"""How often a period is run at least: the first ones fill the links."""
+
+
+class Computation(NamedTuple):
+    """An iteration without communication, seconds after its forward began. By bucket: when forward needs it, when it is ready."""
+
+    needed_s: Sequence[float]
+    ready_s: Sequence[float]
+    backward_end_s: float
+    step_s: float
+
+
+class Launch(NamedTuple):
+    """A turn of a bucket in a period, counted from the first one."""
+
+    number: int
+    bucket: int
+    turn: Turn
+
+
+def refuse_turns(schedule: Schedule, what: str) -> None:
+    """Raises UsageError for a schedule of several iterations, where `what` is of one."""
+    if schedule.turns:
+        raise UsageError(
+            f"{what} one iteration, and the plan's gradients travel in turns of several\n"
+            "hint: the flow engine runs them: --fidelity flow"
+        )
+
+
+def iterations(schedule: Schedule, steps: int) -> int:
+    """How many to run, so that a schedule comes to the pace that it keeps."""
+    return steps if not schedule.turns else max(steps, PERIODS * schedule.period)
+
+
+def steady_s(ends_s: Sequence[Sequence[float]], schedule: Schedule) -> float:
+    """Mean seconds of an iteration, from the ends of iterations by rank; of a schedule with turns, over the second half.
+
+    >>> steady_s([[1.0], [2.0]], Schedule())
+    1.0
+    """
+    last = [max(ends) for ends in ends_s]
+    if not schedule.turns:
+        return last[-1] / len(last)
+    half = len(last) // 2 // schedule.period * schedule.period
+    return (last[-1] - last[half - 1]) / (len(last) - half)
+
+
+def job(
+    schedule: Schedule,
+    priorities: Sequence[int],
+    places: Sequence[int],
+    computation: Computation,
+    *,
+    count: int,
+    pace: Sequence[float],
+    world: int,
+) -> _native.SimulatedJob:
+    """`count` iterations of buckets with these priorities and programs; `pace`: of ranks' computation, one for all or by rank.
+
+    Launches are in the order of turns, then of buckets. What is due earlier goes first, and then by priority.
+    """
+    launches = _launches(schedule, len(places), count)
+    started = [
+        (places[launch.bucket], _due(launch, schedule) * len(places) + priorities[launch.bucket])
+        for launch in launches
+    ]
+    acts = _acts(schedule, launches, computation, count)
+    timelines = [
+        [(name, number * each if name == "compute" else number) for name, number in acts] for each in pace
+    ]
+    return _native.SimulatedJob.timelines(world, started, timelines)
+
+
+def _launches(schedule: Schedule, buckets: int, count: int) -> list[Launch]:
+    """All that start in so many iterations."""
+    each = schedule.turns or (TRIVIAL,) * buckets
+    made = [
+        (number * len(turns) + at, Launch(number, bucket, turn))
+        for bucket, turns in enumerate(each)
+        for number in range(-(-count // schedule.period))
+        for at, turn in enumerate(turns)
+        if _sent(turn) + number * schedule.period < count
+    ]
+    return [launch for _, launch in sorted(made, key=lambda entry: (entry[0], entry[1].bucket))]
+
+
+def _sent(turn: Turn) -> int:
+    return turn.sent.iteration if isinstance(turn.sent, Begun) else turn.last
+
+
+def _due(launch: Launch, schedule: Schedule) -> int:
+    return launch.turn.due.iteration + launch.number * schedule.period
+
+
+def _acts(
+    schedule: Schedule, launches: Sequence[Launch], computation: Computation, count: int
+) -> list[tuple[str, float]]:
+    # By iteration: (seconds, order at equal times, place, act, launch).
+    points: list[list[tuple[float, int, int, str, int]]] = [[] for _ in range(count)]
+    ready_s = [each + BUCKET_S for each in computation.ready_s]
+    end_s = max([computation.backward_end_s, *ready_s])
+    for number, (period, bucket, turn) in enumerate(launches):
+        begun = period * schedule.period
+        if not isinstance(turn.sent, Begun):
+            start = (ready_s[bucket], 2, bucket)
+        elif turn.sent.point == "begin":
+            start = (0.0, 0, turn.sent.place)
+        else:
+            start = (end_s, 3, turn.sent.place)
+        points[_sent(turn) + begun].append((*start, "launch", number))
+        gate = turn.due.at == "gate"
+        applied = turn.due.iteration + begun + gate
+        if applied < count:
+            at_s = computation.needed_s[bucket] if gate else end_s
+            points[applied].append((at_s, 1 if gate else 4, bucket, "wait", number))
+    acts: list[tuple[str, float]] = []
+    for each in points:
+        now_s = 0.0
+        for at_s, _, _, act, number in sorted(each):
+            acts += [("compute", at_s - now_s), (act, number)]
+            now_s = at_s
+        acts += [("compute", max(0.0, end_s - now_s)), ("compute", _tail_s(computation)), ("end", 0)]
+    return acts
+
+
+def _tail_s(computation: Computation) -> float:
+    return max(0.0, computation.step_s - computation.backward_end_s)
