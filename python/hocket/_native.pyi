@@ -230,6 +230,12 @@ class Readiness:
     enabled: bool
     """False: hooks do nothing (gradient accumulation)."""
 
+    timed: bool
+    """To be set: whether `times` are kept."""
+
+    def times(self) -> list[tuple[tuple[int, int], int]]:
+        """(bucket, index) of the gradients that have come in this backward, and when, as `now_ns`; 0 where times were not kept."""
+
     def hook(self, bucket: int, index: int, view: object) -> Callable[[Any], None]:
         """The native callable for `parameter.register_post_accumulate_grad_hook`; `view` is the gradient's place in the bucket."""
 

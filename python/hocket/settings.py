@@ -110,7 +110,7 @@ class Settings:
         "HOCKET_AUTOPILOT",
         True,
         flag,
-        "0: without a cluster file, a job on four hosts or more does not look at its network as it starts.",
+        "0: a job does not look at its network as it starts, and keeps its plan while it trains.",
     )
     tuning: str | None = _variable(
         "HOCKET_TUNING", None, str, "Tuning file that algorithms are chosen by; rank 0's counts."

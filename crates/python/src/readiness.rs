@@ -70,6 +70,15 @@ impl Readiness {
         self.0.counters.set_enabled(enabled);
     }
 
+    #[setter]
+    fn set_timed(&self, timed: bool) {
+        self.0.counters.set_timed(timed);
+    }
+
+    fn times(&self) -> Vec<((usize, usize), u64)> {
+        self.0.counters.times()
+    }
+
     fn hook(&self, py: Python<'_>, bucket: usize, index: usize, view: Py<PyAny>) -> PyResult<ReadyHook> {
         match self.0.counters.gradients(bucket) {
             Some(gradients) if index < gradients => {

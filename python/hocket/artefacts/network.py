@@ -124,6 +124,40 @@ def restricted(cluster: Cluster, hosts: Sequence[int]) -> Cluster:
     )
 
 
+def raised(cluster: Cluster, least_bit_per_s: Mapping[str, float]) -> Cluster:
+    """The cluster with hosts' links and trunks no slower than this, by the names of links; rates are of payload.
+
+    >>> from hocket.artefacts.cluster import Cluster, Host
+    >>> one = Cluster(hosts=(Host(name="a", bandwidth_bit_per_s=1e8),))
+    >>> round(raised(one, {"a out": 2e8, "a in": 1e7}).hosts[0].bandwidth_bit_per_s / 1e6)
+    209
+    """
+    goodput = 1.0 if cluster.bandwidth_bit_per_s else GOODPUT
+
+    def at_least(rate: float, *names: str) -> float:
+        return max(rate, *(least_bit_per_s.get(name, 0.0) / goodput for name in names))
+
+    hosts = (
+        msgspec.structs.replace(
+            host,
+            bandwidth_bit_per_s=at_least(host.bandwidth_bit_per_s, f"{host.name} out", f"{host.name} in"),
+        )
+        for host in cluster.hosts
+    )
+    racks = (
+        rack
+        if rack.uplink_bit_per_s is None
+        else msgspec.structs.replace(
+            rack,
+            uplink_bit_per_s=at_least(
+                rack.uplink_bit_per_s, trunk_name(rack.name, "out"), trunk_name(rack.name, "in")
+            ),
+        )
+        for rack in cluster.racks
+    )
+    return msgspec.structs.replace(cluster, hosts=tuple(hosts), racks=tuple(racks))
+
+
 def trunk_name(rack: str, side: str) -> str:
     """Of a rack's link to the other racks; `side` is `out` or `in`."""
     return f"trunk of {rack} {side}"

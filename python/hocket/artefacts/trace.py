@@ -1,4 +1,4 @@
-"""What a run leaves behind: a directory with `run.json`, `rank-N.hktrace`, `metrics-N.jsonl` and `clock-N.jsonl`.
+"""What a run leaves behind: a directory with `run.json`, `changes.jsonl`, `rank-N.hktrace`, `metrics-N.jsonl`, `clock-N.jsonl`.
 
 Record files are written by the executors (`crates/trace`, whose `layout.rs` says what lies where): a header, then records of one
 size, little-endian. A file that a crash cut off is read as far as it goes. NumPy is loaded when records are read.
@@ -19,6 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from hocket import _native
+from hocket.artefacts.change import Change
 from hocket.artefacts.clock import Alignment, Reading
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.plan import Plan
@@ -54,6 +55,7 @@ FIELDS = tuple(_native.TRACE_FIELDS)
 RECORD_BYTES = _native.TRACE_RECORD_BYTES
 
 _clock_decoder = msgspec.json.Decoder(Reading)
+_change_decoder = msgspec.json.Decoder(Change)
 
 
 class Kind(IntEnum):
@@ -166,6 +168,13 @@ class Trace:
         """
         return _read_lines(metrics_file(self.directory, rank), _metrics_row, "a JSON object")
 
+    def changes(self) -> tuple[Change, ...]:
+        """What the job did to its plan, in order; a last line that was cut off is left out.
+
+        Raises ArtefactError when another is no change.
+        """
+        return _read_lines(changes_file(self.directory), _change_decoder.decode, "a change of a plan")
+
 
 @dataclass(frozen=True)
 class Recording:
@@ -259,6 +268,11 @@ def append_clock(directory: Path, rank: int, reading: Reading) -> None:
     _append(clock_file(directory, rank), reading)
 
 
+def append_change(directory: Path, change: Change) -> None:
+    """Add what the job did to its plan. Raises ArtefactError when it cannot be written."""
+    _append(changes_file(directory), change)
+
+
 def read_clock(directory: Path, rank: int) -> tuple[Reading, ...]:
     """Readings of a rank's clock, as they were made; none when there is no file. A last line that was cut off is left out.
 
@@ -275,6 +289,11 @@ def records_file(directory: Path, rank: int) -> Path:
 def metrics_file(directory: Path, rank: int) -> Path:
     """Where a rank's logged values go, one JSON object a line."""
     return directory / f"metrics-{rank}.jsonl"
+
+
+def changes_file(directory: Path) -> Path:
+    """Where rank 0 writes what the job did to its plan, one `Change` a line."""
+    return directory / "changes.jsonl"
 
 
 def clock_file(directory: Path, rank: int) -> Path:
@@ -358,7 +377,7 @@ def _check_version(path: Path, version: object, newest: int) -> None:
         )
 
 
-def _append(path: Path, line: dict[str, Any] | Reading) -> None:
+def _append(path: Path, line: dict[str, Any] | Reading | Change) -> None:
     try:
         with path.open("ab") as file:
             file.write(msgspec.json.encode(line) + b"\n")

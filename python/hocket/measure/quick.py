@@ -8,15 +8,18 @@ probe` takes longer, and also measures latencies, several connections per path, 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from hocket import _native
 from hocket.artefacts.cluster import Cluster, Host, Rack
+from hocket.errors import Error
 from hocket.launch.first_file import of_rank_0
 from hocket.launch.rendezvous import Job
+from hocket.launch.store import Store
 from hocket.measure.rounds import tournament
 from hocket.measure.topology import fastest_pair, find_racks, settle_capacities
 
@@ -36,6 +39,20 @@ TAG = 0xFFFF_FFFE
 Flow = tuple[int, int]
 
 
+class GivenUpError(Error):
+    """A rank could not go on with a look beside training: it is about to leave."""
+
+
+@dataclass(frozen=True)
+class Beside:
+    """How ranks look while they train. `store`: a connection for this alone. `tag`: of messages, for this alone. `ready`: waits for
+    a good moment for the next round, such as the beginning of a step; False: this rank is about to leave."""
+
+    store: Store
+    tag: int
+    ready: Callable[[], bool]
+
+
 def known_cluster(job: Job, engine: _native.Engine) -> Cluster | None:
     """The cluster of rank 0's HOCKET_CLUSTER, otherwise that of `quick`; every rank must call this. Raises as these do."""
     given = of_rank_0(job, "cluster", job.settings.cluster, Cluster)
@@ -51,24 +68,7 @@ def quick(job: Job, engine: _native.Engine) -> Cluster | None:
         PeerError: a rank died, or did not answer within the start's time-out.
         RendezvousError: a rank left.
     """
-    hosts = list(dict.fromkeys(job.hosts))
-    if not HOSTS_MIN <= len(hosts) <= HOSTS_MAX:
-        return None
-    look = _Look(job, engine, [job.hosts.index(host) for host in hosts])
-    rounds = tournament(len(hosts))
-    at_once = look.rounds("all", rounds, in_step=False)
-    rates = _matrix(len(hosts), at_once)
-    racks = find_racks(rates, look.latencies_s())
-    if len(racks) == 1:
-        return cluster_of(job.hosts, rates, racks, {})
-    between = [
-        tuple(fastest_pair(rates, racks[a], racks[b]) for a, b in meetings)
-        for meetings in tournament(len(racks))
-    ]
-    # One pair at a time: pairs of different racks may share a trunk, too.
-    alone = look.rounds("alone", [(pair,) for pairs in between for pair in pairs], in_step=True)
-    found = {flow: rate for each in alone for flow, rate in each.items()}
-    return cluster_of(job.hosts, rates, racks, found)
+    return Look(job, engine).cluster() if HOSTS_MIN <= len(set(job.hosts)) <= HOSTS_MAX else None
 
 
 def cluster_of(
@@ -113,17 +113,37 @@ def _own_rate(rates: Sequence[Sequence[float]], mates: Sequence[int], host: int)
     return float(np.quantile(flows, 0.75, method="lower"))
 
 
-class _Look:
-    """One rank's part. `leaders`: the first rank of each host."""
+class Look:
+    """One rank's part in looks, one after the other."""
 
-    def __init__(self, job: Job, engine: _native.Engine, leaders: Sequence[int]) -> None:
-        self._job, self._engine, self._leaders = job, engine, list(leaders)
-        self._timeout_s = job.settings.start_timeout_s
+    def __init__(self, job: Job, engine: _native.Engine, beside: Beside | None = None) -> None:
+        """`beside`: training goes on; None: nothing else is sent."""
+        self._job, self._engine, self._beside = job, engine, beside
+        self._leaders = [job.hosts.index(host) for host in dict.fromkeys(job.hosts)]
+        self._tag = TAG if beside is None else beside.tag
+        self._store = job.store if beside is None else beside.store
+        self._timeout_s = job.settings.start_timeout_s if beside is None else job.settings.timeout_s
         self._own = self._leaders.index(job.rank) if job.rank in self._leaders else None
         self._out = self._in = self._size = None
         if self._own is not None:
             self._out, self._in = engine.allocate(BYTES_MAX), engine.allocate(BYTES_MAX)
             self._size = engine.allocate(8)
+
+    def cluster(self) -> Cluster:
+        """What is found, the same on all ranks. PeerError, RendezvousError as `quick`; GivenUpError."""
+        hosts = range(len(self._leaders))
+        rates = _matrix(len(hosts), self.rounds("all", tournament(len(hosts)), in_step=False))
+        racks = find_racks(rates, self.latencies_s()) if len(hosts) >= HOSTS_MIN else (tuple(hosts),)
+        if len(racks) == 1:
+            return cluster_of(self._job.hosts, rates, racks, {})
+        between = [
+            tuple(fastest_pair(rates, racks[a], racks[b]) for a, b in meetings)
+            for meetings in tournament(len(racks))
+        ]
+        # One pair at a time: pairs of different racks may share a trunk, too.
+        alone = self.rounds("alone", [(pair,) for pairs in between for pair in pairs], in_step=True)
+        found = {flow: rate for each in alone for flow, rate in each.items()}
+        return cluster_of(self._job.hosts, rates, racks, found)
 
     def rounds(
         self, name: str, rounds: Sequence[Sequence[Flow]], *, in_step: bool
@@ -134,17 +154,23 @@ class _Look:
         """
         received_s: list[tuple[int, int, float]] = []
         for turn, pairs in enumerate(rounds):
+            self._begin(f"{name}/turn")
             for a, b in pairs:
                 if self._own in (a, b):
                     peer = b if self._own == a else a
                     received_s.append((turn, peer, self._meet(peer, begins=self._own == a)))
-            if in_step:
+            if in_step and self._beside is None:
                 self._gather(f"{name}/turn", None)
         found: list[dict[Flow, float]] = [{} for _ in rounds]
         for rank, rows in enumerate(self._gather(name, received_s)):
             for turn, peer, byte_s in rows:
                 found[turn][peer, self._leaders.index(rank)] = 8 / byte_s
         return found
+
+    def _begin(self, name: str) -> None:
+        """Beside training, all begin a round together, or none does: nobody waits for a rank that has left."""
+        if self._beside is not None and not all(self._gather(name, self._beside.ready())):
+            raise GivenUpError("a rank leaves")
 
     def latencies_s(self) -> list[list[float]]:
         """Half of the shortest round trip of each pair's connection, by host; 0 on the diagonal."""
@@ -167,8 +193,8 @@ class _Look:
         engine, timeout_s = self._engine, self._timeout_s
         assert self._out is not None  # noqa: S101  # leaders alone meet
         assert self._in is not None  # noqa: S101
-        arrivals = [engine.receive(rank, TAG, self._in, each) for each in (FIRST_BYTES, size)]
-        sent = [engine.send(rank, TAG, self._out, each) for each in (FIRST_BYTES, size)]
+        arrivals = [engine.receive(rank, self._tag, self._in, each) for each in (FIRST_BYTES, size)]
+        sent = [engine.send(rank, self._tag, self._out, each) for each in (FIRST_BYTES, size)]
         arrived_s = [time.perf_counter()]
         for arrival in arrivals:
             engine.wait_message(arrival, timeout_s)
@@ -185,14 +211,15 @@ class _Look:
         number = np.frombuffer(memoryview(self._size), np.int64)
         if mine is not None:
             number[0] = mine
-            self._engine.wait_message(self._engine.send(rank, TAG, self._size, 8), self._timeout_s)
+            self._engine.wait_message(self._engine.send(rank, self._tag, self._size, 8), self._timeout_s)
         else:
-            self._engine.wait_message(self._engine.receive(rank, TAG, self._size, 8), self._timeout_s)
+            self._engine.wait_message(self._engine.receive(rank, self._tag, self._size, 8), self._timeout_s)
         return int(number[0])
 
     def _gather(self, name: str, value: Any) -> list[Any]:
         job = self._job
-        return job.store.gather(f"quick/{name}", job.rank, job.world, value, self._timeout_s)
+        name = f"quick/{self._tag}/{name}"
+        return self._store.gather(name, job.rank, job.world, value, self._timeout_s)
 
 
 def _timed_bytes(first_s: float) -> int:

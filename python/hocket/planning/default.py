@@ -96,7 +96,7 @@ def by_cluster(
     >>> by_cluster(gradients, ["h0", "h1", "h2", "h3"], Cluster(hosts=tuple(places), racks=racks)).order
     (0, 2, 1, 3)
     """
-    job, ranks = _of_job(cluster, hosts)
+    job, ranks = of_job(cluster, hosts)
     neutral = neutral_profile(
         profile.Gradient(name=each.name, shape=each.shape, dtype=each.dtype, ready_s=0.0, needed_s=0.0)
         for each in reversed(gradients)
@@ -107,7 +107,7 @@ def by_cluster(
     links = tuple((ranks[a], ranks[b]) for a, b in first.codec_links)
     return Choice(
         order=tuple(ranks[place] for place in first.order),
-        route=_on_ranks(first.route, ranks),
+        route=on_ranks(first.route, ranks),
         chunk_bytes=first.chunk_bytes,
         codec=first.codec,
         codec_links=tuple(sorted(links)),
@@ -117,16 +117,19 @@ def by_cluster(
     )
 
 
-def _on_ranks(route: Route, ranks: Sequence[int]) -> Route:
-    """The route of a plan for places, for the ranks that have them."""
+def on_ranks(route: Route, ranks: Sequence[int]) -> Route:
+    """The route of a plan for places, for the ranks that have them: `ranks[place]`."""
     if isinstance(route, Owned):
         owners = (msgspec.structs.replace(each, rank=ranks[each.rank]) for each in route.owners)
         return msgspec.structs.replace(route, owners=tuple(owners))
     return route
 
 
-def _of_job(cluster: Cluster, hosts: Sequence[str]) -> tuple[Cluster, tuple[int, ...]]:
-    """The hosts that have ranks, with as many slots as ranks; and which rank has each of these slots, in order."""
+def of_job(cluster: Cluster, hosts: Sequence[str]) -> tuple[Cluster, tuple[int, ...]]:
+    """The hosts that have ranks, with as many slots as ranks; and which rank has each of these slots, in order.
+
+    `hosts[rank]` is each rank's host; UsageError: the cluster does not have it.
+    """
     unknown = next((host for host in hosts if all(host != each.name for each in cluster.hosts)), None)
     if unknown is not None:
         raise UsageError(

@@ -17,15 +17,16 @@ from hocket.launch.rendezvous import Job
 from hocket.parameter_server.choice import ParameterServer
 from hocket.planning.default import Choice, by_cluster, by_hosts, default_plan
 from hocket.policies.load import load
-from hocket.policy.epoch import Epochs
+from hocket.policy.epoch import Epoch, Epochs
 from hocket.policy.policy import Policy
 from hocket.policy.topology import Topology
 from hocket.settings import Settings
 from hocket.training import buckets as bucket_memory
+from hocket.training.autopilot.beside import Autopilot, useful
 from hocket.training.process import Process
 from hocket.training.reorder import Reorder
 from hocket.training.scopes import Scope, scopes_of
-from hocket.training.source import Planned, ProgramSource, of_plan, of_policy
+from hocket.training.source import Planned, ProgramSource, driven, of_plan, of_policy
 from hocket.training.spans import Spans
 from hocket.training.timer import Timer
 from hocket.training.traced import TracedBuckets
@@ -113,6 +114,20 @@ def source_of(
         return of_plan(plan, gradients, traced=traced, timer=timer)
     cluster = process.network if plan is None else process.cluster
     planned = plan or _default_plan(gradients, job, cluster, promise or EXACT)
+    if not isinstance(planned, Plan) and settings.reorder_interval_s is None and useful(job):
+
+        def default(epoch: Epoch) -> Plan:
+            return planned(epoch.backward or bucket_memory.assumed_backward(gradients))
+
+        autopilot = Autopilot(
+            job,
+            process.engine,
+            gradients,
+            cluster=cluster,
+            promise=promise or EXACT,
+            default=default,
+        )
+        return driven(autopilot, planned, gradients)
     reorder = None
     if settings.reorder_interval_s is not None:
         first = planned if isinstance(planned, Plan) else planned(bucket_memory.assumed_backward(gradients))

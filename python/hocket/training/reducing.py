@@ -70,6 +70,9 @@ class ReducingSession(InPlace):
         self.buckets: list[LoadedBucket] = []
         self._load()
         framework.on_zero_grad(self.zero_grad)
+        self._watch = None if source.autopilot is None else source.autopilot.watch
+        if self._watch is not None:
+            framework.on_step(self._watch.stepped)
         self.gates: Gates | None = None
         if source.gates:
             self.gates = self._gate()
@@ -161,6 +164,8 @@ class ReducingSession(InPlace):
 
     def _begin(self) -> None:
         self._under_way = True
+        if self._watch is not None:
+            self.readiness.timed = self._watch.began()
         self._libraries.expect(self.programs)
         with self._naming_the_finished():
             self.companion.begin()
@@ -179,6 +184,8 @@ class ReducingSession(InPlace):
 
     def _end(self, *, barrier: bool) -> None:
         began_ns = _native.now_ns()
+        if self._watch is not None:
+            self._watch.computed(self._arrivals() if self._watch.profiles else {})
         self.framework.check_in_place(self.buckets)
         seen = self.readiness.order() if self.source.observes else None
         unmade = self._adopt_missing()
@@ -206,6 +213,12 @@ class ReducingSession(InPlace):
             self.spans.waited(self.iteration, began_ns, _native.now_ns())
         self.companion.step_ended()
         self.iteration += 1
+        if self.source.autopilot is not None:
+            self.source.autopilot.step_ended()
+
+    def _arrivals(self) -> dict[str, int]:
+        """When each gradient of this backward came."""
+        return {self.buckets[bucket].names[at]: time_ns for (bucket, at), time_ns in self.readiness.times()}
 
     def _adopt_missing(self) -> list[str]:
         """Names of gradients that this rank did not make."""

@@ -16,6 +16,7 @@ from hocket.planning.ordering.classes import reordered
 from hocket.policy.epoch import Epoch, Epochs
 from hocket.policy.policy import Policy, Value
 from hocket.training import buckets as bucket_memory
+from hocket.training.autopilot.beside import Autopilot
 from hocket.training.buckets import CompiledBucket
 from hocket.training.reorder import ORDER, Reorder, decode
 from hocket.training.scopes import Scope
@@ -25,7 +26,8 @@ from hocket.training.traced import TracedBuckets
 
 @dataclass
 class ProgramSource:
-    """`buckets` gives those of the current epoch; `timer` is there for policies alone, `reorder` for plans."""
+    """`buckets` gives those of the current epoch; `timer` is there for policies alone, `reorder` for plans, `autopilot` for default
+    plans."""
 
     epochs: Epochs
     make: Callable[[Epoch], list[CompiledBucket]]
@@ -35,6 +37,7 @@ class ProgramSource:
     policies: tuple[Policy, ...] = ()
     timer: Timer | None = None
     reorder: Reorder | None = None
+    autopilot: Autopilot | None = None
 
     @property
     def gates(self) -> bool:
@@ -66,9 +69,10 @@ class ProgramSource:
 
     def start_timer(self) -> None:
         """Where a policy has something to do beside training, or decided by statistics; else nothing is kept or shared.
-        Where a plan's order is kept fit, what keeps it."""
-        if self.reorder is not None:
-            self.reorder.start()
+        Where a plan is kept fit, what keeps it."""
+        for beside in (self.reorder, self.autopilot):
+            if beside is not None:
+                beside.start()
         if self.timer is None:
             return
         if self.timer.needed:
@@ -78,7 +82,7 @@ class ProgramSource:
 
     def stop(self) -> None:
         """What runs beside training ends."""
-        for beside in (self.timer, self.reorder):
+        for beside in (self.timer, self.reorder, self.autopilot):
             if beside is not None:
                 beside.stop()
 
@@ -132,6 +136,19 @@ def of_plan(
     policies = tuple(scope.policy for scope in scopes)
     beside = None if timer is None else timer(epochs)
     return ProgramSource(epochs, make, current, layout, policies, beside, reorder)
+
+
+def driven(autopilot: Autopilot, planned: Planned, gradients: Mapping[str, Gradient]) -> ProgramSource:
+    """A default plan that the job's own measurements may replace: an epoch for backward's order, and one for each plan."""
+
+    def make(epoch: Epoch) -> list[CompiledBucket]:
+        made = autopilot.programs(epoch)
+        return bucket_memory.of_plan(autopilot.plan(epoch), gradients) if made is None else made
+
+    def layout(backward: tuple[str, ...]) -> object:
+        return [frozenset(bucket.variables) for bucket in planned(backward).buckets]
+
+    return ProgramSource(autopilot.epochs, make, autopilot.plan, layout, autopilot=autopilot)
 
 
 def of_policy(

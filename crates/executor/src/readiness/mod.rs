@@ -14,9 +14,10 @@ mod tests;
 use crate::engine::Engine;
 use crate::error::Error;
 use hocket_sync::arrivals::{self, Arrivals};
+use hocket_wire::clock::now_ns;
 pub use schedule::{Phase, Point, Schedule, Turn};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// What runs programs.
@@ -90,6 +91,8 @@ pub struct Progress {
 struct Bucket {
     program: u32,
     arrivals: Arrivals,
+    /// By gradient: when it arrived last, on the clock of `now_ns`; kept only while times are.
+    times_ns: Vec<AtomicU64>,
     /// The turn that gradients are added to.
     turn: AtomicU32,
     launched: AtomicU32,
@@ -102,6 +105,8 @@ pub struct Readiness<L> {
     schedule: Schedule,
     buckets: Vec<Bucket>,
     enabled: AtomicBool,
+    /// Whether times of arrivals are kept.
+    timed: AtomicBool,
     /// A backward has begun and not ended.
     open: AtomicBool,
     /// Iteration of the period.
@@ -125,6 +130,7 @@ impl<L: Launcher> Readiness<L> {
         let bucket = |&(program, gradients): &(u32, usize)| Bucket {
             program,
             arrivals: Arrivals::new(gradients),
+            times_ns: (0..gradients).map(|_| AtomicU64::new(0)).collect(),
             turn: AtomicU32::new(0),
             launched: AtomicU32::new(0),
             applied: AtomicU32::new(0),
@@ -134,6 +140,7 @@ impl<L: Launcher> Readiness<L> {
             schedule,
             buckets: buckets.iter().map(bucket).collect(),
             enabled: AtomicBool::new(true),
+            timed: AtomicBool::new(false),
             open: AtomicBool::new(false),
             phase: AtomicUsize::new(0),
             arrived: AtomicU32::new(0),
@@ -153,6 +160,11 @@ impl<L: Launcher> Readiness<L> {
     /// Says whether gradients count.
     pub fn set_enabled(&self, enabled: bool) {
         self.enabled.store(enabled, Ordering::Relaxed);
+    }
+
+    /// Says whether [`Self::times`] are kept: a look at the clock per gradient.
+    pub fn set_timed(&self, timed: bool) {
+        self.timed.store(timed, Ordering::Relaxed);
     }
 
     /// How many gradients `bucket` has, if there is such a bucket.
@@ -188,6 +200,9 @@ impl<L: Launcher> Readiness<L> {
     /// When there is no such gradient.
     pub fn arrive(&self, bucket: usize, index: usize) -> Result<Arrival, Error> {
         let own = &self.buckets[bucket];
+        if self.timed.load(Ordering::Relaxed) {
+            own.times_ns[index].store(now_ns(), Ordering::Relaxed);
+        }
         match own.arrivals.note(index, || self.arrived.fetch_add(1, Ordering::Relaxed)) {
             arrivals::Arrival::Counted => Ok(Arrival::Counted),
             arrivals::Arrival::Last => {
@@ -214,6 +229,13 @@ impl<L: Launcher> Readiness<L> {
             self.places().filter_map(|(at, place)| place.map(|place| (place, at))).collect();
         order.sort_unstable();
         order.into_iter().map(|(_, at)| at).collect()
+    }
+
+    /// (bucket, index) of the gradients that have arrived in this backward, and when each did, ns; 0 where times are not kept.
+    pub fn times(&self) -> Vec<((usize, usize), u64)> {
+        let time =
+            |(bucket, index): (usize, usize)| self.buckets[bucket].times_ns[index].load(Ordering::Relaxed);
+        self.order().into_iter().map(|at| (at, time(at))).collect()
     }
 
     fn places(&self) -> impl Iterator<Item = ((usize, usize), Option<u32>)> + '_ {

@@ -76,6 +76,22 @@ fn usage<T: std::fmt::Debug>(outcome: Result<T, Error>) -> String {
     }
 }
 
+/// A profile would take gradients for ready at another time than they are, or cost a look at the clock for ever.
+#[test]
+fn times_of_arrivals_are_kept_while_they_are_wanted() {
+    let readiness = readiness(&[2, 1], Schedule::immediate(2));
+    readiness.set_timed(true);
+    for (bucket, index) in [(1, 0), (0, 1)] {
+        readiness.arrive(bucket, index).unwrap();
+    }
+    let times = readiness.times();
+    assert_eq!(times.iter().map(|(at, _)| *at).collect::<Vec<_>>(), [(1, 0), (0, 1)]);
+    assert!(0 < times[0].1 && times[0].1 <= times[1].1 && times[1].1 <= now_ns());
+    readiness.set_timed(false);
+    readiness.arrive(0, 0).unwrap();
+    assert_eq!(readiness.times()[2], ((0, 0), 0));
+}
+
 /// A bucket would leave without its last gradient, or only at the end of backward.
 #[test]
 fn a_bucket_leaves_with_its_last_gradient() {

@@ -1,0 +1,30 @@
+"""What a job did to its own plan while it trained: a line of a trace's `changes.jsonl`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+What = Literal["drifted", "looked", "planned", "adopted", "kept", "left"]
+"""`drifted`: steps are no longer what they were, or not what was predicted. `looked`: the network was measured again.
+`planned`: the planner was asked, and its best was not worth a change. `adopted`: another plan is in force, on trial.
+`kept`: it has proved itself. `left`: it has not, and the plan before is in force again."""
+
+
+class Change(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One thing that happened. Times are of a step, medians in seconds.
+
+    `step` is the number of steps that were trained before, `epoch` the one in force afterwards. `label` is the plan that the
+    change is about, `why` a sentence for people. `predicted_s` is what that plan was predicted to take; `before_s` what steps took
+    before, and `after_s` what they took with it, as far as these are known.
+    """
+
+    what: What
+    step: int
+    epoch: int
+    label: str
+    why: str
+    predicted_s: float | None = None
+    before_s: float | None = None
+    after_s: float | None = None

@@ -1,0 +1,207 @@
+"""The thread beside training in which a job drives itself: all ranks meet at the store, look, prepare programs and learn epochs.
+
+A meeting is one gather: every rank reports, and rank 0 gives the order that follows from the meeting before. Nothing in a step
+waits for this thread; what it computes is short, or native without the GIL.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from hocket import _native
+from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.gradient import Gradient
+from hocket.artefacts.plan import Plan
+from hocket.artefacts.promise import Promise
+from hocket.errors import Error, PeerError, RendezvousError
+from hocket.launch.rendezvous import Job
+from hocket.launch.store import Store
+from hocket.measure.quick import HOSTS_MAX, TAG, Beside, GivenUpError, Look
+from hocket.policy.epoch import Epoch, Epochs
+from hocket.training.autopilot.coordinator import FIRST_S, Coordinator
+from hocket.training.autopilot.knowledge import Knowledge
+from hocket.training.autopilot.meeting import Order, Report
+from hocket.training.autopilot.plans import Plans
+from hocket.training.autopilot.stopwatch import Stopwatch
+from hocket.training.buckets import CompiledBucket
+
+PLAN = "plan"
+"""The agreed value's name: the key of the plan in force. Without it, the default plan is."""
+
+PATIENCE_S = 3600.0
+"""How long a meeting waits for the slowest rank: as long as it likes, since no step waits for it."""
+
+STEP_PATIENCE_S = 2.0
+"""How long a look waits for the end of a step: in a pause of training the network is free anyway."""
+
+PROFILED_RANKS = 16
+"""Ranks that bring their part of the profile: more would say the same."""
+
+_numbers = itertools.count()
+"""Of those of this process: the same on all ranks, which distribute their models in one order."""
+
+
+def useful(job: Job) -> bool:
+    """Whether a job can gain anything by another plan: it has a network, and not too many hosts to look at it."""
+    return job.settings.autopilot and 1 < len(set(job.hosts)) <= HOSTS_MAX
+
+
+class Autopilot:
+    """Of one model that is trained with a default plan. Runs until `stop`."""
+
+    def __init__(
+        self,
+        job: Job,
+        engine: _native.Engine,
+        gradients: Mapping[str, Gradient],
+        *,
+        cluster: Cluster | None,
+        promise: Promise,
+        default: Callable[[Epoch], Plan],
+    ) -> None:
+        """Nothing runs yet.
+
+        Args:
+            job: of all ranks.
+            engine: connected.
+            gradients: of the model.
+            cluster: what is known of the hosts, if anything.
+            promise: what plans must keep.
+            default: the plan of an epoch that names no other.
+        """
+        self.watch = Stopwatch()
+        self.epochs = Epochs(Epoch(0), observes=True)
+        self._job, self._engine, self._default = job, engine, default
+        self._plans = Plans(gradients)
+        self._number = next(_numbers)
+        self._prefix = f"autopilot/{self._number}"
+        self._stopped, self._stepped, self._looking = threading.Event(), threading.Event(), threading.Event()
+        self._store: Store | None = None
+        self._look: Look | None = None
+        self._prepared = ""
+        self._refused: tuple[str, str] | None = None
+        self._reports_times = job.rank < PROFILED_RANKS
+        self._coordinator: Coordinator | None = None
+        if job.rank == 0:
+            self._coordinator = Coordinator(
+                self.watch,
+                Knowledge(job.hosts, tuple(gradients.values()), cluster, promise),
+                profiled_ranks=min(job.world, PROFILED_RANKS),
+                prefix=self._prefix,
+                trace=job.settings.trace,
+            )
+        self._thread = threading.Thread(target=self._run, name="hocket-autopilot", daemon=True)
+
+    def plan(self, epoch: Epoch) -> Plan:
+        """That of an epoch."""
+        key = epoch.agreed.get(PLAN)
+        return self._default(epoch) if key is None else self._plans.plan(str(key))
+
+    def programs(self, epoch: Epoch) -> list[CompiledBucket] | None:
+        """Those of an epoch that names a plan: they were made before it began."""
+        key = epoch.agreed.get(PLAN)
+        return None if key is None else self._plans.programs(str(key))
+
+    def step_ended(self) -> None:
+        """The thread that trains has ended a step: the network is free for a moment."""
+        self.watch.ended(self.epochs.current.number)
+        self._stepped.set()
+
+    def start(self) -> None:
+        """Connect and begin."""
+        job = self._job
+        who = f"the autopilot of rank {job.rank} on {job.host}"
+        timeout_s = job.settings.start_timeout_s
+        self._store = Store(job.store.address, job.secret, rank=None, who=who, timeout_s=timeout_s)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End. A round of a look comes to its end before, since another rank takes part in it."""
+        self._stopped.set()
+        self._stepped.set()
+        if self._looking.is_set():
+            self._thread.join(self._job.settings.timeout_s)
+
+    def _run(self) -> None:
+        store = self._store
+        assert store is not None  # noqa: S101  # `start` made it
+        interval_s = FIRST_S
+        try:
+            while not self._stopped.wait(interval_s):
+                interval_s = self._meet(store)
+        except (RendezvousError, PeerError, GivenUpError):
+            # A rank has left: in order, at the end of training, or dead, which the wire says with its name.
+            self._stopped.set()
+        except Error as error:
+            self._engine.abort(f"{type(error).__name__}: {error}")
+        finally:
+            self._looking.clear()
+            store.leave()
+
+    def _meet(self, store: Store) -> float:
+        """One meeting of all ranks; seconds to the next."""
+        job, coordinator = self._job, self._coordinator
+        times = self.watch.times() if self._reports_times else None
+        if times is not None:
+            self._reports_times = False
+        mine = Report(
+            epoch=self.watch.epoch,
+            settled=self.epochs.settled and self.epochs.current.number == self.watch.epoch,
+            prepared=self._prepared,
+            refused=self._refused,
+            times=times,
+            order=None if coordinator is None else coordinator.order(store),
+        )
+        given = store.gather(self._prefix, job.rank, job.world, msgspec.to_builtins(mine), PATIENCE_S)
+        everyone = [msgspec.convert(each, Report) for each in given]
+        order = everyone[0].order or Order(what="wait", interval_s=FIRST_S)
+        now = self.plan(self.epochs.current)
+        if coordinator is not None:
+            coordinator.meet(everyone, now)
+        self._follow(order, now, store)
+        return order.interval_s
+
+    def _follow(self, order: Order, now: Plan, store: Store) -> None:
+        if order.profile:
+            self.watch.again()
+            self._reports_times = self._job.rank < PROFILED_RANKS
+        if order.what == "look":
+            found = self._measured(store)
+            if self._coordinator is not None:
+                self._coordinator.looked(found)
+        elif order.what == "prepare":
+            self._prepare(order.key, now, store)
+        elif order.what == "begin":
+            self._prepared = ""
+            self.epochs.learn(self.epochs.current.after({PLAN: order.key}))
+
+    def _measured(self, store: Store) -> Cluster:
+        self._looking.set()
+        if self._look is None:
+            self._look = Look(self._job, self._engine, Beside(store, TAG - 1 - self._number, self._next_step))
+        found = self._look.cluster()
+        self._looking.clear()
+        return found
+
+    def _next_step(self) -> bool:
+        """Waits until a step has ended: until the first gradients of the next one, nothing else is sent."""
+        self._stepped.clear()
+        if not self._stopped.is_set():
+            self._stepped.wait(STEP_PATIENCE_S)
+        return not self._stopped.is_set()
+
+    def _prepare(self, key: str, now: Plan, store: Store) -> None:
+        """The programs of a plan, and of the one in force, to which the job may return."""
+        given = store.get(f"{self._prefix}/{key}", self._job.settings.start_timeout_s)
+        try:
+            kept = self._plans.hold(now)
+            self._plans.hold(msgspec.convert(given, Plan))
+        except Error as error:
+            self._refused = key, error.summary
+            return
+        self._plans.forget_all_but({kept, key})
+        self._prepared = key

@@ -1,0 +1,132 @@
+"""What rank 0 does for all: asks the pilot at each meeting, and the planner for it, and takes down what has changed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from hocket.artefacts.change import Change
+from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.plan import Plan
+from hocket.artefacts.trace import append_change
+from hocket.launch.store import Store
+from hocket.training.autopilot.knowledge import Knowledge, described, differs
+from hocket.training.autopilot.meeting import Order, Report, What
+from hocket.training.autopilot.pilot import Action, Candidate, Pilot, Seen
+from hocket.training.autopilot.plans import key_of
+from hocket.training.autopilot.stopwatch import Stopwatch
+
+log = logging.getLogger("hocket.autopilot")
+
+FIRST_S = 0.1
+"""Between meetings before a step was measured."""
+BUSY_S, QUIET_S = (0.05, 1.0), (1.0, 10.0)
+"""Between meetings while something is under way, a step within these; else QUIET_STEPS, within these."""
+QUIET_STEPS = 4
+
+
+class Coordinator:
+    """Of one job. `profiled_ranks`: how many ranks bring their part of a profile."""
+
+    def __init__(
+        self,
+        watch: Stopwatch,
+        knowledge: Knowledge,
+        *,
+        profiled_ranks: int,
+        prefix: str,
+        trace: str | None,
+    ) -> None:
+        """`prefix`: of keys in the store. `trace`: the directory of the trace, if one is written."""
+        self._watch, self._knowledge = watch, knowledge
+        self._profiled_ranks, self._prefix = profiled_ranks, prefix
+        self._trace = None if trace is None else Path(trace)
+        self._pilot: Pilot | None = None
+        self._action: Action | None = None
+        self._offered: Plan | None = None
+        self._profiling, self._planned = True, False
+
+    def order(self, store: Store) -> Order:
+        """What follows from the last meeting, and from a look since."""
+        what: What = "wait"
+        key, profile = "", False
+        if self._pilot is not None and self._action not in (None, Action.PLAN):
+            action, self._action = self._action, None
+            key = self._pilot.candidate.key
+            what = "look" if action is Action.LOOK else "prepare" if action is Action.PREPARE else "begin"
+            if action is Action.LOOK and self._planned:
+                # The model may take other times now, too.
+                profile = self._profiling = True
+                self._knowledge.times.clear()
+            if action is Action.PREPARE:
+                store.set(f"{self._prefix}/{key}", msgspec.to_builtins(self._offered))
+        return Order(what=what, key=key, profile=profile, interval_s=self._interval_s())
+
+    def meet(self, everyone: Sequence[Report], now: Plan) -> None:
+        """All have reported, while `now` was in force on this rank: what is done next."""
+        for rank, each in enumerate(everyone):
+            if each.times is not None:
+                self._knowledge.times[rank] = each.times
+        self._profiling = len(self._knowledge.times) < self._profiled_ranks
+        epoch = everyone[0].epoch
+        settled = all(each.settled and each.epoch == epoch for each in everyone)
+        if self._pilot is None:
+            if not settled:
+                return
+            knows = self._knowledge.cluster is not None
+            self._pilot = Pilot(Candidate(key_of(now), now.label), knows_network=knows, say=self._say)
+        if self._action is Action.PLAN:
+            self._plan(self._pilot, now)
+            return
+        for each in everyone:
+            if each.refused is not None and each.refused[0] == self._pilot.candidate.key:
+                self._pilot.refused(each.refused[1])
+        self._action = self._pilot.observe(
+            Seen(
+                step=self._watch.step,
+                epoch=epoch,
+                began=self._watch.epoch_began,
+                settled=settled,
+                step_s=tuple(time_s for of, time_s in self._watch.take() if of == epoch),
+                profiled=not self._profiling,
+                prepared=all(each.prepared == self._pilot.candidate.key for each in everyone),
+            )
+        )
+        if self._action is Action.PLAN:
+            self._plan(self._pilot, now)
+
+    def looked(self, found: Cluster) -> None:
+        """The network was measured: the planner is asked when the profile is there, too."""
+        assert self._pilot is not None  # noqa: S101  # it asked for this
+        before, self._knowledge.cluster = self._knowledge.cluster, found
+        changed = before is None or differs(before, found)
+        self._action = self._pilot.looked(changed=changed, found=described(found))
+
+    def _plan(self, pilot: Pilot, now: Plan) -> None:
+        if self._profiling:
+            return
+        self._planned = True
+        self._offered, now_s = self._knowledge.proposal(now, pilot.latest_s)
+        best = Candidate(key_of(self._offered), self._offered.label, self._offered.predicted_step_s)
+        self._action = pilot.planned(best, now_s)
+
+    def _interval_s(self) -> float:
+        step_s = None if self._pilot is None else self._pilot.step_s
+        if self._pilot is None or step_s is None:
+            return FIRST_S
+        steps, (least, most) = (1, BUSY_S) if self._pilot.busy else (QUIET_STEPS, QUIET_S)
+        return min(max(steps * step_s, least), most)
+
+    def _say(self, change: Change) -> None:
+        """A line in the log for each change of the plan, and one in the trace for everything."""
+        if change.what in ("adopted", "left"):
+            back = "back to " if change.what == "left" else ""
+            epoch = change.epoch + (change.what == "left")
+            log.warning("epoch %d at step %d: %s%s, %s", epoch, change.step, back, change.label, change.why)
+        else:
+            log.info("step %d: %s: %s, %s", change.step, change.what, change.label, change.why)
+        if self._trace is not None:
+            append_change(self._trace, change)

@@ -1,0 +1,85 @@
+"""What rank 0 knows of network and model, and what the planner makes of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.gradient import Gradient
+from hocket.artefacts.network import network
+from hocket.artefacts.plan import Plan
+from hocket.artefacts.promise import Promise
+from hocket.planning.for_job import ForJob
+from hocket.training.autopilot.stopwatch import Times, profile_of
+
+CHANGED = 1.25
+"""A path whose rate differs by more, either way, is another path: looks differ by less by themselves."""
+
+
+@dataclass
+class Knowledge:
+    """Of a job. `cluster` is None where nobody measured; `times` are ranks' parts of the model's profile."""
+
+    hosts: Sequence[str]
+    gradients: Sequence[Gradient]
+    cluster: Cluster | None
+    promise: Promise
+    times: dict[int, Times] = field(default_factory=dict)
+
+    def proposal(self, current: Plan, step_s: float) -> tuple[Plan, float]:
+        """The planner's best, and what it predicts for `current`, with which a step took `step_s` of late.
+
+        A look beside training shares links with it, and finds them slower than they are; what the steps themselves carried
+        corrects that. UsageError: the cluster is of other hosts.
+        """
+        assert self.cluster is not None  # noqa: S101  # the pilot looks before it asks
+        profile = profile_of(list(self.times.values()), self.gradients, "in training", len(self.hosts))
+        job = ForJob.of(self.cluster, self.hosts).at_least(current, profile, step_s)
+        self.cluster = job.cluster
+        return job.plan(profile, self.promise), job.predicted_s(current, profile)
+
+
+def differs(before: Cluster, after: Cluster) -> bool:
+    """Whether a path between two hosts is faster or slower than it was.
+
+    >>> from hocket.artefacts.cluster import Host
+    >>> clusters = [Cluster(hosts=tuple(Host(name=n, bandwidth_bit_per_s=r) for n in "ab")) for r in (1e9, 9e8, 5e8)]
+    >>> differs(clusters[0], clusters[1]), differs(clusters[0], clusters[2])
+    (False, True)
+    """
+    if {host.name for host in before.hosts} != {host.name for host in after.hosts}:
+        return True
+    was, now = _rates(before), _rates(after)
+    return any(not 1 / CHANGED <= now[pair] / was[pair] <= CHANGED for pair in now)
+
+
+def described(cluster: Cluster) -> str:
+    """A few words for people.
+
+    >>> from hocket.artefacts.cluster import Host, Rack
+    >>> hosts = tuple(Host(name=f"h{i}", rack="ab"[i % 2], bandwidth_bit_per_s=1e9) for i in range(4))
+    >>> described(Cluster(hosts=hosts, racks=tuple(Rack(name=n, uplink_bit_per_s=1e8) for n in "ab")))
+    '4 hosts in 2 racks, 1000 Mbit/s a host, trunks of 100 Mbit/s'
+    """
+    racks = Counter(host.rack for host in cluster.hosts)
+    text = f"{len(cluster.hosts)} hosts"
+    if len(racks) > 1:
+        text += f" in {len(racks)} racks"
+    text += f", {_megabits(host.bandwidth_bit_per_s for host in cluster.hosts)} a host"
+    trunks = [rack.uplink_bit_per_s for rack in cluster.racks if rack.uplink_bit_per_s is not None]
+    return f"{text}, trunks of {_megabits(trunks)}" if trunks and len(racks) > 1 else text
+
+
+def _megabits(rates_bit_per_s: Iterable[float]) -> str:
+    rates = sorted(rate / 1e6 for rate in rates_bit_per_s)
+    low, high = f"{rates[0]:.0f}", f"{rates[-1]:.0f}"
+    return f"{low} Mbit/s" if low == high else f"{low} to {high} Mbit/s"
+
+
+def _rates(cluster: Cluster) -> dict[tuple[str, str], float]:
+    found = network(cluster)
+    names = [host.name for host in cluster.hosts]
+    pairs = ((a, b) for a in range(len(names)) for b in range(len(names)) if a != b)
+    return {(names[a], names[b]): found.bit_per_s(a, b) for a, b in pairs}

@@ -1,0 +1,365 @@
+"""When a job in training measures, plans, changes its plan and goes back: a state machine without clock and without I/O.
+
+Rank 0's decides; `beside` brings it what all ranks saw, and does what it asks for. A plan in force is *watched*: its steps are
+compared with what they were when it proved itself. When these differ, the job looks at its network and asks the planner. A plan
+that promises less time is prepared on all ranks, begins as an epoch, and is then *on trial*: it stays only if its steps are
+shorter than those of the plan before. One that does not prove itself is refused for a while, twice as long each time; and the
+planner is asked less and less often while it finds nothing.
+
+All times are medians, because a step now and then takes much longer for reasons of its own.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+from statistics import median
+
+from hocket.artefacts.change import Change, What
+from hocket.training.autopilot.noise import error
+
+LATEST = 3
+"""Steps that tell what a step takes just now."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Caution:
+    """Numbers of steps, and ratios of step times."""
+
+    first: int = 5
+    """Steps before the first plan is asked for: the profile is made of them."""
+    window: int = 8
+    """Steps of which the median counts while a plan is watched."""
+    trial: int = 5
+    """Steps after which a trial may end, and `trial_max` after which it must."""
+    trial_max: int = 9
+    gain: float = 0.03
+    """What a plan must promise to save of the step, to be tried."""
+    clear: float = 0.05
+    """Steps that differ by more are told apart after `trial` of them."""
+    drift: float = 1.1
+    """Steps this much longer or shorter than they were have drifted, if noise does not explain it:"""
+    errors: float = 4.0
+    """the difference is that many standard errors."""
+    doubt: float = 1.3
+    """Steps this much longer than predicted cast doubt on what was measured of the network."""
+    hopeless: float = 1.5
+    """A trial ends after three steps that all take this much longer than those before."""
+    rest: int = 8
+    """Steps without a question to the planner after it found nothing; twice as many each time, up to `rest_max`."""
+    rest_max: int = 4096
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A plan, as far as this machine knows it. `key` tells it from others; None: nobody predicted its step."""
+
+    key: str
+    label: str
+    predicted_s: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """What all ranks reported at a meeting.
+
+    Args:
+        step: steps that have ended.
+        epoch: in force on all ranks.
+        began: the step before which it began.
+        settled: no epoch is on its way on any rank.
+        step_s: of steps that ended since the last meeting, without those of other epochs and the first of this one.
+        profiled: the model's profile is there.
+        prepared: all ranks can begin the plan that is being prepared.
+        moved: the job's own traffic shows other rates than after the last look.
+    """
+
+    step: int
+    epoch: int = 0
+    began: int = 0
+    settled: bool = True
+    step_s: tuple[float, ...] = ()
+    profiled: bool = True
+    prepared: bool = False
+    moved: bool = False
+
+
+class Action(Enum):
+    """What the pilot asks for."""
+
+    LOOK = auto()
+    """All ranks measure the network; then `looked`."""
+    PLAN = auto()
+    """Rank 0 asks the planner; then `planned`."""
+    PREPARE = auto()
+    """All ranks make the programs of `candidate`."""
+    BEGIN = auto()
+    """All ranks learn an epoch of `candidate`."""
+
+
+class _Phase(Enum):
+    WATCHING = auto()
+    LOOKING = auto()
+    PLANNING = auto()
+    PREPARING = auto()
+    BEGINNING = auto()
+    TRIAL = auto()
+    RETURNING = auto()
+
+
+class Pilot:
+    """One job's. `current` is the plan in force, `candidate` the one that the last action is about."""
+
+    def __init__(
+        self,
+        current: Candidate,
+        *,
+        knows_network: bool,
+        say: Callable[[Change], None],
+        caution: Caution | None = None,
+    ) -> None:
+        """`knows_network`: the plan in force was made for a network that was measured. `say`: takes down each change."""
+        self.current = current
+        self.candidate = current
+        self._before = current
+        self._say = say
+        self._caution = caution or Caution()
+        self._looked = knows_network
+        self._fresh = False
+        self._phase = _Phase.WATCHING
+        self._asked = False
+        self._seen = Seen(step=0)
+        self._steps_s: deque[float] = deque(maxlen=2 * self._caution.window)
+        self._reference: list[float] = []
+        self._before_s = 0.0
+        self._before_window: list[float] = []
+        self._left_epoch = 0
+        self._rest = self._caution.rest
+        self._rests_until = 0
+        self._refused: dict[str, tuple[int, int]] = {}
+
+    @property
+    def busy(self) -> bool:
+        """Whether the next meeting should come soon."""
+        return not self._asked or self._phase is not _Phase.WATCHING
+
+    @property
+    def step_s(self) -> float | None:
+        """Of the plan in force, as far as it was seen."""
+        return self._median() if self._steps_s else None
+
+    @property
+    def latest_s(self) -> float:
+        """Of the last steps that were seen."""
+        return median(list(self._steps_s)[-LATEST:])
+
+    def observe(self, seen: Seen) -> Action | None:
+        """One meeting; what is to be done now, if anything."""
+        self._seen = seen
+        if not seen.settled:
+            return None
+        self._steps_s.extend(seen.step_s)
+        match self._phase:
+            case _Phase.WATCHING:
+                return self._watch() if self._asked else self._begin()
+            case _Phase.PREPARING if seen.prepared:
+                self._before_window = self._window()
+                self._before_s = median(self._before_window)
+                self._left_epoch = seen.epoch
+                self._phase = _Phase.BEGINNING
+                return Action.BEGIN
+            case _Phase.BEGINNING if seen.epoch > self._left_epoch:
+                return self._begun()
+            case _Phase.TRIAL:
+                return self._try()
+            case _Phase.RETURNING if seen.epoch > self._left_epoch:
+                self._phase = _Phase.WATCHING
+                self._steps_s.clear()
+                self._steps_s.extend(seen.step_s)
+            case _:
+                pass
+        return None
+
+    def looked(self, *, changed: bool, found: str) -> Action:
+        """The network was measured. `changed`: it is another one than was known; `found`: what it is, in a few words."""
+        self._looked = self._fresh = True
+        if changed:
+            # What was refused was refused on another network.
+            self._refused.clear()
+            self._rest = self._caution.rest
+        self._note("looked", self.current, found)
+        self._phase = _Phase.PLANNING
+        return Action.PLAN
+
+    def planned(self, best: Candidate, current_s: float) -> Action | None:
+        """The planner's best, and what it predicts for the plan in force."""
+        self._asked = True
+        self.current = replace(self.current, predicted_s=current_s)
+        measured_s = self._median()
+        if not self._fresh and measured_s > self._caution.doubt * current_s:
+            why = f"a step takes {seconds(measured_s)}, predicted were {seconds(current_s)}"
+            return self._doubt(why, measured_s)
+        self._fresh = False
+        promised_s = best.predicted_s
+        if promised_s is None:
+            self._stay(f"nothing was predicted of {best.label}")
+            return None
+        if best.key == self.current.key:
+            self._stay("it is still the best one")
+            return None
+        if promised_s > current_s * (1 - self._caution.gain):
+            self._stay(f"{best.label} would take {seconds(promised_s)}, which saves too little")
+            return None
+        until, _ = self._refused.get(best.key, (0, 0))
+        if self._seen.step < until:
+            self._stay(f"{best.label} did not prove itself before")
+            return None
+        self.candidate = best
+        self._phase = _Phase.PREPARING
+        return Action.PREPARE
+
+    def refused(self, why: str) -> None:
+        """A rank could not prepare the candidate: it is not tried again soon."""
+        if self._phase is _Phase.PREPARING:
+            self._refuse(self.candidate)
+            self._stay(f"{self.candidate.label} was refused: {why}")
+
+    def _begin(self) -> Action | None:
+        if len(self._steps_s) < self._caution.first or not self._seen.profiled:
+            return None
+        self._phase = _Phase.PLANNING if self._looked else _Phase.LOOKING
+        return Action.PLAN if self._looked else Action.LOOK
+
+    def _watch(self) -> Action | None:
+        now = self._window()
+        if len(now) < self._caution.window:
+            return None
+        if not self._reference:
+            self._reference = now
+            self._steps_s.clear()
+            return None
+        if self._seen.step < self._rests_until:
+            return None
+        before_s, now_s = median(self._reference), median(now)
+        why = f"a step takes {seconds(now_s)}, it took {seconds(before_s)}"
+        if not self._drifted(before_s, now_s, now):
+            if not self._seen.moved:
+                return None
+            why = "connections carry other rates than they did"
+        return self._doubt(why, before_s, now_s)
+
+    def _drifted(self, before_s: float, now_s: float, now: list[float]) -> bool:
+        ratio = now_s / before_s
+        if 1 / self._caution.drift <= ratio <= self._caution.drift:
+            return False
+        return abs(now_s - before_s) > self._caution.errors * error(self._reference, now)
+
+    def _doubt(self, why: str, before_s: float, after_s: float | None = None) -> Action:
+        self._note("drifted", self.current, why, before_s, after_s)
+        self._phase = _Phase.LOOKING
+        return Action.LOOK
+
+    def _begun(self) -> Action | None:
+        self._before, self.current = self.current, self.candidate
+        was = seconds(self._before_s)
+        self._note("adopted", self.current, f"predicted {_known(self.current)}, was {was}", self._before_s)
+        self._phase = _Phase.TRIAL
+        self._steps_s.clear()
+        self._steps_s.extend(self._seen.step_s)
+        return self._try()
+
+    def _try(self) -> Action | None:
+        caution, before_s = self._caution, self._before_s
+        count = len(self._steps_s)
+        hopeless = count >= 3 and min(self._steps_s) > caution.hopeless * before_s
+        if not hopeless and count < caution.trial:
+            return None
+        now_s = self._median()
+        if not hopeless and count < caution.trial_max and abs(now_s / before_s - 1) < caution.clear:
+            return None
+        return self._keep(now_s) if now_s < before_s else self._leave(now_s)
+
+    def _keep(self, now_s: float) -> Action | None:
+        self._note("kept", self.current, f"{seconds(self._before_s)} a step before", self._before_s, now_s)
+        self._reference = []
+        self._rest, self._rests_until = self._caution.rest, 0
+        predicted_s = self.current.predicted_s
+        if predicted_s is not None and now_s > self._caution.doubt * predicted_s:
+            why = f"a step takes {seconds(now_s)}, predicted were {seconds(predicted_s)}"
+            return self._doubt(why, now_s)
+        self._phase = _Phase.WATCHING
+        return None
+
+    def _leave(self, now_s: float) -> Action:
+        self._refuse(self.current)
+        why = (
+            f"{self.current.label} takes {seconds(now_s)} a step, predicted {_known(self.current)}; "
+            f"{self._before.label} took {seconds(self._before_s)}"
+        )
+        self._note("left", self._before, why, self._before_s, now_s)
+        self._left_epoch = self._seen.epoch
+        self.candidate = self.current = self._before
+        self._reference = self._before_window
+        self._later()
+        self._phase = _Phase.RETURNING
+        return Action.BEGIN
+
+    def _refuse(self, plan: Candidate) -> None:
+        _, times = self._refused.get(plan.key, (0, 0))
+        self._refused[plan.key] = self._seen.step + (self._caution.rest << (times + 4)), times + 1
+
+    def _stay(self, why: str) -> None:
+        self._note("planned", self.current, why, self.step_s)
+        # What steps took when the planner was asked is what they are compared with: the network may have changed since.
+        self._reference = self._window()
+        self._steps_s.clear()
+        self._later()
+        self._phase = _Phase.WATCHING
+
+    def _later(self) -> None:
+        self._rests_until = self._seen.step + self._rest
+        self._rest = min(2 * self._rest, self._caution.rest_max)
+
+    def _median(self) -> float:
+        return median(self._window())
+
+    def _window(self) -> list[float]:
+        return list(self._steps_s)[-self._caution.window :]
+
+    def _note(
+        self,
+        what: What,
+        plan: Candidate,
+        why: str,
+        before_s: float | None = None,
+        after_s: float | None = None,
+    ) -> None:
+        seen = self._seen
+        step = seen.began if what == "adopted" else seen.step
+        self._say(
+            Change(
+                what=what,
+                step=step,
+                epoch=seen.epoch,
+                label=plan.label,
+                why=why,
+                predicted_s=plan.predicted_s,
+                before_s=before_s,
+                after_s=after_s,
+            )
+        )
+
+
+def seconds(time_s: float) -> str:
+    """A step's time for people.
+
+    >>> seconds(1.234), seconds(0.01234)
+    ('1.23 s', '12.3 ms')
+    """
+    return f"{time_s:.2f} s" if time_s >= 1 else f"{time_s * 1e3:.1f} ms"
+
+
+def _known(plan: Candidate) -> str:
+    return "nothing" if plan.predicted_s is None else seconds(plan.predicted_s)

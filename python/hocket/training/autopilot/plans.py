@@ -1,0 +1,50 @@
+"""The plans that can be in force on this rank, with their programs, compiled and verified before any of them begins."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Mapping
+
+import msgspec
+
+from hocket.artefacts.gradient import Gradient
+from hocket.artefacts.plan import Plan, Rule
+from hocket.training import buckets
+from hocket.training.buckets import CompiledBucket
+
+
+def key_of(plan: Plan) -> str:
+    """What tells it from plans that do something else, the same on all ranks: how they came about is left out."""
+    buckets = [msgspec.structs.replace(bucket, rule=Rule()) for bucket in plan.buckets]
+    done = msgspec.json.encode((plan.world, plan.workers, buckets, plan.schedule))
+    return hashlib.sha256(done).hexdigest()[:16]
+
+
+class Plans:
+    """By key."""
+
+    def __init__(self, gradients: Mapping[str, Gradient]) -> None:
+        """None yet; all are for these gradients."""
+        self._gradients = gradients
+        self._held: dict[str, tuple[Plan, list[CompiledBucket]]] = {}
+
+    def hold(self, plan: Plan) -> str:
+        """Compile and verify it, unless it is there already; its key. ArtefactError, UsageError, ProgramError: it
+        is refused."""
+        key = key_of(plan)
+        if key not in self._held:
+            buckets.check_runs(plan, self._gradients)
+            self._held[key] = plan, buckets.of_plan(plan, self._gradients)
+        return key
+
+    def plan(self, key: str) -> Plan:
+        """The plan itself."""
+        return self._held[key][0]
+
+    def programs(self, key: str) -> list[CompiledBucket]:
+        """Its buckets."""
+        return self._held[key][1]
+
+    def forget_all_but(self, keys: Collection[str]) -> None:
+        """Free the others."""
+        self._held = {key: held for key, held in self._held.items() if key in keys}

@@ -1,0 +1,152 @@
+"""What steps take, taken by the session as it trains: a look at the clock four times a step, and per gradient in the first steps.
+
+The thread that trains writes, the pilot's thread takes.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+
+from msgspec import Struct
+
+from hocket import _native
+from hocket.artefacts.gradient import Gradient
+from hocket.artefacts.profile import Gradient as Profiled
+from hocket.artefacts.profile import Profile
+
+WARM_UP_STEPS, STEPS = 2, 5
+"""The first steps allocate and connect; the profile is made of those after them."""
+
+KEPT = 256
+"""Steps that are kept until the pilot takes them."""
+
+NS = 1e-9
+
+
+class Times(Struct, frozen=True):
+    """One rank's part of a profile, medians in seconds. `ready_s`: by name of a gradient, since the optimizer's step ended."""
+
+    optimizer_s: float
+    forward_s: float
+    backward_s: float
+    ready_s: dict[str, float]
+
+
+@dataclass(frozen=True)
+class _Step:
+    """Clock readings in ns: the step before had ended, the optimizer had, backward began, had computed; by gradient its arrival."""
+
+    before: int
+    stepped: int
+    began: int
+    computed: int
+    ready: Mapping[str, int]
+
+
+class Stopwatch:
+    """Of one session. `step` counts the steps that have ended, `epoch` is in force since `epoch_began` of them had;
+    `profiles`: times of the gradients of the backward that runs are wanted."""
+
+    def __init__(self) -> None:
+        """Nothing has begun."""
+        self.step = 0
+        self.epoch = 0
+        self.epoch_began = 0
+        self.profiles = False
+        self._steps: deque[tuple[int, float]] = deque(maxlen=KEPT)
+        self._profiled: list[_Step] = []
+        self._ended_ns = self._stepped_ns = self._began_ns = self._computed_ns = 0
+        self._ready: Mapping[str, int] = {}
+
+    def again(self) -> None:
+        """Profile anew."""
+        self._profiled = []
+
+    def stepped(self) -> None:
+        """The optimizer has."""
+        self._stepped_ns = _native.now_ns()
+
+    def began(self) -> bool:
+        """Backward has, by its first gradient. Whether its gradients' times are wanted."""
+        self._began_ns = _native.now_ns()
+        self.profiles = len(self._profiled) < STEPS
+        return self.profiles
+
+    def computed(self, gradients: Mapping[str, int]) -> None:
+        """Backward has ended on this rank, and others may be waited for. `gradients`: when each arrived, where that was wanted."""
+        self._computed_ns = _native.now_ns()
+        self._ready = gradients
+
+    def ended(self, epoch: int) -> None:
+        """All gradients are reduced; `epoch` is in force from now on."""
+        now_ns = _native.now_ns()
+        if self._ended_ns:
+            # The first step of an epoch loads its programs at the end of the one before: both are no measure.
+            if self.epoch == epoch and self.step > self.epoch_began:
+                self._steps.append((epoch, (now_ns - self._ended_ns) * NS))
+            self._profile()
+        self.step += 1
+        if epoch != self.epoch:
+            self.epoch, self.epoch_began = epoch, self.step
+        self._ended_ns = now_ns
+
+    def _profile(self) -> None:
+        if self.step < WARM_UP_STEPS or not self.profiles or not self._ready:
+            return
+        stepped_ns = self._stepped_ns if self._stepped_ns > self._ended_ns else self._ended_ns
+        self._profiled.append(
+            _Step(self._ended_ns, stepped_ns, self._began_ns, self._computed_ns, self._ready)
+        )
+
+    def take(self) -> list[tuple[int, float]]:
+        """(epoch, seconds) of the steps that have ended since the last call."""
+        return [self._steps.popleft() for _ in range(len(self._steps))]
+
+    def times(self) -> Times | None:
+        """This rank's part of the profile, once it is there."""
+        steps = self._profiled[:STEPS]
+        if len(steps) < STEPS:
+            return None
+        names = set.intersection(*(set(step.ready) for step in steps))
+        return Times(
+            optimizer_s=median(step.stepped - step.before for step in steps) * NS,
+            forward_s=median(step.began - step.stepped for step in steps) * NS,
+            backward_s=median(step.computed - step.began for step in steps) * NS,
+            ready_s={name: median(step.ready[name] - step.stepped for step in steps) * NS for name in names},
+        )
+
+
+def profile_of(ranks: Sequence[Times], gradients: Iterable[Gradient], model: str, world: int) -> Profile:
+    """Means over ranks. What no step made counts as ready when backward ends, which is when it is sent; `needed_s` is 0, since
+    nothing looks at forward's layers."""
+    optimizer_s = fmean(rank.optimizer_s for rank in ranks)
+    forward_s = fmean(rank.forward_s for rank in ranks)
+    backward_s = fmean(rank.backward_s for rank in ranks)
+    end_s = forward_s + backward_s
+
+    def ready_s(name: str) -> float:
+        seen = [rank.ready_s[name] for rank in ranks if name in rank.ready_s]
+        return min(fmean(seen), end_s) if seen else end_s
+
+    return Profile(
+        model=model,
+        world=world,
+        steps=STEPS,
+        forward_s=forward_s,
+        backward_s=backward_s,
+        optimizer_s=optimizer_s,
+        step_s=optimizer_s + end_s,
+        gradients=tuple(
+            Profiled(
+                name=each.name,
+                shape=each.shape,
+                dtype=each.dtype,
+                ready_s=ready_s(each.name),
+                needed_s=0.0,
+            )
+            for each in gradients
+        ),
+    )

@@ -1,0 +1,98 @@
+"""A job that nobody measured drives itself: on two racks whose hosts alternate, over a narrow trunk."""
+
+import io
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import torch
+from hocket.artefacts import trace
+from hocket.artefacts.cluster import Cluster, Host, Rack
+from hocket.launch.processes import ProcessSpec
+from hocket.launch.run import launch
+from hocket.settings import Settings
+from tests.support import warm
+
+SCRIPT = Path(__file__).with_name("autopilot_rank.py")
+STEPS = 40
+RACKS = Cluster(
+    hosts=tuple(Host(name=f"h{at}", rack="ab"[at % 2], bandwidth_bit_per_s=1e9) for at in range(4)),
+    racks=tuple(Rack(name=name, uplink_bit_per_s=1e8) for name in "ab"),
+)
+
+
+def train(emulated, out, kind, **settings):
+    """Rank 0's epoch by step, parameters by rank, and what the job said."""
+    with emulated(RACKS) as bed:
+        environment = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "eth0"}
+        specs = [
+            ProcessSpec(
+                argv=warm.command(SCRIPT, str(out), kind, str(STEPS)),
+                host=host.name,
+                prefix=bed.command(host.name),
+                environment=environment,
+            )
+            for host in RACKS.hosts
+        ]
+        said = io.BytesIO()
+        outcome = launch(
+            specs,
+            settings=Settings(timeout_s=60, start_timeout_s=60, **settings),
+            store=f"{bed.address('h0')}:29472",
+            serve=False,
+            out=said,
+            err=said,
+        )
+    text = said.getvalue().decode()
+    assert outcome.code == 0, text
+    found = [torch.load(out / f"{kind}-{rank}.pt") for rank in range(4)]
+    return json.loads((out / f"{kind}-0.json").read_text()), found, text
+
+
+def test_two_lines_find_adopt_and_keep_a_better_plan(emulated, tmp_path):
+    """A user with nothing but the two lines would train at a third of the speed, or with other parameters than DDP's."""
+    directory = tmp_path / "trace"
+    directory.mkdir()
+    epochs, found, text = train(emulated, tmp_path, "blind", trace=str(directory))
+    changes = trace.read(directory).changes()
+    adopted = next(each for each in changes if each.what == "adopted")
+    assert "two-level" in adopted.label
+    assert adopted.step <= 25
+    kept = next(each for each in changes if each.what == "kept")
+    assert kept.after_s < 0.6 * kept.before_s
+    assert f"epoch {adopted.epoch} at step {adopted.step}: {adopted.label}, predicted" in text
+    assert epochs[-1] >= adopted.epoch
+    assert all(torch.equal(each, found[0]) for each in found[1:])
+    _, given, _ = train(emulated, tmp_path, "gloo")
+    assert torch.allclose(found[0], given[0], rtol=1e-5, atol=1e-5)
+    assert trace.read(directory).run.plan.label == kept.label
+
+
+@pytest.mark.timing
+def test_a_plan_that_was_promised_to_be_fast_is_left(emulated, tmp_path):
+    """A job would go on with a plan that is three times as slow as the one before."""
+    directory = tmp_path / "trace"
+    directory.mkdir()
+    epochs, found, text = train(emulated, tmp_path, "liar", trace=str(directory))
+    changes = trace.read(directory).changes()
+    adopted = next(each for each in changes if each.what == "adopted")
+    assert adopted.label == "a lie"
+    left = next(each for each in changes if each.what == "left")
+    assert left.step - adopted.step <= 15
+    assert "a lie takes" in left.why
+    assert "back to" in text
+    began = epochs.index(adopted.epoch)
+    assert adopted.epoch + 1 in epochs[began : began + 16]
+    assert all(torch.equal(each, found[0]) for each in found[1:])
+
+
+def test_what_changed_is_read_back(tmp_path):
+    """The report would not show it."""
+    (tmp_path / "run.json").write_bytes(msgspec.json.encode(trace.RunInfo(world=1, hosts=("a",))))
+    assert trace.read(tmp_path).changes() == ()
+    line = b'{"what":"kept","step":9,"epoch":1,"label":"x","why":"y","after_s":0.5}\n'
+    trace.changes_file(tmp_path).write_bytes(line + line[:20])
+    (change,) = trace.read(tmp_path).changes()
+    assert (change.what, change.after_s, change.before_s) == ("kept", 0.5, None)

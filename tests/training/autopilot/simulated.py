@@ -1,0 +1,98 @@
+"""A job in virtual time that a pilot drives: plans whose steps take what the network lets them, and noise."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from statistics import median
+
+import numpy as np
+
+from hocket.artefacts.change import Change
+from hocket.training.autopilot.pilot import Action, Candidate, Pilot, Seen
+
+LOOK_STEPS, PLAN_STEPS, PREPARE_STEPS, BEGIN_STEPS = 6, 2, 2, 2
+"""How many steps of training pass meanwhile."""
+
+Network = Mapping[str, float]
+"""By plan: what a step takes, in seconds."""
+
+
+@dataclass
+class World:
+    """`network(step)`: as it is then. `predicts(network)`: what the planner says of each plan on a network that it knows."""
+
+    network: Callable[[int], Network]
+    first: str
+    predicts: Callable[[Network], Network] = dict
+    noise: float = 0.0
+    seed: int = 1
+    knows_network: bool = True
+    changes: list[Change] = field(default_factory=list)
+    in_force: list[str] = field(default_factory=list)
+    """By step."""
+    looks: list[int] = field(default_factory=list)
+    plans: list[int] = field(default_factory=list)
+
+    def run(self, steps: int, meeting: int = 1) -> "World":
+        """Trains; all ranks meet every `meeting` steps."""
+        draws = np.random.default_rng(self.seed)
+        known = self.network(0)
+        pilot = Pilot(
+            Candidate(self.first, self.first), knows_network=self.knows_network, say=self.changes.append
+        )
+        epoch = began = 0
+        now, coming, waits, action = self.first, "", 0, None
+        took: list[float] = []
+        prepared = False
+        for step in range(1, steps + 1):
+            self.in_force.append(now)
+            step_s = self.network(step)[now] * draws.uniform(1 - self.noise, 1 + self.noise)
+            if began != step - 1 or epoch == 0:
+                took.append(step_s)
+            if action is Action.BEGIN and waits == 1:
+                now, epoch, began, took, action = coming, epoch + 1, step, [], None
+            waits -= 1
+            if step % meeting or waits > 0:
+                continue
+            settled = action is not Action.BEGIN
+            done, action = action, None
+            if done is Action.LOOK:
+                before, known = known, self.network(step)
+                self.looks.append(step)
+                asked = pilot.looked(changed=before != known, found="")
+            elif done is Action.PLAN:
+                self.plans.append(step)
+                said = self.predicts(known)
+                best = min(said, key=lambda plan: said[plan])
+                asked = pilot.planned(Candidate(best, best, said[best]), said[pilot.current.key])
+            else:
+                prepared = prepared or done is Action.PREPARE
+                asked = pilot.observe(
+                    Seen(
+                        step=step,
+                        epoch=epoch,
+                        began=began,
+                        settled=settled,
+                        step_s=tuple(took),
+                        prepared=prepared,
+                    )
+                )
+                took = []
+            if asked is not None:
+                action = asked
+                waits = {
+                    Action.LOOK: LOOK_STEPS,
+                    Action.PLAN: PLAN_STEPS,
+                    Action.PREPARE: PREPARE_STEPS,
+                    Action.BEGIN: BEGIN_STEPS,
+                }[asked]
+                if asked is Action.BEGIN:
+                    coming, prepared = pilot.candidate.key, False
+        return self
+
+    def what(self) -> list[str]:
+        """Kinds of changes, in order."""
+        return [each.what for each in self.changes]
+
+    def median_s(self, first: int, last: int) -> float:
+        """Of steps, without noise."""
+        return median(self.network(at)[self.in_force[at]] for at in range(first, last))
