@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import click
 
-from benches.commands import ddp, kernels, models, order_search, orders, policies, predict, simulate
+from benches.commands import (
+    autopilot,
+    ddp,
+    kernels,
+    models,
+    order_search,
+    orders,
+    policies,
+    predict,
+    simulate,
+)
 from hocket.cli.main import run
 
 
@@ -16,7 +26,7 @@ def benches() -> None:
     """
 
 
-for _each in (ddp, kernels, models, order_search, orders, policies, predict, simulate):
+for _each in (autopilot, ddp, kernels, models, order_search, orders, policies, predict, simulate):
     benches.add_command(_each.command)
 
 

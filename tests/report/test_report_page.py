@@ -14,12 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hocket.artefacts.change import Change
+from hocket.artefacts.trace import append_change
 from hocket.report import build, numbers, timeline
 from hocket.report.learning import LINE_POINTS_MAX, decimated
 from hocket.report.markup import data, tag
 from hocket.report.material import load
 from hocket.report.page import PAGE_BYTES_MAX
-from hocket.report.quantity import TIMES
+from hocket.report.quantity import NARROW_SPACE, TIMES
 from hocket.report.spans import SPANS_MAX
 from tests.support.synthetic import RECORD, SyntheticRun, run_info, write_trace
 
@@ -86,6 +88,26 @@ def test_hosts_whose_racks_are_not_known_are_together_when_they_are_near(tmp_pat
     first_map = text[text.index("from \\ to") :]
     groups = re.findall(r"class=\"rack r\d\">([\w ]+)<", first_map[: first_map.index("</tr>")])
     assert groups == ["group 1", "group 1", "group 2", "group 2"]
+
+
+def test_page_shows_what_the_job_changed(tmp_path: Path) -> None:
+    """A job that drove itself would not show when it changed its plan, why, and what that gained."""
+    directory = write_trace(tmp_path, SMALL)
+    before = Change(what="adopted", step=13, epoch=2, label="two-level", why=HOSTILE, predicted_s=1.2)
+    after = Change(
+        what="kept", step=19, epoch=2, label="two-level", why="", predicted_s=1.2, before_s=3.6, after_s=1.2
+    )
+    for each in (before, after):
+        append_change(directory, each)
+    page = page_of(directory)
+    assert f"Since step 19, two-level has proved itself: 1.20{NARROW_SPACE}s a step" in page.text
+    assert f"(3.0{TIMES})" in page.text
+    assert HOSTILE in page.text
+    rows = numbers(directory)["changes"]
+    assert [(row["step"], row["what"], row["after_s"]) for row in rows] == [
+        (13, "adopted", None),
+        (19, "kept", 1.2),
+    ]
 
 
 def test_page_says_what_was_gained(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from msgspec import Struct, structs
 
 from hocket.artefacts import trace
+from hocket.artefacts.change import Change
 from hocket.artefacts.plan import Candidate
 from hocket.artefacts.trace import RUN_FILE, RankRecords, RunInfo, metrics_file, records_file
 from hocket.errors import ArtefactError
@@ -85,6 +86,7 @@ class Material:
     clock_errors_ns: tuple[float | None, ...]
     metrics: tuple[tuple[dict[str, Any], ...], ...]
     comparison: Comparison | None
+    changes: tuple[Change, ...]
     notes: tuple[str, ...]
 
     def of_kind(self, rank: int, kind: int) -> Records:
@@ -160,6 +162,7 @@ def load(directory: Path) -> Material:
         tuple(clock_errors_ns),
         tuple(metrics),
         _comparison(directory / "comparison.json"),
+        read.changes(),
         tuple(notes),
     )
 

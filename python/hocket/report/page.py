@@ -11,6 +11,7 @@ from typing import Any
 from hocket.errors import ArtefactError, UsageError
 from hocket.report import (
     breakdown,
+    changes,
     comparison,
     facts,
     headline,
@@ -119,6 +120,7 @@ def _sections(material: Material, spans_max: int) -> list[Section]:
     found = (
         comparison.section(material),
         learning.section(material),
+        changes.section(material),
         breakdown.section(material),
         overlap.section(material),
         timeline.section(material, spans_max),

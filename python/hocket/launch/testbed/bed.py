@@ -112,6 +112,17 @@ class Testbed:
             bytes_of[rack] = (int(row[8]), int(row[0]))
         return bytes_of
 
+    def set_trunk(self, rack: str, bit_per_s: float) -> None:
+        """From now on, this is the rate of a rack's uplink, in both directions. UsageError: it had none, or the testbed has
+        latencies."""
+        limited = {each.name for each in self.cluster.racks if each.uplink_bit_per_s is not None}
+        if self._switch is not None or rack not in limited:
+            raise UsageError(
+                f"the rate of the trunk of `{rack}` cannot be changed\n"
+                "hint: give the rack an uplink's rate, and no host latency, jitter or loss"
+            )
+        self._batch(self._holders[0].pid, "tc", wiring.reshape(self.cluster, rack, bit_per_s))
+
     def carried(self) -> Carried | None:
         """The switch's counters; None if the kernel's bridges carry the frames."""
         return None if self._switch is None else self._switch.carried()

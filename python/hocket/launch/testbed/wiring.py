@@ -121,6 +121,13 @@ def shape(interface: str, bit_per_s: float) -> str:
     return f"qdisc add dev {interface} root tbf rate {int(bit_per_s)}bit burst {burst} latency {QUEUE_MS}ms"
 
 
+def reshape(cluster: Cluster, rack: str, bit_per_s: float) -> tuple[str, ...]:
+    """The lines that change the rate of a rack's uplink, which had one."""
+    at = rack_names(cluster).index(rack)
+    ends = (trunk(at), f"down{at}")
+    return tuple(shape(end, bit_per_s).replace(" add ", " change ", 1) for end in ends)
+
+
 def lanes(interface: str, bit_per_s: float, flow_bit_per_s: float) -> list[str]:
     """The lines that limit the rate out of an interface, and each connection's share of it."""
     burst, flow = burst_bytes(bit_per_s), int(min(flow_bit_per_s, bit_per_s))

@@ -1,0 +1,82 @@
+"""What did the job change by itself? A row for each time that it measured, planned, changed its plan, kept it or left it."""
+
+from __future__ import annotations
+
+from hocket.artefacts.change import Change
+from hocket.report import quantity
+from hocket.report.markup import NAME_CHARACTERS_MAX, Row, clipped, joined, table, tag
+from hocket.report.material import Material
+from hocket.report.section import Section
+
+# A job asks less and less often: more rows are of one that lasted for weeks.
+ROWS_MAX = 100
+NAME, QUESTION = "changes", "What did the job change by itself?"
+
+DONE = {
+    "drifted": "noticed a change",
+    "looked": "measured the network",
+    "planned": "planned, and changed nothing",
+    "adopted": "changed its plan",
+    "kept": "kept the new plan",
+    "left": "went back",
+}
+
+
+def section(material: Material) -> Section | None:
+    """None for a job that drove itself nowhere: it has nothing to show."""
+    changes = material.changes
+    if not changes:
+        return None
+    longest = quantity.greatest(time_s for each in changes for time_s in (each.before_s, each.after_s))
+    caption = "What the job did beside training"
+    if len(changes) > ROWS_MAX:
+        caption += f" (the last {ROWS_MAX} of {len(changes)})"
+    head = ("Step", "What", "Plan in force", "Predicted", "Before", "After", "Why")
+    rows = (_row(each, longest) for each in changes[-ROWS_MAX:])
+    body = joined((tag("p", _words(changes)), table(head, rows, caption=caption, class_="numbers")))
+    numbers = [
+        {
+            "step": each.step,
+            "what": each.what,
+            "epoch": each.epoch,
+            "label": each.label,
+            "predicted_s": each.predicted_s,
+            "before_s": each.before_s,
+            "after_s": each.after_s,
+        }
+        for each in changes
+    ]
+    return Section(NAME, QUESTION, body, numbers=numbers)
+
+
+def _row(change: Change, longest: float | None) -> Row:
+    cells = (
+        str(change.step),
+        DONE[change.what],
+        clipped(change.label, NAME_CHARACTERS_MAX),
+        quantity.seconds(change.predicted_s, like=longest),
+        quantity.seconds(change.before_s, like=longest),
+        quantity.seconds(change.after_s, like=longest),
+        change.why,
+    )
+    return Row(cells, "ours" if change.what == "kept" else None)
+
+
+def _words(changes: tuple[Change, ...]) -> str:
+    """What all of it came to."""
+    kept = [each for each in changes if each.what == "kept" and each.before_s and each.after_s]
+    left = sum(each.what == "left" for each in changes)
+    if not kept:
+        words = "The plan that the job began with stayed."
+    else:
+        last = kept[-1]
+        gain = (last.before_s or 0.0) / (last.after_s or 1.0)
+        words = (
+            f"Since step {last.step}, {last.label} has proved itself: {quantity.seconds(last.after_s)} a step, "
+            f"{quantity.seconds(last.before_s)} before ({quantity.ratio(gain)})."
+        )
+    if left:
+        words += (
+            f" {left} plan{'s' if left > 1 else ''} did not prove {'themselves' if left > 1 else 'itself'}."
+        )
+    return words
