@@ -64,7 +64,12 @@ def test_links_have_their_rates_and_the_trunk_counts():
         after = bed.trunk_bytes()
         within, _ = stream(bed, "a", "c")
         crossed = after["x"][0] - before["x"][0]
+        bed.set_trunk("x", 10e6)
+        narrowed, _ = stream(bed, "a", "b")
+        with pytest.raises(UsageError, match="the trunk of `z` cannot be changed"):
+            bed.set_trunk("z", 10e6)
     assert_rates(across, within, trunk_bit_per_s=50e6, link_bit_per_s=400e6)
+    assert 5e6 < narrowed < 1.02 * 10e6
     # Payload, headers, and little else.
     assert payload_bytes < crossed < 1.2 * payload_bytes
     assert abs(crossed - (after["y"][1] - before["y"][1])) < 0.2 * crossed

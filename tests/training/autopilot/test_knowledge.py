@@ -1,0 +1,76 @@
+"""What rank 0 makes of profiles and looks: plans for the job's ranks, on links that are no slower than steps have shown."""
+
+import pytest
+
+from hocket.artefacts.cluster import Cluster, Host, Rack
+from hocket.artefacts.gradient import Gradient
+from hocket.artefacts.promise import EXACT
+from hocket.planning.default import by_hosts, default_plan
+from hocket.planning.for_job import ForJob
+from hocket.training.autopilot.knowledge import Knowledge, differs
+from hocket.training.autopilot.plans import key_of
+from hocket.training.autopilot.stopwatch import Times, profile_of
+
+MODEL = tuple(Gradient(f"w{at}", (1_000_000,), "f32") for at in range(4))
+TIMES = Times(
+    optimizer_s=0.01,
+    forward_s=0.05,
+    backward_s=0.1,
+    ready_s={f"w{at}": 0.15 - 0.02 * at for at in range(4)},
+)
+
+
+def racks(trunk=1e8, names="abab"):
+    """Hosts of two racks."""
+    return Cluster(
+        hosts=tuple(Host(name=f"h{at}", rack=rack, bandwidth_bit_per_s=1e9) for at, rack in enumerate(names)),
+        racks=tuple(Rack(name=name, uplink_bit_per_s=trunk) for name in "ab"),
+    )
+
+
+HOSTS = ("h2", "h0", "h3", "h1")
+"""By rank: in another order than in the cluster."""
+
+
+def ring():
+    return default_plan(MODEL[::-1], by_hosts(HOSTS))
+
+
+def test_plans_are_for_the_jobs_ranks_wherever_their_hosts_stand():
+    """A job whose hosts are listed in another order would cross the trunk at every step."""
+    knowledge = Knowledge(HOSTS, MODEL, racks(), EXACT, {0: TIMES})
+    plan, ring_s = knowledge.proposal(ring(), 3.6)
+    of_rack = [{"h0": 0, "h2": 0, "h1": 1, "h3": 1}[HOSTS[rank]] for rank in plan.buckets[0].order]
+    assert of_rack in ([0, 0, 1, 1], [1, 1, 0, 0])
+    assert plan.predicted_step_s < 0.8 * ring_s
+    # What is predicted of its own plan is what it carries as its prediction.
+    job = ForJob.of(racks(), HOSTS)
+    again_s = job.predicted_s(plan, profile_of([TIMES], MODEL, "", 4))
+    assert again_s == pytest.approx(plan.predicted_step_s, rel=0.02)
+
+
+def test_links_are_no_slower_than_steps_have_shown():
+    """A look that shares a trunk with training would decide for a network that is not there."""
+    true = Knowledge(HOSTS, MODEL, racks(), EXACT, {0: TIMES})
+    _, ring_s = true.proposal(ring(), 1e9)
+    mistaken = Knowledge(HOSTS, MODEL, racks(trunk=2e7), EXACT, {0: TIMES})
+    _, predicted_s = mistaken.proposal(ring(), ring_s)
+    assert predicted_s == pytest.approx(ring_s, rel=0.1)
+    rates = [rack.uplink_bit_per_s for rack in mistaken.cluster.racks]
+    assert rates == pytest.approx([1e8, 1e8], rel=0.15)
+    # A step that took long shows nothing.
+    assert [rack.uplink_bit_per_s for rack in true.cluster.racks] == [1e8, 1e8]
+
+
+def test_a_trunk_that_was_halved_is_another_network_and_noise_is_none():
+    """A job would take every look for a change, or none."""
+    assert differs(racks(), racks(trunk=5e7))
+    assert differs(racks(), racks(names="aabb"))
+    assert not differs(racks(), racks(trunk=0.9e8))
+
+
+def test_plans_that_do_the_same_have_one_key():
+    """A job would change to the plan that it has."""
+    other = by_hosts(HOSTS)
+    assert key_of(ring()) == key_of(default_plan(MODEL[::-1], other))
+    assert key_of(ring()) != key_of(default_plan(MODEL, other))
