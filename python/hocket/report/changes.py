@@ -31,7 +31,7 @@ def section(material: Material) -> Section | None:
     caption = "What the job did beside training"
     if len(changes) > ROWS_MAX:
         caption += f" (the last {ROWS_MAX} of {len(changes)})"
-    head = ("Step", "What", "Plan in force", "Predicted", "Before", "After", "Why")
+    head = ("What", "Predicted", "Before", "After")
     rows = (_row(each, longest) for each in changes[-ROWS_MAX:])
     body = joined((tag("p", _words(changes)), table(head, rows, caption=caption, class_="numbers")))
     numbers = [
@@ -50,14 +50,18 @@ def section(material: Material) -> Section | None:
 
 
 def _row(change: Change, longest: float | None) -> Row:
+    what = joined(
+        (
+            f"Step {change.step}: {DONE[change.what]}",
+            tag("br"),
+            tag("small", f"{clipped(change.label, NAME_CHARACTERS_MAX)}: {change.why}"),
+        )
+    )
     cells = (
-        str(change.step),
-        DONE[change.what],
-        clipped(change.label, NAME_CHARACTERS_MAX),
+        what,
         quantity.seconds(change.predicted_s, like=longest),
         quantity.seconds(change.before_s, like=longest),
         quantity.seconds(change.after_s, like=longest),
-        change.why,
     )
     return Row(cells, "ours" if change.what == "kept" else None)
 
