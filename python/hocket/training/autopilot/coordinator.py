@@ -124,8 +124,9 @@ class Coordinator:
         """A line in the log for each change of the plan, and one in the trace for everything."""
         if change.what in ("adopted", "left"):
             back = "back to " if change.what == "left" else ""
-            epoch = change.epoch + (change.what == "left")
-            log.warning("epoch %d at step %d: %s%s, %s", epoch, change.step, back, change.label, change.why)
+            log.warning(
+                "epoch %d at step %d: %s%s, %s", change.epoch, change.step, back, change.label, change.why
+            )
         else:
             log.info("step %d: %s: %s, %s", change.step, change.what, change.label, change.why)
         if self._trace is not None:

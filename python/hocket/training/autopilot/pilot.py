@@ -41,7 +41,7 @@ class Caution:
     """Steps that differ by more are told apart after `trial` of them."""
     drift: float = 1.1
     """Steps this much longer or shorter than they were have drifted, if noise does not explain it:"""
-    errors: float = 4.0
+    errors: float = 5.0
     """the difference is that many standard errors."""
     doubt: float = 1.3
     """Steps this much longer than predicted cast doubt on what was measured of the network."""
@@ -137,7 +137,7 @@ class Pilot:
         self._before_window: list[float] = []
         self._left_epoch = 0
         self._rest = self._caution.rest
-        self._rests_until = 0
+        self._rests_since = self._rests = 0
         self._refused: dict[str, tuple[int, int]] = {}
 
     @property
@@ -240,15 +240,22 @@ class Pilot:
             self._reference = now
             self._steps_s.clear()
             return None
-        if self._seen.step < self._rests_until:
-            return None
         before_s, now_s = median(self._reference), median(now)
+        if self._resting(now_s / before_s):
+            return None
         why = f"a step takes {seconds(now_s)}, it took {seconds(before_s)}"
         if not self._drifted(before_s, now_s, now):
             if not self._seen.moved:
                 return None
             why = "connections carry other rates than they did"
         return self._doubt(why, before_s, now_s)
+
+    def _resting(self, ratio: float) -> bool:
+        """Whether it is too soon for another question; of a change that nobody would overlook, an eighth as long."""
+        waited = self._seen.step - self._rests_since
+        if 1 / self._caution.doubt <= ratio <= self._caution.doubt:
+            return waited < self._rests
+        return waited < max(self._rests // 8, self._caution.rest)
 
     def _drifted(self, before_s: float, now_s: float, now: list[float]) -> bool:
         ratio = now_s / before_s
@@ -284,7 +291,7 @@ class Pilot:
     def _keep(self, now_s: float) -> Action | None:
         self._note("kept", self.current, f"{seconds(self._before_s)} a step before", self._before_s, now_s)
         self._reference = []
-        self._rest, self._rests_until = self._caution.rest, 0
+        self._rest, self._rests = self._caution.rest, 0
         predicted_s = self.current.predicted_s
         if predicted_s is not None and now_s > self._caution.doubt * predicted_s:
             why = f"a step takes {seconds(now_s)}, predicted were {seconds(predicted_s)}"
@@ -313,13 +320,14 @@ class Pilot:
     def _stay(self, why: str) -> None:
         self._note("planned", self.current, why, self.step_s)
         # What steps took when the planner was asked is what they are compared with: the network may have changed since.
-        self._reference = self._window()
+        now = self._window()
+        self._reference = now if len(now) == self._caution.window else []
         self._steps_s.clear()
         self._later()
         self._phase = _Phase.WATCHING
 
     def _later(self) -> None:
-        self._rests_until = self._seen.step + self._rest
+        self._rests_since, self._rests = self._seen.step, self._rest
         self._rest = min(2 * self._rest, self._caution.rest_max)
 
     def _median(self) -> float:
@@ -337,12 +345,12 @@ class Pilot:
         after_s: float | None = None,
     ) -> None:
         seen = self._seen
-        step = seen.began if what == "adopted" else seen.step
         self._say(
             Change(
                 what=what,
-                step=step,
-                epoch=seen.epoch,
+                step=seen.began if what == "adopted" else seen.step,
+                # The epoch of the plan before begins as soon as all ranks know it.
+                epoch=seen.epoch + (what == "left"),
                 label=plan.label,
                 why=why,
                 predicted_s=plan.predicted_s,
