@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from hocket.artefacts.plan import Plan, Traced
 from hocket.artefacts.promise import EXACT, Level, Promise, promise_of
 from hocket.errors import UsageError
 from hocket.launch.first_file import of_rank_0
+from hocket.launch.knowledge import Memory
 from hocket.launch.rendezvous import Job
 from hocket.parameter_server.choice import ParameterServer
 from hocket.planning.default import Choice, by_cluster, by_hosts, default_plan
@@ -23,6 +25,7 @@ from hocket.policy.topology import Topology
 from hocket.settings import Settings
 from hocket.training import buckets as bucket_memory
 from hocket.training.autopilot.beside import Autopilot, useful
+from hocket.training.autopilot.knowledge import Knowledge
 from hocket.training.process import Process
 from hocket.training.reorder import Reorder
 from hocket.training.scopes import Scope, scopes_of
@@ -112,27 +115,44 @@ def source_of(
         if plan is None:
             return of_policy(scopes[0], gradients, traced=traced, timer=timer)
         return of_plan(plan, gradients, traced=traced, timer=timer)
+    if plan is None and settings.reorder_interval_s is None and useful(job):
+        return _driven(gradients, process, promise or EXACT)
     cluster = process.network if plan is None else process.cluster
     planned = plan or _default_plan(gradients, job, cluster, promise or EXACT)
-    if not isinstance(planned, Plan) and settings.reorder_interval_s is None and useful(job):
-
-        def default(epoch: Epoch) -> Plan:
-            return planned(epoch.backward or bucket_memory.assumed_backward(gradients))
-
-        autopilot = Autopilot(
-            job,
-            process.engine,
-            gradients,
-            cluster=cluster,
-            promise=promise or EXACT,
-            default=default,
-        )
-        return driven(autopilot, planned, gradients)
     reorder = None
     if settings.reorder_interval_s is not None:
         first = planned if isinstance(planned, Plan) else planned(bucket_memory.assumed_backward(gradients))
         reorder = Reorder(first, job, process.engine, cluster, interval_s=settings.reorder_interval_s)
     return of_plan(planned, gradients, reorder=reorder)
+
+
+def _driven(gradients: Mapping[str, Gradient], process: Process, promise: Promise) -> ProgramSource:
+    """Of a job that drives itself. It begins with what the last one on the same hosts and model ended with, if there was one."""
+    job = process.job
+    memory = Memory(job)
+    known = memory.recall(tuple(gradients.values()), promise)
+    last = known.plan
+    if known.cluster is not None and process.cluster is None:
+        process.recall(known.cluster)
+    else:
+        # A cluster file of the user's may say something else.
+        last = None
+    cluster = process.network
+    if last is None:
+        planned = _default_plan(gradients, job, cluster, promise)
+    else:
+        bucket_memory.check_runs(last, gradients)
+        planned = functools.partial(_same, last)
+
+    def default(epoch: Epoch) -> Plan:
+        return planned(epoch.backward or bucket_memory.assumed_backward(gradients))
+
+    knowledge = Knowledge(job.hosts, tuple(gradients.values()), cluster, promise, memory)
+    return driven(Autopilot(job, process.engine, knowledge, default), planned, gradients)
+
+
+def _same(plan: Plan, _backward: Sequence[str]) -> Plan:
+    return plan
 
 
 def _scopes(plan: Plan | None, policy: Policy | None) -> list[Scope]:

@@ -86,6 +86,11 @@ class Process:
         self._looked = True
         return self._cluster
 
+    def recall(self, cluster: Cluster) -> None:
+        """What the last job found out about the hosts counts as known, where rank 0 has no file: nobody looks at the start."""
+        if self.cluster is None and not self._looked:
+            self._cluster, self._looked = cluster, True
+
     @property
     def libraries(self) -> Service:
         """Runs the library collectives of all models' policies."""

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import msgspec
 
 from hocket import _native
 from hocket.artefacts.cluster import Cluster
-from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import Plan
-from hocket.artefacts.promise import Promise
 from hocket.errors import Error, PeerError, RendezvousError
 from hocket.launch.rendezvous import Job
 from hocket.launch.store import Store
@@ -57,26 +55,14 @@ class Autopilot:
         self,
         job: Job,
         engine: _native.Engine,
-        gradients: Mapping[str, Gradient],
-        *,
-        cluster: Cluster | None,
-        promise: Promise,
+        knowledge: Knowledge,
         default: Callable[[Epoch], Plan],
     ) -> None:
-        """Nothing runs yet.
-
-        Args:
-            job: of all ranks.
-            engine: connected.
-            gradients: of the model.
-            cluster: what is known of the hosts, if anything.
-            promise: what plans must keep.
-            default: the plan of an epoch that names no other.
-        """
+        """Nothing runs yet. `default`: the plan of an epoch that names no other."""
         self.watch = Stopwatch()
         self.epochs = Epochs(Epoch(0), observes=True)
         self._job, self._engine, self._default = job, engine, default
-        self._plans = Plans(gradients)
+        self._plans = Plans({each.name: each for each in knowledge.gradients})
         self._number = next(_numbers)
         self._prefix = f"autopilot/{self._number}"
         self._stopped, self._stepped, self._looking = threading.Event(), threading.Event(), threading.Event()
@@ -89,7 +75,7 @@ class Autopilot:
         if job.rank == 0:
             self._coordinator = Coordinator(
                 self.watch,
-                Knowledge(job.hosts, tuple(gradients.values()), cluster, promise),
+                knowledge,
                 profiled_ranks=min(job.world, PROFILED_RANKS),
                 prefix=self._prefix,
                 trace=job.settings.trace,

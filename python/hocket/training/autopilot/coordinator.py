@@ -25,7 +25,7 @@ FIRST_S = 0.1
 """Between meetings before a step was measured."""
 BUSY_S, QUIET_S = (0.05, 1.0), (1.0, 10.0)
 """Between meetings while something is under way, a step within these; else QUIET_STEPS, within these."""
-QUIET_STEPS = 4
+QUIET_STEPS = 3
 
 
 class Coordinator:
@@ -47,6 +47,7 @@ class Coordinator:
         self._pilot: Pilot | None = None
         self._action: Action | None = None
         self._offered: Plan | None = None
+        self._now: Plan | None = None
         self._profiling, self._planned = True, False
 
     def order(self, store: Store) -> Order:
@@ -67,6 +68,7 @@ class Coordinator:
 
     def meet(self, everyone: Sequence[Report], now: Plan) -> None:
         """All have reported, while `now` was in force on this rank: what is done next."""
+        self._now = now
         for rank, each in enumerate(everyone):
             if each.times is not None:
                 self._knowledge.times[rank] = each.times
@@ -129,5 +131,7 @@ class Coordinator:
             )
         else:
             log.info("step %d: %s: %s, %s", change.step, change.what, change.label, change.why)
+        if change.what in ("kept", "planned") and self._now is not None:
+            self._knowledge.keep(self._now)
         if self._trace is not None:
             append_change(self._trace, change)

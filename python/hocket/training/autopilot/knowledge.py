@@ -10,7 +10,10 @@ from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.network import network
 from hocket.artefacts.plan import Plan
+from hocket.artefacts.profile import Profile
 from hocket.artefacts.promise import Promise
+from hocket.artefacts.tuning import Tuning
+from hocket.launch.knowledge import Kind, Memory
 from hocket.planning.for_job import ForJob
 from hocket.training.autopilot.stopwatch import Times, profile_of
 
@@ -20,13 +23,16 @@ CHANGED = 1.25
 
 @dataclass
 class Knowledge:
-    """Of a job. `cluster` is None where nobody measured; `times` are ranks' parts of the model's profile."""
+    """Of a job. `cluster` is None where nobody measured; `memory` keeps what is known for the next job; `times` are
+    ranks' parts of the model's profile."""
 
     hosts: Sequence[str]
     gradients: Sequence[Gradient]
     cluster: Cluster | None
     promise: Promise
+    memory: Memory | None = None
     times: dict[int, Times] = field(default_factory=dict)
+    _profile: Profile | None = None
 
     def proposal(self, current: Plan, step_s: float) -> tuple[Plan, float]:
         """The planner's best, and what it predicts for `current`, with which a step took `step_s` of late.
@@ -36,9 +42,21 @@ class Knowledge:
         """
         assert self.cluster is not None  # noqa: S101  # the pilot looks before it asks
         profile = profile_of(list(self.times.values()), self.gradients, "in training", len(self.hosts))
+        self._profile = profile
         job = ForJob.of(self.cluster, self.hosts).at_least(current, profile, step_s)
         self.cluster = job.cluster
         return job.plan(profile, self.promise), job.predicted_s(current, profile)
+
+    def keep(self, plan: Plan) -> None:
+        """For the next job on these hosts: what is known, and a plan that has proved itself."""
+        if self.memory is None or self.cluster is None or self._profile is None:
+            return
+        parts: dict[Kind, Cluster | Profile | Tuning | Plan] = {
+            "cluster": self.cluster,
+            "profile": self._profile,
+            "plan": plan,
+        }
+        self.memory.keep(self.gradients, self.promise, parts)
 
 
 def differs(before: Cluster, after: Cluster) -> bool:

@@ -132,6 +132,7 @@ class Pilot:
         self._asked = False
         self._seen = Seen(step=0)
         self._steps_s: deque[float] = deque(maxlen=2 * self._caution.window)
+        self._last_s: float | None = None
         self._reference: list[float] = []
         self._before_s = 0.0
         self._before_window: list[float] = []
@@ -147,8 +148,8 @@ class Pilot:
 
     @property
     def step_s(self) -> float | None:
-        """Of the plan in force, as far as it was seen."""
-        return self._median() if self._steps_s else None
+        """Of the plan in force, as far as it was seen; else of the last step."""
+        return self._median() if self._steps_s else self._last_s
 
     @property
     def latest_s(self) -> float:
@@ -161,6 +162,8 @@ class Pilot:
         if not seen.settled:
             return None
         self._steps_s.extend(seen.step_s)
+        if seen.step_s:
+            self._last_s = seen.step_s[-1]
         match self._phase:
             case _Phase.WATCHING:
                 return self._watch() if self._asked else self._begin()
