@@ -55,6 +55,16 @@ class World:
                 continue
             settled = action is not Action.BEGIN
             done, action = action, None
+            seen = Seen(
+                step=step,
+                epoch=epoch,
+                began=began,
+                settled=settled,
+                step_s=tuple(took),
+                prepared=prepared or done is Action.PREPARE,
+            )
+            asked = pilot.observe(seen)
+            prepared, took = seen.prepared, []
             if done is Action.LOOK:
                 before, known = known, self.network(step)
                 self.looks.append(step)
@@ -64,19 +74,6 @@ class World:
                 said = self.predicts(known)
                 best = min(said, key=lambda plan: said[plan])
                 asked = pilot.planned(Candidate(best, best, said[best]), said[pilot.current.key])
-            else:
-                prepared = prepared or done is Action.PREPARE
-                asked = pilot.observe(
-                    Seen(
-                        step=step,
-                        epoch=epoch,
-                        began=began,
-                        settled=settled,
-                        step_s=tuple(took),
-                        prepared=prepared,
-                    )
-                )
-                took = []
             if asked is not None:
                 action = asked
                 waits = {

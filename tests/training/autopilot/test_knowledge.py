@@ -38,7 +38,7 @@ def ring():
 
 def test_plans_are_for_the_jobs_ranks_wherever_their_hosts_stand():
     """A job whose hosts are listed in another order would cross the trunk at every step."""
-    knowledge = Knowledge(HOSTS, MODEL, racks(), EXACT, {0: TIMES})
+    knowledge = Knowledge(HOSTS, MODEL, racks(), EXACT, times={0: TIMES})
     plan, ring_s = knowledge.proposal(ring(), 3.6)
     of_rack = [{"h0": 0, "h2": 0, "h1": 1, "h3": 1}[HOSTS[rank]] for rank in plan.buckets[0].order]
     assert of_rack in ([0, 0, 1, 1], [1, 1, 0, 0])
@@ -51,9 +51,9 @@ def test_plans_are_for_the_jobs_ranks_wherever_their_hosts_stand():
 
 def test_links_are_no_slower_than_steps_have_shown():
     """A look that shares a trunk with training would decide for a network that is not there."""
-    true = Knowledge(HOSTS, MODEL, racks(), EXACT, {0: TIMES})
+    true = Knowledge(HOSTS, MODEL, racks(), EXACT, times={0: TIMES})
     _, ring_s = true.proposal(ring(), 1e9)
-    mistaken = Knowledge(HOSTS, MODEL, racks(trunk=2e7), EXACT, {0: TIMES})
+    mistaken = Knowledge(HOSTS, MODEL, racks(trunk=2e7), EXACT, times={0: TIMES})
     _, predicted_s = mistaken.proposal(ring(), ring_s)
     assert predicted_s == pytest.approx(ring_s, rel=0.1)
     rates = [rack.uplink_bit_per_s for rack in mistaken.cluster.racks]

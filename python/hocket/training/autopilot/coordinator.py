@@ -80,13 +80,11 @@ class Coordinator:
                 return
             knows = self._knowledge.cluster is not None
             self._pilot = Pilot(Candidate(key_of(now), now.label), knows_network=knows, say=self._say)
-        if self._action is Action.PLAN:
-            self._plan(self._pilot, now)
-            return
         for each in everyone:
             if each.refused is not None and each.refused[0] == self._pilot.candidate.key:
                 self._pilot.refused(each.refused[1])
-        self._action = self._pilot.observe(
+        # While a plan is due, steps are only taken down.
+        asked = self._pilot.observe(
             Seen(
                 step=self._watch.step,
                 epoch=epoch,
@@ -97,6 +95,7 @@ class Coordinator:
                 prepared=all(each.prepared == self._pilot.candidate.key for each in everyone),
             )
         )
+        self._action = asked or self._action
         if self._action is Action.PLAN:
             self._plan(self._pilot, now)
 

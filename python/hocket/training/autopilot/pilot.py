@@ -127,7 +127,7 @@ class Pilot:
         self._say = say
         self._caution = caution or Caution()
         self._looked = knows_network
-        self._fresh = False
+        self._fresh = self._changed = False
         self._phase = _Phase.WATCHING
         self._asked = False
         self._seen = Seen(step=0)
@@ -188,6 +188,7 @@ class Pilot:
     def looked(self, *, changed: bool, found: str) -> Action:
         """The network was measured. `changed`: it is another one than was known; `found`: what it is, in a few words."""
         self._looked = self._fresh = True
+        self._changed = changed
         if changed:
             # What was refused was refused on another network.
             self._refused.clear()
@@ -322,9 +323,11 @@ class Pilot:
 
     def _stay(self, why: str) -> None:
         self._note("planned", self.current, why, self.step_s)
-        # What steps took when the planner was asked is what they are compared with: the network may have changed since.
+        # What steps took when the planner was asked is what they are compared with: the network may have changed since. If the
+        # last look found another one, some of them are of the one before, and the next steps are compared with.
         now = self._window()
-        self._reference = now if len(now) == self._caution.window else []
+        self._reference = now if len(now) == self._caution.window and not self._changed else []
+        self._changed = False
         self._steps_s.clear()
         self._later()
         self._phase = _Phase.WATCHING
