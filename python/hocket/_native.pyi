@@ -441,6 +441,8 @@ class PlanCost:
 
 PLAN_BUCKET_BYTES: list[int | None]
 """Sizes of buckets that `solve_plan` begins with; None: the whole model."""
+PLAN_BUILDERS: list[str]
+"""Names of the builders of plans that may mix routes."""
 
 class PlanProposal:
     """A route that was considered. `exchange`: `all_reduce` by an algorithm with its numbers; `owned` by a way
@@ -467,7 +469,7 @@ class PlanSolution:
     """The fastest plan that was found. `buckets`, urgent ones first: parts (variable, first element, one after the last) and the
     index of the proposal. `uniform`: plans with one route for all buckets: proposal, index of the bucket size, seconds a step,
     simplest first; `chosen`: the index of the plan among these, None when it mixes routes. `bundlings`: index of a bucket size,
-    and the variables of each bucket.
+    and the variables of each bucket. `built`: the name of a builder, its seconds a step, and its buckets as in `buckets`.
     """
 
     @property
@@ -488,6 +490,8 @@ class PlanSolution:
     def chosen(self) -> int | None: ...
     @property
     def bundlings(self) -> list[tuple[int, list[list[int]]]]: ...
+    @property
+    def built(self) -> list[tuple[str, float, list[tuple[list[tuple[int, int, int]], int]]]]: ...
 
 def solve_plan(
     network: PlanNetwork,
@@ -495,7 +499,6 @@ def solve_plan(
     racks: Sequence[int],
     workers: int,
     orders: Sequence[tuple[str, tuple[str, Sequence[int]] | None, Sequence[int]]],
-    plain: bool,
     codecs: Sequence[tuple[float, Sequence[tuple[int, int]]]],
     chunk_bytes: float,
     shared_chunk_bytes: float,
@@ -514,7 +517,7 @@ def solve_plan(
     """The plan with the shortest step; the same one for the same arguments, on every machine.
 
     `racks`, by rank. The first `workers` ranks have gradients. `orders` of the workers, simplest first: the rule, the only
-    algorithm that it is for, ranks. `plain`: also without a codec. `codecs`: bytes of an element, and ordered pairs of ranks.
+    algorithm that it is for, ranks. `codecs`: bytes of an element, and ordered pairs of ranks.
     `admitted`: algorithms, as they are measured, and `owned` for owners of parts; None: all. `only`: index of the only
     order that buckets may take. `classes`: bytes of an element; of sparse gradients the share of rows and bytes of one.
     `variables`, in the order of the model: elements, class, ready, needed. `factors`, by the name under which an algorithm

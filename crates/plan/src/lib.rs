@@ -27,8 +27,8 @@ pub use network::{Network, PlanError};
 pub use problem::{Factors, Model, Overlap, Problem, Variable};
 pub use proposals::{Class, Order, Proposal, Setting};
 pub use route::{Codec, Route};
-pub use search::{Budget, Chosen, Solution, score, solve};
-pub use seeds::BUCKET_BYTES;
+pub use search::{Budget, Built, Chosen, Solution, score, solve};
+pub use seeds::{BUCKET_BYTES, BUILDERS};
 pub use timeline::{Outcome, Piece, Timeline};
 
 #[cfg(test)]

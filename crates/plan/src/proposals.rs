@@ -24,8 +24,6 @@ pub struct Setting {
     pub workers: usize,
     /// Of the workers, simplest first.
     pub orders: Vec<Order>,
-    /// Whether routes without a codec are allowed.
-    pub plain: bool,
     /// Shorter forms that are allowed, each on some pairs of ranks.
     pub codecs: Vec<Codec>,
     /// The longest message between hosts, and within one.
@@ -129,7 +127,7 @@ pub fn proposals(network: &Network, setting: &Setting, sparse: bool) -> Result<V
         plain.retain(|each| each.order == setting.orders[only].ranks);
     }
     let mut found = Vec::new();
-    for codec in setting.plain.then_some(None).into_iter().chain((0..setting.codecs.len()).map(Some)) {
+    for codec in std::iter::once(None).chain((0..setting.codecs.len()).map(Some)) {
         for each in &plain {
             if let Some(each) = encoded(each, codec, network, setting)? {
                 found.push(each);

@@ -5,9 +5,10 @@
 use crate::bound::{Bound, bound};
 use crate::moves::moved;
 use crate::network::PlanError;
-use crate::problem::{Part, Problem};
+use crate::problem::{Part, Placed, Problem};
 use crate::seeds::{State, Uniform, bundlings, mixed, uniform};
 use crate::timeline::{Outcome, Timeline};
+use std::rc::Rc;
 
 /// Seeds that are searched from.
 const STARTS: usize = 4;
@@ -18,7 +19,7 @@ const MEAN: f64 = 1e-3;
 /// What a bucket counts: of two plans that take as long, the one with fewer buckets.
 const BUCKET: f64 = 1e-7;
 /// A mixed plan must take less than this part of the best uniform one: what is predicted to gain less is not worth its intricacy.
-const WORTH: f64 = 0.999;
+pub(crate) const WORTH: f64 = 0.999;
 
 /// How long to search. The same budget and input give the same plan.
 #[derive(Clone, Copy, Debug)]
@@ -57,6 +58,19 @@ pub struct Solution {
     pub chosen: Option<usize>,
     /// Index of a bucket size, and the variables of each bucket.
     pub bundlings: Vec<(usize, Vec<Vec<usize>>)>,
+    /// The fastest plan of each builder that has one.
+    pub built: Vec<Built>,
+}
+
+/// What a builder makes.
+#[derive(Clone, Debug)]
+pub struct Built {
+    /// One of [`crate::BUILDERS`].
+    pub builder: &'static str,
+    /// Of a step.
+    pub step_s: f64,
+    /// In order of priority.
+    pub buckets: Vec<Chosen>,
 }
 
 struct Scored {
@@ -69,11 +83,11 @@ struct Scored {
 pub fn solve(problem: &Problem, budget: &Budget) -> Result<Solution, PlanError> {
     let mut timeline = Timeline::new(problem.cost.resources());
     let bound = bound(problem, budget.splits)?;
-    let (uniform, mut seeds, mut evaluations) = seeded(problem, &bound, &mut timeline)?;
+    let Seeds { uniform, mut scored, built, mut evaluations } = seeded(problem, &bound, &mut timeline)?;
     let simplest = simplest(&uniform).ok_or(PlanError::Model("gradients fit no route"))?;
-    seeds.sort_by(|one, other| one.energy_s.total_cmp(&other.energy_s));
+    scored.sort_by(|one, other| one.energy_s.total_cmp(&other.energy_s));
     let mut starts: Vec<Scored> = Vec::new();
-    for seed in seeds {
+    for seed in scored {
         let alike = |known: &Scored| routes(&known.state) == routes(&seed.state);
         if starts.len() < STARTS && !starts.iter().any(alike) {
             starts.push(seed);
@@ -96,12 +110,8 @@ pub fn solve(problem: &Problem, budget: &Budget) -> Result<Solution, PlanError> 
         Some(found) if found.step_s < uniform_s * WORTH => (&found.state, found.step_s, None),
         _ => (&one.state, *uniform_s, Some(simplest)),
     };
-    let part = |part: &Part| (problem.backward[part.place], part.start, part.stop);
-    let buckets = state
-        .iter()
-        .map(|bucket| Chosen { parts: bucket.parts.iter().map(part).collect(), proposal: bucket.proposal });
     Ok(Solution {
-        buckets: buckets.collect(),
+        buckets: chosen_of(problem, state),
         step_s,
         // The bound of a plan that attains it may be above it by rounding.
         bound_s: bound.step_s.min(step_s),
@@ -109,7 +119,17 @@ pub fn solve(problem: &Problem, budget: &Budget) -> Result<Solution, PlanError> 
         uniform: listed,
         chosen,
         bundlings: listed_bundlings(problem),
+        built,
     })
+}
+
+fn chosen_of(problem: &Problem, state: &State) -> Vec<Chosen> {
+    let part = |part: &Part| (problem.backward[part.place], part.start, part.stop);
+    let bucket = |bucket: &Rc<Placed>| Chosen {
+        parts: bucket.parts.iter().map(part).collect(),
+        proposal: bucket.proposal,
+    };
+    state.iter().map(bucket).collect()
 }
 
 /// The plan of these buckets: a step, and when it ends.
@@ -132,10 +152,17 @@ fn listed_bundlings(problem: &Problem) -> Vec<(usize, Vec<Vec<usize>>)> {
     bundlings(problem).into_iter().map(of).collect()
 }
 
-type Seeds = (Vec<(Uniform, f64)>, Vec<Scored>, usize);
+struct Seeds {
+    uniform: Vec<(Uniform, f64)>,
+    /// All of them.
+    scored: Vec<Scored>,
+    built: Vec<Built>,
+    evaluations: usize,
+}
 
 fn seeded(problem: &Problem, bound: &Bound, timeline: &mut Timeline) -> Result<Seeds, PlanError> {
     let (mut listed, mut found, mut evaluations) = (Vec::new(), Vec::new(), 0);
+    let mut built: Vec<Built> = Vec::new();
     for each in uniform(problem) {
         let scored = scored(problem, each.state.clone(), timeline);
         evaluations += 1;
@@ -144,14 +171,21 @@ fn seeded(problem: &Problem, bound: &Bound, timeline: &mut Timeline) -> Result<S
             found.push(scored);
         }
     }
-    for state in mixed(problem, bound, timeline) {
+    for (builder, state) in mixed(problem, bound, timeline) {
         evaluations += 1;
-        found.extend(scored(problem, state, timeline));
+        let Some(scored) = scored(problem, state, timeline) else { continue };
+        let made = Built { builder, step_s: scored.step_s, buckets: chosen_of(problem, &scored.state) };
+        match built.iter_mut().find(|known| known.builder == builder) {
+            Some(known) if made.step_s < known.step_s => *known = made,
+            Some(_) => {}
+            None => built.push(made),
+        }
+        found.push(scored);
     }
     if listed.is_empty() {
         return Err(PlanError::Model("gradients fit no route"));
     }
-    Ok((listed, found, evaluations))
+    Ok(Seeds { uniform: listed, scored: found, built, evaluations })
 }
 
 fn scored(problem: &Problem, state: State, timeline: &mut Timeline) -> Option<Scored> {

@@ -16,6 +16,9 @@ const GROUP: usize = 128;
 /// Buckets of a plan whose routes are chosen one after the other.
 const GREEDY_BUCKETS_MAX: usize = 64;
 
+/// Names of the builders of plans that may mix routes.
+pub const BUILDERS: [&str; 4] = ["bound-shares", "greedy", "ps-load-balancing", "parallax"];
+
 /// Buckets in order of priority.
 pub type State = Vec<Rc<Placed>>;
 
@@ -78,17 +81,18 @@ pub fn uniform(problem: &Problem) -> Vec<Uniform> {
     found
 }
 
-/// Builders by rule, a route chosen bucket by bucket, and the bound's shares in whole buckets.
-pub fn mixed(problem: &Problem, bound: &Bound, timeline: &mut Timeline) -> Vec<State> {
+/// Builders by rule, a route chosen bucket by bucket, and the bound's shares in whole buckets: names of [`BUILDERS`] and plans.
+pub fn mixed(problem: &Problem, bound: &Bound, timeline: &mut Timeline) -> Vec<(&'static str, State)> {
+    let [shares, one_by_one, balanced, by_sparsity] = BUILDERS;
     let mut found = Vec::new();
     for (_, bundles) in bundlings(problem) {
-        found.extend(rounded(problem, &bundles, bound));
+        found.extend(rounded(problem, &bundles, bound).map(|state| (shares, state)));
         if bundles.len() <= GREEDY_BUCKETS_MAX {
-            found.extend(greedy(problem, &bundles, timeline));
+            found.extend(greedy(problem, &bundles, timeline).map(|state| (one_by_one, state)));
         }
     }
-    found.extend(load_balanced(problem));
-    found.extend(parallax(problem));
+    found.extend(load_balanced(problem).map(|state| (balanced, state)));
+    found.extend(parallax(problem).map(|state| (by_sparsity, state)));
     found
 }
 

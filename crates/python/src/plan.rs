@@ -213,13 +213,20 @@ impl PlanSolution {
     }
 
     #[getter]
+    fn built(&self) -> Vec<(&'static str, f64, Vec<DescribedBucket>)> {
+        let bucket = |bucket: &plan::Chosen| (bucket.parts.clone(), bucket.proposal);
+        let all = self.solution.built.iter();
+        all.map(|each| (each.builder, each.step_s, each.buckets.iter().map(bucket).collect())).collect()
+    }
+
+    #[getter]
     fn chosen(&self) -> Option<usize> {
         self.solution.chosen
     }
 }
 
 #[pyfunction]
-#[pyo3(signature = (network, *, racks, workers, orders, plain, codecs, chunk_bytes, shared_chunk_bytes, admitted, only,
+#[pyo3(signature = (network, *, racks, workers, orders, codecs, chunk_bytes, shared_chunk_bytes, admitted, only,
     classes, variables, backward_end_s, step_s, gates, factors, seed, evaluations, splits))]
 #[expect(clippy::too_many_arguments, reason = "all are named")]
 #[expect(clippy::needless_pass_by_value, reason = "made from Python's")]
@@ -229,7 +236,6 @@ fn solve_plan(
     racks: Vec<u32>,
     workers: usize,
     orders: Vec<DescribedOrder>,
-    plain: bool,
     codecs: Vec<DescribedCodec>,
     chunk_bytes: f64,
     shared_chunk_bytes: f64,
@@ -258,7 +264,6 @@ fn solve_plan(
             racks,
             workers,
             orders: orders?,
-            plain,
             codecs: codecs.into_iter().map(codec).collect(),
             chunk_bytes,
             shared_chunk_bytes,
@@ -291,6 +296,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("BUCKET_S", plan::BUCKET_S)?;
     module.add_class::<PlanNetwork>()?;
     module.add("PLAN_BUCKET_BYTES", plan::BUCKET_BYTES.to_vec())?;
+    module.add("PLAN_BUILDERS", plan::BUILDERS.to_vec())?;
     module.add_class::<PlanCost>()?;
     module.add_class::<PlanProposal>()?;
     module.add_class::<PlanSolution>()?;

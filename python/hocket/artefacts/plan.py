@@ -165,16 +165,31 @@ class Schedule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Candidate(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A choice that the planner scored. `measured_step_s` is filled in by runs that measured it."""
+    """A choice that the planner scored. `simulated_step_s`: message by message, where that was done. `measured_step_s` is filled in
+    by runs that measured it.
+    """
 
     label: str
     predicted_step_s: float
+    simulated_step_s: float | None = None
     measured_step_s: float | None = None
+
+
+class Sensitivity(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a plan is predicted to take if the rates of some links are `factor` times what they are said to be, and what the best of
+    the candidates would take then.
+    """
+
+    links: str
+    factor: float
+    step_s: float
+    best_step_s: float
+    best: str
 
 
 class Evidence(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Why this plan: seconds of a step as predicted, and what no plan of the considered routes can beat; digests of what it was
-    made from, by kind (`cluster`, `profile`, `tuning`); what else was scored.
+    made from, by kind (`cluster`, `profile`, `tuning`); what else was scored; what it costs if rates are off.
     """
 
     predicted_step_s: float | None = None
@@ -182,6 +197,7 @@ class Evidence(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     evaluations: int = 0
     digests: dict[str, str] = {}
     candidates: tuple[Candidate, ...] = ()
+    sensitivity: tuple[Sensitivity, ...] = ()
 
     @property
     def gap(self) -> float | None:

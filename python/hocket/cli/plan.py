@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -24,6 +25,8 @@ from hocket.cli.shared.options import (
 )
 from hocket.cli.shared.output import publish
 from hocket.planning import search
+from hocket.planning.search import Option
+from hocket.simulation import shortlist
 
 
 @click.command("plan")
@@ -32,6 +35,17 @@ from hocket.planning import search
 @world_option("Number of ranks.  [default: the profile's, or all slots]")
 @promise_option
 @tuning_option()
+@click.option(
+    "--builder",
+    metavar="NAME",
+    help="Take the plan of this builder instead of the fastest: bound-shares, greedy, ps-load-balancing, parallax, or an "
+    "algorithm for all buckets, such as ring.",
+)
+@click.option(
+    "--explain",
+    metavar="VARIABLE",
+    help="Also show every way for the bucket with this variable, and what the step would take.",
+)
 @output_option("Write the plan here (JSON).")
 @json_option
 def command(
@@ -41,32 +55,64 @@ def command(
     world: int | None,
     promise: Promise | None,
     tuning_path: Path | None,
+    builder: str | None,
+    explain: str | None,
     output: Path | None,
     as_json: bool,
 ) -> None:
     """Choose how gradients travel: order, algorithm, codec and buckets, by predicted step time.
 
+    \b
     Example: hocket plan --cluster cluster.toml --profile profile.json -o plan.json
+    Example: hocket plan --cluster cluster.toml --profile profile.json --explain fc6.weight
     """
     cluster = files.read(cluster_path, Cluster)
-    profile = files.read(profile_path, Profile) if profile_path else None
+    profile = files.read(profile_path, Profile) if profile_path else search.neutral_profile()
     slots = sum(host.slots for host in cluster.hosts)
-    chosen = search.plan(
+    considered = search.considered(
         cluster,
         profile,
-        world or (profile.world if profile else slots),
+        world or (profile.world if profile_path else slots),
         promise=promise or EXACT,
         tuning=None if tuning_path is None else files.read(tuning_path, Tuning),
     )
+    if builder is None:
+        plan = shortlist.chosen(considered, cluster, profile)
+    else:
+        plan = shortlist.with_sensitivity(considered.explained(considered.of_builder(builder)), considered)
+    options = [] if explain is None else considered.options(plan, explain)
     if output:
-        files.write(output, chosen)
+        files.write(output, plan)
     written = (f"Plan written to {output}",) if output else ()
-    publish((_table(chosen), chosen.reason, *written), chosen, as_json=as_json)
+    shown = [_table(plan)]
+    if explain is not None:
+        shown.append(_options(explain, options))
+    result = plan if explain is None else {"plan": plan, "options": options}
+    publish((*shown, plan.reason, *written), result, as_json=as_json)
 
 
-def _table(chosen: Plan) -> Table:
-    table = Table("candidate", "predicted step", "", title=f"{chosen.world} ranks, fastest first")
-    for each in sorted(chosen.evidence.candidates, key=lambda each: each.predicted_step_s):
-        mark = "chosen" if each.label == chosen.label else ""
-        table.add_row(each.label, f"{each.predicted_step_s * 1e3:.1f} ms", mark)
+def _table(plan: Plan) -> Table:
+    candidates = plan.evidence.candidates
+    simulated = any(each.simulated_step_s is not None for each in candidates)
+    columns = ["candidate", "predicted step", *(["simulated"] if simulated else []), ""]
+    table = Table(*columns, title=f"{plan.world} ranks, fastest first")
+    for each in sorted(candidates, key=lambda each: each.predicted_step_s):
+        times = [_milliseconds(each.predicted_step_s)]
+        if simulated:
+            times.append("" if each.simulated_step_s is None else _milliseconds(each.simulated_step_s))
+        table.add_row(each.label, *times, "chosen" if each.label == plan.label else "")
     return table
+
+
+def _options(variable: str, options: Sequence[Option]) -> Table:
+    table = Table(
+        "way", "bucket alone", "step", "", title=f"the bucket with {variable}, other buckets unchanged"
+    )
+    for each in options:
+        mark = "chosen" if each.chosen else ""
+        table.add_row(each.label, _milliseconds(each.alone_s), _milliseconds(each.step_s), mark)
+    return table
+
+
+def _milliseconds(time_s: float) -> str:
+    return f"{time_s * 1e3:.1f} ms"

@@ -1,0 +1,300 @@
+"""A question to the planner of `crates/plan`, and its answers as plans: what routes, orders and codecs are allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import get_args
+
+from hocket import _native
+from hocket.artefacts.algorithms import LIST
+from hocket.artefacts.chunks import SHARED_CHUNK_BYTES, chunk_bytes
+from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.dtypes import ITEM_BYTES
+from hocket.artefacts.plan import (
+    AllReduce,
+    Bucket,
+    Codec,
+    Direct,
+    GroupRule,
+    LinksRule,
+    OrderRule,
+    Owned,
+    Owner,
+    OwnersRule,
+    Part,
+    Plan,
+    Rule,
+    TwoLevel,
+)
+from hocket.artefacts.profile import Gradient, Profile
+from hocket.artefacts.promise import Promise
+from hocket.artefacts.tuning import Tuning
+from hocket.errors import UsageError
+from hocket.planning.buckets import plan_of
+from hocket.planning.cost import Prediction, alone_s, as_modelled, predict_on
+from hocket.planning.links import LinkGraph, link_graph
+from hocket.planning.measured import Correction, correction_of
+from hocket.planning.order import contiguous_order, fast_first_order, given_order, placement
+from hocket.planning.routes import name
+from hocket.planning.solved import solved_orders
+
+SEED = 1
+
+TITLES = {"in_place": "in place"}
+"""In labels, where that is not the name with hyphens."""
+
+OWNERS: dict[str, OwnersRule] = {rule: rule for rule in get_args(OwnersRule)}
+"""By the name of a proposal's rule."""
+
+GROUPS: dict[str, GroupRule] = {"two_level.rack": "racks", "two_level.host": "hosts"}
+"""By the name under which an algorithm is measured."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """A bucket as one of the routes would carry it."""
+
+    label: str
+    bucket: Bucket
+
+
+@dataclass(frozen=True)
+class Order:
+    """Logical ranks' physical ones. `algorithm`, with its numbers: the only one that the order was solved for."""
+
+    title: str
+    rule: OrderRule
+    ranks: tuple[int, ...]
+    algorithm: tuple[str, tuple[int, ...]] | None = None
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is to be planned, and with what."""
+
+    graph: LinkGraph
+    profile: Profile
+    racks: tuple[int, ...]
+    orders: tuple[Order, ...]
+    codecs: tuple[tuple[Codec, tuple[tuple[int, int], ...]], ...]
+    links: LinksRule
+    admitted: frozenset[str]
+    correction: Correction | None
+
+    def predicted(self, plan: Plan) -> Prediction:
+        """What it is predicted to take, with the links."""
+        factor = as_modelled if self.correction is None else self.correction.factor
+        return predict_on(plan.buckets, self.graph, self.profile, factor)
+
+    def alone_s(self, bucket: Bucket) -> float:
+        """Of one bucket with the network to itself."""
+        return alone_s(bucket, self.graph) * (
+            1.0 if self.correction is None else self.correction.factor(bucket)
+        )
+
+    def solved(self, evaluations: int) -> list[Solved]:
+        """The best plan of each order, with its bound; `evaluations` of all together."""
+        return [self._solved(at, evaluations // len(self.orders)) for at in range(len(self.orders))]
+
+    def _solved(self, only: int, evaluations: int) -> Solved:
+        gradients = self.profile.gradients
+        sizes = {each.dtype: each.item_bytes for each in gradients}
+        classes = list(sizes)
+        chunk = chunk_bytes(self.graph.slowest_bit_per_s)
+        solution = _native.solve_plan(
+            self.graph.native,
+            racks=self.racks,
+            workers=len(self.graph.hosts),
+            orders=[(each.title, each.algorithm, each.ranks) for each in self.orders],
+            codecs=[(ITEM_BYTES[name], links) for name, links in self.codecs if name != "none"],
+            chunk_bytes=chunk,
+            shared_chunk_bytes=SHARED_CHUNK_BYTES,
+            admitted=sorted(self.admitted),
+            only=only,
+            classes=[(size, None) for size in sizes.values()],
+            variables=[
+                (each.elements, classes.index(each.dtype), each.ready_s, each.needed_s) for each in gradients
+            ],
+            backward_end_s=self.profile.forward_s + self.profile.backward_s,
+            step_s=self.profile.step_s,
+            gates=False,
+            factors=[] if self.correction is None else self.correction.factors(gradients, chunk),
+            seed=SEED,
+            evaluations=evaluations,
+            splits=False,
+        )
+        return Solved(self, self.orders[only], solution)
+
+
+@dataclass(frozen=True)
+class Solved:
+    """What the search found with one order."""
+
+    question: Question
+    order: Order
+    solution: _native.PlanSolution
+
+    def plan(self) -> Plan:
+        """The fastest one."""
+        if self.solution.chosen is not None:
+            return self.uniform()[self.solution.chosen]
+        grouped = self._grouped(self.solution.buckets)
+        routes = dict.fromkeys(self._route_title(proposal) for _, proposal in grouped)
+        title = " + ".join(routes) if len(routes) > 1 else f"{next(iter(routes))} uneven buckets"
+        return self._plan(f"{self.order.title} {title}", grouped, self.solution.step_s)
+
+    def uniform(self) -> list[Plan]:
+        """Those with one route for all buckets, simplest first."""
+        gradients = self.question.profile.gradients
+        bundlings = dict(self.solution.bundlings)
+        found = []
+        for proposal, size, step_s in self.solution.uniform:
+            size_bytes = _native.PLAN_BUCKET_BYTES[size]
+            size_title = f"{size_bytes >> 20} MiB" if size_bytes else "one bucket"
+            label = f"{self.order.title} {self._route_title(proposal)} {size_title}"
+            grouped = [([gradients[each] for each in bundle], proposal) for bundle in bundlings[size]]
+            found.append(self._plan(label, grouped, step_s))
+        return found
+
+    def built(self) -> list[tuple[str, Plan]]:
+        """Of each builder, its fastest plan."""
+        return [
+            (builder, self._plan(f"{self.order.title} {builder}", self._grouped(buckets), step_s))
+            for builder, step_s, buckets in self.solution.built
+        ]
+
+    def ways(self, bucket: Bucket) -> list[Way]:
+        """All routes for a bucket in this order."""
+        gradients = {each.name: each for each in self.question.profile.gradients}
+        own = [gradients[part.variable] for part in bucket.parts]
+        return [
+            Way(
+                f"{self.order.title} {self._route_title(proposal)}",
+                self._bucket(own, bucket.priority, proposal),
+            )
+            for proposal in range(len(self.solution.proposals))
+        ]
+
+    def _grouped(
+        self, buckets: list[tuple[list[tuple[int, int, int]], int]]
+    ) -> list[tuple[list[Gradient], int]]:
+        gradients = self.question.profile.gradients
+        return [([gradients[variable] for variable, _, _ in parts], proposal) for parts, proposal in buckets]
+
+    def _plan(self, label: str, grouped: list[tuple[list[Gradient], int]], step_s: float) -> Plan:
+        buckets = tuple(
+            self._bucket(own, priority, proposal) for priority, (own, proposal) in enumerate(grouped)
+        )
+        return plan_of(buckets, len(self.order.ranks), label=label, step_s=step_s)
+
+    def _bucket(self, gradients: list[Gradient], priority: int, proposal: int) -> Bucket:
+        route = self.solution.proposals[proposal]
+        codec = self._codec(route)
+        return Bucket(
+            parts=tuple(Part(variable=each.name, stop=each.elements) for each in gradients),
+            elements=sum(each.elements for each in gradients),
+            dtype=gradients[0].dtype,
+            route=self._route(route),
+            order=self.order.ranks,
+            priority=priority,
+            codec=codec,
+            codec_links=tuple(route.codec_links),
+            chunk_bytes=route.chunk_bytes,
+            rule=Rule(
+                order=self.order.rule,
+                groups=GROUPS.get(route.measured_as),
+                owners=OWNERS.get(route.rule),
+                links=None if codec == "none" else self.question.links,
+            ),
+        )
+
+    def _route(self, proposal: _native.PlanProposal) -> AllReduce | Owned:
+        kind, way, numbers, stations = proposal.exchange
+        if kind == "all_reduce":
+            return AllReduce(algorithm=way, sizes=tuple(numbers))
+        shares = zip(self.order.ranks, numbers, strict=True)
+        return Owned(
+            owners=tuple(Owner(rank=rank, share=share) for rank, share in shares if share),
+            via=TwoLevel(stations=tuple(stations)) if way == "two_level" else Direct(),
+        )
+
+    def _codec(self, route: _native.PlanProposal) -> Codec:
+        shorter = [name for name, _ in self.question.codecs if name != "none"]
+        return "none" if route.codec is None else shorter[route.codec]
+
+    def _route_title(self, proposal: int) -> str:
+        route = self.solution.proposals[proposal]
+        kind, way, numbers, _ = route.exchange
+        if kind == "owned":
+            shares = [share for share in numbers if share]
+            title = f"{len(shares)} {'owners' if len(set(shares)) == 1 else 'uneven owners'}"
+            if way == "two_level":
+                title = f"two-level {title}"
+        else:
+            title = TITLES.get(way, way.replace("_", "-"))
+        known = {each.measured_as for each in self.solution.proposals}
+        # Two levels of racks are the usual ones: trunks carry less than with two levels of hosts.
+        if route.measured_as == "two_level.host" and "two_level.rack" in known:
+            title += " of hosts"
+        codec = self._codec(route)
+        return title if codec == "none" else f"{title} {codec}"
+
+
+def question_of(
+    cluster: Cluster, profile: Profile, world: int, promise: Promise, tuning: Tuning | None
+) -> Question:
+    """What may be chosen from. Raises UsageError and ArtefactError as `hocket.planning.search.plan`."""
+    if not profile.gradients:
+        raise UsageError("profile: it has no gradients\nhint: has the model parameters that need them?")
+    graph = link_graph(cluster, world)
+    correction = None if tuning is None else correction_of(tuning, cluster, world, graph)
+    measured = frozenset() if correction is None else correction.measured
+    admitted = frozenset(
+        name for entry in LIST for name in entry.measured_as if entry.proposed or name in measured
+    )
+    places = placement(cluster, world)
+    names = [cluster.hosts[at].rack for at in places]
+    if len({cluster.hosts[at].bandwidth_bit_per_s for at in places}) > 1:
+        admitted |= {"owned"}
+    return Question(
+        graph=graph,
+        profile=profile,
+        racks=tuple(names.index(name) for name in names),
+        orders=tuple(_orders(cluster, graph, admitted)),
+        codecs=tuple(_codecs(graph, promise)),
+        links="slow links" if graph.slow_pairs() else "links between hosts",
+        admitted=admitted,
+        correction=correction,
+    )
+
+
+def _orders(cluster: Cluster, graph: LinkGraph, admitted: frozenset[str]) -> Iterator[Order]:
+    world = len(graph.hosts)
+    given, contiguous = given_order(world), contiguous_order(cluster, world)
+    simple = [
+        Order("given", "given", given),
+        Order("contiguous", "rack by rack", contiguous),
+        Order("fast first", "fast first", fast_first_order(cluster, world)),
+    ]
+    seen: list[tuple[int, ...]] = []
+    for order in simple:
+        if order.ranks not in seen:
+            seen.append(order.ranks)
+            yield order
+    if cluster.latency_s:
+        for algorithm, numbers, ranks in solved_orders(cluster, graph, admitted, (given, contiguous)):
+            yield Order("solved", "solved", ranks, (algorithm, numbers))
+
+
+def _codecs(graph: LinkGraph, promise: Promise) -> Iterator[tuple[Codec, tuple[tuple[int, int], ...]]]:
+    yield "none", ()
+    links = graph.slow_pairs() or graph.remote_pairs()
+    if promise.allows("rounded") and links:
+        yield promise.codec, links
+
+
+def builder_of(plan: Plan) -> str:
+    """The name of the builder of a plan with one route for all buckets: its algorithm's, as in labels."""
+    algorithm = name(plan.buckets[0].route)
+    return TITLES.get(algorithm, algorithm).replace("_", "-").replace(" ", "-")

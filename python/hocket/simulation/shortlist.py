@@ -1,0 +1,131 @@
+"""The plan of `hocket plan`: of the plans that the closed form ranks first, the one that is fastest message by message.
+
+The closed form scores tens of thousands of plans. It sums what links and engines do; it does not see how messages wait for one
+another. So the flow simulator runs the last few, and its choice counts where the two differ by more than they usually do.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import msgspec
+
+from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.dtypes import ITEM_BYTES
+from hocket.artefacts.plan import Plan, Sensitivity
+from hocket.artefacts.profile import Profile
+from hocket.planning.links import LinkGraph
+from hocket.planning.reason import seconds
+from hocket.planning.search import Considered
+from hocket.simulation import flow
+from hocket.simulation.networks import from_cluster
+
+PLANS_MAX = 64
+"""That are simulated."""
+WITHIN = 1.05
+"""Of the shortest prediction: the closed form's median error is 3 % (`hocket.planning.cost`)."""
+MESSAGES_MAX = 1_000_000
+"""Of all simulated plans together: some seconds."""
+FASTER = 0.99
+"""What a plan must take of the first one's simulated time to be chosen in its place."""
+
+OFF = 0.2
+"""By how much rates may be off, for the sensitivity."""
+COMPARED_MAX = 8
+"""Plans that are predicted again on networks of other rates."""
+
+
+def chosen(considered: Considered, cluster: Cluster, profile: Profile) -> Plan:
+    """The plan, with its evidence: simulated times, and how sensitive it is to rates.
+
+    Where a tuning corrects predictions, what was measured counts, and nothing is simulated.
+    """
+    plans = considered.fastest[:PLANS_MAX]
+    simulated = [] if considered.question.correction is not None else _simulated(plans, cluster, profile)
+    best = plans[0]
+    if simulated:
+        fastest = min(range(len(simulated)), key=lambda at: round(simulated[at], 6))
+        if simulated[fastest] < FASTER * simulated[0]:
+            best = plans[fastest]
+    by_label = {plan.label: step_s for plan, step_s in zip(plans, simulated, strict=False)}
+    plan = considered.explained(best)
+    candidates = tuple(
+        msgspec.structs.replace(each, simulated_step_s=by_label.get(each.label))
+        for each in plan.evidence.candidates
+    )
+    evidence = msgspec.structs.replace(plan.evidence, candidates=candidates)
+    why = plan.reason
+    if best is not plans[0]:
+        why += (
+            f" {plans[0].label} is predicted to take {seconds(plans[0].predicted_step_s)}, but simulated message by message it "
+            f"takes {seconds(simulated[0])} and this plan {seconds(by_label[best.label])}."
+        )
+    return with_sensitivity(msgspec.structs.replace(plan, evidence=evidence, reason=why), considered)
+
+
+def with_sensitivity(plan: Plan, considered: Considered) -> Plan:
+    """The same plan, which says what it takes where rates are off, and whether another one is faster then."""
+    others = [plan, *considered.fastest[:COMPARED_MAX], considered.uniform[0]]
+    found = []
+    for what, factor, graph in _networks(considered.question.graph):
+        question = dataclasses.replace(considered.question, graph=graph)
+        steps = [(question.predicted(each).step_s, each.label) for each in others]
+        best_s, label = min(steps, key=lambda step: round(step[0], 6))
+        found.append(
+            Sensitivity(links=what, factor=factor, step_s=steps[0][0], best_step_s=best_s, best=label)
+        )
+    evidence = msgspec.structs.replace(plan.evidence, sensitivity=tuple(found))
+    return msgspec.structs.replace(plan, evidence=evidence, reason=plan.reason + _said(found))
+
+
+def _simulated(plans: Sequence[Plan], cluster: Cluster, profile: Profile) -> list[float]:
+    """Steps of the first ones; none where there is nothing to choose from."""
+    near = [plan for plan in plans if plan.predicted_step_s <= WITHIN * plans[0].predicted_step_s]
+    network = from_cluster(cluster, plans[0].world)
+    messages, found = 0.0, list[float]()
+    for plan in near:
+        messages += _messages(plan)
+        if messages > MESSAGES_MAX:
+            break
+        found.append(flow.predict(plan, network, profile).outcome.step_s)
+    return found if len(found) > 1 else []
+
+
+def _messages(plan: Plan) -> float:
+    """About as many as a ring's: of each bucket twice all chunks, and at least twice one from every rank in every step."""
+    return sum(
+        2.0 * plan.world * max(plan.world, each.elements * ITEM_BYTES[each.dtype] / each.chunk_bytes)
+        for each in plan.buckets
+    )
+
+
+def _networks(graph: LinkGraph) -> list[tuple[str, float, LinkGraph]]:
+    trunks = {at for at, link in enumerate(graph.links) if link.name.startswith("trunk")}
+    kinds = {"links of hosts": set(range(len(graph.links))) - trunks, "trunks": trunks}
+    return [
+        (what, factor, _scaled(graph, at, factor))
+        for what, at in kinds.items()
+        if at
+        for factor in (1 - OFF, 1 + OFF)
+    ]
+
+
+def _scaled(graph: LinkGraph, which: set[int], factor: float) -> LinkGraph:
+    links = tuple(
+        dataclasses.replace(link, bit_per_s=link.bit_per_s * factor) if at in which else link
+        for at, link in enumerate(graph.links)
+    )
+    return dataclasses.replace(graph, links=links)
+
+
+def _said(found: Sequence[Sensitivity]) -> str:
+    if not found:
+        return ""
+    worst = max(found, key=lambda each: each.step_s)
+    lost = max(found, key=lambda each: each.step_s / each.best_step_s)
+    text = f" With rates {OFF:.0%} off it takes up to {seconds(worst.step_s)} ({worst.links} slower)"
+    if lost.step_s <= lost.best_step_s * 1.005:
+        return f"{text}, and stays the fastest."
+    way = "slower" if lost.factor < 1 else "faster"
+    return f"{text}; with {lost.links} {way}, {lost.best} would take {1 - lost.best_step_s / lost.step_s:.1%} less."
