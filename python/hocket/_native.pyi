@@ -236,8 +236,9 @@ class Readiness:
     def times(self) -> list[tuple[tuple[int, int], int]]:
         """(bucket, index) of the gradients that have come in this backward, and when, as `now_ns`; 0 where times were not kept."""
 
-    def hook(self, bucket: int, index: int, view: object) -> Callable[[Any], None]:
-        """The native callable for `parameter.register_post_accumulate_grad_hook`; `view` is the gradient's place in the bucket."""
+    def hook(self, places: Sequence[tuple[int, int]], view: object) -> Callable[[Any], None]:
+        """The native callable for `parameter.register_post_accumulate_grad_hook`. `places`: (bucket, index) of each part of the
+        gradient; `view` is its place in memory. `adopt` is called with the first of `places`."""
 
     def missing(self) -> list[tuple[int, int]]:
         """(bucket, index) of gradients that have not come in this backward."""
@@ -698,6 +699,10 @@ class Program:
 
     def resized(self, name: str, buffer: int, elements: int) -> Program | None:
         """The same for ranks whose buffer of that number has `elements` elements; None where ops touch parts of it."""
+
+    def packed(self, lengths: Sequence[int]) -> Program | None:
+        """The same, where the elements of the bound buffer 0 lie in bound buffers 0, 1, … of these lengths, one after the other:
+        they are copied together first, and apart at the end. None where the lengths are not those of the buffer."""
 
     def stages(self, options: PassOptions) -> dict[str, Program]:
         """After each pass, by its name, in order; not verified."""

@@ -32,7 +32,7 @@ class Buckets:
         )
         places = [(0, 0), (0, 1), (1, 0)]
         self.hooks = [
-            self.readiness.hook(*place, view) for place, view in zip(places, self.views, strict=True)
+            self.readiness.hook([place], view) for place, view in zip(places, self.views, strict=True)
         ]
 
     def come(self, *gradients):
@@ -92,7 +92,7 @@ def test_gradients_elsewhere_again_and_uncounted(buckets):
     buckets.come(0, 0)
     assert buckets.calls[3:] == []
     with pytest.raises(UsageError, match="no gradient 2 in bucket 0"):
-        buckets.readiness.hook(0, 2, None)
+        buckets.readiness.hook([(0, 2)], None)
 
 
 def test_a_launch_that_fails(buckets, job):
@@ -115,4 +115,4 @@ def test_an_error_of_a_callback_is_the_error_of_backward(job):
     )
     view = object()
     with pytest.raises(UsageError, match="a forked child"):
-        readiness.hook(0, 0, view)(Parameter(view))
+        readiness.hook([(0, 0)], view)(Parameter(view))

@@ -1,9 +1,10 @@
-"""Sound plans at random, whose results are plain means: buckets of any gradients, each by a route and in an order of its own."""
+"""Sound plans at random, whose results are plain means: buckets of any parts, each by a route and in an order of its own."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from itertools import pairwise
 
 from hocket.artefacts.algorithms import LIST
 from hocket.artefacts.gradient import Gradient
@@ -20,9 +21,11 @@ def random_plan(
     grouped: dict[tuple[str, int], list[Part]] = {}
     elements: dict[tuple[str, int], int] = {}
     for each in draw.sample(list(gradients), len(gradients)):
-        key = each.dtype, draw.randrange(4)
-        grouped.setdefault(key, []).append(Part(variable=each.name, stop=each.elements))
-        elements[key] = elements.get(key, 0) + each.elements
+        cuts = draw.sample(range(each.elements + 1), min(each.elements, draw.choice([0, 0, 1, 3])))
+        for start, stop in pairwise([0, *sorted(cuts), each.elements]):
+            key = each.dtype, draw.randrange(4)
+            grouped.setdefault(key, []).append(Part(variable=each.name, start=start, stop=stop))
+            elements[key] = elements.get(key, 0) + stop - start
     buckets = []
     for key, parts in grouped.items():
         order = tuple(draw.sample(range(world), world))

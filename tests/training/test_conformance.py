@@ -10,7 +10,7 @@ import pytest
 
 from hocket.launch.rendezvous import join
 from hocket.settings import Settings
-from hocket.training.buckets import CompiledBucket, LoadedBucket
+from hocket.training.buckets import LoadedBucket
 from hocket.training.gradients import gradients_of
 from tests.support import ranks
 from tests.training import network
@@ -61,7 +61,7 @@ def loaded(adapter, engine, names):
         views.append(adapter.framework.array(memory, start, each.dtype, each.shape))
         start += each.bytes
     whole = adapter.framework.array(memory, 0, "f64", (start // 8,))
-    return LoadedBucket(CompiledBucket(tuple(gradients), 0, None), memory, whole, tuple(views), 0)
+    return LoadedBucket(tuple(gradients), memory, whole, tuple(views), ())
 
 
 def test_parameters_are_named_in_the_order_of_their_registration(kind, adapter):

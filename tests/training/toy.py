@@ -10,7 +10,7 @@ import numpy as np
 from hocket import _native
 from hocket.errors import UsageError
 from hocket.training.buckets import LoadedBucket
-from hocket.training.framework import Hints
+from hocket.training.framework import Hints, Hooks
 from hocket.training.gradients import Parameter as Described
 
 DTYPES = {"f64": np.float64, "f32": np.float32, "f16": np.float16}
@@ -113,7 +113,7 @@ class Toy:
             for name, each in self.network.parameters.items()
         ]
 
-    def hook(self, buckets: Sequence[LoadedBucket], readiness: _native.Readiness) -> None:
+    def hook(self, buckets: Sequence[LoadedBucket], readiness: Hooks) -> None:
         for each in self.network.parameters.values():
             each.hook = None
         for at, bucket in enumerate(buckets):

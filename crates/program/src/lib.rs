@@ -10,6 +10,7 @@ mod contract;
 mod gathered;
 mod ops;
 mod owned;
+mod pack;
 pub mod passes;
 mod resize;
 mod space;

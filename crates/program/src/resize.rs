@@ -27,7 +27,7 @@ impl Program {
     }
 }
 
-fn slices(op: &mut Op) -> Vec<&mut Slice> {
+pub(crate) fn slices(op: &mut Op) -> Vec<&mut Slice> {
     match op {
         Op::Copy { src, dst } | Op::Cast { src, dst } | Op::Reduce { src, dst, .. } => vec![src, dst],
         Op::Apply { dst, .. } => vec![dst],

@@ -418,6 +418,11 @@ impl Program {
         resized.map(|program| ir::Program { name, ..program }.into())
     }
 
+    /// For a bucket whose elements lie in several places.
+    fn packed(&self, py: Python<'_>, lengths: Vec<usize>) -> Option<Self> {
+        py.detach(move || self.0.packed(&lengths)).map(Self::from)
+    }
+
     /// After each pass, by its title; not verified.
     fn stages<'py>(&self, py: Python<'py>, options: &PassOptions) -> PyResult<Bound<'py, PyDict>> {
         let stages =

@@ -79,13 +79,19 @@ impl Readiness {
         self.0.counters.times()
     }
 
-    fn hook(&self, py: Python<'_>, bucket: usize, index: usize, view: Py<PyAny>) -> PyResult<ReadyHook> {
-        match self.0.counters.gradients(bucket) {
-            Some(gradients) if index < gradients => {
-                Ok(ReadyHook { shared: Arc::clone(&self.0), bucket, index, view })
-            }
-            _ => Err(error(py, "UsageError", &format!("there is no gradient {index} in bucket {bucket}"))),
+    fn hook(&self, py: Python<'_>, places: Vec<(usize, usize)>, view: Py<PyAny>) -> PyResult<ReadyHook> {
+        let counters = &self.0.counters;
+        if places.is_empty() {
+            return Err(error(py, "UsageError", "a gradient is in one bucket at least"));
         }
+        let wrong = places
+            .iter()
+            .find(|(bucket, index)| counters.gradients(*bucket).is_none_or(|gradients| *index >= gradients));
+        if let Some((bucket, index)) = wrong {
+            let what = format!("there is no gradient {index} in bucket {bucket}");
+            return Err(error(py, "UsageError", &what));
+        }
+        Ok(ReadyHook { shared: Arc::clone(&self.0), places, view })
     }
 
     fn missing(&self) -> Vec<(usize, usize)> {
@@ -114,12 +120,11 @@ impl Readiness {
     }
 }
 
-/// The callable of one gradient.
+/// The callable of one gradient, whose parts may be in several buckets.
 #[pyclass(module = "hocket._native", frozen)]
 pub struct ReadyHook {
     shared: Arc<Shared>,
-    bucket: usize,
-    index: usize,
+    places: Vec<(usize, usize)>,
     view: Py<PyAny>,
 }
 
@@ -129,7 +134,9 @@ impl ReadyHook {
         let shared = &*self.shared;
         let gradient = parameter.getattr(intern!(py, "grad"))?;
         if !gradient.is(&self.view) {
-            shared.adopt.call1(py, (self.bucket, self.index, parameter))?;
+            // Whichever part it is counted by: all are of one view.
+            let (bucket, index) = self.places[0];
+            shared.adopt.call1(py, (bucket, index, parameter))?;
         }
         if !shared.counters.is_enabled() {
             return Ok(());
@@ -138,9 +145,11 @@ impl ReadyHook {
             shared.on_first.call0(py)?;
             shared.launched(py, shared.counters.check())?;
         }
-        if shared.launched(py, shared.counters.arrive(self.bucket, self.index))? == Arrival::Late {
-            // More of a gradient is added to what is there, and would be lost.
-            shared.twice.call1(py, (self.bucket, self.index))?;
+        for &(bucket, index) in &self.places {
+            if shared.launched(py, shared.counters.arrive(bucket, index))? == Arrival::Late {
+                // More of a gradient is added to what is there, and would be lost.
+                shared.twice.call1(py, (bucket, index))?;
+            }
         }
         Ok(())
     }

@@ -62,7 +62,7 @@ def measure(*, rounds: int = 30) -> HookCost:
     for index, parameter in enumerate(hooked):
         view = bucket[index]
         parameter.grad = view
-        parameter.register_post_accumulate_grad_hook(readiness.hook(0, index, view))
+        parameter.register_post_accumulate_grad_hook(readiness.hook([(0, index)], view))
 
     def backward(parameters: list[torch.Tensor]) -> None:
         torch.stack(parameters).sum().backward()

@@ -21,11 +21,35 @@ def programs(plan: Plan) -> list[Program]:
     return [bucket_program(index, plan, proofs) for index in range(len(plan.buckets))]
 
 
-def bucket_program(index: int, plan: Plan, proofs: Proofs | None = None) -> Program:
-    """Mean of bucket `index` over all ranks. `proofs`: those of other buckets, which may hold for this one, too."""
-    program = unverified(index, plan)
+def bucket_program(
+    index: int, plan: Plan, lengths: Sequence[int] = (), proofs: Proofs | None = None
+) -> Program:
+    """Mean of bucket `index` over all ranks.
+
+    Args:
+        index: among the plan's buckets.
+        plan: of the job.
+        lengths: of the pieces of memory in which the bucket's elements lie, where there are several.
+        proofs: those of other buckets, which may hold for this one, too.
+
+    Raises ProgramError, with the ops at fault; UsageError: a bucket in several pieces cannot keep its contract.
+    """
+    logical = _logical(plan, index)
+    if len(lengths) > 1:
+        logical = packed(logical, lengths)
+    program = logical.compiled(_options(plan, index))
     (proofs or Proofs()).verify(program)
     return program
+
+
+def packed(program: Program, lengths: Sequence[int]) -> Program:
+    """The same for a bucket whose elements lie in pieces of these lengths. Raises UsageError: its contract does not allow it."""
+    found = program.packed(lengths)
+    if found is None:
+        raise UsageError(
+            f"{program.name}: what is promised of it as a whole cannot be kept of {len(lengths)} pieces"
+        )
+    return found
 
 
 def unverified(index: int, plan: Plan) -> Program:

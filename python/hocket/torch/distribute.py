@@ -77,7 +77,8 @@ def distribute(
         plan: default: the plan file of `settings`, else one for the cluster of `settings`, else one from the hosts alone. Rank 0's
             files count. A default plan, and a policy, follows the order in which backward makes gradients, which the first step
             records. If it gives other buckets than the reverse of registration, an epoch with these begins after the second step.
-        policy: how gradients travel, instead of a plan; default: the policy of `settings`.
+        policy: how gradients travel, instead of a plan; default: the policy of `settings`. With a plan: what its buckets mean that
+            go by this class's name.
         promise: how far results may be from DDP's: `"exact"` (up to the order of summation), `"rounded"` (gradients in f16 on slow
             links, where that is faster), or a `Promise` with its numbers; default: from `settings`, else what a given plan or
             policy does, else exact.

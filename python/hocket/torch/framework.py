@@ -12,7 +12,7 @@ from hocket.errors import UsageError
 from hocket.torch.dtypes import DTYPES, TORCH_DTYPES
 from hocket.torch.gates import Gates
 from hocket.training.buckets import LoadedBucket
-from hocket.training.framework import Hints
+from hocket.training.framework import Hints, Hooks
 from hocket.training.gradients import Parameter
 
 
@@ -38,7 +38,7 @@ class Torch:
         """All, and buffers."""
         return list(_parts(self.model, self.trained))
 
-    def hook(self, buckets: Sequence[LoadedBucket], readiness: _native.Readiness) -> None:
+    def hook(self, buckets: Sequence[LoadedBucket], readiness: Hooks) -> None:
         """After autograd has accumulated a gradient."""
         for hook in self._hooks:
             hook.remove()

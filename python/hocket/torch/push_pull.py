@@ -25,8 +25,8 @@ from hocket.policy.policy import Value
 from hocket.torch import optimizers
 from hocket.torch.framework import Torch
 from hocket.torch.hyperparameters import numbers_of
-from hocket.training.buckets import CompiledBucket, LoadedBucket
-from hocket.training.places import InPlace
+from hocket.training.buckets import CompiledBucket, Launch, LoadedBucket
+from hocket.training.places import Hooks, InPlace
 from hocket.training.serve import LEAVE, STEP
 from hocket.training.spans import Spans
 
@@ -66,9 +66,9 @@ class PushPullSession(InPlace):
             part = loaded.keys[key, job.rank]
             memory = part.memory["push"]
             view = framework.array(memory, 0, gradient.dtype, gradient.shape)
-            bucket = CompiledBucket((gradient,), key, part.program)
+            launch = Launch(CompiledBucket((gradient,), key, part.program), part.number, key)
             elements = framework.array(memory, 0, gradient.dtype, (gradient.elements,))
-            self.buckets.append(LoadedBucket(bucket, memory, elements, (view,), part.number))
+            self.buckets.append(LoadedBucket((gradient,), memory, elements, (view,), (launch,)))
             self._parameters.append(framework.trained[gradient.name])
             self._pulled.append(framework.array(part.memory["pull"], 0, gradient.dtype, gradient.shape))
         self._begin(loaded)
@@ -147,8 +147,9 @@ class PushPullSession(InPlace):
             self._twice,
             lambda _error: None,
         )
+        self.hooks = Hooks(self.buckets, self.readiness)
         self.zero_grad()
-        self.framework.hook(self.buckets, self.readiness)
+        self.framework.hook(self.buckets, self.hooks)
 
     def _replace_step_and_zero_grad(self) -> None:
         """Gates wrap these once more; the optimizer has nothing left to do."""
@@ -191,7 +192,7 @@ class PushPullSession(InPlace):
         began_ns = _native.now_ns()
         self.framework.check_in_place(self.buckets)
         for key, index in self.readiness.missing():
-            self.framework.adopt(self.buckets[key].names[index], self.buckets[key].views[index])
+            self.framework.adopt(*self.hooks.gradient(key, index))
         self.readiness.finish()
         self.gates.backward_ended()
         if self.spans is not None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,12 +12,13 @@ import numpy as np
 from hocket import _native
 from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.gradient import Gradient
-from hocket.artefacts.plan import Plan, Schedule
+from hocket.artefacts.plan import Part, Plan, Schedule
 from hocket.artefacts.plan_check import check
 from hocket.errors import UsageError
-from hocket.planning.compile import bucket_program
+from hocket.planning.compile import bucket_program, packed
 from hocket.policy import bucketing
 from hocket.policy.trace import Traced
+from hocket.training.arenas import Arena, arenas_of, arranged
 
 MakeArray = Callable[[_native.Memory, int, str, Sequence[int]], Any]
 """`Framework.array`."""
@@ -35,12 +35,63 @@ class CompiledBucket:
     """By name: the address of a kernel of the user's."""
     starts: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """State that starts as a slice of the bucket: from which element to which."""
+    parts: tuple[Part, ...] = ()
+    """What travels of each gradient; empty: all of all."""
 
     @classmethod
     def traced(cls, bucket: bucketing.Bucket, traced: Traced) -> CompiledBucket:
         """Of what a policy's handlers make."""
         kernels = {name: each.address for name, each in traced.kernels.items() if each.address is not None}
         return cls(bucket.gradients, bucket.priority, traced.program, kernels, traced.starts)
+
+    @property
+    def dtype(self) -> str:
+        """Element type."""
+        return self.gradients[0].dtype
+
+    @property
+    def ranges(self) -> tuple[tuple[str, int, int], ...]:
+        """Parameter, and from which of its elements to which, in the order in which they lie."""
+        if self.parts:
+            return tuple((part.variable, part.start, part.stop or 0) for part in self.parts)
+        return tuple((each.name, 0, each.elements) for each in self.gradients)
+
+    @property
+    def elements(self) -> int:
+        """Number of elements."""
+        return sum(stop - start for _, start, stop in self.ranges)
+
+    def name_of(self, element: int) -> str:
+        """The parameter that an element of the bucket belongs to."""
+        end = 0
+        for name, start, stop in self.ranges:
+            end += stop - start
+            if element < end:
+                return name
+        raise IndexError(element)
+
+
+@dataclass(frozen=True, eq=False)
+class Launch:
+    """A bucket's program in the engine: the memory of the gradients that it reduces is that of a `LoadedBucket`."""
+
+    compiled: CompiledBucket
+    program: int
+    """Its number in the engine."""
+    number: int = 0
+    """Of the bucket, among its plan's."""
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedBucket:
+    """Gradients in memory. `elements` is the framework's array of all of it, `views` are those of each gradient. One launch
+    reduces all of them, or several do where parts of a gradient travel in different buckets."""
+
+    gradients: tuple[Gradient, ...]
+    memory: _native.Memory
+    elements: Any
+    views: tuple[Any, ...]
+    launches: tuple[Launch, ...]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -53,46 +104,32 @@ class CompiledBucket:
         return self.gradients[0].dtype
 
     @property
-    def elements(self) -> int:
-        """Number of elements."""
-        return sum(each.elements for each in self.gradients)
-
-
-@dataclass(frozen=True, eq=False)
-class LoadedBucket:
-    """A bucket in memory. `elements` is the framework's array of all of it, `views` are those of each gradient."""
-
-    compiled: CompiledBucket
-    memory: _native.Memory
-    elements: Any
-    views: tuple[Any, ...]
-    program: int
-    """Its number in the engine."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Of the gradients."""
-        return self.compiled.names
-
-    def name_of(self, element: int) -> str:
-        """The parameter that an element of the bucket belongs to."""
-        end = 0
-        for each in self.compiled.gradients:
-            end += each.elements
-            if element < end:
-                return each.name
-        raise IndexError(element)
+    def program(self) -> int:
+        """The number of its program in the engine, where there is one alone."""
+        (launch,) = self.launches
+        return launch.program
 
 
 def of_plan(
     plan: Plan, gradients: Mapping[str, Gradient], traced: Mapping[int, CompiledBucket] | None = None
 ) -> list[CompiledBucket]:
-    """The plan's buckets; `traced`: those that go by policies, by number. ProgramError: a program may not run."""
-    made, proofs = dict(traced or {}), _native.Proofs()
-    for at, bucket in enumerate(plan.buckets):
-        if at not in made:
-            own = tuple(gradients[name] for name in bucket.variables)
-            made[at] = CompiledBucket(own, bucket.priority, bucket_program(at, plan, proofs))
+    """The buckets of a plan; `traced`: those that go by policies, by number, of the plan as `arranged`. ProgramError: a program
+    may not run."""
+    plan = arranged(plan, gradients)
+    made: dict[int, CompiledBucket] = {}
+    proofs = _native.Proofs()
+    for arena in arenas_of([bucket.parts for bucket in plan.buckets], gradients):
+        for at in arena.numbers:
+            bucket = plan.buckets[at]
+            runs = [stop - start for start, stop in arena.runs(bucket.parts)]
+            own = (traced or {}).get(at)
+            if own is None:
+                program = bucket_program(at, plan, runs, proofs)
+                own = CompiledBucket((), bucket.priority, program)
+            elif len(runs) > 1:
+                own = replace(own, program=packed(own.program, runs))
+            whole = tuple(gradients[part.variable] for part in bucket.parts)
+            made[at] = replace(own, gradients=whole, parts=bucket.parts)
     return [made[at] for at in range(len(plan.buckets))]
 
 
@@ -109,11 +146,7 @@ def _check_runs(plan: Plan) -> None:
         raise UsageError(f"plan: ranks that do not compute are not run by plans{hint}")
     if plan.schedule not in (Schedule(), Schedule(overlap="gates")):
         raise UsageError(f"plan: delayed or merged gradients are not run{hint}")
-    times = Counter(part.variable for bucket in plan.buckets for part in bucket.parts)
     for index, bucket in enumerate(plan.buckets):
-        split = next((part.variable for part in bucket.parts if times[part.variable] > 1), None)
-        if split is not None:
-            raise UsageError(f"plan: bucket {index} has a part of {split}, and whole ones are run{hint}")
         if bucket.ways is not None:
             raise UsageError(f"plan: bucket {index} uses some cards alone, and all are used{hint}")
 
@@ -136,80 +169,103 @@ def ordered(gradients: Mapping[str, Gradient], backward: Sequence[str] = ()) -> 
 def load(
     buckets: Sequence[CompiledBucket], engine: _native.Engine, array: MakeArray, epoch: int
 ) -> list[LoadedBucket]:
-    """Allocate buckets and load their programs, in order: the same on all ranks."""
-    loaded = []
-    for index, bucket in enumerate(buckets):
-        memory = engine.allocate(bucket.elements * ITEM_BYTES[bucket.dtype])
-        starts = itertools.accumulate((each.bytes for each in bucket.gradients), initial=0)
-        label = f"bucket {index}" if epoch == 0 else f"bucket {index} of epoch {epoch}"
-        loaded.append(
-            LoadedBucket(
-                compiled=bucket,
-                memory=memory,
-                elements=array(memory, 0, bucket.dtype, (bucket.elements,)),
-                views=tuple(
-                    array(memory, start, each.dtype, each.shape)
-                    for each, start in zip(bucket.gradients, starts, strict=False)
-                ),
-                program=engine.load(
-                    bucket.program,
-                    {0: (memory, 0)},
-                    priority=bucket.priority,
-                    label=label,
-                    kernels=bucket.kernels,
-                ),
-            )
+    """Allocate memory for the gradients and load programs, in order: the same on all ranks."""
+    parts = [_parts(bucket) for bucket in buckets]
+    gradients = {each.name: each for bucket in buckets for each in bucket.gradients}
+    return [_loaded(arena, buckets, engine, array, epoch) for arena in arenas_of(parts, gradients)]
+
+
+def _parts(bucket: CompiledBucket) -> list[Part]:
+    return [Part(variable=name, start=start, stop=stop) for name, start, stop in bucket.ranges]
+
+
+def _loaded(
+    arena: Arena,
+    buckets: Sequence[CompiledBucket],
+    engine: _native.Engine,
+    array: MakeArray,
+    epoch: int,
+) -> LoadedBucket:
+    dtype = arena.gradients[0].dtype
+    memory = engine.allocate(sum(each.bytes for each in arena.gradients))
+    starts = itertools.accumulate((each.bytes for each in arena.gradients), initial=0)
+    launches = []
+    for number in arena.numbers:
+        bucket = buckets[number]
+        label = f"bucket {number}" if epoch == 0 else f"bucket {number} of epoch {epoch}"
+        runs = arena.runs(_parts(bucket)) or ((0, 0),)
+        bound = {at: (memory, start * ITEM_BYTES[dtype]) for at, (start, _) in enumerate(runs)}
+        program = engine.load(
+            bucket.program, bound, priority=bucket.priority, label=label, kernels=bucket.kernels
         )
-    return loaded
+        launches.append(Launch(bucket, program, number))
+    return LoadedBucket(
+        gradients=arena.gradients,
+        memory=memory,
+        elements=array(memory, 0, dtype, (sum(each.elements for each in arena.gradients),)),
+        views=tuple(
+            array(memory, start, each.dtype, each.shape)
+            for each, start in zip(arena.gradients, starts, strict=False)
+        ),
+        launches=tuple(launches),
+    )
+
+
+def launches_of(buckets: Iterable[LoadedBucket]) -> list[Launch]:
+    """All, by the numbers of their buckets."""
+    return sorted((launch for bucket in buckets for launch in bucket.launches), key=lambda each: each.number)
 
 
 def start_states(buckets: Sequence[LoadedBucket], engine: _native.Engine) -> None:
     """State that starts as a slice of its bucket gets it, now that the bucket is filled."""
     for each in buckets:
-        item = ITEM_BYTES[each.compiled.dtype]
-        for name, (start, stop) in each.compiled.starts.items():
-            window = engine.state(each.program, name)
-            if window is not None and len(window):
-                memoryview(window)[:] = memoryview(each.memory)[start * item : stop * item]
+        item = ITEM_BYTES[each.dtype]
+        for launch in each.launches:
+            for name, (start, stop) in launch.compiled.starts.items():
+                window = engine.state(launch.program, name)
+                if window is not None and len(window):
+                    memoryview(window)[:] = memoryview(each.memory)[start * item : stop * item]
 
 
 def carry_states(
     before: Sequence[LoadedBucket], after: Sequence[LoadedBucket], engine: _native.Engine, rank: int
 ) -> None:
     """State goes on into a new epoch: what has an element per element of its bucket by parameter, wherever that lies now;
-    other state where the bucket has the same parameters. The rest starts anew."""
-    elements: dict[tuple[str, str], np.ndarray[Any, Any]] = {}
-    whole: dict[tuple[str, tuple[str, ...]], np.ndarray[Any, Any]] = {}
-    for bucket in before:
-        for name, held in _states(bucket, engine, rank):
-            whole[name, bucket.names] = held
-            if len(held) == bucket.compiled.elements:
-                elements |= {(name, each): part for each, part in _by_gradient(bucket, held)}
-    for bucket in after:
-        for name, held in _states(bucket, engine, rank):
-            if len(held) == bucket.compiled.elements:
-                for each, part in _by_gradient(bucket, held):
-                    if (name, each) in elements:
-                        part[:] = elements[name, each]
-            elif (name, bucket.names) in whole and len(whole[name, bucket.names]) == len(held):
-                held[:] = whole[name, bucket.names]
+    other state where the bucket has the same elements. The rest starts anew."""
+    elements: dict[tuple[str, str], list[tuple[int, int, np.ndarray[Any, Any]]]] = {}
+    whole: dict[tuple[str, tuple[tuple[str, int, int], ...]], np.ndarray[Any, Any]] = {}
+    for launch in launches_of(before):
+        for name, held in _states(launch, engine, rank):
+            whole[name, launch.compiled.ranges] = held
+            if len(held) == launch.compiled.elements:
+                for variable, start, stop, part in _by_range(launch, held):
+                    elements.setdefault((name, variable), []).append((start, stop, part))
+    for launch in launches_of(after):
+        for name, held in _states(launch, engine, rank):
+            if len(held) == launch.compiled.elements:
+                for variable, start, stop, part in _by_range(launch, held):
+                    for begin, end, known in elements.get((name, variable), []):
+                        first, last = max(start, begin), min(stop, end)
+                        if first < last:
+                            part[first - start : last - start] = known[first - begin : last - begin]
+            elif len(whole.get((name, launch.compiled.ranges), ())) == len(held):
+                held[:] = whole[name, launch.compiled.ranges]
 
 
-def _by_gradient(
-    bucket: LoadedBucket, held: np.ndarray[Any, Any]
-) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
-    ends = itertools.accumulate(each.elements for each in bucket.compiled.gradients)
-    for each, end in zip(bucket.compiled.gradients, ends, strict=True):
-        yield each.name, held[end - each.elements : end]
+def _by_range(
+    launch: Launch, held: np.ndarray[Any, Any]
+) -> Iterator[tuple[str, int, int, np.ndarray[Any, Any]]]:
+    at = 0
+    for name, start, stop in launch.compiled.ranges:
+        yield name, start, stop, held[at : at + stop - start]
+        at += stop - start
 
 
-def _states(
-    bucket: LoadedBucket, engine: _native.Engine, rank: int
-) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
+def _states(launch: Launch, engine: _native.Engine, rank: int) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
     """By name: a row of bytes for each element."""
-    for name, dtype, elements, kind, _ in bucket.compiled.program.buffers(rank):
+    for name, dtype, elements, kind, _ in launch.compiled.program.buffers(rank):
         window = (
-            engine.state(bucket.program, name) if kind in ("state", "shared_state") and elements else None
+            engine.state(launch.program, name) if kind in ("state", "shared_state") and elements else None
         )
         if window is not None:
             yield name, np.frombuffer(memoryview(window), np.uint8).reshape(-1, ITEM_BYTES[dtype])

@@ -38,6 +38,13 @@ class Gates(Protocol):
         """Wait for all buckets and apply them."""
 
 
+class Hooks(Protocol):
+    """What counts gradients (`hocket.training.places`)."""
+
+    def hook(self, bucket: int, index: int, view: Array) -> Callable[[Any], None]:
+        """What is called with an object whose `grad` is the gradient, after each accumulation of gradient `index` of a bucket."""
+
+
 @dataclass(frozen=True)
 class Hints:
     """What users of a framework can do about an error, in the words after `hint:`."""
@@ -60,7 +67,7 @@ class Framework(Protocol):
 
     # Hook.
 
-    def hook(self, buckets: Sequence[LoadedBucket], readiness: _native.Readiness) -> None:
+    def hook(self, buckets: Sequence[LoadedBucket], readiness: Hooks) -> None:
         """From now on these buckets' gradients are counted: after each accumulation of gradient `i` of bucket `b`, on whatever
         thread, `readiness.hook(b, i, views[i])` is called with an object whose attribute `grad` is the gradient. Hooks of an
         earlier call end. Gradients that exist now move into the buckets, as by `adopt`."""

@@ -98,7 +98,7 @@ class ParameterSession:
         bucket_memory.start_states(self.buckets, self.engine)
         bucket_memory.carry_states(old, self.buckets, self.engine, self.job.rank)
         for each in self.buckets:
-            self._libraries.learn(each.program, each.compiled.program)
+            self._libraries.learn(each.program, each.launches[0].compiled.program)
         for each in old:
             self._libraries.forget(each.program)
             self.engine.unload(each.program)

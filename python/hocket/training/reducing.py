@@ -20,11 +20,11 @@ from hocket.launch.rendezvous import Job
 from hocket.libraries.service import Service
 from hocket.policy.policy import Value
 from hocket.training import buckets as bucket_memory
-from hocket.training.buckets import LoadedBucket
+from hocket.training.buckets import Launch, LoadedBucket, launches_of
 from hocket.training.companion import Companion
 from hocket.training.framework import Framework, Gates
 from hocket.training.gradients import gradients_of
-from hocket.training.places import InPlace
+from hocket.training.places import Hooks, InPlace
 from hocket.training.source import ProgramSource
 from hocket.training.spans import Spans
 from hocket.training.values import squared_norm
@@ -68,6 +68,7 @@ class ReducingSession(InPlace):
         self._ended_s: float | None = None
         self._sent = engine.bytes_sent()
         self.buckets: list[LoadedBucket] = []
+        self.launches: list[Launch] = []
         self._load()
         framework.on_zero_grad(self.zero_grad)
         self._watch = None if source.autopilot is None else source.autopilot.watch
@@ -79,8 +80,8 @@ class ReducingSession(InPlace):
 
     @property
     def programs(self) -> list[int]:
-        """By bucket: its program's number."""
-        return [bucket.program for bucket in self.buckets]
+        """By launch: its program's number."""
+        return [launch.program for launch in self.launches]
 
     def start(self) -> None:
         """What runs beside training begins."""
@@ -129,11 +130,12 @@ class ReducingSession(InPlace):
         number = self.source.epochs.current.number
         self.buckets = bucket_memory.load(buckets, self.engine, self.framework.array, number)
         bucket_memory.carry_states(old, self.buckets, self.engine, self.job.rank)
-        for each in self.buckets:
+        before, self.launches = self.launches, launches_of(self.buckets)
+        for each in self.launches:
             self._libraries.learn(each.program, each.compiled.program)
         self.readiness = _native.Readiness(
             self.engine,
-            [(bucket.program, len(bucket.views)) for bucket in self.buckets],
+            [(launch.program, len(launch.compiled.ranges)) for launch in self.launches],
             self._on_first,
             self._adopt,
             self._twice,
@@ -141,8 +143,9 @@ class ReducingSession(InPlace):
         )
         if not old:
             self.zero_grad()
-        self.framework.hook(self.buckets, self.readiness)
-        for each in old:
+        self.hooks = Hooks(self.buckets, self.readiness)
+        self.framework.hook(self.buckets, self.hooks)
+        for each in before:
             self._libraries.forget(each.program)
             self.engine.unload(each.program)
         self._loaded(self.buckets)
@@ -223,19 +226,20 @@ class ReducingSession(InPlace):
     def _adopt_missing(self) -> list[str]:
         """Names of gradients that this rank did not make."""
         unmade = []
-        for bucket, index in self.readiness.missing():
-            own = self.buckets[bucket]
-            self.framework.adopt(own.names[index], own.views[index])
+        # Of a gradient whose parts travel apart, each part is missing.
+        missing = dict(self.hooks.gradient(launch, index) for launch, index in self.readiness.missing())
+        for name, view in missing.items():
+            self.framework.adopt(name, view)
             # Accumulated without communication before, and not made by this backward: it still counts as made.
-            if not bool(own.views[index].any()):
-                unmade.append(own.names[index])
+            if not bool(view.any()):
+                unmade.append(name)
         return unmade
 
     def _agree_on_order(self, seen: list[tuple[int, int]]) -> None:
         """All ranks, after the first step: the order in which rank 0's gradients came; those that did not come as was thought."""
         mine = None
         if self.job.rank == 0:
-            names = [self.buckets[bucket].names[index] for bucket, index in seen]
+            names = [self.hooks.gradient(launch, index)[0] for launch, index in seen]
             mine = list(dict.fromkeys([*names, *bucket_memory.assumed_backward(self._gradients)]))
         job = self.job
         order = job.store.gather("backward", job.rank, job.world, mine, job.settings.timeout_s)[0]
@@ -250,8 +254,10 @@ class ReducingSession(InPlace):
         if bucket in self._waited:
             return
         timeout_s = self.job.settings.timeout_s
+        own = self.buckets[bucket]
         with self._naming_the_finished():
-            self.readiness.wait(bucket, timeout_s)
+            for launch in own.launches:
+                self.readiness.wait(launch.number, timeout_s)
             if not self._counted:
                 self._begins = self.source.decide(self._votes.count(timeout_s))
                 self._counted = True
@@ -259,12 +265,12 @@ class ReducingSession(InPlace):
                 if self._votes.meet:
                     self.companion.meet()
         self._waited.add(bucket)
-        own = self.buckets[bucket]
         self.companion.reduced(own)
         for name in own.names:
             if name in self._unmade and not self._votes.made(name):
                 self.framework.drop(name)
-        self.readiness.applied(bucket)
+        for launch in own.launches:
+            self.readiness.applied(launch.number)
         if len(self._waited) == len(self.buckets) and not self._warned:
             self._warn_of_non_finite()
 
@@ -314,7 +320,7 @@ class ReducingSession(InPlace):
         programs = self.programs
         for program, iteration, element in self.engine.non_finite():
             if program in programs:
-                name = self.buckets[programs.index(program)].name_of(element)
+                name = self.launches[programs.index(program)].compiled.name_of(element)
                 warnings.warn(
                     f"rank {self.job.rank} on {self.job.host}: the gradient of `{name}` has NaN or infinity in iteration "
                     f"{iteration}; said once.{self.framework.hints.non_finite}",

@@ -9,10 +9,11 @@ from collections.abc import Sequence
 import msgspec
 
 from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.trace import LoadedProgram, RunInfo, write_run
 from hocket.launch.rendezvous import Job
-from hocket.training.buckets import LoadedBucket
+from hocket.training.buckets import LoadedBucket, launches_of
 from hocket.training.source import ProgramSource
 from hocket.training.spans import Spans
 
@@ -35,9 +36,12 @@ class RunFile:
         before = (msgspec.structs.replace(each, bucket=None) for each in self._info.programs)
         now = (
             LoadedProgram(
-                program=bucket.program, label=f"bucket {at}{of_epoch}", bucket=at, bytes=len(bucket.memory)
+                program=launch.program,
+                label=f"bucket {launch.number}{of_epoch}",
+                bucket=launch.number,
+                bytes=launch.compiled.elements * ITEM_BYTES[launch.compiled.dtype],
             )
-            for at, bucket in enumerate(buckets)
+            for launch in launches_of(buckets)
         )
         self._info = msgspec.structs.replace(
             self._info, plan=self._source.plan(current), programs=(*before, *now)

@@ -16,6 +16,7 @@ from hocket.planning.ordering.classes import reordered
 from hocket.policy.epoch import Epoch, Epochs
 from hocket.policy.policy import Policy, Value
 from hocket.training import buckets as bucket_memory
+from hocket.training.arenas import arranged
 from hocket.training.autopilot.beside import Autopilot
 from hocket.training.buckets import CompiledBucket
 from hocket.training.reorder import ORDER, Reorder, decode
@@ -120,7 +121,7 @@ def of_plan(
             else plan(epoch.backward or bucket_memory.assumed_backward(gradients))
         )
         orders = epoch.agreed.get(ORDER)
-        return made if orders is None else reordered(made, decode(str(orders)))
+        return arranged(made if orders is None else reordered(made, decode(str(orders))), gradients)
 
     def make(epoch: Epoch) -> list[CompiledBucket]:
         now = current(epoch)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
 from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import Bucket, Part, Plan, Schedule, Traced
 from hocket.artefacts.tuning import Tuning
@@ -35,6 +37,7 @@ class TracedBuckets:
         self.scopes = {key(scope.route): scope for scope in scopes}
         self.guards: list[Guard] = []
         self._layout_guards: list[Guard] = []
+        self._planned: tuple[Epoch, Plan, list[Guard]] | None = None
         self._gradients, self._job = gradients, job
         self._topology, self._tuning = topology, tuning
 
@@ -45,13 +48,20 @@ class TracedBuckets:
         )
 
     def plan(self, scope: Scope, epoch: Epoch) -> Plan:
-        """Of a policy that alone decides which gradients travel together. PolicyError: it cannot be traced."""
+        """Of a policy that alone decides which gradients travel together; of one epoch it is made once. PolicyError: it cannot be
+        traced."""
+        if self._planned is None or self._planned[0] is not epoch:
+            self._planned = epoch, *self._plan(scope, epoch)
+        _, plan, guards = self._planned
+        self._layout_guards = guards
+        return plan
+
+    def _plan(self, scope: Scope, epoch: Epoch) -> tuple[Plan, list[Guard]]:
         context = self.context(scope, epoch)
         ordered = bucket_memory.ordered(self._gradients, epoch.backward)
         found = layout(scope.policy, ordered, context)
-        self._layout_guards = list(found.guards)
         ranks = tuple(range(self._job.world))
-        return Plan(
+        plan = Plan(
             world=self._job.world,
             workers=ranks,
             buckets=tuple(
@@ -71,6 +81,7 @@ class TracedBuckets:
             label=f"policy {type(scope.policy).__name__}",
             reason="",
         )
+        return plan, list(found.guards)
 
     def programs(self, plan: Plan, epoch: Epoch) -> dict[int, CompiledBucket]:
         """By number, of the buckets that go by policies. PolicyError: they cannot be traced, or ranks trace differently."""
@@ -86,7 +97,7 @@ class TracedBuckets:
             ]
             buckets = [
                 bucketing.Bucket(
-                    tuple(ordered[part.variable] for part in plan.buckets[at].parts),
+                    tuple(_of_part(ordered[part.variable], part) for part in plan.buckets[at].parts),
                     plan.buckets[at].priority,
                 )
                 for at in numbers
@@ -97,3 +108,10 @@ class TracedBuckets:
             made.update(zip(numbers, compiled, strict=True))
             self.guards += guards
         return made
+
+
+def _of_part(gradient: bucketing.Gradient, part: Part) -> bucketing.Gradient:
+    stop = gradient.elements if part.stop is None else part.stop
+    if stop - part.start == gradient.elements:
+        return gradient
+    return msgspec.structs.replace(gradient, shape=(stop - part.start,))

@@ -11,9 +11,9 @@ NUMPY = {"f64": np.float64, "f32": np.float32, "f16": np.float16}
 
 def squared_norm(bucket: LoadedBucket) -> float:
     """Sum of the squares of a bucket's elements."""
-    if bucket.compiled.elements == 0:
+    if not len(bucket.memory):
         return 0.0
-    dtype = bucket.compiled.dtype
+    dtype = bucket.dtype
     memory = memoryview(bucket.memory)
     if dtype == "bf16":
         # The upper half of an f32.

@@ -1,0 +1,128 @@
+//! A program for a buffer whose elements lie in several places.
+
+use crate::resize::slices;
+use crate::{BufferKind, Contract, Op, Program, RankBuilder, Slice};
+use hocket_ids::{BufferId, OpId};
+
+impl Program {
+    /// The same, where the elements of the bound buffer 0 lie in bound buffers of these lengths, one after the other: they are copied
+    /// together first, and apart at the end. Other buffers come after these, in their order. `None` where the lengths are not those
+    /// of buffer 0, or where something else than the buffer as a whole is promised of it.
+    pub fn packed(&self, lengths: &[usize]) -> Option<Self> {
+        let mut packed = self.clone();
+        for (rank, before) in packed.ranks.iter_mut().zip(&self.ranks) {
+            // Of a program that was read in part, the other ranks are empty.
+            let Some(whole) = before.buffers.first() else { continue };
+            if whole.kind != BufferKind::Bound || whole.len != lengths.iter().sum::<usize>() {
+                return None;
+            }
+            let mut builder = RankBuilder::new();
+            for (at, &len) in lengths.iter().enumerate() {
+                let name = format!("{}.{at}", whole.name);
+                builder.buffer_in(whole.space, name, whole.dtype, len, BufferKind::Bound);
+            }
+            for (at, each) in before.buffers.iter().enumerate() {
+                let kind = if at == 0 { BufferKind::Scratch } else { each.kind };
+                builder.buffer_in(each.space, each.name.clone(), each.dtype, each.len, kind);
+            }
+            for (part, in_whole) in places(lengths) {
+                builder.push(Op::Copy { src: part, dst: in_whole }, None);
+            }
+            let filled = builder.len();
+            for node in &before.nodes {
+                let mut op = node.op.clone();
+                for slice in slices(&mut op) {
+                    slice.buffer = moved(slice.buffer, lengths);
+                }
+                let after: Vec<OpId> =
+                    node.after.iter().map(|op| OpId::from_index(op.index() + filled)).collect();
+                builder.push_after(op, &after, node.source);
+            }
+            for (part, in_whole) in places(lengths) {
+                builder.push(Op::Copy { src: in_whole, dst: part }, None);
+            }
+            *rank = builder.finish();
+        }
+        packed.ensures = Vec::new();
+        for contract in &self.ensures {
+            if contract.subject().0 != BufferId(0) {
+                packed.ensures.push(with_buffer(contract, moved(contract.subject().0, lengths)));
+                continue;
+            }
+            if !matches!(contract, Contract::AllReduce { .. } | Contract::Same { .. }) {
+                return None;
+            }
+            let parts = (0..lengths.len()).filter(|&at| lengths[at] > 0).map(BufferId::from_index);
+            packed.ensures.extend(parts.map(|part| with_buffer(contract, part)));
+        }
+        Some(packed)
+    }
+}
+
+/// Each part, and where it is in the whole.
+fn places(lengths: &[usize]) -> impl Iterator<Item = (Slice, Slice)> {
+    let whole = BufferId::from_index(lengths.len());
+    let mut start = 0;
+    lengths.iter().enumerate().filter_map(move |(at, &len)| {
+        let from = start;
+        start += len;
+        let part = Slice::new(BufferId::from_index(at), 0, len);
+        (len > 0).then(|| (part, Slice::new(whole, from, from + len)))
+    })
+}
+
+fn moved(buffer: BufferId, lengths: &[usize]) -> BufferId {
+    BufferId::from_index(buffer.index() + lengths.len())
+}
+
+fn with_buffer(contract: &Contract, now: BufferId) -> Contract {
+    let mut contract = contract.clone();
+    let (Contract::AllReduce { buffer, .. }
+    | Contract::AllGather { buffer, .. }
+    | Contract::ToOwners { buffer, .. }
+    | Contract::FromOwners { buffer, .. }
+    | Contract::Same { buffer, .. }) = &mut contract;
+    *buffer = now;
+    contract
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{BufferKind, DType, Kernel, Op, Program, RankBuilder, Slice};
+    use hocket_ids::BufferId;
+
+    /// Parts of a gradient would be left out, or land in another's place.
+    #[test]
+    fn parts_are_copied_together_and_apart() {
+        let mut builder = RankBuilder::new();
+        let bucket = builder.buffer("bucket", DType::F32, 8, BufferKind::Bound);
+        builder.push(Op::Apply { kernel: Kernel::Scale(2.0), dst: Slice::new(bucket, 2, 6) }, None);
+        let program = Program { ranks: vec![builder.finish()], ..Program::default() };
+        let packed = program.packed(&[3, 0, 5]).unwrap();
+        let rank = &packed.ranks[0];
+        let kinds: Vec<_> = rank.buffers.iter().map(|each| (each.len, each.kind)).collect();
+        assert_eq!(
+            kinds,
+            [
+                (3, BufferKind::Bound),
+                (0, BufferKind::Bound),
+                (5, BufferKind::Bound),
+                (8, BufferKind::Scratch)
+            ]
+        );
+        let whole = BufferId(3);
+        let written: Vec<_> = rank.nodes.iter().map(|node| node.op.writes()[0]).collect();
+        assert_eq!(
+            written,
+            [
+                Slice::new(whole, 0, 3),
+                Slice::new(whole, 3, 8),
+                Slice::new(whole, 2, 6),
+                Slice::new(BufferId(0), 0, 3),
+                Slice::new(BufferId(2), 0, 5)
+            ]
+        );
+        assert_eq!(rank.nodes[2].after.len(), 2);
+        assert!(program.packed(&[3, 4]).is_none());
+    }
+}

@@ -1,0 +1,130 @@
+"""Where gradients lie whose parts travel in different buckets: which share a piece of memory, and in which order.
+
+A gradient lies in one piece, so buckets that have parts of the same one share memory: an arena. A bucket whose elements are not
+next to one another there is packed by its program.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from hocket.artefacts.gradient import Gradient
+from hocket.artefacts.plan import Part, Plan
+
+Run = tuple[int, int]
+"""Elements of an arena, from which to which."""
+
+
+@dataclass(frozen=True)
+class Arena:
+    """Gradients in the order in which they lie, and the numbers of the buckets that have parts of them."""
+
+    gradients: tuple[Gradient, ...]
+    numbers: tuple[int, ...]
+
+    def runs(self, parts: Sequence[Part]) -> tuple[Run, ...]:
+        """What these parts are of the arena, in its order; neighbours are one.
+
+        >>> arena = Arena((Gradient("a", (4,), "f32"), Gradient("b", (6,), "f32")), (0,))
+        >>> arena.runs([Part(variable="b", start=0, stop=2), Part(variable="a", start=0, stop=4)])
+        ((0, 6),)
+        """
+        starts = self._starts()
+        found: list[Run] = []
+        for start, stop in sorted(
+            (starts[part.variable] + part.start, starts[part.variable] + _stop(part)) for part in parts
+        ):
+            if found and found[-1][1] == start:
+                found[-1] = (found[-1][0], stop)
+            elif start < stop:
+                found.append((start, stop))
+        return tuple(found)
+
+    def sorted(self, parts: Sequence[Part]) -> tuple[Part, ...]:
+        """The parts in the order in which they lie."""
+        starts = self._starts()
+        return tuple(sorted(parts, key=lambda part: (starts[part.variable] + part.start, part.stop)))
+
+    def _starts(self) -> dict[str, int]:
+        sizes = itertools.accumulate((each.elements for each in self.gradients), initial=0)
+        return {each.name: start for each, start in zip(self.gradients, sizes, strict=False)}
+
+
+def arenas_of(buckets: Sequence[Sequence[Part]], gradients: Mapping[str, Gradient]) -> list[Arena]:
+    """The arenas of buckets' parts, in the order of their first buckets; a pure function, so that all ranks have the same.
+
+    >>> gradients = {name: Gradient(name, (4,), "f32") for name in "abc"}
+    >>> parts = [[Part(variable="a"), Part(variable="b", stop=1)], [Part(variable="b", start=1)], [Part(variable="c")]]
+    >>> [arena.numbers for arena in arenas_of(parts, gradients)]
+    [(0, 1), (2,)]
+    """
+    arena_of: dict[str, int] = {}
+    members: list[list[int]] = []
+    for number, parts in enumerate(buckets):
+        shared = sorted({arena_of[part.variable] for part in parts if part.variable in arena_of})
+        into = shared[0] if shared else len(members)
+        if not shared:
+            members.append([])
+        for other in shared[1:]:
+            members[into] += members[other]
+            members[other] = []
+        members[into].append(number)
+        names = {part.variable for each in members[into] for part in buckets[each]}
+        arena_of |= dict.fromkeys(names, into)
+    return [_arena(sorted(numbers), buckets, gradients) for numbers in members if numbers]
+
+
+def arranged(plan: Plan, gradients: Mapping[str, Gradient]) -> Plan:
+    """The plan with each bucket's parts in the order in which they lie, and with their ends."""
+    ended = [_ended(bucket.parts, gradients) for bucket in plan.buckets]
+    buckets = list(plan.buckets)
+    for arena in arenas_of(ended, gradients):
+        for number in arena.numbers:
+            buckets[number] = msgspec.structs.replace(buckets[number], parts=arena.sorted(ended[number]))
+    return msgspec.structs.replace(plan, buckets=tuple(buckets))
+
+
+def _arena(
+    numbers: Sequence[int], buckets: Sequence[Sequence[Part]], gradients: Mapping[str, Gradient]
+) -> Arena:
+    """In the order of the first buckets or of the last ones, whichever leaves fewer of them to be packed.
+
+    Of several buckets it depends on what they have, not on the order of their parts, which follows from it.
+    """
+
+    def side(part: Part) -> tuple[int, str]:
+        """What began in an earlier bucket first, what goes on in a later one last."""
+        whole = part.start == 0 and part.stop in (None, gradients[part.variable].elements)
+        return (1 if whole else 0 if part.start else 2), part.variable
+
+    tried = []
+    for order in (numbers, numbers[::-1]):
+        parts = [
+            part
+            for number in order
+            for part in (buckets[number] if len(numbers) == 1 else sorted(buckets[number], key=side))
+        ]
+        names = dict.fromkeys(part.variable for part in parts)
+        arena = Arena(tuple(gradients[name] for name in names), tuple(numbers))
+        packed = sum(len(arena.runs(_ended(buckets[number], gradients))) > 1 for number in numbers)
+        tried.append((packed, arena))
+    return min(tried, key=lambda each: each[0])[1]
+
+
+def _ended(parts: Sequence[Part], gradients: Mapping[str, Gradient]) -> list[Part]:
+    return [
+        part
+        if part.stop is not None
+        else msgspec.structs.replace(part, stop=gradients[part.variable].elements)
+        for part in parts
+    ]
+
+
+def _stop(part: Part) -> int:
+    if part.stop is None:
+        raise ValueError(f"a part of {part.variable} without an end")
+    return part.stop
