@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from benches.orders.native import sizes_of
 from benches.spearman import spearman
+from hocket.artefacts.algorithms import Algorithm
 from hocket.artefacts.cluster import Cluster
 from hocket.planning.ordering.cluster import of_cluster
 from hocket.planning.ordering.solve import costs_s, own, solve
@@ -58,7 +59,7 @@ class Scored(Struct, frozen=True, kw_only=True):
 def score(name: str, cluster: Cluster, algorithm: str, size_bytes: int, measure: Measure) -> Scored:
     """One algorithm on one cluster."""
     matrix = of_cluster(cluster)
-    request = own(algorithm, sizes_of(algorithm, cluster), size_bytes)
+    request = own(Algorithm(algorithm, sizes_of(algorithm, cluster)), size_bytes)
     found = solve(matrix, request)
     given = tuple(range(len(cluster.hosts)))
     draws = random.Random(SEED)  # noqa: S311  # an example, not a secret

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from hocket import _native
 
@@ -26,8 +27,16 @@ ORDERED: tuple[str, ...] = tuple(entry.name for entry in LIST if entry.ordered)
 MEASURED: tuple[str, ...] = tuple(name for entry in LIST for name in entry.measured_as)
 """Names in tunings; `two_level` has one for blocks of hosts, and one for blocks of racks."""
 
-Fitting = dict[str, tuple[str, tuple[int, ...]]]
-"""Algorithm and its numbers, by their name in tunings."""
+
+class Algorithm(NamedTuple):
+    """One of the list, with the numbers that it takes: group sizes of `two_level`, the base of `bcube`."""
+
+    name: str
+    numbers: tuple[int, ...] = ()
+
+
+Fitting = dict[str, Algorithm]
+"""Algorithms with their numbers, by their name in tunings."""
 
 
 def fitting(collective: str, hosts: Sequence[str], racks: Sequence[str]) -> Fitting:
@@ -39,7 +48,7 @@ def fitting(collective: str, hosts: Sequence[str], racks: Sequence[str]) -> Fitt
     ['ring', 'direct']
     """
     found = _native.fitting_algorithms(collective, _numbered(hosts), _numbered(racks))
-    return {measured_as: (name, tuple(numbers)) for measured_as, name, numbers in found}
+    return {measured_as: Algorithm(name, tuple(numbers)) for measured_as, name, numbers in found}
 
 
 def _numbered(names: Sequence[str]) -> list[int]:

@@ -107,14 +107,14 @@ class _Ranks:
         memory = self._engine.allocate(elements * ITEM_BYTES)
         one_host = len(set(self._topology.hosts)) == 1
         loaded = {}
-        for name, (algorithm, numbers) in algorithms.fitting(collective, self._group, self._topology).items():
+        for name, algorithm in algorithms.fitting(collective, self._group, self._topology).items():
             program = single.collective_program(
                 collective,
                 self._group,
                 elements=elements,
                 dtype=DTYPE,
-                algorithm=algorithm,
-                numbers=numbers,
+                algorithm=algorithm.name,
+                numbers=algorithm.numbers,
                 chunk_bytes=SHARED_CHUNK_BYTES if one_host else CHUNK_BYTES,
             )
             loaded[name] = self._engine.load(program, {0: (memory, 0)}, priority=0, label=name)

@@ -51,8 +51,8 @@ class Correction:
         sizes = [min(most, least * 2**step) for step in range(math.ceil(math.log2(most / least)) + 1)]
         found = []
         for name in sorted(self.measured & set(self.algorithms)):
-            algorithm, numbers = self.algorithms[name]
-            route = AllReduce(algorithm=algorithm, sizes=numbers)
+            algorithm = self.algorithms[name]
+            route = AllReduce(algorithm=algorithm.name, sizes=algorithm.numbers)
             factors = [
                 (float(size), self.ratio(name, _of(size, largest, route, chunk_bytes))) for size in sizes
             ]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import get_args
 
 from hocket import _native
-from hocket.artefacts.algorithms import LIST
+from hocket.artefacts.algorithms import LIST, Algorithm
 from hocket.artefacts.chunks import SHARED_CHUNK_BYTES, chunk_bytes
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.dtypes import ITEM_BYTES
@@ -66,7 +66,7 @@ class Order:
     title: str
     rule: OrderRule
     ranks: tuple[int, ...]
-    algorithm: tuple[str, tuple[int, ...]] | None = None
+    algorithm: Algorithm | None = None
 
 
 @dataclass(frozen=True)
@@ -283,8 +283,8 @@ def _orders(cluster: Cluster, graph: LinkGraph, admitted: frozenset[str]) -> Ite
             seen.append(order.ranks)
             yield order
     if cluster.latency_s:
-        for algorithm, numbers, ranks in solved_orders(cluster, graph, admitted, (given, contiguous)):
-            yield Order("solved", "solved", ranks, (algorithm, numbers))
+        for algorithm, ranks in solved_orders(cluster, graph, admitted, (given, contiguous)):
+            yield Order("solved", "solved", ranks, algorithm)
 
 
 def _codecs(graph: LinkGraph, promise: Promise) -> Iterator[tuple[Codec, tuple[tuple[int, int], ...]]]:

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from hocket.artefacts.algorithms import BY_NAME, fitting
+from hocket.artefacts.algorithms import BY_NAME, Algorithm, fitting
 from hocket.artefacts.cluster import Cluster
 from hocket.planning.links import LinkGraph
 from hocket.planning.order import contiguous_order, placement
@@ -31,26 +31,26 @@ WORTH = 0.99
 
 def solved_orders(
     cluster: Cluster, graph: LinkGraph, admitted: frozenset[str], simpler: Sequence[tuple[int, ...]]
-) -> Iterator[tuple[str, tuple[int, ...], tuple[int, ...]]]:
-    """Algorithms of those names with their numbers, each with an order that is cheaper than the simpler ones.
+) -> Iterator[tuple[Algorithm, tuple[int, ...]]]:
+    """Algorithms of those names, each with an order that is cheaper than the simpler ones.
 
     The algorithms fit the hosts rack by rack.
     """
     places = placement(cluster, len(graph.hosts))
     hosts = [cluster.hosts[places[rank]] for rank in contiguous_order(cluster, len(graph.hosts))]
     fits = fitting("all_reduce", [host.name for host in hosts], [host.rack for host in hosts])
-    for name, (algorithm, numbers) in fits.items():
-        order = _solved_order(graph, algorithm, numbers, simpler) if name in admitted else None
+    for name, algorithm in fits.items():
+        order = _solved_order(graph, algorithm, simpler) if name in admitted else None
         if order is not None:
-            yield algorithm, numbers, order
+            yield algorithm, order
 
 
 def _solved_order(
-    graph: LinkGraph, algorithm: str, sizes: tuple[int, ...], simpler: Iterable[tuple[int, ...]]
+    graph: LinkGraph, algorithm: Algorithm, simpler: Iterable[tuple[int, ...]]
 ) -> tuple[int, ...] | None:
-    """The cheapest order found for an algorithm with its numbers; None when a simpler one is as good."""
+    """The cheapest order found for an algorithm; None when a simpler one is as good."""
     world = len(graph.hosts)
-    if not BY_NAME[algorithm].ordered or world < 3:
+    if not BY_NAME[algorithm.name].ordered or world < 3:
         return None
     latency_s = np.zeros((world, world))
     bit_per_s = np.zeros((world, world))
@@ -61,7 +61,7 @@ def _solved_order(
         build([str(rank) for rank in range(world)], latency_s, bit_per_s),
         links=shared_links(graph.links, graph.paths, world),
     )
-    request = own(algorithm, sizes, SIZE_BYTES, effort=EFFORT, restarts=RESTARTS)
+    request = own(algorithm, SIZE_BYTES, effort=EFFORT, restarts=RESTARTS)
     found = solve(matrix, request)
     if all(found.cost_s < WORTH * cost_s(matrix, request, order) for order in simpler):
         return found.order

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hocket.artefacts import shipped
-from hocket.artefacts.algorithms import Fitting
+from hocket.artefacts.algorithms import Algorithm, Fitting
 from hocket.artefacts.algorithms import fitting as listed
 from hocket.artefacts.tuning import Tuning
 from hocket.policy import sources
@@ -13,9 +13,7 @@ from hocket.policy.selection import fastest, nearest, network_shape
 from hocket.policy.topology import Topology
 
 
-def choose(
-    what: str, group: Sequence[int], size_bytes: int, topology: Topology, tuning: Tuning
-) -> tuple[str, tuple[int, ...]]:
+def choose(what: str, group: Sequence[int], size_bytes: int, topology: Topology, tuning: Tuning) -> Algorithm:
     """The fastest measured algorithm that fits the group, and its numbers, such as the group sizes of `two_level`.
 
     Where a tuning has no such collective, the tuning that comes with Hocket decides.

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from hocket._native import Builder
+from hocket.artefacts.algorithms import Algorithm
 from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.tuning import Tuning
 from hocket.policy import algorithms, sources
@@ -45,7 +46,7 @@ class Draft:
         self.assumptions = Assumptions(snapshot)
         self.negotiated = negotiated
         self._tuning = tuning
-        self._chosen: dict[tuple[str, tuple[int, ...], int], tuple[str, tuple[int, ...]]] = {}
+        self._chosen: dict[tuple[str, tuple[int, ...], int], Algorithm] = {}
         self.knows_lengths = False
         """Whether a handler read the length of a buffer. If none did, all do the same for buckets of other lengths."""
         self.requests: dict[int, tuple[object, str, str]] = {}
@@ -59,8 +60,8 @@ class Draft:
         self._sends: dict[tuple[int, int], int] = {}
         self._receives: dict[tuple[int, int], int] = {}
 
-    def choose(self, what: str, group: Sequence[int], buffer: Buffer) -> tuple[str, tuple[int, ...]]:
-        """The algorithm of a collective under `auto`, and its numbers: chosen once for all ranks."""
+    def choose(self, what: str, group: Sequence[int], buffer: Buffer) -> Algorithm:
+        """The algorithm of a collective under `auto`: chosen once for all ranks."""
         _, start, stop = buffer.place
         key = (what, tuple(group), (stop - start) * ITEM_BYTES[buffer.dtype])
         if key not in self._chosen:

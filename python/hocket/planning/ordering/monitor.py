@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from hocket.artefacts.algorithms import Algorithm
 from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.plan import AllReduce, Bucket, Plan
 from hocket.planning.ordering.classes import Order, classes
@@ -98,4 +99,5 @@ def _request(buckets: Sequence[Bucket]) -> Request:
     route = largest.route
     assert isinstance(route, AllReduce)  # noqa: S101  # `classes` has no others
     size_bytes = float(largest.elements * ITEM_BYTES[largest.dtype])
-    return own(route.algorithm, route.sizes, size_bytes, effort=EFFORT, restarts=RESTARTS)
+    algorithm = Algorithm(route.algorithm, route.sizes)
+    return own(algorithm, size_bytes, effort=EFFORT, restarts=RESTARTS)

@@ -16,6 +16,7 @@ import numpy as np
 
 from hocket import _native
 from hocket.artefacts.algorithms import BY_NAME, ORDERED
+from hocket.artefacts.algorithms import Algorithm as Listed
 from hocket.artefacts.chunks import CHUNK_BYTES
 from hocket.errors import UsageError
 from hocket.planning.ordering.matrix import Matrix, Numbers
@@ -55,20 +56,18 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     time_limit_s: float | None = None
 
 
-def own(
-    algorithm: str, numbers: tuple[int, ...], size_bytes: float, *, effort: float = 1.0, restarts: int = 4
-) -> Request:
+def own(algorithm: Listed, size_bytes: float, *, effort: float = 1.0, restarts: int = 4) -> Request:
     """For Hocket's own all-reduce by an algorithm with its numbers."""
-    takes = BY_NAME[algorithm].takes
+    takes = BY_NAME[algorithm.name].takes
     request = Request(
-        algorithm=algorithm,
+        algorithm=algorithm.name,
         size_bytes=size_bytes,
-        groups=numbers if takes == "sizes" else (),
+        groups=algorithm.numbers if takes == "sizes" else (),
         far_first=True,
         effort=effort,
         restarts=restarts,
     )
-    return msgspec.structs.replace(request, base=numbers[0]) if takes == "base" else request
+    return msgspec.structs.replace(request, base=algorithm.numbers[0]) if takes == "base" else request
 
 
 class Considered(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,6 +16,7 @@ from typing import Literal
 
 from hocket import _native
 from hocket._native import Builder, PassOptions, Program
+from hocket.artefacts.algorithms import Algorithm
 from hocket.artefacts.chunks import chunk_bytes
 from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.tuning import Tuning
@@ -170,7 +171,7 @@ class Programs:
         root = None if call.what == "all_reduce" else self._leaders[call.root]
         return [(call.what, root, (0, edges[-1]))]
 
-    def _algorithm(self, what: str, size_bytes: int) -> tuple[str, tuple[int, ...]]:
+    def _algorithm(self, what: str, size_bytes: int) -> Algorithm:
         return algorithms.choose(what, self._order, size_bytes, self._topology, self._tuning)
 
 
