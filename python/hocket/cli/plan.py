@@ -64,7 +64,6 @@ def command(
 
     \b
     Example: hocket plan --cluster cluster.toml --profile profile.json -o plan.json
-    Example: hocket plan --cluster cluster.toml --profile profile.json --explain fc6.weight
     """
     cluster = files.read(cluster_path, Cluster)
     profile = files.read(profile_path, Profile) if profile_path else search.neutral_profile()

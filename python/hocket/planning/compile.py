@@ -18,7 +18,7 @@ def programs(plan: Plan) -> list[Program]:
     Raises ProgramError, with the ops at fault, for a plan that would lose, double, race or deadlock.
     """
     proofs = Proofs()
-    return [bucket_program(index, plan, proofs) for index in range(len(plan.buckets))]
+    return [bucket_program(index, plan, proofs=proofs) for index in range(len(plan.buckets))]
 
 
 def bucket_program(
