@@ -66,11 +66,12 @@ def test_the_main_job_from_end_to_end(small: Path, tmp_path: Path) -> None:
     numbers = json.loads(ended.stdout)
     assert numbers == json.loads((out / "demo.json").read_text())
     strategies = {each["name"]: each for each in numbers["comparison"]["strategies"]}
-    assert list(strategies) == ["ddp", "ddp-f16", "hocket"]
+    assert list(strategies) == ["ddp", "ddp-f16", "hocket-two-lines", "hocket-two-lines-rounded", "hocket"]
     for each in strategies.values():
         assert len(each["losses"]) == len(each["times_s"]) == 6
         # Two ranks send each other at least half of the gradients, in two bytes each, in both directions.
         assert each["trunk_bytes_per_step"] > 2 * 151_306
+    assert strategies["ddp"]["losses"] == pytest.approx(strategies["hocket-two-lines"]["losses"], rel=1e-4)
     assert strategies["ddp"]["losses"] == pytest.approx(strategies["hocket"]["losses"], rel=0.05)
     assert strategies["ddp"]["trunk_bytes_per_step"] > 1.5 * strategies["ddp-f16"]["trunk_bytes_per_step"]
     run = json.loads((out / "trace" / RUN_FILE).read_text())

@@ -22,9 +22,9 @@ from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster
 from hocket.cli.shared.options import cluster_option, dir_option, json_option
 from hocket.cli.shared.output import json_text
-from hocket.demo.catalogue import MODELS, WARM_UP_STEPS
+from hocket.demo.catalogue import LEADS, MODELS, STRATEGIES, WARM_UP_STEPS
 from hocket.demo.compare import Compared, Wanted, clear, compare, describe
-from hocket.demo.comparison import Comparison, speedup
+from hocket.demo.comparison import Comparison, Strategy, speedup
 from hocket.demo.emulation import Emulation, open_emulation
 from hocket.demo.screen import Screen
 from hocket.errors import UsageError
@@ -127,10 +127,13 @@ def _print(console: Console, compared: Compared, wanted: Wanted) -> None:
     console.print()
     console.print(_table(comparison, wanted))
     console.print()
-    gains = [(each, speedup(comparison, "hocket", each.name)) for each in comparison.strategies[:-1]]
-    if gains:
-        gained = ", ".join(f"{quantity.digits(gain)} times those of {each.label}" for each, gain in gains)
-        console.print(f"Hocket's steps per second are {gained}.", highlight=False)
+    for ours in sorted(_ours(comparison), key=lambda each: each.name != LEADS):
+        gains = {each.label: speedup(comparison, ours.name, each.name) for each in _others(comparison)}
+        if gains:
+            gained = ", ".join(
+                f"{quantity.digits(gain)} times those of {label}" for label, gain in gains.items()
+            )
+            console.print(f"{ours.label}: its steps per second are {gained}.", highlight=False)
     console.print(
         f"Waiting: what of a step is beyond the {quantity.seconds(compared.compute_s)} that it computes, as "
         f"profiled, the same for all. Times are medians, without the first {WARM_UP_STEPS} steps.",
@@ -140,6 +143,14 @@ def _print(console: Console, compared: Compared, wanted: Wanted) -> None:
     if compared.quality is not None:
         console.print(_candidates(comparison, compared.plan.label))
         console.print(_verdict(compared), highlight=False)
+
+
+def _ours(comparison: Comparison) -> list[Strategy]:
+    return [each for each in comparison.strategies if STRATEGIES[each.name].script == "hocket"]
+
+
+def _others(comparison: Comparison) -> list[Strategy]:
+    return [each for each in comparison.strategies if STRATEGIES[each.name].script != "hocket"]
 
 
 def _table(comparison: Comparison, wanted: Wanted) -> Table:
@@ -210,7 +221,8 @@ def _numbers(compared: Compared, wanted: Wanted, emulation: Emulation, elapsed_s
         "elapsed_s": elapsed_s,
         "speedup": {each.name: speedup(comparison, each.name) for each in comparison.strategies},
         "hocket_over": {
-            each.name: speedup(comparison, "hocket", each.name) for each in comparison.strategies
+            ours.name: {each.name: speedup(comparison, ours.name, each.name) for each in _others(comparison)}
+            for ours in _ours(comparison)
         },
         "comparison": msgspec.to_builtins(comparison),
         "cluster_given": msgspec.to_builtins(emulation.cluster),

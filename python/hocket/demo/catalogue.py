@@ -28,9 +28,28 @@ MODELS = {
     ),
 }
 
+
+@dataclass(frozen=True, kw_only=True)
+class Strategy:
+    """A way of training. `script`: what the training script calls it; `promise`: Hocket's, if the job is given one; `planned`: with
+    the plan that the demo makes with the verbs, else Hocket has nothing but the script's two lines."""
+
+    label: str
+    script: str
+    promise: str | None = None
+    planned: bool = False
+
+
 STRATEGIES = {
-    "ddp": "DDP on Gloo",
-    "ddp-f16": "DDP, f16 hook",
-    "hocket": "Hocket",
+    "ddp": Strategy(label="DDP on Gloo", script="ddp"),
+    "ddp-f16": Strategy(label="DDP, f16 hook", script="ddp-f16"),
+    "hocket-two-lines": Strategy(label="Hocket, two lines", script="hocket"),
+    "hocket-two-lines-rounded": Strategy(
+        label="Hocket, two lines, rounded", script="hocket", promise="rounded"
+    ),
+    "hocket": Strategy(label="Hocket, planned by hand, rounded", script="hocket", planned=True),
 }
-"""Labels, in the order in which they train."""
+"""In the order in which they train."""
+
+LEADS = "hocket-two-lines"
+"""The strategy that results begin with: what a newcomer gets."""

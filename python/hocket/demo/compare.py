@@ -112,7 +112,9 @@ class _Comparing:
 
     def run(self) -> Compared:
         others = (
-            [name for name in STRATEGIES if name != "hocket"] if self._emulation.carries_any_program else []
+            [name for name, each in STRATEGIES.items() if not each.planned]
+            if self._emulation.carries_any_program
+            else []
         )
         runs: dict[str, list[Trained]] = {name: [self._train(name, 0)] for name in others}
         cluster = self._probe()
@@ -151,9 +153,9 @@ class _Comparing:
 
     def _train(self, strategy: str, seed: int) -> Trained:
         many = self._wanted.seeds > 1
-        title = STRATEGIES[strategy] + (f", seed {seed + 1} of {self._wanted.seeds}" if many else "")
+        title = STRATEGIES[strategy].label + (f", seed {seed + 1} of {self._wanted.seeds}" if many else "")
         wanted = Training(strategy=strategy, model=self._wanted.model, steps=self._wanted.steps, seed=seed)
-        if strategy == "hocket":
+        if STRATEGIES[strategy].planned:
             wanted = msgspec.structs.replace(
                 wanted,
                 plan=self._out / "plan.json",

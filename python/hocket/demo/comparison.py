@@ -80,7 +80,7 @@ def row(name: str, runs: Sequence[Trained], compute_s: float) -> Strategy:
     crossed = [each.trunk_bytes_per_step for each in runs if each.trunk_bytes_per_step is not None]
     return Strategy(
         name=name,
-        label=STRATEGIES[name],
+        label=STRATEGIES[name].label,
         step_s=step_s,
         steps_per_s=1 / step_s,
         wait_share=max(0.0, 1 - compute_s / step_s),

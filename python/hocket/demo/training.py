@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from hocket.demo.catalogue import WARM_UP_STEPS
+from hocket.demo.catalogue import STRATEGIES, WARM_UP_STEPS
 from hocket.demo.emulation import Emulation
 from hocket.demo.events import Event, RankResult, rank_file
 from hocket.errors import ArtefactError, PeerError
@@ -33,7 +33,7 @@ OnEvent = Callable[[Event], None]
 
 
 class Training(Struct, frozen=True, kw_only=True):
-    """The training's options. The paths are for `hocket` alone."""
+    """The training's options. `strategy` is one of `STRATEGIES`; the paths are for Hocket alone."""
 
     strategy: str
     model: str
@@ -80,7 +80,7 @@ def profile(emulation: Emulation, training: Training, directory: Path, on_event:
 def _launch(emulation: Emulation, training: Training, directory: Path, watch: _Watch) -> None:
     hosts = [host.name for host in emulation.cluster.hosts]
     deadline_s = START_S_MAX + STEP_S_MAX * training.steps
-    argv = [*TRAIN, "--strategy", training.strategy, "--model", training.model]
+    argv = [*TRAIN, "--strategy", STRATEGIES[training.strategy].script, "--model", training.model]
     argv += ["--steps", str(training.steps), "--seed", str(training.seed)]
     argv += ["--out", str(directory), "--deadline-s", str(deadline_s)]
     meeting = emulation.address(hosts[0])
@@ -108,6 +108,9 @@ def _settings(training: Training) -> Settings:
         return None if path is None else str(path.absolute())
 
     return Settings(
+        promise=STRATEGIES[training.strategy].promise,
+        # Each strategy begins as on a machine that has never trained this model.
+        cache_bytes=0,
         plan=text(training.plan),
         cluster=text(training.cluster),
         trace=text(training.trace),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,13 @@ FIRST_BYTES, BYTES_MIN, BYTES_MAX = 64 << 10, 512 << 10, 4 << 20
 """Sizes of the message before a timed one, and of timed ones. A token bucket's burst is smaller, at any rate."""
 TIMED_S = 0.04
 """Intended time of a timed message: processes wait for a processor for milliseconds."""
+
+ALIKE = 1.3
+"""Rates within this factor are taken as equal: a look cannot tell them apart, and a plan may use that hosts are alike."""
+
+ALONE_ROUNDS = 12
+"""Rounds of pairs that run alone: with few racks, each pair runs several times, and its median counts."""
+ALONE_TIMES_MAX = 3
 
 TAG = 0xFFFF_FFFE
 """A tag of group 0, which no process group has."""
@@ -93,18 +101,37 @@ def cluster_of(
         trunks, _ = settle_capacities(rates, racks, alone)
     place = {host: f"rack{rack}" for rack, hosts in enumerate(racks) for host in hosts}
     mates = {host: hosts if len(hosts) > 1 else range(len(names)) for hosts in racks for host in hosts}
+    own = alike([_own_rate(rates, mates[at], at) for at in range(len(names))])
+    known = iter(alike([rate for rate in trunks if rate is not None]))
+    trunks = [None if rate is None else next(known) for rate in trunks]
     return Cluster(
         hosts=tuple(
             Host(
                 name=name,
                 rack=place[at],
                 slots=list(ranks).count(name),
-                bandwidth_bit_per_s=_own_rate(rates, mates[at], at),
+                bandwidth_bit_per_s=own[at],
             )
             for at, name in enumerate(names)
         ),
         racks=tuple(Rack(name=f"rack{rack}", uplink_bit_per_s=rate) for rack, rate in enumerate(trunks)),
     )
+
+
+def alike(rates: Sequence[float]) -> list[float]:
+    """The rates, with the median of those that a look cannot tell apart in place of each of them.
+
+    >>> alike([9.0, 10.0, 5.0, 11.0])
+    [10.0, 10.0, 5.0, 10.0]
+    """
+    groups: list[list[float]] = []
+    for rate in sorted(rates):
+        if groups and rate <= groups[-1][0] * ALIKE:
+            groups[-1].append(rate)
+        else:
+            groups.append([rate])
+    level = {rate: median(group) for group in groups for rate in group}
+    return [level[rate] for rate in rates]
 
 
 def _own_rate(rates: Sequence[Sequence[float]], mates: Sequence[int], host: int) -> float:
@@ -141,8 +168,13 @@ class Look:
             for meetings in tournament(len(racks))
         ]
         # One pair at a time: pairs of different racks may share a trunk, too.
-        alone = self.rounds("alone", [(pair,) for pairs in between for pair in pairs], in_step=True)
-        found = {flow: rate for each in alone for flow, rate in each.items()}
+        pairs = [(pair,) for meetings in between for pair in meetings]
+        times = min(max(ALONE_ROUNDS // len(pairs), 1), ALONE_TIMES_MAX)
+        alone = self.rounds("alone", pairs * times, in_step=True)
+        # A process that notices a message late takes a flow for slower or faster than it is.
+        found = {
+            flow: median(each[flow] for each in alone if flow in each) for flow in sorted(set().union(*alone))
+        }
         return cluster_of(self._job.hosts, rates, racks, found)
 
     def rounds(
