@@ -73,7 +73,7 @@ def _distribute(contender: str, network, optimizer):  # type: ignore[no-untyped-
         from hocket.training import process  # noqa: PLC0415
 
         if contender == "blind":
-            process.quick = lambda _job, _engine: None  # type: ignore[attr-defined,assignment]
+            process.known_cluster = lambda _job, _engine, given: given  # type: ignore[attr-defined,assignment]
         else:
             _lie()
     return hk.distribute(network, optimizer)

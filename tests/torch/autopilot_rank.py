@@ -27,7 +27,7 @@ def distribute(kind, model, optimizer):
     if kind == "blind":
         from hocket.training import process
 
-        process.quick = lambda _job, _engine: None
+        process.known_cluster = lambda _job, _engine, given: given
     if kind == "liar":
         lie()
     return hk.distribute(model, optimizer)

@@ -18,7 +18,6 @@ import numpy as np
 from hocket import _native
 from hocket.artefacts.cluster import Cluster, Host, Rack
 from hocket.errors import Error
-from hocket.launch.first_file import of_rank_0
 from hocket.launch.rendezvous import Job
 from hocket.launch.store import Store
 from hocket.measure.rounds import tournament
@@ -61,9 +60,11 @@ class Beside:
     ready: Callable[[], bool]
 
 
-def known_cluster(job: Job, engine: _native.Engine) -> Cluster | None:
-    """The cluster of rank 0's HOCKET_CLUSTER, otherwise that of `quick`; every rank must call this. Raises as these do."""
-    given = of_rank_0(job, "cluster", job.settings.cluster, Cluster)
+def known_cluster(job: Job, engine: _native.Engine, given: Cluster | None) -> Cluster | None:
+    """The cluster of a file, equal on all ranks, otherwise that of `quick`, if the job may look; every rank must call this.
+
+    Raises as `quick` does.
+    """
     return quick(job, engine) if given is None and job.settings.autopilot else given
 
 

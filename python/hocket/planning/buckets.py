@@ -58,6 +58,7 @@ def plan_of(
 def with_codec(bucket: Bucket, codec: Codec, slow: Sequence[tuple[int, int]]) -> Bucket:
     """The codec on those slow pairs that the bucket's route uses.
 
+    >>> from hocket.artefacts.plan import AllReduce
     >>> ring = Bucket(parts=(), elements=0, dtype="f32", route=AllReduce(algorithm="ring"), order=(0, 1, 2), priority=0)
     >>> with_codec(ring, "f16", [(0, 1), (1, 0)]).codec_links
     ((0, 1),)

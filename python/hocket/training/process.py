@@ -23,7 +23,7 @@ from hocket.launch.first_file import of_rank_0
 from hocket.launch.meeting import Publish
 from hocket.launch.rendezvous import Job, join
 from hocket.libraries.service import Service
-from hocket.measure.quick import quick
+from hocket.measure.quick import known_cluster
 from hocket.settings import Settings
 
 
@@ -81,9 +81,9 @@ class Process:
     @property
     def network(self) -> Cluster | None:
         """The same, or if rank 0 has no file, the result of a quick look at the network, on first use, on every rank."""
-        if self.cluster is None and not self._looked and self.job.settings.autopilot:
-            self._cluster = quick(self.job, self.engine)
-        self._looked = True
+        if not self._looked:
+            self._cluster = known_cluster(self.job, self.engine, self.cluster)
+            self._looked = True
         return self._cluster
 
     def recall(self, cluster: Cluster) -> None:

@@ -21,6 +21,7 @@ from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.tuning import Tuning
 from hocket.errors import PeerError, RendezvousError
 from hocket.launch import tuning
+from hocket.launch.first_file import of_rank_0
 from hocket.launch.rendezvous import SECRET_BYTES, Job, join
 from hocket.launch.variables import OF_A_RANK
 from hocket.measure.quick import known_cluster
@@ -56,7 +57,8 @@ class Node:
         try:
             self.tuning: Tuning = tuning.agreed(self.job)
             self.engine: _native.Engine = self.job.engine()
-            self.cluster: Cluster | None = known_cluster(self.job, self.engine)
+            given = of_rank_0(self.job, "cluster", self.job.settings.cluster, Cluster)
+            self.cluster: Cluster | None = known_cluster(self.job, self.engine, given)
         except BaseException:
             self.job.close()
             raise
