@@ -221,7 +221,7 @@ class ReducingSession(InPlace):
 
     def _arrivals(self) -> dict[str, int]:
         """When each gradient of this backward came."""
-        return {self.buckets[bucket].names[at]: time_ns for (bucket, at), time_ns in self.readiness.times()}
+        return {self.hooks.gradient(*place)[0]: time_ns for place, time_ns in self.readiness.times()}
 
     def _adopt_missing(self) -> list[str]:
         """Names of gradients that this rank did not make."""
