@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from msgspec import Struct
 
@@ -68,8 +69,14 @@ Weather = Sequence[tuple[int, float]]
 """After so many steps, the rate of all trunks in bit/s."""
 
 
-def train(
-    cluster: Cluster,
+def train(cluster: Cluster, contender: str, model: str, steps: int, **how: Any) -> Trained:
+    """One job on a testbed of its own; `how` as `train_on`. PeerError: a rank failed; TestbedError: no namespaces."""
+    with Testbed(cluster) as bed:
+        return train_on(bed, contender, model, steps, **how)
+
+
+def train_on(
+    bed: Testbed,
     contender: str,
     model: str,
     steps: int,
@@ -79,11 +86,11 @@ def train(
     autopilot: bool = True,
     promise: str | None = None,
     cache: str | None = None,
+    traced: bool = False,
 ) -> Trained:
-    """One job of `contender` on a cluster of its own. PeerError: a rank failed; TestbedError: no namespaces."""
-    with tempfile.TemporaryDirectory(prefix="hocket-bench-") as folder, Testbed(cluster) as bed:
-        directory = Path(folder)
-        out = directory / "steps.json"
+    """One job of `contender`. `traced`: with what it changed, which costs it a trace."""
+    with tempfile.TemporaryDirectory(prefix="hocket-bench-") as folder:
+        out = Path(folder) / "steps.json"
         emulation = NamespaceEmulation(bed)
         argv = [sys.executable, "-m", "benches.autopilot.rank", contender, model, str(steps), str(out)]
         settings = Settings(
@@ -91,13 +98,13 @@ def train(
             start_timeout_s=TIMEOUT_S,
             autopilot=autopilot,
             promise=promise,
-            trace=None if contender == "gloo" else folder,
+            trace=folder if traced else None,
             cache=cache or folder,
         )
-        places = slots or [host.name for host in cluster.hosts]
+        places = slots or [host.name for host in bed.cluster.hosts]
         with _changing(bed, out.with_suffix(".steps"), weather):
             run_ranks(emulation, places[0], ranks(emulation, places, argv), settings)
-        changes = () if contender == "gloo" else trace.read(directory).changes()
+        changes = trace.read(Path(folder)).changes() if traced else ()
         return Trained(steps_s=tuple(json.loads(out.read_text())), changes=changes)
 
 
@@ -174,7 +181,7 @@ def rounded() -> Iterator[Row]:
 
 def first_plan() -> Iterator[Row]:
     """A job that begins blind: nobody has looked at its network."""
-    blind = train(RACKS, "blind", "transformer", 40)
+    blind = train(RACKS, "blind", "transformer", 40, traced=True)
     adopted = next((each.step for each in blind.changes if each.what == "adopted"), len(blind.steps_s))
     yield Row(
         name="first-plan",
@@ -198,9 +205,10 @@ def total() -> Iterator[Row]:
 
 def second_job() -> Iterator[Row]:
     """A second job on the same hosts."""
-    with tempfile.TemporaryDirectory(prefix="hocket-bench-") as cache:
-        first = train(RACKS, "hocket", "transformer", 40, cache=cache)
-        second = train(RACKS, "hocket", "transformer", 25, cache=cache)
+    # On one testbed: hosts of another one have other hardware addresses, and are other hosts.
+    with tempfile.TemporaryDirectory(prefix="hocket-bench-") as cache, Testbed(RACKS) as bed:
+        first = train_on(bed, "blind", "transformer", 40, cache=cache)
+        second = train_on(bed, "blind", "transformer", 25, cache=cache)
     slow = [at for at, step_s in enumerate(second.steps_s) if step_s > 1.1 * first.last_s]
     settled = next(
         (at for at in range(len(second.steps_s)) if not any(at <= each < at + 5 for each in slow)), 25
@@ -255,7 +263,7 @@ def trunk() -> Iterator[Row]:
     """A trunk that is halved in training, and restored."""
     halved, restored, steps = 25, 55, 85
     weather = ((halved, 50 * MEGABIT), (restored, 100 * MEGABIT))
-    found = train(RACKS, "hocket", "transformer", steps, weather=weather)
+    found = train(RACKS, "hocket", "transformer", steps, weather=weather, traced=True)
     for what, change in (("halved", halved), ("restored", restored)):
         after = (each.step - change for each in found.changes if each.what in ("planned", "adopted"))
         yield Row(
@@ -277,7 +285,7 @@ def trunk() -> Iterator[Row]:
 
 def wrong_plan() -> Iterator[Row]:
     """A plan that is promised to be fast, and is not."""
-    found = train(RACKS, "liar", "transformer", 45)
+    found = train(RACKS, "liar", "transformer", 45, traced=True)
     adopted = next(each.step for each in found.changes if each.what == "adopted")
     left = next((each.step for each in found.changes if each.what == "left"), len(found.steps_s))
     yield Row(name="wrong-plan", what="a wrong plan: steps until it is left", value=left - adopted, target=15)
