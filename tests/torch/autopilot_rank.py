@@ -14,7 +14,7 @@ import msgspec
 import torch
 from torch import nn
 
-WIDTH = 512
+WIDTH = 320
 
 
 def distribute(kind, model, optimizer):

@@ -58,6 +58,7 @@ def train_on(bed, out, kind, **settings):
     return json.loads((out / f"{kind}-0.json").read_text()), found, text
 
 
+@pytest.mark.timing
 def test_two_lines_find_adopt_and_keep_a_better_plan(emulated, tmp_path):
     """A user with nothing but the two lines would train at a third of the speed, or with other parameters than DDP's."""
     directory = tmp_path / "trace"
@@ -77,6 +78,7 @@ def test_two_lines_find_adopt_and_keep_a_better_plan(emulated, tmp_path):
     assert trace.read(directory).run.plan.label == kept.label
 
 
+@pytest.mark.timing
 def test_the_next_job_on_the_same_hosts_begins_with_what_the_last_one_found(emulated, tmp_path):
     """Each job would train its first steps at a third of the speed again."""
     cache = str(tmp_path / "cache")
