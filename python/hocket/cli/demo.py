@@ -156,7 +156,7 @@ def _others(comparison: Comparison) -> list[Strategy]:
 def _table(comparison: Comparison, wanted: Wanted) -> Table:
     """Fits 80 columns."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column("\nstrategy", no_wrap=True)
+    table.add_column("\nstrategy", width=18)
     titles = (
         "\nsteps/s",
         f"\n{quantity.TIMES} DDP",

@@ -47,7 +47,7 @@ STRATEGIES = {
     "hocket-two-lines-rounded": Strategy(
         label="Hocket, two lines, rounded", script="hocket", promise="rounded"
     ),
-    "hocket": Strategy(label="Hocket, planned by hand, rounded", script="hocket", planned=True),
+    "hocket": Strategy(label="Hocket, planned", script="hocket", planned=True),
 }
 """In the order in which they train."""
 
