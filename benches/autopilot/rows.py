@@ -152,6 +152,11 @@ def _against_gloo(
     return {contender: median(each.last_s for each in trained) for contender, trained in found.items()}
 
 
+def _over_ddp(name: str, where: str, target: float, found: dict[str, float]) -> Row:
+    what, value = f"{where}: Hocket's step over DDP's", found["hocket"] / found["gloo"]
+    return Row(name=name, what=what, value=value, target=target, unit=TIMES)
+
+
 def racks() -> Iterator[Row]:
     """Two racks whose hosts alternate."""
     found = _against_gloo(RACKS, "transformer", 35, 14)
@@ -223,26 +228,12 @@ def second_job() -> Iterator[Row]:
 
 def tiny() -> Iterator[Row]:
     """A model of two layers of 64 by 64."""
-    found = _against_gloo(STAR, "tiny", 1000, 1000)
-    yield Row(
-        name="tiny",
-        what="64 by 64: Hocket's step over DDP's",
-        value=found["hocket"] / found["gloo"],
-        target=0.9,
-        unit=TIMES,
-    )
+    yield _over_ddp("tiny", "64 by 64", 0.9, _against_gloo(STAR, "tiny", 1000, 1000))
 
 
 def star() -> Iterator[Row]:
     """Four hosts at one switch."""
-    found = _against_gloo(STAR, "transformer", 40, 30)
-    yield Row(
-        name="star",
-        what="star of four at 1 Gbit/s: Hocket's step over DDP's",
-        value=found["hocket"] / found["gloo"],
-        target=1.0,
-        unit=TIMES,
-    )
+    yield _over_ddp("star", "star of four at 1 Gbit/s", 1.0, _against_gloo(STAR, "transformer", 40, 30))
 
 
 def one_host() -> Iterator[Row]:
@@ -250,13 +241,7 @@ def one_host() -> Iterator[Row]:
     for count in (2, 4):
         slots = ["h0"] * count
         found = _against_gloo(hosts([GIGABIT]), "transformer", 30, 30, slots)
-        yield Row(
-            name="one-host",
-            what=f"one host, {count} ranks: Hocket's step over DDP's",
-            value=found["hocket"] / found["gloo"],
-            target=1.0,
-            unit=TIMES,
-        )
+        yield _over_ddp("one-host", f"one host, {count} ranks", 1.0, found)
 
 
 def trunk() -> Iterator[Row]:

@@ -1,7 +1,6 @@
 """A rank that trains with two lines: `autopilot_rank.py OUT KIND STEPS`.
 
-KIND: `blind` has no look before the first step, so it begins with a ring; `liar` has one, and a planner whose first plan is
-that ring, promised to be fast; `gloo` is DDP on Gloo.
+KIND is one of `benches.autopilot.contenders`: `blind` begins with a ring, and the plan of `liar` is that ring.
 """
 
 import json
@@ -9,47 +8,11 @@ import os
 import sys
 from pathlib import Path
 
-import msgspec
-
 import torch
+from benches.autopilot.contenders import distribute
 from torch import nn
 
 WIDTH = 320
-
-
-def distribute(kind, model, optimizer):
-    """As the kind says."""
-    if kind == "gloo":
-        torch.distributed.init_process_group("gloo")
-        return nn.parallel.DistributedDataParallel(model), optimizer
-    import hocket.torch as hk
-
-    if kind == "blind":
-        from hocket.training import process
-
-        process.known_cluster = lambda _job, _engine, given: given
-    if kind == "liar":
-        lie()
-    return hk.distribute(model, optimizer)
-
-
-def lie():
-    """Ranks alternate between racks: a ring in the given order crosses the trunk at every step."""
-    from hocket.artefacts.gradient import Gradient
-    from hocket.artefacts.plan import Evidence
-    from hocket.planning.default import by_hosts, default_plan
-    from hocket.training.autopilot.knowledge import Knowledge
-
-    honest = Knowledge.proposal
-
-    def proposal(self, current, step_s):
-        _, current_s = honest(self, current, step_s)
-        gradients = [Gradient(each.name, each.shape, each.dtype) for each in self.gradients]
-        ring = default_plan(gradients[::-1], by_hosts(self.hosts))
-        promised = Evidence(predicted_step_s=current_s / 3)
-        return msgspec.structs.replace(ring, label="a lie", evidence=promised), current_s
-
-    Knowledge.proposal = proposal
 
 
 def main():

@@ -6,6 +6,7 @@ use crate::world::World;
 use hocket_ids::Member;
 use hocket_protocol::drain::Verdict;
 use hocket_protocol::membership::{Decision, Kind};
+use hocket_protocol::sampler::mixed;
 
 impl World {
     pub(crate) fn commit(&mut self, process: usize, step: u64, epoch: u64, by_decision: bool) {
@@ -25,9 +26,7 @@ impl World {
         let positions = state.sampler.commit(&draw, &members, rules);
         state.steps = step + 1;
         for (at, block) in state.blocks.iter_mut().enumerate() {
-            *block = sums
-                .iter()
-                .fold(crate::mixed(*block ^ at as u64), |hash, sum| crate::mixed(hash ^ sum.digest()));
+            *block = sums.iter().fold(mixed(*block ^ at as u64), |hash, sum| mixed(hash ^ sum.digest()));
         }
         // The next step is for the members of the epoch that this one's votes begin.
         state.layout = self.checker.decision(vote).map_or(members, |decision| decision.members.clone());

@@ -22,11 +22,3 @@ mod world;
 
 pub use swarm::Swarm;
 pub use world::{Failure, Outcome, World, kill_everywhere, run};
-
-/// The finalizer of `SplitMix64` (Steele, Lea and Flood 2014).
-fn mixed(bits: u64) -> u64 {
-    let bits = bits.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    let bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    bits ^ (bits >> 31)
-}

@@ -2,6 +2,7 @@
 
 use hocket_ids::Member;
 use hocket_protocol::fence::Region;
+use hocket_protocol::sampler::mixed;
 
 /// Members of one run, joiners with it.
 pub const MEMBERS_MAX: usize = 24;
@@ -50,8 +51,8 @@ impl Sum {
 
     /// A number that depends on all of it.
     pub fn digest(&self) -> u64 {
-        let fold = |hash, &count: &u8| crate::mixed(hash ^ u64::from(count));
-        self.counts.iter().fold(crate::mixed(self.step ^ u64::from(self.mixed) << 63), fold)
+        let fold = |hash, &count: &u8| mixed(hash ^ u64::from(count));
+        self.counts.iter().fold(mixed(self.step ^ u64::from(self.mixed) << 63), fold)
     }
 }
 

@@ -8,6 +8,7 @@ use hocket_protocol::drain::Drain;
 use hocket_protocol::fence::{Fence, Region};
 use hocket_protocol::liveness::Liveness;
 use hocket_protocol::membership::member::{Exit, Participant};
+use hocket_protocol::sampler::mixed;
 use hocket_protocol::sampler::{Draw, Sampler};
 use hocket_protocol::transfer::Fetch;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -28,8 +29,8 @@ pub struct State {
 
 impl State {
     pub fn digest(&self) -> u64 {
-        let sampler = crate::mixed(self.steps ^ self.sampler.data_epoch() << 32);
-        self.blocks.iter().fold(sampler, |hash, block| crate::mixed(hash ^ block))
+        let sampler = mixed(self.steps ^ self.sampler.data_epoch() << 32);
+        self.blocks.iter().fold(sampler, |hash, block| mixed(hash ^ block))
     }
 }
 

@@ -33,6 +33,7 @@ from hocket.measure.hosts import AGENT, probe_hosts
 from hocket.measure.options import ProbeOptions
 from hocket.planning import search
 from hocket.planning.compile import programs
+from hocket.planning.reason import seconds
 
 CANDIDATE_STEPS = 8
 PROFILE_STEPS_MAX = 100
@@ -195,9 +196,7 @@ class _Comparing:
         with self._screen.phase("profile the model") as phase:
             training.profile(self._emulation, wanted, self._out / "runs" / "profile", _progress(phase))
             profile = files.read(path, Profile)
-            phase.finish(
-                f"a step computes for {_seconds(profile.step_s)}, {len(profile.gradients)} gradients"
-            )
+            phase.finish(f"a step computes for {seconds(profile.step_s)}, {len(profile.gradients)} gradients")
         return profile
 
     def _plan(self, cluster: Cluster, profile: Profile) -> Plan:
@@ -207,7 +206,7 @@ class _Comparing:
             files.write(self._out / "plan.json", plan)
             phase.finish(
                 f"{plan.label}, best of {len(plan.evidence.candidates)}, {len(checked)} programs, "
-                f"{_seconds(plan.predicted_step_s)} a step predicted"
+                f"{seconds(plan.predicted_step_s)} a step predicted"
             )
         return plan
 
@@ -225,7 +224,7 @@ class _Comparing:
             with self._screen.phase(title, CANDIDATE_STEPS) as phase:
                 trained = training.train(self._emulation, wanted, folder / str(index), _progress(phase))
                 step_s = median_step_s([trained])
-                phase.finish(f"{_seconds(plan.predicted_step_s)} predicted, {_seconds(step_s)} measured")
+                phase.finish(f"{seconds(plan.predicted_step_s)} predicted, {seconds(step_s)} measured")
             measured.append(
                 Candidate(label=plan.label, predicted_step_s=plan.predicted_step_s, measured_step_s=step_s)
             )
@@ -260,13 +259,9 @@ def _progress(phase: Phase) -> Callable[[Event], None]:
 
 
 def _result(trained: Trained) -> str:
-    step = f"{_seconds(median_step_s([trained]))} a step"
+    step = f"{seconds(median_step_s([trained]))} a step"
     crossed = trained.trunk_bytes_per_step
     return step if crossed is None else f"{step}, {crossed / 1e6:.1f} MB over the trunk"
-
-
-def _seconds(time_s: float) -> str:
-    return f"{time_s:.2f} s" if time_s >= 1 else f"{time_s * 1e3:.1f} ms"
 
 
 def _megabits(bit_per_s: float) -> str:

@@ -37,9 +37,7 @@ def bucket_program(
     logical = _logical(plan, index)
     if len(lengths) > 1:
         logical = packed(logical, lengths)
-    program = logical.compiled(_options(plan, index))
-    (proofs or Proofs()).verify(program)
-    return program
+    return _proven(logical, _options(plan, index), proofs)
 
 
 def packed(program: Program, lengths: Sequence[int]) -> Program:
@@ -231,7 +229,7 @@ def _options(plan: Plan, index: int, *, plain: bool = False) -> PassOptions:
     )
 
 
-def _proven(logical: Program, options: PassOptions) -> Program:
+def _proven(logical: Program, options: PassOptions, proofs: Proofs | None = None) -> Program:
     program = logical.compiled(options)
-    program.verify()
+    (proofs or Proofs()).verify(program)
     return program

@@ -49,5 +49,9 @@ def _carries(load: Load) -> str:
 
 
 def seconds(time_s: float) -> str:
-    """For people."""
+    """For people.
+
+    >>> seconds(1.234), seconds(0.01234)
+    ('1.23 s', '12.3 ms')
+    """
     return f"{time_s:.2f} s" if time_s >= 1 else f"{time_s * 1e3:.1f} ms"

@@ -136,11 +136,6 @@ def of_plan(
 def check_runs(plan: Plan, gradients: Mapping[str, Gradient]) -> None:
     """ArtefactError: the plan is for another model, or not sound. UsageError names what sessions do not run."""
     check(plan, tuple(gradients.values()))
-    _check_runs(plan)
-
-
-def _check_runs(plan: Plan) -> None:
-    """UsageError names what sessions do not run."""
     hint = "\nhint: `hocket plan` makes plans that jobs run"
     if plan.workers != tuple(range(plan.world)):
         raise UsageError(f"plan: ranks that do not compute are not run by plans{hint}")

@@ -29,7 +29,7 @@ from hocket.training.autopilot.knowledge import Knowledge
 from hocket.training.process import Process
 from hocket.training.reorder import Reorder
 from hocket.training.scopes import Scope, scopes_of
-from hocket.training.source import Planned, ProgramSource, driven, of_plan, of_policy
+from hocket.training.source import Planned, ProgramSource, driven, of_plan, of_policy, planned_of
 from hocket.training.spans import Spans
 from hocket.training.timer import Timer
 from hocket.training.traced import TracedBuckets
@@ -121,7 +121,7 @@ def source_of(
     planned = plan or _default_plan(gradients, job, cluster, promise or EXACT)
     reorder = None
     if settings.reorder_interval_s is not None:
-        first = planned if isinstance(planned, Plan) else planned(bucket_memory.assumed_backward(gradients))
+        first = planned if isinstance(planned, Plan) else planned_of(planned, Epoch(0), gradients)
         reorder = Reorder(first, job, process.engine, cluster, interval_s=settings.reorder_interval_s)
     return of_plan(planned, gradients, reorder=reorder)
 
@@ -145,7 +145,7 @@ def _driven(gradients: Mapping[str, Gradient], process: Process, promise: Promis
         planned = functools.partial(_same, last)
 
     def default(epoch: Epoch) -> Plan:
-        return planned(epoch.backward or bucket_memory.assumed_backward(gradients))
+        return planned_of(planned, epoch, gradients)
 
     knowledge = Knowledge(job.hosts, tuple(gradients.values()), cluster, promise, memory)
     return driven(Autopilot(job, process.engine, knowledge, default), planned, gradients)

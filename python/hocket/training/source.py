@@ -97,6 +97,11 @@ Planned = Callable[[Sequence[str]], Plan]
 """A default plan, given names in the order in which backward makes their gradients."""
 
 
+def planned_of(planned: Planned, epoch: Epoch, gradients: Mapping[str, Gradient]) -> Plan:
+    """The default plan of an epoch: for the order of backward that was seen, else for the one that registration suggests."""
+    return planned(epoch.backward or bucket_memory.assumed_backward(gradients))
+
+
 def of_plan(
     plan: Plan | Planned,
     gradients: Mapping[str, Gradient],
@@ -115,11 +120,7 @@ def of_plan(
         bucket_memory.check_runs(plan, gradients)
 
     def current(epoch: Epoch) -> Plan:
-        made = (
-            plan
-            if isinstance(plan, Plan)
-            else plan(epoch.backward or bucket_memory.assumed_backward(gradients))
-        )
+        made = plan if isinstance(plan, Plan) else planned_of(plan, epoch, gradients)
         orders = epoch.agreed.get(ORDER)
         return arranged(made if orders is None else reordered(made, decode(str(orders))), gradients)
 
@@ -128,8 +129,7 @@ def of_plan(
         return bucket_memory.of_plan(now, gradients, None if traced is None else traced.programs(now, epoch))
 
     def layout(backward: tuple[str, ...]) -> object:
-        made = current(Epoch(0, backward=backward))
-        return [frozenset(bucket.variables) for bucket in made.buckets]
+        return _contents(current(Epoch(0, backward=backward)))
 
     scopes = [] if traced is None else list(traced.scopes.values())
     epochs = Epochs(Epoch(0, _initial(scopes))) if reorder is None else reorder.epochs
@@ -147,7 +147,7 @@ def driven(autopilot: Autopilot, planned: Planned, gradients: Mapping[str, Gradi
         return bucket_memory.of_plan(autopilot.plan(epoch), gradients) if made is None else made
 
     def layout(backward: tuple[str, ...]) -> object:
-        return [frozenset(bucket.variables) for bucket in planned(backward).buckets]
+        return _contents(planned(backward))
 
     return ProgramSource(autopilot.epochs, make, autopilot.plan, layout, autopilot=autopilot)
 
@@ -181,6 +181,10 @@ def of_policy(
 
     epochs = Epochs(Epoch(0, _initial([scope])), observes=policy.exchanges == "gradients")
     return ProgramSource(epochs, make, current, layout, (policy,), timer(epochs))
+
+
+def _contents(plan: Plan) -> list[frozenset[str]]:
+    return [frozenset(bucket.variables) for bucket in plan.buckets]
 
 
 def _initial(scopes: Sequence[Scope]) -> dict[str, Value]:

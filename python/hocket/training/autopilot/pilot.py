@@ -18,6 +18,7 @@ from enum import Enum, auto
 from statistics import median
 
 from hocket.artefacts.change import Change, What
+from hocket.planning.reason import seconds
 from hocket.training.autopilot.noise import error
 
 LATEST = 3
@@ -364,15 +365,6 @@ class Pilot:
                 after_s=after_s,
             )
         )
-
-
-def seconds(time_s: float) -> str:
-    """A step's time for people.
-
-    >>> seconds(1.234), seconds(0.01234)
-    ('1.23 s', '12.3 ms')
-    """
-    return f"{time_s:.2f} s" if time_s >= 1 else f"{time_s * 1e3:.1f} ms"
 
 
 def _known(plan: Candidate) -> str:

@@ -1,0 +1,46 @@
+"""How a script that compares jobs which drive themselves is distributed: `hocket`; `blind`, without the look before the first step;
+`liar`, whose planner's first plan is slow and promised to be fast; `gloo`, DDP on Gloo.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+import torch
+from hocket.artefacts.gradient import Gradient
+from hocket.artefacts.plan import Evidence, Plan
+from hocket.planning.default import by_hosts, default_plan
+from hocket.training import process
+from hocket.training.autopilot.knowledge import Knowledge
+from torch import nn
+
+
+def distribute(
+    contender: str, network: nn.Module, optimizer: torch.optim.Optimizer
+) -> tuple[nn.Module, torch.optim.Optimizer]:
+    """The model to train and its optimizer."""
+    if contender == "gloo":
+        torch.distributed.init_process_group("gloo")
+        return nn.parallel.DistributedDataParallel(network), optimizer
+    import hocket.torch as hk  # noqa: PLC0415  # DDP's ranks have none of it
+
+    if contender == "blind":
+        # What the job does by itself is measured, without a setting that users would not have.
+        process.known_cluster = lambda _job, _engine, given: given  # type: ignore[attr-defined,assignment]
+    if contender == "liar":
+        _lie()
+    return hk.distribute(network, optimizer)
+
+
+def _lie() -> None:
+    """The planner's first plan is a ring in the given order, which crosses the trunk at every step, and promised to be fast."""
+    honest = Knowledge.proposal
+
+    def proposal(self: Knowledge, current: Plan, step_s: float) -> tuple[Plan, float]:
+        _, current_s = honest(self, current, step_s)
+        gradients = [Gradient(each.name, each.shape, each.dtype) for each in self.gradients]
+        ring = default_plan(gradients[::-1], by_hosts(self.hosts))
+        promised = Evidence(predicted_step_s=current_s / 3)
+        return msgspec.structs.replace(ring, label="a lie", evidence=promised), current_s
+
+    Knowledge.proposal = proposal  # type: ignore[method-assign]  # a planner that is wrong cannot be asked for
