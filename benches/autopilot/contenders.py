@@ -1,5 +1,6 @@
 """How a script that compares jobs which drive themselves is distributed: `hocket`; `blind`, without the look before the first step;
-`liar`, whose planner's first plan is slow and promised to be fast; `gloo`, DDP on Gloo.
+`liar`, whose planner's first plan is slow and promised to be fast; `gloo` and `backend`, DDP on Gloo and on Hocket's backend
+of `torch.distributed`.
 """
 
 from __future__ import annotations
@@ -14,13 +15,16 @@ from hocket.training import process
 from hocket.training.autopilot.knowledge import Knowledge
 from torch import nn
 
+BACKENDS = {"gloo": "gloo", "backend": "hocket"}
+"""Contenders that train with DDP: the backend."""
+
 
 def distribute(
     contender: str, network: nn.Module, optimizer: torch.optim.Optimizer
 ) -> tuple[nn.Module, torch.optim.Optimizer]:
     """The model to train and its optimizer."""
-    if contender == "gloo":
-        torch.distributed.init_process_group("gloo")
+    if contender in BACKENDS:
+        torch.distributed.init_process_group(BACKENDS[contender])
         return nn.parallel.DistributedDataParallel(network), optimizer
     import hocket.torch as hk  # noqa: PLC0415  # DDP's ranks have none of it
 

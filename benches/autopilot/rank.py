@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import torch
-from benches.autopilot.contenders import distribute
+from benches.autopilot.contenders import BACKENDS, distribute
 from hocket.demo.task import TASKS
 from torch import nn
 
@@ -40,7 +40,7 @@ def main() -> None:
         _tell(out, rank, len(ended_s) - 1)
     if rank == 0:
         out.write_text(json.dumps([b - a for a, b in pairwise(ended_s)]))
-    if contender == "gloo":
+    if contender in BACKENDS:
         torch.distributed.destroy_process_group()
 
 

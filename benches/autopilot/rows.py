@@ -140,12 +140,18 @@ def _turns(jobs: dict[str, Callable[[], Trained]]) -> dict[str, list[Trained]]:
 
 
 def _against_gloo(
-    cluster: Cluster, model: str, steps: int, gloo_steps: int, slots: Sequence[str] | None = None
+    cluster: Cluster,
+    model: str,
+    steps: int,
+    gloo_steps: int,
+    *,
+    slots: Sequence[str] | None = None,
+    ours: str = "hocket",
 ) -> dict[str, float]:
     """Seconds of a step with each."""
     found = _turns(
         {
-            "hocket": lambda: train(cluster, "hocket", model, steps, slots=slots),
+            "hocket": lambda: train(cluster, ours, model, steps, slots=slots),
             "gloo": lambda: train(cluster, "gloo", model, gloo_steps, slots=slots),
         }
     )
@@ -240,7 +246,7 @@ def one_host() -> Iterator[Row]:
     """Ranks of one host, for which there is nothing to drive."""
     for count in (2, 4):
         slots = ["h0"] * count
-        found = _against_gloo(hosts([GIGABIT]), "transformer", 30, 30, slots)
+        found = _against_gloo(hosts([GIGABIT]), "transformer", 30, 30, slots=slots)
         yield _over_ddp("one-host", f"one host, {count} ranks", 1.0, found)
 
 
@@ -276,6 +282,22 @@ def wrong_plan() -> Iterator[Row]:
     yield Row(name="wrong-plan", what="a wrong plan: steps until it is left", value=left - adopted, target=15)
 
 
+def backend() -> Iterator[Row]:
+    """DDP's own step, with Hocket as its backend."""
+    found = _against_gloo(RACKS, "transformer", 14, 14, ours="backend")
+    yield Row(
+        name="backend",
+        what="DDP on two racks: Gloo's step over Hocket's",
+        value=found["gloo"] / found["hocket"],
+        target=2.5,
+        least=True,
+        unit=TIMES,
+    )
+    yield _over_ddp(
+        "backend", "DDP on a star", 1.0, _against_gloo(STAR, "transformer", 30, 30, ours="backend")
+    )
+
+
 def probing() -> Iterator[Row]:
     """What the autopilot costs while it watches."""
     found = _turns(
@@ -306,4 +328,5 @@ ROWS: dict[str, Callable[[], Iterator[Row]]] = {
     "trunk": trunk,
     "wrong-plan": wrong_plan,
     "probing": probing,
+    "backend": backend,
 }
