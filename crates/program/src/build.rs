@@ -97,9 +97,7 @@ impl RankBuilder {
         for &slice in &written {
             let live = &mut self.live[slice.buffer.index()];
             live.conflicts(&slice, true, &mut after);
-            // Later ops can conflict with the range covered by this write only through this write.
-            live.forget(&slice);
-            live.add(Access { slice, op: id, writes: true });
+            live.overwrite(Access { slice, op: id, writes: true });
         }
         for &slice in &read {
             if !written.iter().any(|write| write.covers(&slice)) {

@@ -282,10 +282,14 @@ impl Op {
     /// Slices that the op reads. A call's outputs count only as writes, even if the kernel updates them.
     pub fn reads(&self) -> Slices {
         match self {
-            Self::Copy { src, .. } | Self::Cast { src, .. } | Self::Record { src, .. } => smallvec![*src],
-            Self::Send { src, count, .. } => std::iter::once(*src).chain(*count).collect(),
+            Self::Copy { src, .. }
+            | Self::Cast { src, .. }
+            | Self::Record { src, .. }
+            | Self::Send { src, count: None, .. } => smallvec![*src],
+            Self::Send { src, count: Some(count), .. } => smallvec![*src, *count],
             Self::Reduce { src, dst, .. } => smallvec![*src, *dst],
-            Self::Apply { dst, .. } => smallvec![*dst],
+            Self::Apply { dst, .. } | Self::Recv { dst, reduce: Some(_), count: None, .. } => smallvec![*dst],
+            Self::Recv { reduce: None, count: None, .. } => Slices::new(),
             Self::Recv { dst, reduce, count, .. } => reduce.map(|_| *dst).into_iter().chain(*count).collect(),
             Self::Call { inputs, .. } => inputs.iter().copied().collect(),
             Self::Collective { slice, .. } => smallvec![*slice],

@@ -15,6 +15,11 @@ pub struct Access {
     pub writes: bool,
 }
 
+/// Exclusive bound of the length, a power of two.
+fn class_of(access: &Access) -> usize {
+    (access.slice.len() + 1).next_power_of_two()
+}
+
 /// All accesses of one buffer.
 #[derive(Clone, Debug, Default)]
 pub struct Live {
@@ -33,11 +38,14 @@ impl Live {
         }
     }
 
-    /// Drops accesses within `slice`.
-    pub fn forget(&mut self, slice: &Slice) {
-        for (_, accesses) in &mut self.classes {
+    /// Replaces all accesses within a written slice by the write: later ops can conflict with that range only through
+    /// the write.
+    pub fn overwrite(&mut self, write: Access) {
+        let (slice, own) = (write.slice, class_of(&write));
+        let mut added = false;
+        for (bound, accesses) in &mut self.classes {
             let first = accesses.partition_point(|access| access.slice.start < slice.start);
-            let end = accesses.partition_point(|access| access.slice.start <= slice.stop);
+            let end = first + accesses[first..].partition_point(|access| access.slice.start <= slice.stop);
             let mut kept = first;
             for at in first..end {
                 if !slice.covers(&accesses[at].slice) {
@@ -45,13 +53,23 @@ impl Live {
                     kept += 1;
                 }
             }
+            // Mostly it takes the place of one access to the same slice, so that nothing behind it moves.
+            if *bound == own && kept < end {
+                accesses[kept] = write;
+                accesses[first..=kept].rotate_right(1);
+                kept += 1;
+                added = true;
+            }
             accesses.drain(kept..end);
+        }
+        if !added {
+            self.add(write);
         }
     }
 
     /// Adds one.
     pub fn add(&mut self, access: Access) {
-        let bound = (access.slice.len() + 1).next_power_of_two();
+        let bound = class_of(&access);
         let class = self.classes.iter().position(|(own, _)| *own == bound).unwrap_or_else(|| {
             self.classes.push((bound, Vec::new()));
             self.classes.len() - 1

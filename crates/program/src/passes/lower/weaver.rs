@@ -3,7 +3,7 @@
 use crate::{Kernel, Op, Program, RankBuilder, RankProgram, ReduceOp, Slice};
 use hocket_algorithms::Weave;
 use hocket_ids::{OpId, Rank, SourceId, Tag};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Builds all ranks at once.
@@ -11,18 +11,18 @@ pub struct Weaver {
     builders: Vec<RankBuilder>,
     /// By rank: predecessors of the current collective's ops, and their source line.
     context: Vec<(Vec<OpId>, Option<SourceId>)>,
-    /// By ordered pair: the next free tag.
-    tags: HashMap<(Rank, Rank), u32>,
+    /// By sender, by receiver: the next free tag. Most ranks send to few.
+    tags: Vec<BTreeMap<Rank, u32>>,
 }
 
 impl Weaver {
     /// Starts from empty builders; tags already used by `program` stay reserved.
     pub fn new(builders: Vec<RankBuilder>, program: &Program) -> Self {
-        let mut tags: HashMap<(Rank, Rank), u32> = HashMap::new();
-        for (at, rank) in program.ranks.iter().enumerate() {
+        let mut tags = vec![BTreeMap::new(); builders.len()];
+        for (tags, rank) in tags.iter_mut().zip(&program.ranks) {
             for node in &rank.nodes {
                 if let Op::Send { peer, tag, .. } = &node.op {
-                    let next = tags.entry((Rank::from_index(at), *peer)).or_default();
+                    let next: &mut u32 = tags.entry(*peer).or_default();
                     *next = (*next).max(tag.0 + 1);
                 }
             }
@@ -63,7 +63,7 @@ impl Weaver {
     }
 
     fn tag(&mut self, from: Rank, to: Rank) -> Tag {
-        let next = self.tags.entry((from, to)).or_default();
+        let next = self.tags[from.index()].entry(to).or_default();
         *next += 1;
         Tag(*next - 1)
     }
