@@ -125,6 +125,24 @@ def test_a_rank_that_dies_ends_all_waits_now_and_later():
     assert all("rank 2 on host2 ended" in answer.message for answer in told)
 
 
+def test_a_rank_that_ended_before_it_came_is_not_waited_for():
+    """A script that ends with a typing error on one host would keep all other ranks until the time-out."""
+    room = Room(2)
+    room.gather(0, 3)
+    room.ledger.refuse_absent(2, "rank 2 on c ended")
+    told = [room.answers()[0], room.gather(1, 3)[1]]
+    assert [(answer.rank, answer.message) for answer in told] == [(2, "rank 2 on c ended")] * 2
+
+
+def test_a_rank_that_came_and_left_in_order_may_end_as_it_likes():
+    """An error at a rank's very end would fail the others in the middle of their last step."""
+    room = Room(3)
+    room.ask(2, Leave(reason=None))
+    room.ledger.refuse_absent(2, "rank 2 on c ended")
+    assert room.gather(0, 2) == {}
+    assert room.gather(1, 2) == {0: [None, None], 1: [None, None]}
+
+
 def test_a_reason_to_give_up_reaches_everyone():
     """Only one rank would say that the models differ; the others would time out."""
     room = Room(2)

@@ -16,6 +16,7 @@ from hocket.launch import run as runs
 from hocket.launch.output import Channel
 from hocket.launch.processes import LEASH, ProcessSpec
 from hocket.launch.run import launch
+from hocket.settings import Settings
 from tests.launch.processes import RUN, eventually, finish, start, with_token, write
 
 FAKE_SSH = """#!/bin/sh
@@ -148,6 +149,20 @@ def test_a_killed_rank_ends_the_job_and_is_named(tmp_path, token):
     assert "rank 1 on" in err
     assert "ended or lost its connection" in err
     assert err.splitlines()[-1] == "hocket: rank 1 on this machine failed: SIGKILL (exit code 137)"
+
+
+def test_a_rank_that_fails_before_it_joins_is_named_by_those_that_wait(tmp_path):
+    """The others would wait for it until the launcher ends them, and none would say why."""
+    script = write(
+        tmp_path,
+        "import os, sys\nif os.environ['HOCKET_RANK'] == '1': sys.exit(7)\n"
+        "from hocket.launch.rendezvous import join\njoin()",
+    )
+    settings = Settings(start_timeout_s=900)
+    outcome = launch([ProcessSpec(argv=[sys.executable, script])] * 2, settings=settings, err=io.BytesIO())
+    assert [failure.code for failure in outcome.failures] == [7, 1]
+    said = "\n".join(outcome.failures[1].last_lines)
+    assert "rank 1 on this machine ended before it joined the job: exit code 7" in said
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])

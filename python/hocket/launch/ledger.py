@@ -113,6 +113,11 @@ class Ledger:
                 member.rank, f"{member.who} ended or lost its connection to the store\nhint: see its output"
             )
 
+    def refuse_absent(self, rank: int, reason: str) -> None:
+        """The rank's process has ended, says the launcher. If it never said hello, nobody else would know."""
+        if rank not in self._seen:
+            self._lose(rank, reason)
+
     def is_over(self, world: int) -> bool:
         """Whether nobody is connected, and enough ranks have been to know how the job ended."""
         return not self._members and len(self._seen) >= world

@@ -46,14 +46,18 @@ class Failure:
     code: int
     last_lines: tuple[str, ...]
 
-    def __str__(self) -> str:
-        """A description for people."""
-        how = f"exit code {self.code}"
+    @property
+    def how(self) -> str:
+        """The exit code, or the signal."""
         if self.code > SIGNALLED:
             with contextlib.suppress(ValueError):
-                how = f"{signal.Signals(self.code - SIGNALLED).name} (exit code {self.code})"
+                return f"{signal.Signals(self.code - SIGNALLED).name} (exit code {self.code})"
+        return f"exit code {self.code}"
+
+    def __str__(self) -> str:
+        """A description for people."""
         last_words = "".join(f"\n    {line}" for line in self.last_lines[-LAST_LINES_SHOWN:])
-        return f"rank {self.rank} on {self.host} failed: {how}" + (
+        return f"rank {self.rank} on {self.host} failed: {self.how}" + (
             f"; its last words:{last_words}" if last_words else ""
         )
 
@@ -107,6 +111,7 @@ def launch(
     if not processes:
         raise UsageError("there is no rank to start")
     secret = secrets.token_hex(32)
+    server: Server | None = None
     with contextlib.ExitStack() as stack:
         if serve:
             host, port = addresses.split(store, variable="store") if store else (addresses.LOOPBACK, 0)
@@ -131,7 +136,7 @@ def launch(
             running.append(Process(rank, spec, out=channels[0], err=channels[1]))
         orders = _Orders(environments=environments, store=store)
         begun = orders.give(running, signals, settings.start_timeout_s)
-        failures = _Watch(begun, signals).until_the_end()
+        failures = _Watch(begun, signals, server).until_the_end()
     if signals:
         if signals[0] == signal.SIGINT:
             raise KeyboardInterrupt
@@ -199,9 +204,11 @@ def _put(values: Mapping[str, Any] | None, store: str, secret: bytes) -> None:
 class _Watch:
     """Wait from the start to the end of all ranks: notes which failed when, and ends the others."""
 
-    def __init__(self, processes: Sequence[Process], signals: list[int]) -> None:
+    def __init__(self, processes: Sequence[Process], signals: list[int], server: Server | None) -> None:
+        """`server`: the store's, if the launcher serves it."""
         self._processes = processes
         self._signals = signals
+        self._server = server
         self._failures: list[Process] = []
         self._steps: list[tuple[float, int]] = []
 
@@ -216,6 +223,7 @@ class _Watch:
             # Two in one tick: a killed rank is the cause, a rank that reports is the consequence.
             failed = [process for process in ended if process.code != 0]
             self._failures += sorted(failed, key=lambda each: (each.code or 0) <= SIGNALLED)
+            self._tell_the_others(failed)
             if self._failures and not self._steps:
                 self._plan_the_end(REPORT_S)
             for number in self._signals[heeded:]:
@@ -226,6 +234,13 @@ class _Watch:
                 process.sign_of_life()
         flow.drain(TERMINATE_S)
         return [_failure(process) for process in self._failures]
+
+    def _tell_the_others(self, failed: Sequence[Process]) -> None:
+        """The store misses a rank that was connected. One that failed before that would be waited for."""
+        for each in map(_failure, failed):
+            if self._server is not None:
+                reason = f"rank {each.rank} on {each.host} ended before it joined the job: {each.how}\nhint: see its output"
+                self._server.refuse_absent(each.rank, reason)
 
     def _heed(self, number: int, running: Sequence[Process], *, again: bool) -> None:
         """Forward Ctrl-C and the like; the second time, do not wait."""

@@ -14,6 +14,7 @@ import selectors
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -79,6 +80,7 @@ class Server:
         self._listeners = _listen_at_all(hosts, port)
         self._secret = secret
         self._ledger = Ledger()
+        self._absent: deque[tuple[int, str]] = deque()
         self._connections: dict[int, _Connection] = {}
         self._accepted = 0
         self._strangers_logged = 0
@@ -95,6 +97,11 @@ class Server:
     def port(self) -> int:
         """The port that it listens on."""
         return int(self._listeners[0].getsockname()[1])
+
+    def refuse_absent(self, rank: int, reason: str) -> None:
+        """End the waits of all ranks with `reason` if `rank`, whose process has ended, never came. From any thread."""
+        self._absent.append((rank, reason))
+        self._wake_in.send(b"x")
 
     def close(self, linger_s: float = 0.0, world: int = 0) -> None:
         """Stop serving, after waiting at most `linger_s` for `world` ranks to have come and left; idempotent."""
@@ -125,6 +132,10 @@ class Server:
                         self._accept(key.fileobj)
                     elif isinstance(key.data, _Connection):
                         self._move(key.data, events)
+                    else:
+                        self._wake_out.recv(READ_BYTES)
+                while self._absent:
+                    self._ledger.refuse_absent(*self._absent.popleft())
                 self._expire(time.monotonic_ns())
                 self._send_answers()
             for connection in self._connections.values():
