@@ -44,14 +44,14 @@ class Engine:
         bind: Sequence[str],
         threads: int = 1,
         trace: str | None = None,
-        shape: tuple[str, Sequence[float], Sequence[Sequence[int]]] | None = None,
+        emulated_links: tuple[str, Sequence[float], Sequence[Sequence[int]]] | None = None,
         checksum: bool = False,
         tls: bool = False,
         heartbeat_timeout_s: float = 30.0,
     ) -> None:
         """Listen on each of `bind` (IPs, one for each interface that connections are spread over).
 
-        `trace`: file to write the event records to. `shape`: emulated network as (file
+        `trace`: file to write the event records to. `emulated_links`: emulated network as (file
         of sixteen zero bytes per link shared by all ranks, bit/s of each link, links that a frame crosses by destination rank).
         `checksum`: frames between hosts carry a CRC32C; `tls`: connections between hosts are encrypted; both alike on all ranks.
         `heartbeat_timeout_s`: a peer that is silent for so long while it is waited for fails the job."""
@@ -375,9 +375,9 @@ class Owned:
         """What is sent to owners and back: sender, receiver, elements, messages; as `count_messages`."""
 
     def program(
-        self, *, name: str, world: int, way: str, elements: int, dtype: str, op: str, scale: float
+        self, *, name: str, world: int, direction: str, elements: int, dtype: str, op: str, scale: float
     ) -> Program:
-        """One bound buffer of each of `world` ranks, of which the first are the members. `way`: `both` reduces it over the
+        """One bound buffer of each of `world` ranks, of which the first are the members. `direction`: `both` reduces it over the
         workers; `to_owners` leaves the reduction on owners, `from_owners` brings what they hold to all workers. Neither
         relabelled nor split; not verified.
         """
@@ -412,7 +412,7 @@ Piece = tuple[float, float, float, float, Sequence[float]]
 """Of a bucket, in seconds: when ready, before and after the busiest resource has something of it, alone, and busy by resource."""
 
 class PlanCost:
-    """Ways in which buckets travel, on a network. Each: algorithm and its numbers, or owners; order; bytes of an element and
+    """The routes of buckets, on a network. Each: algorithm and its numbers, or owners; order; bytes of an element and
     of a chunk; None or the codec's bytes of an element and its ordered pairs of ranks. UsageError for one that does not fit.
     """
 
@@ -446,7 +446,7 @@ PLAN_BUILDERS: list[str]
 """Names of the builders of plans that may mix routes."""
 
 class PlanProposal:
-    """A route that was considered. `exchange`: `all_reduce` by an algorithm with its numbers; `owned` by a way
+    """A route that was considered. `exchange`: `all_reduce` by an algorithm with its numbers; `owned`
     (`direct`, `two_level`, `ring`) with the shares of the members of `order` and the sizes of stations; `gathered` by an
     algorithm. `codec`: index of the codec.
     """

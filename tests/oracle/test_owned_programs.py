@@ -135,8 +135,10 @@ def test_halves_of_other_shares_are_refused():
     """Owners would send values of parts whose gradients others have."""
     made = [NativeOwned(shares=shares, workers=2, via="direct", stations=()) for shares in ([1, 1], [1, 2])]
     to, back = (
-        each.program(name=way, world=2, way=way, elements=12, dtype="f32", op="sum", scale=1.0)
-        for each, way in zip(made, ("to_owners", "from_owners"), strict=True)
+        each.program(
+            name=direction, world=2, direction=direction, elements=12, dtype="f32", op="sum", scale=1.0
+        )
+        for each, direction in zip(made, ("to_owners", "from_owners"), strict=True)
     )
     with pytest.raises(
         ProgramError, match=r"rank 0 is brought elements 0\.\.6, and 0\.\.4 are taken from rank 0"

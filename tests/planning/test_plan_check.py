@@ -365,7 +365,7 @@ def test_what_no_session_runs_is_refused_by_name() -> None:
     half = bucket(Part(variable="h"), elements=4, dtype="f16")
     for plan, said in (
         (mixed(buckets=(whole, half)), "ranks that do not compute"),
-        (mixed(world=3, buckets=(msgspec.structs.replace(whole, ways=(0,)), half)), "some cards"),
+        (mixed(world=3, buckets=(msgspec.structs.replace(whole, cards=(0,)), half)), "some cards"),
         (
             mixed(
                 world=3,

@@ -24,16 +24,16 @@ pub struct Delays {
     chunk_elements: f64,
     /// By class: a message's share of the elements.
     shares: Vec<f64>,
-    heads: Vec<Way>,
+    heads: Vec<Path>,
     stall_s_per_element: f64,
-    cycle: Option<Way>,
-    tails: Vec<Way>,
+    cycle: Option<Path>,
+    tails: Vec<Path>,
     last_s: f64,
 }
 
 /// Chunks one after the other: seconds apart from the transfers, and by class those of one element.
 #[derive(Clone)]
-struct Way {
+struct Path {
     fixed_s: f64,
     element_s: Vec<f64>,
 }
@@ -65,16 +65,16 @@ impl Delays {
     }
 
     pub fn of(&self, elements: f64) -> Delay {
-        let way_s = |way: &Way| {
+        let path_s = |path: &Path| {
             let chunk = |share: &f64| (elements * share).min(self.chunk_elements);
-            let transfers = way.element_s.iter().zip(&self.shares);
-            transfers.fold(way.fixed_s, |sum, (element_s, share)| sum + element_s * chunk(share))
+            let transfers = path.element_s.iter().zip(&self.shares);
+            transfers.fold(path.fixed_s, |sum, (element_s, share)| sum + element_s * chunk(share))
         };
-        let longest_s = |ways: &[Way]| ways.iter().map(way_s).fold(0.0, f64::max);
+        let longest_s = |paths: &[Path]| paths.iter().map(path_s).fold(0.0, f64::max);
         Delay {
             head_s: longest_s(&self.heads),
             stall_s: self.stall_s_per_element * elements,
-            cycle_s: self.cycle.as_ref().map_or(0.0, way_s),
+            cycle_s: self.cycle.as_ref().map_or(0.0, path_s),
             tail_s: longest_s(&self.tails) + self.last_s,
         }
     }
@@ -106,22 +106,28 @@ impl<'a> Sharing<'a> {
 }
 
 /// A path for each chain, without those that are never shorter than another.
-fn chained(streams: &[(u32, &Stream)], classes: usize, sharing: &Sharing<'_>, network: &Network) -> Vec<Way> {
-    let mut ways: BTreeMap<u32, Way> = BTreeMap::new();
+fn chained(
+    streams: &[(u32, &Stream)],
+    classes: usize,
+    sharing: &Sharing<'_>,
+    network: &Network,
+) -> Vec<Path> {
+    let mut paths: BTreeMap<u32, Path> = BTreeMap::new();
     for (chain, stream) in streams {
-        let way = ways.entry(*chain).or_insert_with(|| Way { fixed_s: 0.0, element_s: vec![0.0; classes] });
-        way.fixed_s += network.latency_s(stream.from, stream.to) + 2.0 * MESSAGE_S;
-        way.element_s[stream.class] += sharing.element_s(stream);
+        let path =
+            paths.entry(*chain).or_insert_with(|| Path { fixed_s: 0.0, element_s: vec![0.0; classes] });
+        path.fixed_s += network.latency_s(stream.from, stream.to) + 2.0 * MESSAGE_S;
+        path.element_s[stream.class] += sharing.element_s(stream);
     }
-    let covers = |one: &Way, other: &Way| {
+    let covers = |one: &Path, other: &Path| {
         one.fixed_s >= other.fixed_s
             && one.element_s.iter().zip(&other.element_s).all(|(one, other)| one >= other)
     };
-    let mut found: Vec<Way> = Vec::new();
-    for way in ways.into_values() {
-        if !found.iter().any(|known| covers(known, &way)) {
-            found.retain(|known| !covers(&way, known));
-            found.push(way);
+    let mut found: Vec<Path> = Vec::new();
+    for path in paths.into_values() {
+        if !found.iter().any(|known| covers(known, &path)) {
+            found.retain(|known| !covers(&path, known));
+            found.push(path);
         }
     }
     found
@@ -134,12 +140,12 @@ fn mean(
     depth: usize,
     sharing: &Sharing<'_>,
     network: &Network,
-) -> Option<Way> {
+) -> Option<Path> {
     let steps = depth as f64 / streams.len() as f64;
-    let mut way = Way { fixed_s: 0.0, element_s: vec![0.0; classes] };
+    let mut path = Path { fixed_s: 0.0, element_s: vec![0.0; classes] };
     for (_, stream) in streams {
-        way.fixed_s += steps * (network.latency_s(stream.from, stream.to) + 2.0 * MESSAGE_S);
-        way.element_s[stream.class] += steps * sharing.element_s(stream);
+        path.fixed_s += steps * (network.latency_s(stream.from, stream.to) + 2.0 * MESSAGE_S);
+        path.element_s[stream.class] += steps * sharing.element_s(stream);
     }
-    (!streams.is_empty()).then_some(way)
+    (!streams.is_empty()).then_some(path)
 }

@@ -27,5 +27,5 @@ pub use ops::{
     Buffer, BufferKind, Collective, Kernel, KernelSpec, Node, Op, Program, RankProgram, Record, Slice,
     Slices, Source,
 };
-pub use owned::{Exchanged, Way};
+pub use owned::{Direction, Exchanged};
 pub use space::Space;

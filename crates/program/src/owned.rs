@@ -9,7 +9,7 @@ use hocket_ids::{BufferId, Rank};
 
 /// The direction of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum Direction {
     /// To the owners and back: an all-reduce of the workers.
     Both,
     /// To the owners: a reduce-scatter.
@@ -38,7 +38,7 @@ impl Program {
         name: String,
         world: usize,
         owned: &Owned,
-        way: Way,
+        direction: Direction,
         what: Exchanged,
     ) -> Result<Self, Misfit> {
         owned.check()?;
@@ -51,7 +51,7 @@ impl Program {
         let builder = |rank: usize| {
             let mut builder = RankBuilder::new();
             builder.buffer("bucket", dtype, elements, BufferKind::Bound);
-            if rank < owned.workers && way != Way::FromOwners {
+            if rank < owned.workers && direction != Direction::FromOwners {
                 builder.push(Op::Record { what: Record::NonFinite, src: slice }, None);
             }
             builder
@@ -74,16 +74,16 @@ impl Program {
             stop: part.end,
         };
         let shares = || owned.parts(elements).into_iter().map(part).collect();
-        let contract = match way {
-            Way::Both => {
+        let contract = match direction {
+            Direction::Both => {
                 owned.all_reduce(&call, &mut expansion);
                 Contract::AllReduce { buffer, group, op, scale }
             }
-            Way::ToOwners => {
+            Direction::ToOwners => {
                 owned.to_owners(&call, &mut expansion);
                 Contract::ToOwners { buffer, group, op, scale, shares: shares() }
             }
-            Way::FromOwners => {
+            Direction::FromOwners => {
                 owned.from_owners(&call, &mut expansion);
                 Contract::FromOwners { buffer, group, shares: shares() }
             }

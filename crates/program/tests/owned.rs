@@ -6,7 +6,7 @@
 use hocket_ids::Rank;
 use hocket_program::passes::{Codec, Options, compile};
 use hocket_program::verify::{Proofs, halves, verify};
-use hocket_program::{Contract, DType, Exchanged, Op, Owned, Program, ReduceOp, Via, Way};
+use hocket_program::{Contract, DType, Direction, Exchanged, Op, Owned, Program, ReduceOp, Via};
 use proptest::prelude::*;
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ fn what(elements: usize) -> Exchanged {
     Exchanged { elements, dtype: DType::F32, op: ReduceOp::Sum, scale: 0.25 }
 }
 
-/// Stations of workers, ranks that only own, ranks with no part in it, the way and shares.
+/// Stations of workers, ranks that only own, ranks with no part in it, the direction and shares.
 fn routes() -> impl Strategy<Value = (Owned, usize)> {
     let stations = prop::collection::vec(1_u32..4, 1..4);
     let units = prop::collection::vec(0_u32..4, 12);
@@ -35,8 +35,8 @@ fn routes() -> impl Strategy<Value = (Owned, usize)> {
     })
 }
 
-fn program(owned: &Owned, world: usize, way: Way, elements: usize, options: &Options) -> Program {
-    let built = Program::owned("bucket".into(), world, owned, way, what(elements)).expect("it fits");
+fn program(owned: &Owned, world: usize, direction: Direction, elements: usize, options: &Options) -> Program {
+    let built = Program::owned("bucket".into(), world, owned, direction, what(elements)).expect("it fits");
     compile(&built, options).expect("it compiles")
 }
 
@@ -51,11 +51,11 @@ proptest! {
 
     /// Broken: a bucket over owners would lose or double a gradient, deadlock, or leave replicas that differ.
     #[test]
-    fn both_ways_and_each_half_are_proven((owned, world) in routes(), elements in 0_usize..40, chunk_bytes in 4_usize..64) {
+    fn both_directions_and_each_half_are_proven((owned, world) in routes(), elements in 0_usize..40, chunk_bytes in 4_usize..64) {
         let options = options(world, chunk_bytes);
-        let program = |way| program(&owned, world, way, elements, &options);
-        prop_assert_eq!(verify(&program(Way::Both)), vec![]);
-        let (to, from) = (program(Way::ToOwners), program(Way::FromOwners));
+        let program = |direction| program(&owned, world, direction, elements, &options);
+        prop_assert_eq!(verify(&program(Direction::Both)), vec![]);
+        let (to, from) = (program(Direction::ToOwners), program(Direction::FromOwners));
         prop_assert_eq!(verify(&to), vec![]);
         prop_assert_eq!(verify(&from), vec![]);
         prop_assert_eq!(halves(&to, &from), vec![]);
@@ -63,9 +63,9 @@ proptest! {
 
     /// Broken: a lost message, or a rank that adds an owner's uninitialised memory, would not be found.
     #[test]
-    fn what_is_missing_or_too_much_is_found((owned, world) in routes(), way in 0_usize..3, at in any::<prop::sample::Index>()) {
-        let way = [Way::Both, Way::ToOwners, Way::FromOwners][way];
-        let mut program = program(&owned, world, way, 24, &options(world, 1 << 20));
+    fn what_is_missing_or_too_much_is_found((owned, world) in routes(), direction in 0_usize..3, at in any::<prop::sample::Index>()) {
+        let direction = [Direction::Both, Direction::ToOwners, Direction::FromOwners][direction];
+        let mut program = program(&owned, world, direction, 24, &options(world, 1 << 20));
         let receives: Vec<(usize, usize)> = program.ranks.iter().enumerate().flat_map(|(rank, ops)| {
             let ops = ops.nodes.iter().enumerate();
             ops.filter(|(_, node)| matches!(node.op, Op::Recv { .. })).map(move |(op, _)| (rank, op))
@@ -83,10 +83,10 @@ proptest! {
     fn buckets_of_other_lengths_share_a_proof((owned, world) in routes(), times in 2_usize..9) {
         // Lengths that shares divide: all edges stay in their order.
         let even = owned.even_elements();
-        for way in [Way::Both, Way::ToOwners, Way::FromOwners] {
+        for direction in [Direction::Both, Direction::ToOwners, Direction::FromOwners] {
             let mut proofs = Proofs::default();
             for elements in [even * 12, even * 12 * times] {
-                let program = program(&owned, world, way, elements, &options(world, 1 << 20));
+                let program = program(&owned, world, direction, elements, &options(world, 1 << 20));
                 prop_assert_eq!(proofs.verify(&Arc::new(program)), vec![]);
             }
             prop_assert_eq!(proofs.shared, 1);
@@ -98,8 +98,8 @@ proptest! {
     fn gradients_may_be_rounded_on_their_way((owned, world) in routes(), elements in 1_usize..40) {
         let links = (0..world as u32).flat_map(|from| (0..world as u32).map(move |to| (Rank(from), Rank(to)))).collect();
         let options = Options { codec: Some(Codec { dtype: DType::F16, links }), ..options(world, 1 << 20) };
-        prop_assert_eq!(verify(&program(&owned, world, Way::Both, elements, &options)), vec![]);
-        prop_assert_eq!(verify(&program(&owned, world, Way::ToOwners, elements, &options)), vec![]);
+        prop_assert_eq!(verify(&program(&owned, world, Direction::Both, elements, &options)), vec![]);
+        prop_assert_eq!(verify(&program(&owned, world, Direction::ToOwners, elements, &options)), vec![]);
     }
 }
 
@@ -107,24 +107,24 @@ proptest! {
 #[test]
 fn halves_of_other_owners_do_not_fit() {
     let options = options(3, 64);
-    let half = |shares: &[u32], way, elements| {
+    let half = |shares: &[u32], direction, elements| {
         let owned = Owned { shares: shares.to_vec(), workers: 2, via: Via::Direct };
-        program(&owned, 3, way, elements, &options)
+        program(&owned, 3, direction, elements, &options)
     };
-    let to = half(&[1, 1, 0], Way::ToOwners, 8);
+    let to = half(&[1, 1, 0], Direction::ToOwners, 8);
     let says = |from: &Program| halves(&to, from).first().map(|found| found.what.clone()).unwrap_or_default();
-    assert_eq!(says(&half(&[1, 1, 0], Way::FromOwners, 8)), "");
-    let other = says(&half(&[1, 3, 0], Way::FromOwners, 8));
+    assert_eq!(says(&half(&[1, 1, 0], Direction::FromOwners, 8)), "");
+    let other = says(&half(&[1, 3, 0], Direction::FromOwners, 8));
     assert!(other.ends_with("rank 1 is brought elements 0..4, and 0..2 are taken from rank 1"), "{other}");
-    assert!(says(&half(&[1, 1, 0], Way::FromOwners, 10)).contains("elements 0..4, and 0..5"));
-    assert!(says(&half(&[1, 1, 0], Way::Both, 8)).contains("does not promise what owners have"));
+    assert!(says(&half(&[1, 1, 0], Direction::FromOwners, 10)).contains("elements 0..4, and 0..5"));
+    assert!(says(&half(&[1, 1, 0], Direction::Both, 8)).contains("does not promise what owners have"));
 }
 
 /// Broken: a contract that leaves elements without an owner would hold of a program that loses them.
 #[test]
 fn every_element_has_one_owner() {
     let owned = Owned { shares: vec![1, 1], workers: 2, via: Via::Direct };
-    let mut program = program(&owned, 2, Way::ToOwners, 8, &options(2, 64));
+    let mut program = program(&owned, 2, Direction::ToOwners, 8, &options(2, 64));
     if let Contract::ToOwners { shares, .. } = &mut program.ensures[0] {
         shares[1].stop = 7;
     }

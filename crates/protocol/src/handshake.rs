@@ -58,7 +58,7 @@ enum Role {
 
 /// Identifies a connection: two ranks may have several, called lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Way {
+pub struct LaneId {
     /// The calling rank.
     pub from: Rank,
     /// The called rank.
@@ -67,7 +67,7 @@ pub struct Way {
     pub lane: u32,
 }
 
-impl Way {
+impl LaneId {
     fn encode(self) -> [u8; 12] {
         let mut bytes = [0; 12];
         for (at, word) in [self.from.0, self.to.0, self.lane].into_iter().enumerate() {
@@ -80,15 +80,15 @@ impl Way {
 /// The connecting side.
 pub struct Connector<'a> {
     secret: &'a [u8],
-    way: Way,
+    id: LaneId,
     nonce: [u8; NONCE_BYTES],
     binding: &'a [u8],
 }
 
 impl<'a> Connector<'a> {
-    /// Starts a connection for `way`; `nonce` must be fresh and random.
-    pub fn new(secret: &'a [u8], way: Way, nonce: [u8; NONCE_BYTES]) -> Self {
-        Self { secret, way, nonce, binding: &[] }
+    /// Starts the connection `id`; `nonce` must be fresh and random.
+    pub fn new(secret: &'a [u8], id: LaneId, nonce: [u8; NONCE_BYTES]) -> Self {
+        Self { secret, id, nonce, binding: &[] }
     }
 
     /// Binds the proofs to a channel whose two ends alone know `binding`.
@@ -101,7 +101,7 @@ impl<'a> Connector<'a> {
     pub fn hello(&self) -> [u8; HELLO_BYTES] {
         let mut bytes = [0; HELLO_BYTES];
         bytes[..8].copy_from_slice(&MAGIC);
-        bytes[8..20].copy_from_slice(&self.way.encode());
+        bytes[8..20].copy_from_slice(&self.id.encode());
         bytes[20..].copy_from_slice(&self.nonce);
         bytes
     }
@@ -115,7 +115,7 @@ impl<'a> Connector<'a> {
             return Err(HandshakeError::NotAPeer);
         }
         let nonce = &bytes[8..8 + NONCE_BYTES];
-        let proof = |role| proof(self.secret, role, self.way, [&self.nonce, nonce, self.binding]);
+        let proof = |role| proof(self.secret, role, self.id, [&self.nonce, nonce, self.binding]);
         verify(proof(Role::Acceptor), &bytes[8 + NONCE_BYTES..])?;
         Ok(proof(Role::Connector).finalize().into_bytes().into())
     }
@@ -124,7 +124,7 @@ impl<'a> Connector<'a> {
 /// The accepting side; made from the connector's hello.
 pub struct Acceptor<'a> {
     secret: &'a [u8],
-    way: Way,
+    id: LaneId,
     theirs: [u8; NONCE_BYTES],
     ours: [u8; NONCE_BYTES],
     binding: &'a [u8],
@@ -142,13 +142,13 @@ impl<'a> Acceptor<'a> {
             return Err(HandshakeError::NotAPeer);
         }
         let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-        let way = Way { from: Rank(word(8)), to: Rank(word(12)), lane: word(16) };
-        if way.to != here {
-            return Err(HandshakeError::WrongRank { wanted: way.to });
+        let id = LaneId { from: Rank(word(8)), to: Rank(word(12)), lane: word(16) };
+        if id.to != here {
+            return Err(HandshakeError::WrongRank { wanted: id.to });
         }
         let mut theirs = [0; NONCE_BYTES];
         theirs.copy_from_slice(&bytes[20..]);
-        Ok(Self { secret, way, theirs, ours: nonce, binding: &[] })
+        Ok(Self { secret, id, theirs, ours: nonce, binding: &[] })
     }
 
     /// Binds the proofs to a channel whose two ends alone know `binding`.
@@ -167,22 +167,22 @@ impl<'a> Acceptor<'a> {
     }
 
     /// Checks the connector's proof; its rank and lane may be trusted from here on.
-    pub fn handle_proof(self, bytes: &[u8; PROOF_BYTES]) -> Result<Way, HandshakeError> {
+    pub fn handle_proof(self, bytes: &[u8; PROOF_BYTES]) -> Result<LaneId, HandshakeError> {
         verify(self.proof(Role::Connector), bytes)?;
-        Ok(self.way)
+        Ok(self.id)
     }
 
     fn proof(&self, role: Role) -> Hmac<Sha256> {
-        proof(self.secret, role, self.way, [&self.theirs, &self.ours, self.binding])
+        proof(self.secret, role, self.id, [&self.theirs, &self.ours, self.binding])
     }
 }
 
 /// `parts`: the connector's nonce, the acceptor's, and the binding; only the binding may have any length.
-fn proof(secret: &[u8], role: Role, way: Way, parts: [&[u8]; 3]) -> Hmac<Sha256> {
+fn proof(secret: &[u8], role: Role, id: LaneId, parts: [&[u8]; 3]) -> Hmac<Sha256> {
     let mut mac = Hmac::<Sha256>::new_from_slice(secret).expect("HMAC takes a key of any length");
     mac.update(&MAGIC);
     mac.update(&[role as u8]);
-    mac.update(&way.encode());
+    mac.update(&id.encode());
     for part in parts {
         mac.update(part);
     }
@@ -198,10 +198,10 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const WAY: Way = Way { from: Rank(3), to: Rank(1), lane: 5 };
+    const ID: LaneId = LaneId { from: Rank(3), to: Rank(1), lane: 5 };
 
-    fn run(secret_a: &[u8], secret_b: &[u8], here: Rank) -> Result<Way, HandshakeError> {
-        let connector = Connector::new(secret_a, WAY, [7; NONCE_BYTES]);
+    fn run(secret_a: &[u8], secret_b: &[u8], here: Rank) -> Result<LaneId, HandshakeError> {
+        let connector = Connector::new(secret_a, ID, [7; NONCE_BYTES]);
         let acceptor = Acceptor::handle_hello(secret_b, here, &connector.hello(), [9; NONCE_BYTES])?;
         let proof = connector.handle_challenge(&acceptor.challenge())?;
         acceptor.handle_proof(&proof)
@@ -210,7 +210,7 @@ mod tests {
     /// Ranks of one job could not connect.
     #[test]
     fn same_secret_meets() {
-        assert_eq!(run(b"job", b"job", Rank(1)), Ok(WAY));
+        assert_eq!(run(b"job", b"job", Rank(1)), Ok(ID));
     }
 
     /// A stranger, or a second job on a reused port, could join.
@@ -225,16 +225,16 @@ mod tests {
     fn proofs_of_another_channel_are_refused() {
         let bindings: [[&[u8]; 2]; 4] = [[b"x", b"x"], [b"x", b"y"], [b"x", b""], [b"", b"x"]];
         for [ours, theirs] in bindings {
-            let connector = Connector::new(b"job", WAY, [7; NONCE_BYTES]).bound_to(ours);
+            let connector = Connector::new(b"job", ID, [7; NONCE_BYTES]).bound_to(ours);
             let hello = connector.hello();
             let acceptor = Acceptor::handle_hello(b"job", Rank(1), &hello, [9; NONCE_BYTES]).unwrap();
             let acceptor = acceptor.bound_to(theirs);
             let proof = connector.handle_challenge(&acceptor.challenge());
             assert_eq!(proof.is_ok(), ours == theirs);
             // Even if the connector answered, the acceptor would reject it.
-            let expected = if ours == theirs { Ok(WAY) } else { Err(HandshakeError::WrongSecret) };
+            let expected = if ours == theirs { Ok(ID) } else { Err(HandshakeError::WrongSecret) };
             let nonces = &acceptor.challenge()[8..8 + NONCE_BYTES];
-            let forged = super::proof(b"job", Role::Connector, WAY, [&[7; NONCE_BYTES], nonces, ours]);
+            let forged = super::proof(b"job", Role::Connector, ID, [&[7; NONCE_BYTES], nonces, ours]);
             assert_eq!(acceptor.handle_proof(&forged.finalize().into_bytes().into()), expected);
         }
     }
@@ -242,7 +242,7 @@ mod tests {
     /// An attacker who reflects our own proof would get in.
     #[test]
     fn reflected_proof_is_refused() {
-        let connector = Connector::new(b"job", WAY, [7; NONCE_BYTES]);
+        let connector = Connector::new(b"job", ID, [7; NONCE_BYTES]);
         let acceptor = Acceptor::handle_hello(b"job", Rank(1), &connector.hello(), [9; NONCE_BYTES]).unwrap();
         let own: [u8; PROOF_BYTES] = acceptor.challenge()[8 + NONCE_BYTES..].try_into().unwrap();
         assert_eq!(acceptor.handle_proof(&own), Err(HandshakeError::WrongSecret));
@@ -266,14 +266,14 @@ mod tests {
             if ours > 1 {
                 challenge[..8].copy_from_slice(&MAGIC);
             }
-            let connector = Connector::new(b"job", WAY, [7; NONCE_BYTES]);
+            let connector = Connector::new(b"job", ID, [7; NONCE_BYTES]);
             prop_assert!(connector.handle_challenge(&challenge).is_err());
         }
 
         /// An attacker could replay a recorded handshake, whole or changed in one bit.
         #[test]
         fn a_recorded_handshake_is_worth_nothing(fresh: [u8; NONCE_BYTES], bit in 0..(HELLO_BYTES + PROOF_BYTES) * 8) {
-            let connector = Connector::new(b"job", WAY, [7; NONCE_BYTES]);
+            let connector = Connector::new(b"job", ID, [7; NONCE_BYTES]);
             let hello = connector.hello();
             let before = Acceptor::handle_hello(b"job", Rank(1), &hello, [9; NONCE_BYTES]).unwrap();
             let proof = connector.handle_challenge(&before.challenge()).unwrap();

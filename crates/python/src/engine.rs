@@ -152,7 +152,7 @@ pub fn interruptible<T: Send>(
 #[pymethods]
 impl Engine {
     #[new]
-    #[pyo3(signature = (*, rank, world, job, secret, host, bind, threads = 1, trace = None, shape = None, checksum = false, tls = false, heartbeat_timeout_s = 30.0))]
+    #[pyo3(signature = (*, rank, world, job, secret, host, bind, threads = 1, trace = None, emulated_links = None, checksum = false, tls = false, heartbeat_timeout_s = 30.0))]
     #[expect(clippy::too_many_arguments, reason = "keyword-only in Python")]
     fn new(
         py: Python<'_>,
@@ -164,7 +164,7 @@ impl Engine {
         bind: Vec<String>,
         threads: usize,
         trace: Option<PathBuf>,
-        shape: Option<(PathBuf, Vec<f64>, Vec<Vec<usize>>)>,
+        emulated_links: Option<(PathBuf, Vec<f64>, Vec<Vec<usize>>)>,
         checksum: bool,
         tls: bool,
         heartbeat_timeout_s: f64,
@@ -180,8 +180,11 @@ impl Engine {
         };
         let bind = bind.into_iter().map(parse).collect::<PyResult<Vec<IpAddr>>>()?;
         let rank = Rank(rank);
-        let emulated_links =
-            shape.map(|(table, links_bit_per_s, routes)| EmulatedLinks { table, links_bit_per_s, routes });
+        let emulated_links = emulated_links.map(|(table, links_bit_per_s, routes)| EmulatedLinks {
+            table,
+            links_bit_per_s,
+            routes,
+        });
         let options = Options {
             rank,
             host,

@@ -25,7 +25,7 @@ impl OwnedRoute {
         via: &str,
         stations: Vec<u32>,
     ) -> PyResult<Self> {
-        let unknown = || error(py, "UsageError", &format!("owners: there is no way `{via}` to them"));
+        let unknown = || error(py, "UsageError", &format!("owners: there is no route `{via}` to them"));
         let via = match via {
             "direct" => Via::Direct,
             "two_level" => Via::Stations(stations),
@@ -53,27 +53,32 @@ impl OwnedRoute {
     }
 
     /// Neither relabelled nor split; not verified.
-    #[pyo3(signature = (*, name, world, way, elements, dtype, op, scale))]
+    #[pyo3(signature = (*, name, world, direction, elements, dtype, op, scale))]
     #[expect(clippy::too_many_arguments, reason = "keyword-only in Python")]
     fn program(
         &self,
         py: Python<'_>,
         name: String,
         world: usize,
-        way: &str,
+        direction: &str,
         elements: usize,
         dtype: &str,
         op: &str,
         scale: f64,
     ) -> PyResult<Program> {
-        let way = match way {
-            "both" => ir::Way::Both,
-            "to_owners" => ir::Way::ToOwners,
-            "from_owners" => ir::Way::FromOwners,
-            _ => return Err(refuse(py, &format!("there is no way `{way}` between ranks and owners"))),
+        let direction = match direction {
+            "both" => ir::Direction::Both,
+            "to_owners" => ir::Direction::ToOwners,
+            "from_owners" => ir::Direction::FromOwners,
+            _ => {
+                return Err(refuse(
+                    py,
+                    &format!("there is no direction `{direction}` between ranks and owners"),
+                ));
+            }
         };
         let what = ir::Exchanged { elements, dtype: self::dtype(py, dtype)?, op: reduce_op(py, op)?, scale };
-        let made = py.detach(|| ir::Program::owned(name, world, &self.0, way, what));
+        let made = py.detach(|| ir::Program::owned(name, world, &self.0, direction, what));
         made.map(Program::from).map_err(|cause| refuse(py, &cause))
     }
 }

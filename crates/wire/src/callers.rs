@@ -8,7 +8,7 @@ use crate::limits::is_out_of_descriptors;
 use crate::proof::admit;
 use crate::tcp::{Stream, give_up};
 use hocket_ids::Rank;
-use hocket_protocol::handshake::Way;
+use hocket_protocol::handshake::LaneId;
 use hocket_protocol::why::Why;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, OwnedFd};
@@ -35,7 +35,7 @@ pub(crate) fn keep_listening(
     local: &unix::UnixListener,
     identity: &Identity,
     [closing, starved]: [&AtomicBool; 2],
-    admitted: &mpsc::Sender<(Way, Stream)>,
+    admitted: &mpsc::Sender<(LaneId, Stream)>,
 ) {
     let callers = Arc::new(Callers::default());
     let log = Arc::new(Log::new(identity.rank));
@@ -81,8 +81,8 @@ pub(crate) fn keep_listening(
                 match heard {
                     // The mesh may be complete; then nobody receives it.
                     Ok(link) => {
-                        if let Err(mpsc::SendError((way, stream))) = admitted.send(link) {
-                            turn_away(&identity, way, stream);
+                        if let Err(mpsc::SendError((id, stream))) = admitted.send(link) {
+                            turn_away(&identity, id, stream);
                         }
                     }
                     Err(_) if made_room => log.turn_away(&from, &"it made room for a newer caller"),
@@ -98,8 +98,8 @@ pub(crate) fn keep_listening(
 }
 
 /// Tells a rank of the job, which believes that it is connected, why its connection was refused.
-pub(crate) fn turn_away(identity: &Identity, way: Way, stream: Stream) {
-    let Way { from, to, lane } = way;
+pub(crate) fn turn_away(identity: &Identity, id: LaneId, stream: Stream) {
+    let LaneId { from, to, lane } = id;
     let why = format!(
         "rank {to} does not await connection {lane} of rank {from}: HOCKET_STREAMS and HOCKET_INTERFACE must mean as many on both"
     );

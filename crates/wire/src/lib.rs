@@ -10,6 +10,7 @@ pub mod clock;
 #[cfg(test)]
 mod conformance;
 pub mod identity;
+pub mod lanes;
 pub mod limits;
 pub mod link;
 pub mod memory;
@@ -22,4 +23,3 @@ pub mod shaper;
 pub mod shm;
 pub mod tcp;
 pub mod transports;
-pub mod ways;

@@ -1,21 +1,21 @@
 //! Brings up a rank's links to all others. A listener admits callers that prove the job's secret, and the rank calls
 //! the listeners of lower ranks. Ranks of one host also exchange their arenas; ranks of different hosts may have
-//! several connections (`ways`).
+//! several connections (`lanes`).
 //!
 //! The listener stays open while the rank lives, so that strangers are rejected and logged instead of left hanging
 //! (`callers`). A mesh that does not come up sends the reason to the ranks that are already connected.
 
 use crate::callers::{DOOR_POLL, keep_listening, turn_away};
 use crate::identity::{Address, Identity};
+use crate::lanes::{self, Towards};
 use crate::limits::{explained, is_met, is_out_of_descriptors};
 use crate::memory::{Arena, Mapping, map_peer};
 use crate::poll::Waker;
 use crate::proof::{HANDSHAKE_TIMEOUT, introduce};
 use crate::shm::pass_fd;
 use crate::tcp::{Stream, give_up};
-use crate::ways::{self, Towards};
 use hocket_ids::Rank;
-use hocket_protocol::handshake::Way;
+use hocket_protocol::handshake::LaneId;
 use hocket_protocol::why::Why;
 use rustix::fd::AsFd;
 use std::io;
@@ -113,7 +113,7 @@ pub struct Listener {
     starved: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
     /// Whether ranks are still missing; false once the mesh is complete.
-    admitted: Option<mpsc::Receiver<(Way, Stream)>>,
+    admitted: Option<mpsc::Receiver<(LaneId, Stream)>>,
 }
 
 impl Listener {
@@ -160,7 +160,7 @@ impl Listener {
     ) -> Result<Vec<Connections>, MeshError> {
         let own = identity.rank;
         let here = &peers[own.index()];
-        let lanes = |peer: &Address| if peer.host == here.host { 1 } else { ways::lanes(here, peer) };
+        let lanes = |peer: &Address| if peer.host == here.host { 1 } else { lanes::lanes(here, peer) };
         let mut open: Vec<Vec<Option<Opened>>> = peers.iter().map(|_| Vec::new()).collect();
         for rank in dialled {
             open[rank.index()].resize_with(lanes(&peers[rank.index()]), || None);
@@ -169,8 +169,8 @@ impl Listener {
             Some(admitted) => self.open_all(admitted, &mut open, identity, peers, (arena, waker), timeout),
             None => Err(io::Error::new(io::ErrorKind::InvalidInput, "connected already").into()),
         };
-        for (way, stream) in self.admitted.take().iter().flat_map(mpsc::Receiver::try_iter) {
-            turn_away(identity, way, stream);
+        for (id, stream) in self.admitted.take().iter().flat_map(mpsc::Receiver::try_iter) {
+            turn_away(identity, id, stream);
         }
         if let Err(error) = opened {
             let streams = open.into_iter().flatten().flatten().map(|(stream, _)| stream);
@@ -194,7 +194,7 @@ impl Listener {
     /// Fills every place of `open`, by rank and lane.
     fn open_all(
         &self,
-        admitted: &mpsc::Receiver<(Way, Stream)>,
+        admitted: &mpsc::Receiver<(LaneId, Stream)>,
         open: &mut [Vec<Option<Opened>>],
         identity: &Identity,
         peers: &[Address],
@@ -214,10 +214,10 @@ impl Listener {
         for (at, peer) in peers.iter().enumerate().take(own.index()) {
             let rank = Rank::from_index(at);
             for (lane, place) in open[at].iter_mut().enumerate() {
-                let way = Way { from: own, to: rank, lane: lane as u32 };
+                let id = LaneId { from: own, to: rank, lane: lane as u32 };
                 let near = peer.host == here.host;
-                let towards = if near { None } else { Some(ways::towards(here, peer, lane)) };
-                match call(identity, way, peer, towards, deadline) {
+                let towards = if near { None } else { Some(lanes::towards(here, peer, lane)) };
+                match call(identity, id, peer, towards, deadline) {
                     Ok(stream) => *place = Some(finish(rank, stream, Exchange::SendFirst)?),
                     Err(why) if is_out_of_descriptors(&why) => return Err(why.into()),
                     Err(why) => {
@@ -230,7 +230,7 @@ impl Listener {
         }
         while open.iter().skip(own.index() + 1).flatten().any(Option::is_none) {
             let left = deadline.saturating_duration_since(Instant::now());
-            let (Way { from, lane, .. }, stream) = match admitted.recv_timeout(left.min(DOOR_POLL)) {
+            let (LaneId { from, lane, .. }, stream) = match admitted.recv_timeout(left.min(DOOR_POLL)) {
                 Ok(link) => link,
                 Err(_) if self.starved.load(Ordering::Relaxed) => {
                     return Err(io::Error::from(rustix::io::Errno::MFILE).into());
@@ -242,7 +242,7 @@ impl Listener {
             if let Some(place @ None) = lanes.and_then(|lanes| lanes.get_mut(lane as usize)) {
                 *place = Some(finish(from, stream, Exchange::ReceiveFirst)?);
             } else {
-                turn_away(identity, Way { from, to: own, lane }, stream);
+                turn_away(identity, LaneId { from, to: own, lane }, stream);
             }
         }
         for (at, peer) in peers.iter().enumerate().skip(own.index() + 1) {
@@ -284,13 +284,13 @@ fn local_name(job: &str, rank: Rank, port: u16) -> io::Result<unix::SocketAddr> 
 /// Calls the listener of a lower rank until it answers or the deadline passes; within the host when `towards` is empty.
 fn call(
     identity: &Identity,
-    way: Way,
+    id: LaneId,
     peer: &Address,
     towards: Option<Towards>,
     deadline: Instant,
 ) -> io::Result<Stream> {
     loop {
-        let attempt = attempt_call(identity, way, peer, towards, deadline);
+        let attempt = attempt_call(identity, id, peer, towards, deadline);
         match attempt {
             Ok(stream) => return Ok(stream),
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Err(error),
@@ -303,7 +303,7 @@ fn call(
 
 fn attempt_call(
     identity: &Identity,
-    way: Way,
+    id: LaneId,
     peer: &Address,
     towards: Option<Towards>,
     deadline: Instant,
@@ -314,9 +314,9 @@ fn attempt_call(
         Stream::Tcp(towards.open(left)?)
     } else {
         let port = peer.tcp.first().map_or(0, SocketAddr::port);
-        Stream::Unix(unix::UnixStream::connect_addr(&local_name(&identity.job, way.to, port)?)?)
+        Stream::Unix(unix::UnixStream::connect_addr(&local_name(&identity.job, id.to, port)?)?)
     };
-    introduce(identity, stream, way, deadline)
+    introduce(identity, stream, id, deadline)
 }
 
 /// The connector passes its descriptors first, so that the two never wait for each other.

@@ -5,7 +5,8 @@ use crate::identity::Identity;
 use crate::tcp::Stream;
 use crate::tcp::tls::TlsStream;
 use hocket_protocol::handshake::{
-    Acceptor, CHALLENGE_BYTES, Connector, HELLO_BYTES, HandshakeError, NONCE_BYTES, PROOF_BYTES, WELCOME, Way,
+    Acceptor, CHALLENGE_BYTES, Connector, HELLO_BYTES, HandshakeError, LaneId, NONCE_BYTES, PROOF_BYTES,
+    WELCOME,
 };
 use std::io::{self, Read, Write};
 use std::time::{Duration, Instant};
@@ -24,7 +25,7 @@ fn refused(error: HandshakeError) -> io::Error {
 }
 
 /// The caller at the other end of `stream`, once it has proved the secret; waits 5 s at most.
-pub(crate) fn admit(identity: &Identity, stream: Stream) -> io::Result<(Way, Stream)> {
+pub(crate) fn admit(identity: &Identity, stream: Stream) -> io::Result<(LaneId, Stream)> {
     let deadline = Instant::now() + HANDSHAKE_TIMEOUT;
     let mut stream = match (stream, &identity.tls) {
         (Stream::Tcp(tcp), Some(tls)) => Stream::Tls(Box::new(TlsStream::accept(tcp, tls, deadline)?)),
@@ -39,9 +40,9 @@ pub(crate) fn admit(identity: &Identity, stream: Stream) -> io::Result<(Way, Str
     write_now(&mut stream, &acceptor.challenge())?;
     let mut proof = [0; PROOF_BYTES];
     read_until(&mut stream, &mut proof, deadline)?;
-    let way = acceptor.handle_proof(&proof).map_err(refused)?;
+    let id = acceptor.handle_proof(&proof).map_err(refused)?;
     write_now(&mut stream, &[WELCOME])?;
-    Ok((way, stream))
+    Ok((id, stream))
 }
 
 fn write_now(stream: &mut Stream, bytes: &[u8]) -> io::Result<()> {
@@ -70,12 +71,12 @@ fn read_until(stream: &mut Stream, buffer: &mut [u8], deadline: Instant) -> io::
     Ok(())
 }
 
-/// Proves the secret to the rank at the other end of `stream` over `way`; that rank proves that it knows the secret,
+/// Proves the secret to the rank at the other end of `stream` over the connection `id`; that rank proves that it knows the secret,
 /// too.
 pub(crate) fn introduce(
     identity: &Identity,
     stream: Stream,
-    way: Way,
+    id: LaneId,
     deadline: Instant,
 ) -> io::Result<Stream> {
     let mut stream = match (stream, &identity.tls) {
@@ -83,7 +84,7 @@ pub(crate) fn introduce(
         (stream, _) => stream,
     };
     let binding = stream.binding().to_vec();
-    let connector = Connector::new(&identity.secret, way, nonce()?).bound_to(&binding);
+    let connector = Connector::new(&identity.secret, id, nonce()?).bound_to(&binding);
     write_now(&mut stream, &connector.hello())?;
     let mut challenge = [0; CHALLENGE_BYTES];
     read_until(&mut stream, &mut challenge, deadline)?;

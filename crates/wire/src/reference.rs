@@ -19,7 +19,7 @@ use std::time::Duration;
 /// Size of a piece of a message.
 const PIECE_BYTES: usize = 4096;
 /// Pieces in flight; further ones wait at the sender.
-const WAY_PIECES: usize = 64;
+const DIRECTION_PIECES: usize = 64;
 
 /// Everything but pieces, delivered in order.
 enum Word {
@@ -32,7 +32,7 @@ enum Word {
 
 /// One direction.
 #[derive(Default)]
-struct Way {
+struct Direction {
     /// Queued and not in flight yet, the most urgent first.
     messages: VecDeque<(Message, usize)>,
     words: VecDeque<Word>,
@@ -46,12 +46,12 @@ struct Way {
     closed: bool,
 }
 
-impl Way {
+impl Direction {
     /// Puts pieces of the most urgent messages in flight while there is room; returns whether it did, and which
     /// messages have left.
     fn carry(&mut self) -> (bool, Vec<Sent>) {
         let (mut busy, mut sent) = (false, Vec::new());
-        while self.pieces.len() < WAY_PIECES
+        while self.pieces.len() < DIRECTION_PIECES
             && let Some((message, taken)) = self.messages.front_mut()
         {
             let (wire, own) = (message.wire.bytes(), message.dtype.bytes());
@@ -82,7 +82,7 @@ impl Way {
 
 struct Pair {
     /// Direction from end 0, and from end 1.
-    ways: [Way; 2],
+    directions: [Direction; 2],
     random: u64,
 }
 
@@ -110,7 +110,7 @@ pub fn pair(
     silence_max: Duration,
     bells: &[Arc<Bell>; 2],
 ) -> [(Arc<ReferenceLink>, ReferencePort); 2] {
-    let pair = Arc::new(Mutex::new(Pair { ways: Default::default(), random: seed | 1 }));
+    let pair = Arc::new(Mutex::new(Pair { directions: Default::default(), random: seed | 1 }));
     [0, 1].map(|own| {
         let link = Arc::new(ReferenceLink { own, pair: Arc::clone(&pair), bells: bells.clone() });
         let liveness = Liveness::new(silence_max, Duration::ZERO);
@@ -125,7 +125,7 @@ impl ReferenceLink {
     }
 
     fn say(&self, word: Word) {
-        self.pair().ways[self.own].words.push_back(word);
+        self.pair().directions[self.own].words.push_back(word);
     }
 }
 
@@ -154,7 +154,7 @@ impl Link for ReferenceLink {
 
     fn send(&self, message: Message) -> io::Result<()> {
         let mut pair = self.pair();
-        let messages = &mut pair.ways[self.own].messages;
+        let messages = &mut pair.directions[self.own].messages;
         let begun = usize::from(messages.front().is_some_and(|(_, taken)| *taken > 0));
         let mut waiting = messages.iter().skip(begun);
         let at = waiting.position(|(other, _)| other.priority > message.priority);
@@ -165,16 +165,16 @@ impl Link for ReferenceLink {
     }
 
     fn abort(&self, rank: Rank, why: Why, text: &str) {
-        self.pair().ways[self.own].messages.retain(|(_, taken)| *taken > 0);
+        self.pair().directions[self.own].messages.retain(|(_, taken)| *taken > 0);
         self.say(Word::Abort(rank, why, text.to_owned()));
     }
 
     fn has_left(&self) -> bool {
-        self.pair().ways[1 - self.own].heard_left
+        self.pair().directions[1 - self.own].heard_left
     }
 
     fn sent_bytes(&self) -> u64 {
-        self.pair().ways[self.own].sent_bytes
+        self.pair().directions[self.own].sent_bytes
     }
 
     fn info(&self) -> Option<Info> {
@@ -199,7 +199,7 @@ impl ReferencePort {
     }
 
     fn carry(&mut self, sink: &mut dyn Sink) -> bool {
-        let (busy, sent) = self.link.pair().ways[self.link.own].carry();
+        let (busy, sent) = self.link.pair().directions[self.link.own].carry();
         for sent in sent {
             sink.sent(sent);
         }
@@ -210,7 +210,7 @@ impl ReferencePort {
     fn take(&mut self, sink: &mut dyn Sink) -> Result<bool, LinkError> {
         let from = 1 - self.link.own;
         let mut pair = self.link.pair();
-        if let Some(word) = pair.ways[from].words.pop_front() {
+        if let Some(word) = pair.directions[from].words.pop_front() {
             drop(pair);
             match word {
                 Word::Post(post) => sink.posted(post).map_err(LinkError::Violation)?,
@@ -221,16 +221,16 @@ impl ReferencePort {
                 Word::Alive => {}
                 Word::Bye => {
                     self.heard_left = true;
-                    self.link.pair().ways[from].heard_left = true;
+                    self.link.pair().directions[from].heard_left = true;
                     sink.left();
                 }
             }
             return Ok(true);
         }
-        let waiting = pair.ways[from].pieces.len();
+        let waiting = pair.directions[from].pieces.len();
         if waiting > 0 {
             let any = pair.below(waiting);
-            let piece = pair.ways[from].pieces.swap_remove_back(any);
+            let piece = pair.directions[from].pieces.swap_remove_back(any);
             drop(pair);
             let Some((data, bytes)) = piece else { return Ok(false) };
             let landing = sink.landing(&data).map_err(LinkError::Violation)?;
@@ -238,7 +238,7 @@ impl ReferencePort {
             sink.landed(&data);
             return Ok(true);
         }
-        if pair.ways[from].closed { Err(LinkError::Closed) } else { Ok(false) }
+        if pair.directions[from].closed { Err(LinkError::Closed) } else { Ok(false) }
     }
 }
 
@@ -251,7 +251,7 @@ impl Port for ReferencePort {
 
     fn poll(&mut self, sink: &mut dyn Sink, now: Duration) -> Turn {
         let mut busy = false;
-        for _ in 0..WAY_PIECES {
+        for _ in 0..DIRECTION_PIECES {
             if self.ended {
                 break;
             }
@@ -275,10 +275,10 @@ impl Port for ReferencePort {
 
     fn is_idle(&self) -> bool {
         let pair = self.link.pair();
-        let [ours, theirs] = [&pair.ways[self.link.own], &pair.ways[1 - self.link.own]];
+        let [ours, theirs] = [&pair.directions[self.link.own], &pair.directions[1 - self.link.own]];
         let nothing_comes =
             self.ended || (theirs.words.is_empty() && theirs.pieces.is_empty() && !theirs.closed);
-        nothing_comes && (ours.messages.is_empty() || ours.pieces.len() >= WAY_PIECES)
+        nothing_comes && (ours.messages.is_empty() || ours.pieces.len() >= DIRECTION_PIECES)
     }
 
     fn pause_max(&self) -> Duration {
@@ -290,9 +290,12 @@ impl Port for ReferencePort {
         self.carry(sink);
         let mut pair = self.link.pair();
         // A goodbye overtakes no piece.
-        if pair.ways[own].messages.is_empty() && pair.ways[own].pieces.is_empty() && !pair.ways[own].left {
-            pair.ways[own].left = true;
-            pair.ways[own].words.push_back(Word::Bye);
+        if pair.directions[own].messages.is_empty()
+            && pair.directions[own].pieces.is_empty()
+            && !pair.directions[own].left
+        {
+            pair.directions[own].left = true;
+            pair.directions[own].words.push_back(Word::Bye);
         }
         drop(pair);
         while !self.ended {
@@ -302,12 +305,12 @@ impl Port for ReferencePort {
                 Err(error) => self.end(sink, &error),
             }
         }
-        self.link.pair().ways[own].left && (self.heard_left || self.ended)
+        self.link.pair().directions[own].left && (self.heard_left || self.ended)
     }
 }
 
 impl Drop for ReferencePort {
     fn drop(&mut self) {
-        self.link.pair().ways[self.link.own].closed = true;
+        self.link.pair().directions[self.link.own].closed = true;
     }
 }

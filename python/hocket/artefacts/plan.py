@@ -1,6 +1,6 @@
-"""A plan: how each part of each gradient travels, on a route of its bucket's own.
+"""A plan: buckets of parts of gradients, each bucket with its own route.
 
-`hocket.artefacts.plan_check` says whether a plan is sound. Files of version 1 are read, too (`hocket.artefacts.upgrade`).
+`hocket.artefacts.plan_check` checks whether a plan is sound. Files of version 1 can still be read (`hocket.artefacts.upgrade`).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ LinksRule = Literal["slow links", "links between hosts"]
 
 
 class Rule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a bucket's order, groups, owners and links with a codec came about, so that another cluster or world can be asked again.
+    """The rules by which order, groups, owners and links with a codec were chosen, to apply them to another cluster or world.
 
-    None: nobody knows, or there are none.
+    None: unknown, or there are none.
     """
 
     order: OrderRule | None = None
@@ -33,14 +33,14 @@ class Rule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class AllReduce(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="all_reduce"):
-    """Everyone ends with the mean. `sizes`: the numbers that the algorithm takes."""
+    """All ranks end with the mean. `sizes`: the numbers that the algorithm takes."""
 
     algorithm: str
     sizes: tuple[int, ...] = ()
 
 
 class Direct(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="direct"):
-    """Everyone pushes to the owners and is sent values by them."""
+    """All members push to the owners, and receive values from them."""
 
 
 class TwoLevel(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="two_level"):
@@ -50,14 +50,14 @@ class TwoLevel(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
 
 
 class Owner(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A rank, and how many shares of the bucket it owns; shares are as large as all owners' sum says."""
+    """A rank and its number of shares. A share is the bucket divided by the sum of all owners' shares."""
 
     rank: int
     share: int = 1
 
 
 class Owned(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="owned"):
-    """Owners reduce their shares. They send back means (`replicas` update), or update and send back values (`owners`)."""
+    """Owners reduce their shares, and send back means (`replicas` update) or updated values (`owners` update)."""
 
     owners: tuple[Owner, ...]
     update: Literal["replicas", "owners"] = "replicas"
@@ -65,14 +65,14 @@ class Owned(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="
 
 
 class Served(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="served"):
-    """Server processes hold the values. `staleness`: how many iterations the fastest worker may be ahead; None: any."""
+    """Server processes hold the values. `staleness`: iterations by which the fastest worker may be ahead; None: any number."""
 
     servers: tuple[int, ...]
     staleness: int | None = 0
 
 
 class Gathered(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="gathered"):
-    """Everyone gets the rows that others have touched. `rows`: the most of one rank; an iteration with more goes dense."""
+    """All ranks get the rows that others touched. `rows`: limit for one rank; an iteration with more uses the dense gradient."""
 
     rows: int
     algorithm: str = "ring"
@@ -99,7 +99,7 @@ class Part(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Bucket(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Parts of one element type that travel together, in the order in which they lie in the bucket.
 
-    `order[logical]` is the rank that plays logical rank `logical`. Lower `priority` goes first. `ways`: indices of the cards that
+    `order[logical]` is the rank that plays logical rank `logical`. Lower `priority` goes first. `cards`: indices of those that
     it may use; None: all. `codec` is used on `codec_links`, ordered pairs of ranks. `chunk_bytes`: the pipelining unit.
     """
 
@@ -109,7 +109,7 @@ class Bucket(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     route: Route
     order: tuple[int, ...]
     priority: int
-    ways: tuple[int, ...] | None = None
+    cards: tuple[int, ...] | None = None
     codec: Codec = "none"
     codec_links: tuple[tuple[int, int], ...] = ()
     chunk_bytes: int = CHUNK_BYTES

@@ -1,4 +1,4 @@
-"""Whether a plan is sound: each element in one part, routes of ranks that there are, a schedule that keeps its promise."""
+"""Checks plans: each element is in one part, routes use existing ranks, and the schedule keeps the promise."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ from hocket.artefacts.promise import allows
 from hocket.errors import ArtefactError
 
 Fault = Literal[
-    "world", "order", "dtype", "elements", "route", "codec", "ways", "schedule", "promise", "model"
+    "world", "order", "dtype", "elements", "route", "codec", "cards", "schedule", "promise", "model"
 ]
 
 
 class Finding(NamedTuple):
-    """What is wrong, and where in words."""
+    """A fault, and a description of its place."""
 
     fault: Fault
     message: str
 
 
 def check(plan: Plan, model: Sequence[Gradient] | None = None, *, name: str = "plan") -> None:
-    """Raises ArtefactError with the first finding, if there is one. `name`: what the plan is called."""
+    """Raises ArtefactError with the first finding, if there is one. `name`: of the plan in the message."""
     for found in findings(plan, model):
         hint = "\nhint: profile the script again and make a new plan" if model is not None else ""
         raise ArtefactError(f"{name}: {found.message}{hint}")
 
 
 def findings(plan: Plan, model: Sequence[Gradient] | None = None) -> Iterator[Finding]:
-    """Everything that is wrong; of parts beyond a variable's end only with the `model`, whose gradients are compared then."""
+    """All faults. With the `model`, its gradients are compared, and parts beyond a variable's end are found, too."""
     yield from _world(plan)
     for index, bucket in enumerate(plan.buckets):
         yield from _bucket(f"bucket {index}", bucket, plan)
@@ -78,10 +78,10 @@ def _bucket(where: str, bucket: Bucket, plan: Plan) -> Iterator[Finding]:
             yield Finding("elements", f"{where}: elements {part.start} to {part.stop} of {part.variable}")
     if bucket.chunk_bytes < 1:
         yield Finding("route", f"{where}: chunks of {bucket.chunk_bytes} bytes")
-    if bucket.ways is not None and (
-        not bucket.ways or len(set(bucket.ways)) != len(bucket.ways) or min(bucket.ways) < 0
+    if bucket.cards is not None and (
+        not bucket.cards or len(set(bucket.cards)) != len(bucket.cards) or min(bucket.cards) < 0
     ):
-        yield Finding("ways", f"{where}: ways {list(bucket.ways)}: they are cards, each once")
+        yield Finding("cards", f"{where}: cards {list(bucket.cards)}: each once, from 0 on")
     yield from _ranks(where, bucket, plan)
     yield from _route(where, bucket, plan)
 

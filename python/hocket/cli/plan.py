@@ -1,4 +1,4 @@
-"""`hocket plan`: score the ways to exchange a model's gradients on a cluster, and write the best one."""
+"""`hocket plan`: score routes to exchange a model's gradients on a cluster, and write the best one."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from hocket.simulation import shortlist
 @click.option(
     "--explain",
     metavar="VARIABLE",
-    help="Also show every way for the bucket with this variable, and what the step would take.",
+    help="Also show every route for the bucket with this variable, and what the step would take.",
 )
 @output_option("Write the plan here (JSON).")
 @json_option
@@ -105,7 +105,7 @@ def _table(plan: Plan) -> Table:
 
 def _options(variable: str, options: Sequence[Option]) -> Table:
     table = Table(
-        "way", "bucket alone", "step", "", title=f"the bucket with {variable}, other buckets unchanged"
+        "route", "bucket alone", "step", "", title=f"the bucket with {variable}, other buckets unchanged"
     )
     for each in options:
         mark = "chosen" if each.chosen else ""

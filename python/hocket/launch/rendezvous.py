@@ -111,7 +111,7 @@ class Job:
             checksum=self.settings.checksum,
             tls=self.settings.tls,
             heartbeat_timeout_s=self.settings.heartbeat_timeout_s,
-            shape=None
+            emulated_links=None
             if self.settings.emulated_links is None
             else emulated_links.read(Path(self.settings.emulated_links), self.host, self.hosts),
         )

@@ -1,4 +1,4 @@
-"""Buckets and plans of whole gradients that all travel alike."""
+"""Buckets of whole gradients with a common route, and plans of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def buckets(
     chunk_bytes: int = CHUNK_BYTES,
     rule: Rule | None = None,
 ) -> tuple[Bucket, ...]:
-    """Of the gradients of each, urgent ones first."""
+    """One bucket per sequence of gradients, urgent ones first."""
     return tuple(
         Bucket(
             parts=tuple(Part(variable=each.name, stop=each.elements) for each in own),
@@ -39,7 +39,7 @@ def buckets(
 def plan_of(
     buckets: Sequence[Bucket], world: int, *, label: str, reason: str = "", step_s: float | None = None
 ) -> Plan:
-    """A plan of these buckets in which every rank computes, with the least promise that they keep.
+    """A plan of these buckets in which every rank computes, with the strictest promise that they keep.
 
     >>> plan_of([], 2, label="empty").workers
     (0, 1)
@@ -56,7 +56,7 @@ def plan_of(
 
 
 def with_codec(bucket: Bucket, codec: Codec, slow: Sequence[tuple[int, int]]) -> Bucket:
-    """The codec on those slow pairs that the bucket's route uses.
+    """The bucket with a codec on those slow pairs that its route uses.
 
     >>> from hocket.artefacts.plan import AllReduce
     >>> ring = Bucket(parts=(), elements=0, dtype="f32", route=AllReduce(algorithm="ring"), order=(0, 1, 2), priority=0)
@@ -69,7 +69,7 @@ def with_codec(bucket: Bucket, codec: Codec, slow: Sequence[tuple[int, int]]) ->
 
 
 def sizes_of(bucket: Bucket) -> Iterator[tuple[str, int]]:
-    """Variable and elements of each part: of those without an end the first has what is left, and the others one."""
+    """Variable and elements of each part. Of the parts without an end, the first gets the rest, the others one element."""
     ended = sum(part.stop - part.start for part in bucket.parts if part.stop is not None)
     endless = sum(part.stop is None for part in bucket.parts)
     left = bucket.elements - ended - max(0, endless - 1)

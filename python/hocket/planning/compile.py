@@ -1,4 +1,4 @@
-"""Plan → programs: one per bucket, the same on every rank, verified before anything runs."""
+"""Plan → programs: one per bucket, equal on all ranks, verified before anything runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hocket.planning.routes import by, members
 def programs(plan: Plan) -> list[Program]:
     """The program of each bucket, in the order of `plan.buckets`.
 
-    Raises ProgramError, with the ops at fault, for a plan that would lose, double, race or deadlock.
+    Raises ProgramError, with the ops at fault, for a plan that would lose or double contributions, race or deadlock.
     """
     proofs = Proofs()
     return [bucket_program(index, plan, proofs=proofs) for index in range(len(plan.buckets))]
@@ -29,8 +29,8 @@ def bucket_program(
     Args:
         index: among the plan's buckets.
         plan: of the job.
-        lengths: of the pieces of memory in which the bucket's elements lie, where there are several.
-        proofs: those of other buckets, which may hold for this one, too.
+        lengths: of the pieces of memory that hold the bucket's elements, if there are several.
+        proofs: of other buckets, which may also hold for this one.
 
     Raises ProgramError, with the ops at fault; UsageError: a bucket in several pieces cannot keep its contract.
     """
@@ -41,7 +41,7 @@ def bucket_program(
 
 
 def packed(program: Program, lengths: Sequence[int]) -> Program:
-    """The same for a bucket whose elements lie in pieces of these lengths. Raises UsageError: its contract does not allow it."""
+    """The program for a bucket in pieces of these lengths. Raises UsageError if its contract does not allow pieces."""
     found = program.packed(lengths)
     if found is None:
         raise UsageError(
@@ -51,7 +51,7 @@ def packed(program: Program, lengths: Sequence[int]) -> Program:
 
 
 def unverified(index: int, plan: Plan) -> Program:
-    """The same, not proven: for predictions."""
+    """The same without verification, for predictions."""
     return _logical(plan, index).compiled(_options(plan, index))
 
 
@@ -77,11 +77,11 @@ def halves(plan: Plan, index: int) -> Halves:
     if isinstance(route, AllReduce) or not isinstance(bucket.route, Owned) or bucket.route.update != "owners":
         raise UsageError(f"plan: bucket {index} has one program: all ranks update its values")
 
-    def half(way: str, scale: float, options: PassOptions) -> Program:
+    def half(direction: str, scale: float, options: PassOptions) -> Program:
         logical = route.program(
-            name=f"bucket.{index}.{way}",
+            name=f"bucket.{index}.{direction}",
             world=plan.world,
-            way=way,
+            direction=direction,
             elements=bucket.elements,
             dtype=bucket.dtype,
             op="sum",
@@ -98,9 +98,8 @@ def halves(plan: Plan, index: int) -> Halves:
 def gathered(plan: Plan, index: int, row_elements: int, *, table: bool) -> Program:
     """The program that gathers the rows of bucket `index`, verified; `Program.gathered` says what it binds.
 
-    `row_elements`: of a row of its variable. `table`: whether the rows are added up, to a gradient as long as the bucket.
-    A rank's block is that of its position in the bucket's order. Means are for whoever fills the blocks to make: sums are
-    what is added up.
+    `row_elements`: length of a row of the variable. `table`: whether the rows are added up to a dense gradient. A rank's block
+    is at its position in the bucket's order. Rows are summed; for means, scale them when filling the blocks.
 
     Raises UsageError unless the bucket's route gathers and consists of such rows, ProgramError as `programs`.
 
@@ -209,7 +208,7 @@ def _logical(plan: Plan, index: int) -> Program:
     return route.program(
         name=f"bucket.{index}",
         world=plan.world,
-        way="both",
+        direction="both",
         elements=bucket.elements,
         dtype=bucket.dtype,
         op="sum",

@@ -1,7 +1,7 @@
-"""How long one training step takes with a plan, on a cluster with a model: the closed form of `crates/plan`.
+"""The predicted time of a training step, given plan, cluster and model: the closed form of `crates/plan`.
 
-Every link (and every rank's engine thread) serves the buckets that are ready in order of priority. The adapter waits for all
-buckets when backward ends, so
+Every link, and every rank's engine thread, serves ready buckets in order of priority. The adapter waits for all buckets when
+backward ends, so
 
     step = step without communication + max(0, last bucket done - end of backward).
 
@@ -27,17 +27,17 @@ from hocket.planning.links import LinkGraph, link_graph
 from hocket.planning.routes import by, members
 
 Factor = Callable[[Bucket], float]
-"""Measured time over the model's, of a bucket alone."""
+"""Ratio of measured to predicted time of a bucket alone."""
 
 
 def as_modelled(_: Bucket) -> float:
-    """The factor where nothing was measured."""
+    """The factor without measurements."""
     return 1.0
 
 
 @dataclass(frozen=True)
 class Load:
-    """What a link carries in one step: bytes, and the time that takes when nothing else limits."""
+    """Traffic of a link in one step: bytes, and their time at the link's full rate."""
 
     link: str
     bit_per_s: float
@@ -56,14 +56,14 @@ class Prediction:
 
     @property
     def bottleneck(self) -> Load | None:
-        """The busiest link; None when nothing is sent."""
+        """The busiest link; None if nothing is sent."""
         return self.loads[0] if self.loads else None
 
 
 def predict(plan: Plan, cluster: Cluster, profile: Profile) -> Prediction:
     """Time of one training step with that plan.
 
-    Raises ArtefactError for a plan that is not sound, UsageError when it names a gradient that the profile lacks.
+    Raises ArtefactError for an unsound plan, UsageError if it names a gradient that the profile lacks.
     """
     check(plan)
     return predict_on(plan.buckets, link_graph(cluster, plan.world), profile, workers=plan.workers)
@@ -72,7 +72,7 @@ def predict(plan: Plan, cluster: Cluster, profile: Profile) -> Prediction:
 def alone_s(bucket: Bucket, graph: LinkGraph) -> float:
     """Time of one bucket with the network to itself."""
     cost, routes = _prepared([bucket], graph, None)
-    return cost.alone_s(routes[_way(bucket, None)], bucket.elements)
+    return cost.alone_s(routes[_kind(bucket, None)], bucket.elements)
 
 
 def predict_on(
@@ -84,7 +84,7 @@ def predict_on(
 ) -> Prediction:
     """The same on a link graph that the caller keeps.
 
-    `factor`: what a bucket's time alone is multiplied with, where measurements say that the model is off.
+    `factor` corrects the predicted time of a bucket alone by measurements.
     """
     urgent = sorted(buckets, key=lambda bucket: bucket.priority)
     cost, launches = _launches(urgent, graph, profile, factor, workers)
@@ -105,7 +105,7 @@ def pieces(
     factor: Factor = as_modelled,
     workers: Collection[int] | None = None,
 ) -> list[_native.Piece]:
-    """What each bucket asks of links and engines, and when."""
+    """The demand of each bucket on links and engines, and its start."""
     cost, launches = _launches(buckets, graph, profile, factor, workers)
     return [cost.piece(launch) for launch in launches]
 
@@ -120,16 +120,16 @@ def _launches(
     ready_s = {gradient.name: gradient.ready_s for gradient in profile.gradients}
     cost, routes = _prepared(buckets, graph, workers)
     return cost, [
-        (routes[_way(each, workers)], each.elements, _native.BUCKET_S + _ready(each, ready_s), factor(each))
+        (routes[_kind(each, workers)], each.elements, _native.BUCKET_S + _ready(each, ready_s), factor(each))
         for each in buckets
     ]
 
 
-_Way = tuple[AllReduce | _native.Owned, tuple[int, ...], str, int, Codec, tuple[tuple[int, int], ...]]
-"""What buckets that travel alike have in common."""
+_Kind = tuple[AllReduce | _native.Owned, tuple[int, ...], str, int, Codec, tuple[tuple[int, int], ...]]
+"""All that determines how a bucket travels, except its size and priority."""
 
 
-def _way(bucket: Bucket, workers: Collection[int] | None) -> _Way:
+def _kind(bucket: Bucket, workers: Collection[int] | None) -> _Kind:
     return (
         by(bucket, workers),
         members(bucket, workers),
@@ -142,8 +142,8 @@ def _way(bucket: Bucket, workers: Collection[int] | None) -> _Way:
 
 def _prepared(
     buckets: Iterable[Bucket], graph: LinkGraph, workers: Collection[int] | None
-) -> tuple[_native.PlanCost, dict[_Way, int]]:
-    ways = list(dict.fromkeys(_way(bucket, workers) for bucket in buckets))
+) -> tuple[_native.PlanCost, dict[_Kind, int]]:
+    kinds = list(dict.fromkeys(_kind(bucket, workers) for bucket in buckets))
     described = [
         (
             (route.algorithm, route.sizes) if isinstance(route, AllReduce) else route,
@@ -152,9 +152,9 @@ def _prepared(
             chunk_bytes,
             None if codec == "none" else (ITEM_BYTES[codec], codec_links),
         )
-        for route, order, dtype, chunk_bytes, codec, codec_links in ways
+        for route, order, dtype, chunk_bytes, codec, codec_links in kinds
     ]
-    return _native.PlanCost(graph.native, described), {way: at for at, way in enumerate(ways)}
+    return _native.PlanCost(graph.native, described), {kind: at for at, kind in enumerate(kinds)}
 
 
 def _loads(carried: list[float], graph: LinkGraph) -> tuple[Load, ...]:

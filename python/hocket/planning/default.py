@@ -1,6 +1,6 @@
-"""The plan of a job whose model nobody measured: gradients in the order in which backward makes them, in buckets of usual sizes.
+"""The plan of a job without a profile: gradients in the order of backward, in buckets of the usual sizes.
 
-How buckets travel is decided by what is known of the hosts: their names alone, or a cluster.
+The route follows from what is known of the hosts: only their names, or a cluster.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from hocket.policy.bucketing import bucketed
 
 
 class Choice(Struct, frozen=True, kw_only=True):
-    """How all buckets travel, and why."""
+    """The route of all buckets, and the reason for it."""
 
     order: tuple[int, ...]
     route: Route
@@ -39,7 +39,7 @@ class Choice(Struct, frozen=True, kw_only=True):
 
 
 def default_plan(gradients: Sequence[Gradient], choice: Choice) -> Plan:
-    """A plan for `gradients` in the order in which backward makes them.
+    """A plan for `gradients`, given in the order of backward.
 
     >>> default_plan([Gradient("w", (10,), "f32")], by_hosts(["a", "a"])).label
     'default in_place'
@@ -55,10 +55,10 @@ def default_plan(gradients: Sequence[Gradient], choice: Choice) -> Plan:
 
 
 def by_hosts(hosts: Sequence[str]) -> Choice:
-    """Where nothing was measured; `hosts[rank]` is each rank's host.
+    """The choice without any measurement; `hosts[rank]` is each rank's host.
 
-    One host: in place, through shared memory. Several hosts with several ranks each, next to one another: `two_level`. Else
-    a ring.
+    On one host: in place, through shared memory. On several hosts with several ranks each, with contiguous ranks: `two_level`.
+    Otherwise a ring.
 
     >>> by_hosts(["a", "a", "b", "b"]).route.sizes
     (2, 2)
@@ -85,7 +85,7 @@ def by_hosts(hosts: Sequence[str]) -> Choice:
 def by_cluster(
     gradients: Sequence[Gradient], hosts: Sequence[str], cluster: Cluster, promise: Promise = EXACT
 ) -> Choice:
-    """What `hocket plan` would choose for a model that takes no time, with one route for all buckets.
+    """The choice of `hocket plan` for a model without compute time, with one route for all buckets.
 
     Raises UsageError when a rank's host is not in the cluster, ArtefactError for a cluster that contradicts itself.
 
@@ -118,7 +118,7 @@ def by_cluster(
 
 
 def on_ranks(route: Route, ranks: Sequence[int]) -> Route:
-    """The route of a plan for places, for the ranks that have them: `ranks[place]`."""
+    """A route over places as a route over ranks; `ranks[place]` is the rank at a place."""
     if isinstance(route, Owned):
         owners = (msgspec.structs.replace(each, rank=ranks[each.rank]) for each in route.owners)
         return msgspec.structs.replace(route, owners=tuple(owners))
@@ -126,9 +126,9 @@ def on_ranks(route: Route, ranks: Sequence[int]) -> Route:
 
 
 def of_job(cluster: Cluster, hosts: Sequence[str]) -> tuple[Cluster, tuple[int, ...]]:
-    """The hosts that have ranks, with as many slots as ranks; and which rank has each of these slots, in order.
+    """The cluster's hosts that have ranks, with one slot per rank; and the rank of each slot, in order.
 
-    `hosts[rank]` is each rank's host; UsageError: the cluster does not have it.
+    `hosts[rank]` is each rank's host. UsageError: the cluster lacks it.
     """
     unknown = next((host for host in hosts if all(host != each.name for each in cluster.hosts)), None)
     if unknown is not None:

@@ -1,5 +1,4 @@
-"""Plans for the ranks of a job, wherever their hosts stand in the cluster: what `hocket plan` would choose, and what a plan is
-predicted to take."""
+"""Plans and predictions for the ranks of a job, whatever the order of its hosts in the cluster file."""
 
 from __future__ import annotations
 
@@ -20,27 +19,27 @@ from hocket.planning.default import of_job, on_ranks
 
 @dataclass(frozen=True)
 class ForJob:
-    """A job on a cluster. Planners place ranks in the order of the cluster's slots; `ranks[place]` is the job's."""
+    """A job on a cluster. Planners number places in the order of the cluster's slots; `ranks[place]` is the job's rank there."""
 
     cluster: Cluster
     ranks: tuple[int, ...]
 
     @classmethod
     def of(cls, cluster: Cluster, hosts: Sequence[str]) -> ForJob:
-        """`hosts[rank]`: each rank's. UsageError: the cluster does not have one of them."""
+        """`hosts[rank]`: the host of each rank. UsageError: the cluster lacks one of them."""
         return cls(*of_job(cluster, hosts))
 
     def plan(self, profile: Profile, promise: Promise) -> Plan:
-        """The fastest that is found, for the job's ranks."""
+        """The fastest plan that the search finds, for the job's ranks."""
         return _renamed(search.plan(self.cluster, profile, len(self.ranks), promise=promise), self.ranks)
 
     def predicted_s(self, plan: Plan, profile: Profile) -> float:
-        """What a step takes with a plan for the job's ranks."""
+        """Predicted seconds of a step with a plan for the job's ranks."""
         return self._predicted(plan, profile).step_s
 
     def at_least(self, plan: Plan, profile: Profile, step_s: float) -> ForJob:
-        """The same on links that are no slower than they must be: `plan` took `step_s` a step, and what a link carried in it came
-        through after backward had begun."""
+        """The same job with the rates of links raised to what a measured step proves: with `plan` a step took `step_s`, so each
+        link carried its bytes in the time after backward had begun."""
         window_s = step_s - profile.optimizer_s - profile.forward_s
         if window_s <= 0:
             return self
@@ -54,7 +53,7 @@ class ForJob:
 
 
 def _renamed(plan: Plan, names: Sequence[int]) -> Plan:
-    """The same plan, rank `names[r]` in the place of rank r."""
+    """The same plan with rank `names[r]` in place of rank r."""
     buckets = tuple(
         msgspec.structs.replace(
             bucket,

@@ -52,7 +52,7 @@ GROUPS: dict[str, GroupRule] = {"two_level.rack": "racks", "two_level.host": "ho
 
 
 @dataclass(frozen=True)
-class Way:
+class Alternative:
     """A bucket as one of the routes would carry it."""
 
     label: str
@@ -164,12 +164,12 @@ class Solved:
             for builder, step_s, buckets in self.solution.built
         ]
 
-    def ways(self, bucket: Bucket) -> list[Way]:
+    def alternatives(self, bucket: Bucket) -> list[Alternative]:
         """All routes for a bucket in this order."""
         gradients = {each.name: each for each in self.question.profile.gradients}
         own = [gradients[part.variable] for part in bucket.parts]
         return [
-            Way(
+            Alternative(
                 f"{self.order.title} {self._route_title(proposal)}",
                 self._bucket(own, bucket.priority, proposal),
             )
@@ -210,13 +210,13 @@ class Solved:
         )
 
     def _route(self, proposal: _native.PlanProposal) -> AllReduce | Owned:
-        kind, way, numbers, stations = proposal.exchange
+        kind, name, numbers, stations = proposal.exchange
         if kind == "all_reduce":
-            return AllReduce(algorithm=way, sizes=tuple(numbers))
+            return AllReduce(algorithm=name, sizes=tuple(numbers))
         shares = zip(self.order.ranks, numbers, strict=True)
         return Owned(
             owners=tuple(Owner(rank=rank, share=share) for rank, share in shares if share),
-            via=TwoLevel(stations=tuple(stations)) if way == "two_level" else Direct(),
+            via=TwoLevel(stations=tuple(stations)) if name == "two_level" else Direct(),
         )
 
     def _codec(self, route: _native.PlanProposal) -> Codec:
@@ -225,14 +225,14 @@ class Solved:
 
     def _route_title(self, proposal: int) -> str:
         route = self.solution.proposals[proposal]
-        kind, way, numbers, _ = route.exchange
+        kind, name, numbers, _ = route.exchange
         if kind == "owned":
             shares = [share for share in numbers if share]
             title = f"{len(shares)} {'owners' if len(set(shares)) == 1 else 'uneven owners'}"
-            if way == "two_level":
+            if name == "two_level":
                 title = f"two-level {title}"
         else:
-            title = TITLES.get(way, way.replace("_", "-"))
+            title = TITLES.get(name, name.replace("_", "-"))
         known = {each.measured_as for each in self.solution.proposals}
         # Two levels of racks are the usual ones: trunks carry less than with two levels of hosts.
         if route.measured_as == "two_level.host" and "two_level.rack" in known:

@@ -1,4 +1,4 @@
-"""What a bucket's route is to the native parts that count, predict and build it: an all-reduce of the list, or owners."""
+"""A bucket's route as the native code takes it to count, predict and build: an all-reduce of the list, or owners."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hocket.errors import UsageError
 
 
 def by(bucket: Bucket, workers: Collection[int] | None = None) -> AllReduce | _native.Owned:
-    """What the members of a bucket do, who are `members`. Raises UsageError with what no program does.
+    """The collective of a bucket among its `members`. Raises UsageError for a route without a program.
 
     `workers`: the ranks that have gradients; default: all of the bucket's order.
 
@@ -52,12 +52,12 @@ def _workers(bucket: Bucket, workers: Collection[int] | None) -> tuple[int, ...]
 
 
 def known(plan: Plan | None) -> bool:
-    """Whether a plan says all that its ranks send: policies decide by what they are told at run time."""
+    """Whether a plan determines all traffic; policies decide at run time."""
     return plan is not None and not any(isinstance(bucket.route, Traced) for bucket in plan.buckets)
 
 
 def name(route: Route) -> str:
-    """As plans and reports call it: the algorithm's, or the kind of route.
+    """The name of a route in plans and reports: the algorithm, or the kind of route.
 
     >>> name(AllReduce(algorithm="ring"))
     'ring'

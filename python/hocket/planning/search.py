@@ -1,14 +1,14 @@
 """The planner: a search over whole plans, by the cost model of `crates/plan`.
 
-Routes are every algorithm whose predictions were compared with runs (`proposed` in the list of algorithms), every other
-one that a tuning of such a network has, and owners of parts where hosts are unequal; each with no codec or, where the promise
-allows it, with one on slow links, or between all hosts where none is. The rule for slow links is `LinkGraph.slow_pairs`: a
-path between two hosts is slow when its rate is below half that of the fastest path between hosts. Buckets of one plan may
-take different routes. All take one order: the given one, rack by rack, fast hosts first, or one that is searched where
-latencies were measured; each is planned by itself.
+The search considers three kinds of routes: algorithms whose predictions were compared with runs (`proposed` in the list of
+algorithms), algorithms that a tuning of such a network measured, and owners of parts if hosts are unequal. If the promise allows
+it, each is also tried with a codec on slow links, or between all hosts if no link is slow. A path between two hosts is slow if
+its rate is below half that of the fastest path (`LinkGraph.slow_pairs`). Buckets of one plan may take different routes, but
+share one order: the given one, rack by rack, fast hosts first, or one found by a search over measured latencies. Each order is
+planned separately.
 
-Deterministic: the search is seeded, and its budget counts evaluations. Predictions that are equal to a microsecond go to the
-candidate that comes first, and candidates come simplest first.
+The search is deterministic: it is seeded, and its budget counts evaluations. Among predictions that agree to a microsecond, the
+first candidate wins; candidates are sorted simplest first.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from hocket.artefacts.promise import EXACT, Promise
 from hocket.artefacts.tuning import Tuning
 from hocket.errors import UsageError
 from hocket.planning import reason
-from hocket.planning.question import Question, Solved, Way, builder_of, question_of
+from hocket.planning.question import Alternative, Question, Solved, builder_of, question_of
 
 EVALUATIONS = 20_000
-"""Of all orders together, beside those that a search begins with: half a second for 64 ranks and 200 gradients."""
+"""Budget for all orders together, beyond the plans that a search starts from: half a second for 64 ranks and 200 gradients."""
 
 
 def plan(
@@ -42,12 +42,12 @@ def plan(
     promise: Promise = EXACT,
     tuning: Tuning | None = None,
 ) -> Plan:
-    """The plan with the smallest predicted step time, with its rules, its bound, and digests of what it was made from. Its
-    candidates are it, all plans with one route for all buckets, and those of builders that it beats.
+    """The plan with the smallest predicted step time, with its rules, its bound and the digests of its inputs. Its candidates are
+    itself, all plans with one route for all buckets, and the plans of builders that it beats.
 
     Args:
         cluster: the network.
-        profile: the model; None: a neutral one, good only for comparing networks, since its gradients are no model's.
+        profile: the model; None: a neutral one, good only for comparing networks.
         world: number of ranks.
         promise: with `rounded`, gradients are also rounded on slow links, or between all hosts where no link is slow, if that
             is faster.
@@ -74,7 +74,7 @@ def considered(
     promise: Promise = EXACT,
     tuning: Tuning | None = None,
 ) -> Considered:
-    """The search itself, with all that it found. Arguments and exceptions as for `plan`."""
+    """All results of the search. Arguments and exceptions as for `plan`."""
     question = question_of(cluster, profile or neutral_profile(), world, promise, tuning)
     solved = question.solved(EVALUATIONS)
     best = min(solved, key=lambda each: round(each.solution.step_s, 6)).plan()
@@ -99,7 +99,7 @@ def candidates(
 
 
 def neutral_profile(gradients: Iterable[Gradient] = ()) -> Profile:
-    """A profile for when none was measured: no compute, all gradients ready at once.
+    """A profile in place of a measured one: no compute, all gradients ready at once.
 
     Without `gradients` it has 16 of a million f32 elements each.
     """
@@ -120,7 +120,7 @@ def neutral_profile(gradients: Iterable[Gradient] = ()) -> Profile:
 
 
 class Option(msgspec.Struct, frozen=True, kw_only=True):
-    """One way for a bucket: its own time with the network to itself, and the whole step, as predicted."""
+    """A route for a bucket: its own time with the network to itself, and the whole step, as predicted."""
 
     label: str
     alone_s: float
@@ -189,7 +189,7 @@ class Considered:
         )
 
     def options(self, plan: Plan, variable: str) -> list[Option]:
-        """What each way for the bucket with a variable would cost, if nothing else of the plan changed; the fastest first.
+        """What each route for the bucket with a variable would cost, if nothing else of the plan changed; the fastest first.
 
         UsageError: the plan has no such variable.
         """
@@ -206,15 +206,15 @@ class Considered:
                 f"the plan has no variable `{variable}`\nhint: {', '.join(_near(plan, variable))}"
             )
         bucket = plan.buckets[at]
-        ways = [each for one in self.solved for each in one.ways(bucket)]
-        if all(each.bucket != bucket for each in ways):
-            ways.append(Way(plan.label, bucket))
+        alternatives = [each for one in self.solved for each in one.alternatives(bucket)]
+        if all(each.bucket != bucket for each in alternatives):
+            alternatives.append(Alternative(plan.label, bucket))
         found = []
-        for way in ways:
-            changed = (*plan.buckets[:at], way.bucket, *plan.buckets[at + 1 :])
+        for each in alternatives:
+            changed = (*plan.buckets[:at], each.bucket, *plan.buckets[at + 1 :])
             step_s = self.question.predicted(msgspec.structs.replace(plan, buckets=changed)).step_s
-            alone = self.question.alone_s(way.bucket)
-            found.append(Option(label=way.label, alone_s=alone, step_s=step_s, chosen=way.bucket == bucket))
+            alone = self.question.alone_s(each.bucket)
+            found.append(Option(label=each.label, alone_s=alone, step_s=step_s, chosen=each.bucket == bucket))
         return sorted(found, key=lambda each: (round(each.step_s, 6), not each.chosen, each.alone_s))
 
 
