@@ -8,18 +8,23 @@ writes them at the same time. When the total size exceeds the limit, the least r
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import os
 import tempfile
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from hocket import __version__, _native
 from hocket.settings import Settings
 
-SUFFIX, UNFINISHED = ".hkcache", ".part"
+SUFFIX, UNFINISHED, LOCK = ".hkcache", ".part", ".lock"
 UNFINISHED_S = 3600.0
 """Age at which an unfinished file counts as left over by a dead process."""
+LOCK_PAUSE_S, LOCK_PAUSE_S_MAX = 0.002, 0.05
+"""Pauses between tries for a lock."""
 DIGEST_BYTES = hashlib.sha256().digest_size
 
 
@@ -86,6 +91,34 @@ class Cache:
         self._trim(name)
         return True
 
+    @contextlib.contextmanager
+    def locked(self, name: str, timeout_s: float) -> Iterator[bool]:
+        """Hold the lock of that name, which ends with the process at the latest. False: another process has held it for
+        `timeout_s` seconds, or nothing can be written.
+        """
+        with contextlib.ExitStack() as stack:
+            yield self.bytes_max > 0 and self._lock(name, time.monotonic() + timeout_s, stack)
+
+    def _lock(self, name: str, deadline_s: float, stack: contextlib.ExitStack) -> bool:
+        pause_s = LOCK_PAUSE_S
+        try:
+            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            file = stack.enter_context((self.directory / (name + LOCK)).open("wb"))
+            while True:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    if time.monotonic() > deadline_s:
+                        return False
+                    time.sleep(pause_s)
+                    pause_s = min(2 * pause_s, LOCK_PAUSE_S_MAX)
+                else:
+                    # Removed while it is held: who waits for this file finds the entry, and others make a new one.
+                    stack.callback(Path(file.name).unlink, missing_ok=True)
+                    return True
+        except OSError:
+            return False
+
     def remove(self, name: str) -> None:
         """Forget an entry, if it is there."""
         with contextlib.suppress(OSError):
@@ -102,7 +135,7 @@ class Cache:
 
     def _trim(self, newest: str) -> None:
         # By the clock of their file system, which sets the files' times.
-        for path in self.directory.glob(f"*{UNFINISHED}"):
+        for path in (each for left in (UNFINISHED, LOCK) for each in self.directory.glob(f"*{left}")):
             with contextlib.suppress(OSError):
                 if self._path(newest).stat().st_mtime - path.stat().st_mtime > UNFINISHED_S:
                     path.unlink()

@@ -7,17 +7,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace as replaced
 
 from hocket import _native
 from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.gradient import Gradient
-from hocket.artefacts.plan import Part, Plan, Schedule
+from hocket.artefacts.plan import Part, Plan, Rule, Schedule
 from hocket.artefacts.plan_check import check
 from hocket.errors import UsageError
+from hocket.launch.rendezvous import Job
 from hocket.planning.compile import bucket_program, packed
 from hocket.policy import bucketing
 from hocket.policy.trace import Traced
+from hocket.training import host_programs
 from hocket.training.arenas import Arena, arenas_of, arranged
 
 MakeArray = Callable[[_native.Memory, int, str, Sequence[int]], Any]
@@ -111,26 +115,55 @@ class LoadedBucket:
 
 
 def of_plan(
-    plan: Plan, gradients: Mapping[str, Gradient], traced: Mapping[int, CompiledBucket] | None = None
+    plan: Plan,
+    gradients: Mapping[str, Gradient],
+    traced: Mapping[int, CompiledBucket] | None = None,
+    *,
+    job: Job | None = None,
 ) -> list[CompiledBucket]:
-    """The buckets of a plan; `traced`: those that go by policies, by number, of the plan as `arranged`. ProgramError: a program
-    may not run."""
+    """The buckets of a plan; `traced`: those that go by policies, by number, of the plan as `arranged`. Ranks of a host share what
+    their programs cost, if it is for a `job`. ProgramError: a program may not run."""
     plan = arranged(plan, gradients)
     made: dict[int, CompiledBucket] = {}
-    proofs = _native.Proofs()
+    untraced: dict[int, list[int]] = {}
     for arena in arenas_of([bucket.parts for bucket in plan.buckets], gradients):
         for at in arena.numbers:
             bucket = plan.buckets[at]
             runs = [stop - start for start, stop in arena.runs(bucket.parts)]
             own = (traced or {}).get(at)
             if own is None:
-                program = bucket_program(at, plan, runs, proofs)
-                own = CompiledBucket((), bucket.priority, program)
-            elif len(runs) > 1:
+                untraced[at] = runs
+                continue
+            if len(runs) > 1:
                 own = replace(own, program=packed(own.program, runs))
-            whole = tuple(gradients[part.variable] for part in bucket.parts)
-            made[at] = replace(own, gradients=whole, parts=bucket.parts)
-    return [made[at] for at in range(len(plan.buckets))]
+            made[at] = own
+    programs = _programs(plan, untraced, job)
+    for at, program in zip(untraced, programs, strict=True):
+        made[at] = CompiledBucket((), plan.buckets[at].priority, program)
+    return [
+        replace(
+            made[at],
+            gradients=tuple(gradients[part.variable] for part in bucket.parts),
+            parts=bucket.parts,
+        )
+        for at, bucket in enumerate(plan.buckets)
+    ]
+
+
+def _programs(plan: Plan, lengths: Mapping[int, Sequence[int]], job: Job | None) -> Sequence[_native.Program]:
+    """Those of the buckets with these numbers, in that order; `lengths`: of the pieces of memory in which each lies."""
+
+    def make() -> list[_native.Program]:
+        proofs = _native.Proofs()
+        return [bucket_program(at, plan, own, proofs) for at, own in lengths.items()]
+
+    if job is None:
+        return make()
+    buckets = [(at, own, plan.buckets[at]) for at, own in lengths.items()]
+    anonymous = [
+        (at, own, replaced(bucket, parts=(), rule=Rule(), priority=0)) for at, own, bucket in buckets
+    ]
+    return host_programs.compiled(job, msgspec.json.encode((plan.world, plan.workers, anonymous)), make)
 
 
 def check_runs(plan: Plan, gradients: Mapping[str, Gradient]) -> None:
@@ -142,7 +175,7 @@ def check_runs(plan: Plan, gradients: Mapping[str, Gradient]) -> None:
     if plan.schedule not in (Schedule(), Schedule(overlap="gates")):
         raise UsageError(f"plan: delayed or merged gradients are not run{hint}")
     for index, bucket in enumerate(plan.buckets):
-        if bucket.ways is not None:
+        if bucket.cards is not None:
             raise UsageError(f"plan: bucket {index} uses some cards alone, and all are used{hint}")
 
 

@@ -114,7 +114,7 @@ def source_of(
         traced, timer = _of_policies(scopes, gradients, process)
         if plan is None:
             return of_policy(scopes[0], gradients, traced=traced, timer=timer)
-        return of_plan(plan, gradients, traced=traced, timer=timer)
+        return of_plan(plan, gradients, job=job, traced=traced, timer=timer)
     if plan is None and settings.reorder_interval_s is None and useful(job):
         return _driven(gradients, process, promise or EXACT)
     cluster = process.network if plan is None else process.cluster
@@ -123,7 +123,7 @@ def source_of(
     if settings.reorder_interval_s is not None:
         first = planned if isinstance(planned, Plan) else planned_of(planned, Epoch(0), gradients)
         reorder = Reorder(first, job, process.engine, cluster, interval_s=settings.reorder_interval_s)
-    return of_plan(planned, gradients, reorder=reorder)
+    return of_plan(planned, gradients, job=job, reorder=reorder)
 
 
 def _driven(gradients: Mapping[str, Gradient], process: Process, promise: Promise) -> ProgramSource:
@@ -148,7 +148,7 @@ def _driven(gradients: Mapping[str, Gradient], process: Process, promise: Promis
         return planned_of(planned, epoch, gradients)
 
     knowledge = Knowledge(job.hosts, tuple(gradients.values()), cluster, promise, memory)
-    return driven(Autopilot(job, process.engine, knowledge, default), planned, gradients)
+    return driven(Autopilot(job, process.engine, knowledge, default), planned, gradients, job)
 
 
 def _same(plan: Plan, _backward: Sequence[str]) -> Plan:

@@ -1,10 +1,10 @@
-"""The seam between training and a framework: what PyTorch, JAX, TensorFlow or a toy in the tests supplies, and nothing else.
+"""The interface between training and a framework: PyTorch, JAX, TensorFlow or the toy in the tests.
 
-Five things, each a few lines of a framework's own: which parameters there are; a hook for gradients; gates for layers; the
-optimizer's step; and arrays over memory. Whatever implements them passes `tests/training/test_conformance.py`.
+A framework supplies five things: its parameters, a hook for gradients, gates for layers, the optimizer's step, and arrays
+over memory. Every implementation passes `tests/training/test_conformance.py`.
 
-Gradients and parameters have names. What an array is, only the framework knows: training keeps the arrays that it was given and
-hands them back. All calls come from the thread that trains.
+Gradients and parameters are identified by name. Only the framework knows what an array is: training stores arrays and hands
+them back. All calls come from the thread that trains.
 """
 
 from __future__ import annotations
@@ -22,58 +22,59 @@ Array = Any
 
 
 class Gates(Protocol):
-    """Where layers wait for their own parameters alone, instead of all layers at the end of backward for all of them."""
+    """Gates let each layer's forward wait for its own parameters; without them, the end of backward waits for all."""
 
     @property
     def closed(self) -> Collection[int]:
         """The buckets whose gates are closed."""
 
     def backward_began(self) -> None:
-        """The first gradient of a backward has come. UsageError: a gate is still closed."""
+        """The first gradient of a backward has been made. UsageError: a gate is still closed."""
 
     def backward_ended(self) -> None:
-        """All buckets of a backward are on their way: all gates are closed."""
+        """All buckets of a backward have been launched: closes all gates."""
 
     def open_all(self) -> None:
         """Wait for all buckets and apply them."""
 
 
 class Hooks(Protocol):
-    """What counts gradients (`hocket.training.places`)."""
+    """Counts gradients (`hocket.training.places`)."""
 
     def hook(self, bucket: int, index: int, view: Array) -> Callable[[Any], None]:
-        """What is called with an object whose `grad` is the gradient, after each accumulation of gradient `index` of a bucket."""
+        """The callable to call after each accumulation of gradient `index` of a bucket, with an object whose `grad` it is."""
 
 
 @dataclass(frozen=True)
 class Hints:
-    """What users of a framework can do about an error, in the words after `hint:`."""
+    """Advice to users of a framework, shown after `hint:` in error messages."""
 
     unequal_batches: str = "give every rank the same number of batches"
     non_finite: str = ""
-    """Appended to a warning, when this is nothing to worry about."""
+    """Appended to a warning if non-finite gradients can be harmless."""
     made_twice: str = "let each backward make each gradient once"
 
 
 class Framework(Protocol):
-    """A model and its optimizer, as training needs them."""
+    """A model and its optimizer."""
 
     hints: Hints
 
     # Parameters.
 
     def parameters(self) -> Sequence[Parameter]:
-        """What all ranks must have alike: parameters in the order of their registration, then buffers."""
+        """Parameters in the order of registration, then buffers; the same on all ranks."""
 
     # Hook.
 
     def hook(self, buckets: Sequence[LoadedBucket], readiness: Hooks) -> None:
-        """From now on these buckets' gradients are counted: after each accumulation of gradient `i` of bucket `b`, on whatever
-        thread, `readiness.hook(b, i, views[i])` is called with an object whose attribute `grad` is the gradient. Hooks of an
-        earlier call end. Gradients that exist now move into the buckets, as by `adopt`."""
+        """Count these buckets' gradients from now on, instead of those of an earlier call.
+
+        After each accumulation of gradient `i` of bucket `b`, on any thread, the framework calls `readiness.hook(b, i, views[i])`
+        with an object whose attribute `grad` is the gradient. Existing gradients move into the buckets, as by `adopt`."""
 
     def when_backward_ends(self, call: Callable[[], None]) -> None:
-        """Called within a hook: `call()` once, when the backward that runs now has made all of its gradients."""
+        """Call `call()` once, when the running backward has made all of its gradients. Used within a hook."""
 
     # Gate.
 
@@ -83,52 +84,52 @@ class Framework(Protocol):
         wait: Callable[[int], None],
         zero: Callable[[int], None],
     ) -> Gates:
-        """Gates for the parameters of each bucket, all open. A second call opens the gates of the first, and is of other buckets.
+        """Gates for the parameters of each bucket, all open. A further call opens and replaces the earlier gates.
 
-        `wait(b)` returns when the gradients of bucket b are reduced, and `zero(b)` zeroes them. Raises UsageError where a
+        `wait(b)` returns when the gradients of bucket b are reduced, and `zero(b)` zeroes them. Raises UsageError if the
         framework has no gates.
         """
 
     # Step.
 
     def on_zero_grad(self, zero: Callable[[], None]) -> None:
-        """The optimizer's `zero_grad` calls `zero` for gradients that are hooked, and zeroes the others itself."""
+        """Make the optimizer's `zero_grad` call `zero` for hooked gradients; it zeroes the others itself."""
 
     def on_step(self, call: Callable[[], None]) -> None:
         """Call `call()` after each step of the optimizer."""
 
     def optimizer_state(self) -> bytes:
-        """The optimizer's state, serialised; empty where there is none."""
+        """The optimizer's state, serialised; empty if there is none."""
 
     def load_optimizer_state(self, saved: bytes) -> None:
-        """Take over what `optimizer_state` gave on another rank."""
+        """Load what `optimizer_state` returned on another rank."""
 
     # Arrays and memory.
 
     def array(self, memory: _native.Memory, start: int, dtype: str, shape: Sequence[int]) -> Array:
-        """The array over `memory` from byte `start` on, without a copy. It is zero-filled at first."""
+        """An array over `memory` from byte `start` on, without a copy. The memory is zero at first."""
 
     def adopt(self, name: str, view: Array) -> None:
-        """The gradient of `name` moves into `view`, if it is elsewhere, and is that array from now on; one that does not exist
-        becomes zero. UsageError: shape or type is another."""
+        """Move the gradient of `name` into `view`, which is the gradient from now on. A missing gradient becomes zero.
+        UsageError: shape or type differ."""
 
     def zero(self, bucket: LoadedBucket) -> None:
-        """All gradients of a bucket become zero, and are the bucket's views."""
+        """Zero all gradients of a bucket, and make them the bucket's views."""
 
     def drop(self, name: str) -> None:
-        """`name` has no gradient, as no rank made one: the optimizer is to leave it alone."""
+        """Remove the gradient of `name`, which no rank made, so that the optimizer skips the parameter."""
 
     def check_in_place(self, buckets: Sequence[LoadedBucket]) -> None:
-        """UsageError names the first gradient whose array the user's script moved out of its bucket, where that can be."""
+        """UsageError names the first gradient that the user's script moved out of its bucket, if scripts can do that."""
 
     def hold_parameters(self, buckets: Sequence[LoadedBucket]) -> None:
-        """The parameters themselves move into the buckets, with their values, and are the views from now on."""
+        """Move the parameters themselves, with their values, into the buckets; they are the views from now on."""
 
     def state_bytes(self) -> int:
-        """Size of what `write_state` writes: all parameters and buffers."""
+        """Size of the state in bytes: all parameters and buffers."""
 
     def write_state(self, into: memoryview) -> None:
-        """Their bytes, one after the other."""
+        """Write the bytes of all parameters and buffers, one after the other."""
 
     def read_state(self, saved: memoryview) -> None:
-        """Take over what `write_state` wrote on another rank, bit for bit."""
+        """Load what `write_state` wrote on another rank, bit for bit."""

@@ -1,4 +1,4 @@
-"""A model whose ranks train alone and exchange parameters every so many steps (local SGD): buckets hold the parameters."""
+"""Local SGD: ranks train alone and exchange parameters every few steps. Buckets hold the parameters themselves."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from hocket.training.votes import Votes
 
 
 class ParameterSession:
-    """Hooks the optimizer's step; parameters are views into buckets, their values stay."""
+    """Hooks the optimizer's step. Parameters become views of buckets and keep their values."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class ParameterSession:
         companion: Companion,
         loaded: Callable[[Sequence[LoadedBucket]], None],
     ) -> None:
-        """Replicas are equal at the start: what state starts as is the same on all ranks."""
+        """Replicas are equal at the start, so initial state is the same on all ranks."""
         (policy,) = source.policies
         if policy.every < 1:
             raise UsageError("parameters are exchanged once in `every` steps, at least 1")
@@ -52,11 +52,11 @@ class ParameterSession:
 
     @property
     def programs(self) -> list[int]:
-        """By bucket: its program's number."""
+        """The number of each bucket's program."""
         return [bucket.program for bucket in self.buckets]
 
     def start(self) -> None:
-        """What runs beside training begins."""
+        """Start the threads beside training."""
         self.source.start_timer()
 
     def no_sync(self) -> contextlib.AbstractContextManager[None]:
@@ -64,11 +64,11 @@ class ParameterSession:
         return contextlib.nullcontext()
 
     def communicates(self) -> bool:
-        """Every forward is of a step."""
+        """Always: every forward belongs to a step."""
         return True
 
     def record(self, name: str, value: float) -> None:
-        """A statistic, for the policy."""
+        """Record a statistic for the policy."""
         self.source.record(name, value)
 
     def agreed(self) -> Mapping[str, Value]:
@@ -76,17 +76,17 @@ class ParameterSession:
         return self.source.agreed()
 
     def settle(self) -> None:
-        """Gradients are this rank's own, and final."""
+        """Do nothing: gradients are this rank's own, and final."""
 
     def joinable(self) -> None:
-        """UsageError: it cannot be joined."""
+        """UsageError: `join` is not possible."""
         raise UsageError(
             "join: ranks exchange parameters, not sums to which one can add nothing\n"
             "hint: give every rank the same number of batches"
         )
 
     def close(self) -> None:
-        """Stop what runs beside training."""
+        """Stop the threads beside training."""
         self.source.stop()
 
     def _load(self) -> None:

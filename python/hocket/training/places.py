@@ -1,4 +1,4 @@
-"""Gradients that live in buckets: what sessions of all kinds that hook them have in common."""
+"""Gradients that live in buckets, for all kinds of sessions that hook them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hocket.training.framework import Framework
 
 
 class Hooks:
-    """What `Framework.hook` is given: it counts gradients by the buckets that have parts of them."""
+    """The argument of `Framework.hook`: counts gradients for all buckets that have parts of them."""
 
     def __init__(self, buckets: Sequence[LoadedBucket], readiness: _native.Readiness) -> None:
         """`readiness` counts by launch, in the order of their numbers."""
@@ -31,16 +31,16 @@ class Hooks:
         self._places = [[places[name] for name in bucket.names] for bucket in buckets]
 
     def hook(self, bucket: int, index: int, view: object) -> Callable[[Any], None]:
-        """The callable of gradient `index` of a bucket, which is `view`."""
+        """The callable for gradient `index` of a bucket, whose array is `view`."""
         return self._readiness.hook(self._places[bucket][index], view)
 
     def gradient(self, launch: int, index: int) -> tuple[str, Any]:
-        """Name and view of the gradient of which a launch has its part `index`."""
+        """Name and view of the gradient to which part `index` of a launch belongs."""
         return self._gradients[launch][index]
 
 
 class InPlace:
-    """The half of a session that knows no more than its `buckets`, the `readiness` of their gradients by launch, and `hooks`."""
+    """The half of a session that needs only `buckets`, `hooks`, and the `readiness` of gradients by launch."""
 
     framework: Framework
     buckets: list[LoadedBucket]
@@ -48,13 +48,13 @@ class InPlace:
     hooks: Hooks
 
     def zero_grad(self) -> None:
-        """All gradients zero, in their buckets."""
+        """Zero all gradients in their buckets."""
         for bucket in self.buckets:
             self.framework.zero(bucket)
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Backward passes inside accumulate; nothing is sent before the next one outside."""
+        """Backward passes inside accumulate gradients; the next one outside sends them."""
         before = self.readiness.enabled
         self.readiness.enabled = False
         try:
@@ -63,7 +63,7 @@ class InPlace:
             self.readiness.enabled = before
 
     def _adopt(self, launch: int, index: int, _parameter: Any) -> None:
-        """A gradient that lies elsewhere (after `grad = None`) moves into its bucket; one that is not there is zero."""
+        """Move a gradient that lies elsewhere (after `grad = None`) into its bucket; a missing one becomes zero."""
         self.framework.adopt(*self.hooks.gradient(launch, index))
 
     def _twice(self, launch: int, index: int) -> None:

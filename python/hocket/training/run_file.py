@@ -1,4 +1,4 @@
-"""`run.json` of a training: what was loaded, kept true when an epoch brings other buckets."""
+"""`run.json` of a training: the loaded programs, updated when an epoch brings other buckets."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from hocket.training.spans import Spans
 
 
 class RunFile:
-    """Written by rank 0 where a trace is written."""
+    """Rank 0 writes it if a trace is written."""
 
     def __init__(self, spans: Spans | None, job: Job, source: ProgramSource, cluster: Cluster | None) -> None:
-        """Nothing is written yet."""
+        """Writes nothing yet."""
         self._directory = None if spans is None or job.rank != 0 else spans.directory
         self._info = run_info(job, None, (), cluster)
         self._source = source
 
     def loaded(self, buckets: Sequence[LoadedBucket]) -> None:
-        """The current epoch's buckets are loaded: they are those of its plan; programs of epochs before stay, of no bucket now."""
+        """Note that the current epoch's buckets are loaded. Programs of earlier epochs stay listed, without a bucket."""
         if self._directory is None:
             return
         current = self._source.epochs.current
@@ -52,7 +52,7 @@ class RunFile:
 def run_info(
     job: Job, plan: Plan | None, programs: tuple[LoadedProgram, ...], cluster: Cluster | None = None
 ) -> RunInfo:
-    """What is known of the run when it starts."""
+    """The facts known at the start of a run."""
     return RunInfo(
         world=job.world,
         hosts=job.hosts,

@@ -1,4 +1,4 @@
-"""The policies by which a plan's buckets go: each with agreed values of its own among those of the job."""
+"""The policies of a plan's buckets, each with its own agreed values among those of the job."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from hocket.policies.load import load
 from hocket.policy.policy import DEFAULTS, Policy, Value
 
 SEPARATOR = "."
-"""Between a scope and a value's own name, which has none."""
+"""Between a scope's name and a value's own name, which must not contain it."""
 
 
 @dataclass(frozen=True)
 class Scope:
-    """A policy of some buckets. `prefix`: what the job puts before its names of agreed values."""
+    """A policy of some buckets. The job puts `prefix` before the names of its agreed values."""
 
     route: Traced
     policy: Policy
     prefix: str = ""
 
     def own(self, agreed: Mapping[str, Value]) -> dict[str, Value]:
-        """Of the job's agreed values, this policy's, by its own names.
+        """This policy's values among the job's agreed values, by the policy's own names.
 
         >>> Scope(Traced(policy="top_k"), Policy(), "top_k.").own({"top_k.share": 0.1, "int8.bits": 8})
         {'share': 0.1}
@@ -43,15 +43,15 @@ class Scope:
         return {self.prefix + name: value for name, value in values.items()}
 
     def initial(self) -> dict[str, Value]:
-        """What is agreed at first, by the job's names."""
+        """The initial agreed values, by the job's names."""
         return self.of_job({**DEFAULTS, **self.policy.parameters, **self.route.parameters})
 
 
 def scopes_of(plan: Plan, given: Policy | None = None) -> list[Scope]:
-    """The policies of a plan, each once. `given`: the one that goes by its class's name.
+    """The policies of a plan, each once. `given`: stands for the policy with the name of its class.
 
-    Where a plan has one policy alone, its agreed values keep their names. Raises UsageError: there is no such policy, it has no
-    such parameter, it exchanges parameters where other buckets do not, or no bucket goes by `given`.
+    If a plan has a single policy, its agreed values keep their names. Raises UsageError: there is no such policy or parameter,
+    the policy exchanges parameters but other buckets do not, or no bucket uses `given`.
     """
     routes: dict[bytes, Traced] = {}
     for bucket in plan.buckets:
@@ -83,7 +83,7 @@ def scopes_of(plan: Plan, given: Policy | None = None) -> list[Scope]:
 
 
 def key(route: Traced) -> bytes:
-    """The same for equal routes alone."""
+    """A key that only equal routes share."""
     return msgspec.json.encode([route.policy, sorted(route.parameters.items())])
 
 

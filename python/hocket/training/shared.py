@@ -1,10 +1,10 @@
-"""What the ranks of a host would all compute: the first of them computes it, and the others take it from the cache.
+"""Shares the programs of policies among the ranks of a host: the first rank compiles, the others read from the cache.
 
-Every rank traces one bucket, which shows a policy that depends on something but its context. The first rank of each
-host then traces all buckets, compiles and verifies them, and puts into the cache what each rank of its host needs. The
-others get digests of these entries through the store. With them goes a digest of all traces, which must be the same on
-all hosts. A rank that cannot have its entry computes it, too, and checks the digest. Where a host's entries are there
-from another run, nothing is compiled at all.
+Every rank traces one bucket, which exposes a policy that depends on anything but its context. The first rank of each host
+then traces all buckets, compiles and verifies them, and writes an entry for each rank of its host to the cache. The other
+ranks get digests of these entries through the store, with a digest of all traces, which must be equal on all hosts. A rank
+that cannot read its entry compiles for itself and compares the digest. If the entries exist from an earlier run, nothing is
+compiled.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ from hocket.policy.observed import Guard
 from hocket.policy.policy import Policy
 from hocket.policy.trace import Programs, Trace, TraceContext
 from hocket.training.buckets import CompiledBucket
+from hocket.training.host_programs import ranks_of_host
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
-    """What a rank tells the others: digests of its first trace and of all traces, and by rank the entry that it may take."""
+    """A rank's message to the others: digests of its first trace and of all traces, and the entry of each rank."""
 
     first: str
     traces: str | None = None
@@ -36,7 +37,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):
-    """What one rank needs: the programs that it runs, and for each bucket which one it has, and its `starts`."""
+    """The programs of one rank, and for each bucket the index of its program, and its `starts`."""
 
     programs: list[bytes]
     buckets: list[tuple[int, dict[str, tuple[int, int]]]]
@@ -45,17 +46,16 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
 def of_policy(
     policy: Policy, buckets: Sequence[Bucket], context: TraceContext, job: Job, *, portable: bool = True
 ) -> tuple[list[CompiledBucket], list[Guard]]:
-    """The programs of some buckets as a policy's handlers make them, the same on all ranks, and what they took for granted.
+    """The programs of a policy for some buckets, equal on all ranks, and the assumptions of their traces.
 
-    `portable`: nothing was taken for granted so far that other processes would have to know. PolicyError when ranks would make
-    different ones.
+    `portable`: no assumption so far is bound to this process. PolicyError if ranks would make different programs.
     """
     programs = Programs(policy, context)
     work = _Work(policy, context, buckets, programs, job)
     first = work.trace(0) if buckets else None
     kept = Cache.of(job.settings)
     alone = not portable or (first is not None and not _portable(first))
-    host = [rank for rank in range(job.world) if job.hosts[rank] == job.hosts[job.rank]]
+    host = ranks_of_host(job)
     made: list[CompiledBucket] | None = None
     refused: PolicyError | None = None
     offer = Offer(first=work.digest([] if first is None else [first]))
@@ -63,7 +63,7 @@ def of_policy(
         try:
             made, offer = work.offered(kept, [] if alone else host, offer.first)
         except PolicyError as error:
-            # The others find it themselves, instead of hearing that this rank is gone.
+            # The others find the same fault themselves, instead of reading that this rank is gone.
             refused = error
     offers = [
         msgspec.convert(each, Offer, strict=False)
@@ -122,7 +122,7 @@ class _Work:
         return list({id(guard): guard for guard in taken}.values())
 
     def offered(self, kept: Cache, host: list[int], first: str) -> tuple[list[CompiledBucket], Offer]:
-        """Own buckets, and what the ranks of `host` may take."""
+        """This rank's buckets, and the offer to the ranks of `host`."""
         traces = self.traces()
         entries: dict[int, tuple[str, str]] = {}
         made = None
@@ -146,7 +146,7 @@ class _Work:
         return made, entries if all(held) else {}
 
     def _written(self, host: list[int], traces: list[Trace]) -> dict[int, bytes | None]:
-        """By rank of a host: its entry. Of a program of all ranks, no more than its ranks' parts is kept."""
+        """The entry of each rank of a host. Only the parts of these ranks are kept."""
         places: dict[int, int] = {}
         parts: dict[int, list[bytes]] = {rank: [] for rank in host}
         rows = []
@@ -160,7 +160,7 @@ class _Work:
         return {rank: msgspec.msgpack.encode(Entry(own, rows)) for rank, own in parts.items()}
 
     def taken(self, kept: Cache, offer: Offer) -> list[CompiledBucket] | None:
-        """The buckets of this rank's entry, where it is what was offered."""
+        """The buckets of this rank's entry, if it is the offered one."""
         if self._job.rank not in offer.entries:
             return None
         name, digest = offer.entries[self._job.rank]
@@ -182,7 +182,7 @@ class _Work:
 
 
 def _agree(policy: Policy, offers: list[Offer]) -> None:
-    """Whether all traced the same; PolicyError names a rank that did not."""
+    """Checks that all ranks traced the same; PolicyError names a rank that did not."""
     traced = next((each.traces for each in offers if each.traces is not None), None)
     for rank, each in enumerate(offers):
         if each.first != offers[0].first or each.traces not in (None, traced):
@@ -198,7 +198,7 @@ def _portable(trace: Trace) -> bool:
 
 
 def _digest(traces: Sequence[Trace]) -> str:
-    """Of what handlers did; the same trace again is hashed once."""
+    """Digest of traces; a repeated trace is hashed once."""
     known: dict[int, bytes] = {}
     digest = hashlib.sha256()
     for trace in traces:

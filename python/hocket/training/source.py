@@ -1,8 +1,7 @@
-"""Where a model's programs come from, epoch by epoch: a plan, whose orders may change, and whose policies are traced again.
+"""The source of a model's programs, epoch by epoch: a plan, whose orders may change and whose policies are traced again.
 
-A whole-model policy is a plan whose buckets all go by it. A plan that was given stays as it is. Where none was, and with
-whole-model policies, the first backward shows in which order gradients really come; where that makes other buckets, an epoch
-with these begins. The order is rank 0's.
+A whole-model policy is a plan whose buckets all use it. A given plan stays as it is. Default plans and whole-model policies
+follow the order in which the first backward makes gradients on rank 0: if it leads to other buckets, an epoch with these begins.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from dataclasses import dataclass
 
 from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import Plan
+from hocket.launch.rendezvous import Job
 from hocket.planning.ordering.classes import reordered
 from hocket.policy.epoch import Epoch, Epochs
 from hocket.policy.policy import Policy, Value
@@ -27,14 +27,14 @@ from hocket.training.traced import TracedBuckets
 
 @dataclass
 class ProgramSource:
-    """`buckets` gives those of the current epoch; `timer` is there for policies alone, `reorder` for plans, `autopilot` for default
-    plans."""
+    """The programs of the current epoch, and what runs beside training: `timer` for policies, `reorder` for plans, `autopilot` for
+    default plans."""
 
     epochs: Epochs
     make: Callable[[Epoch], list[CompiledBucket]]
     plan: Callable[[Epoch], Plan]
     layout: Callable[[tuple[str, ...]], object] = tuple
-    """What an order of backward comes to: where it is equal, another order changes nothing."""
+    """The buckets that an order of backward leads to, for comparison."""
     policies: tuple[Policy, ...] = ()
     timer: Timer | None = None
     reorder: Reorder | None = None
@@ -42,11 +42,11 @@ class ProgramSource:
 
     @property
     def gates(self) -> bool:
-        """Whether layers wait for their own buckets alone."""
+        """Whether each layer waits only for its own buckets."""
         return self.plan(self.epochs.current).schedule.overlap == "gates"
 
     def buckets(self) -> list[CompiledBucket]:
-        """Buckets and programs of the current epoch, the same on all ranks."""
+        """Buckets and programs of the current epoch; equal on all ranks."""
         return self.make(self.epochs.current)
 
     def agreed(self) -> dict[str, Value]:
@@ -56,11 +56,11 @@ class ProgramSource:
 
     @property
     def observes(self) -> bool:
-        """Whether the order in which gradients come is still to be seen."""
+        """Whether the order of gradients is not known yet."""
         return self.epochs.observes
 
     def observed(self, backward: tuple[str, ...]) -> None:
-        """The order in which rank 0's gradients came, on every rank after the same step."""
+        """Take the order of rank 0's gradients; called on every rank after the same step."""
         assumed = self.epochs.current.backward
         self.epochs.observed(None if self.layout(backward) == self.layout(assumed) else backward)
 
@@ -69,8 +69,7 @@ class ProgramSource:
         return self.epochs.decide(smallest_vote) is not None
 
     def start_timer(self) -> None:
-        """Where a policy has something to do beside training, or decided by statistics; else nothing is kept or shared.
-        Where a plan is kept fit, what keeps it."""
+        """Start the threads beside training. The timer is dropped if no policy needs it: then no statistics are kept."""
         for beside in (self.reorder, self.autopilot):
             if beside is not None:
                 beside.start()
@@ -82,23 +81,23 @@ class ProgramSource:
             self.timer = None
 
     def stop(self) -> None:
-        """What runs beside training ends."""
+        """Stop the threads beside training."""
         for beside in (self.timer, self.reorder, self.autopilot):
             if beside is not None:
                 beside.stop()
 
     def record(self, name: str, value: float) -> None:
-        """A statistic, where somebody can ask for it."""
+        """Record a statistic if a timer can use it."""
         if self.timer is not None:
             self.timer.statistics.record(name, value)
 
 
 Planned = Callable[[Sequence[str]], Plan]
-"""A default plan, given names in the order in which backward makes their gradients."""
+"""Makes a default plan from the names of gradients in the order of backward."""
 
 
 def planned_of(planned: Planned, epoch: Epoch, gradients: Mapping[str, Gradient]) -> Plan:
-    """The default plan of an epoch: for the order of backward that was seen, else for the one that registration suggests."""
+    """The default plan of an epoch: for the observed order of backward, else for the reverse of registration."""
     return planned(epoch.backward or bucket_memory.assumed_backward(gradients))
 
 
@@ -106,6 +105,7 @@ def of_plan(
     plan: Plan | Planned,
     gradients: Mapping[str, Gradient],
     *,
+    job: Job,
     traced: TracedBuckets | None = None,
     timer: Callable[[Epochs], Timer] | None = None,
     reorder: Reorder | None = None,
@@ -126,7 +126,8 @@ def of_plan(
 
     def make(epoch: Epoch) -> list[CompiledBucket]:
         now = current(epoch)
-        return bucket_memory.of_plan(now, gradients, None if traced is None else traced.programs(now, epoch))
+        own = None if traced is None else traced.programs(now, epoch)
+        return bucket_memory.of_plan(now, gradients, own, job=job)
 
     def layout(backward: tuple[str, ...]) -> object:
         return _contents(current(Epoch(0, backward=backward)))
@@ -139,12 +140,14 @@ def of_plan(
     return ProgramSource(epochs, make, current, layout, policies, beside, reorder)
 
 
-def driven(autopilot: Autopilot, planned: Planned, gradients: Mapping[str, Gradient]) -> ProgramSource:
+def driven(
+    autopilot: Autopilot, planned: Planned, gradients: Mapping[str, Gradient], job: Job
+) -> ProgramSource:
     """A default plan that the job's own measurements may replace: an epoch for backward's order, and one for each plan."""
 
     def make(epoch: Epoch) -> list[CompiledBucket]:
         made = autopilot.programs(epoch)
-        return bucket_memory.of_plan(autopilot.plan(epoch), gradients) if made is None else made
+        return bucket_memory.of_plan(autopilot.plan(epoch), gradients, job=job) if made is None else made
 
     def layout(backward: tuple[str, ...]) -> object:
         return _contents(planned(backward))

@@ -1,4 +1,4 @@
-"""From a framework's model to a session in which gradients are reduced, or parameters exchanged, in two steps."""
+"""Turns a framework's model into a session, in two steps: `prepare`, then `session_of`."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ def prepare(
     process: Process,
     settings: Settings,
 ) -> ProgramSource:
-    """Where programs come from, once all ranks are here and have rank 0's state; every rank must call it.
+    """The source of programs. Meets all ranks, and gives them rank 0's state; every rank must call it.
 
     Args:
         framework: the model and its optimizer.
-        plan: how gradients travel; default: rank 0's file, else one for the network.
+        plan: default: rank 0's plan file, else a plan for the network.
         policy: instead of a plan.
-        promise: how far results may be from DDP's; default: exact, or what a given plan promises.
+        promise: allowed distance of results from DDP's; default: exact, or the promise of a given plan.
         process: joined.
         settings: of this rank.
 
     Raises:
         RendezvousError: the models differ.
         ArtefactError: the plan is not sound, or for another model.
-        UsageError: the plan is for another job, promises less than asked, or has what sessions do not run.
+        UsageError: the plan is for another job, promises less than requested, or needs what sessions do not support.
         PolicyError: the policy is refused.
     """
     parameters = framework.parameters()
@@ -66,7 +66,7 @@ def session_of(
     companion: Companion,
     spans: Spans | None,
 ) -> ReducingSession | ParameterSession:
-    """What `prepare` prepared, loaded and hooked; `start` it when the script may train."""
+    """A session with loaded programs and hooks. Call its `start` before the script trains."""
     exchanged = {policy.exchanges for policy in source.policies}
     kind = ParameterSession if "parameters" in exchanged else ReducingSession
     session: ParameterSession | ReducingSession = kind(

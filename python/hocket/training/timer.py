@@ -1,7 +1,7 @@
-"""The thread beside training: calls policies' `on_timer`, shares statistics and proposals with all ranks, makes epochs of them.
+"""The thread beside training: calls policies' `on_timer`, shares statistics and proposals with all ranks, and begins epochs.
 
-All ranks' timers meet at the store once per tick, over a connection of their own; nothing in a step waits for this thread. What a
-handler raises ends the job on every rank, with the traceback.
+The timers of all ranks meet at the store once per tick, over their own connections; no step waits for this thread. An exception
+in a handler ends the job on every rank, with the traceback.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from hocket.policy.topology import Topology
 from hocket.training.scopes import Scope
 
 PATIENCE_S = 3600.0
-"""How long a tick waits for the slowest rank's handler: as long as it likes, since no step waits for it."""
+"""Limit of a tick's wait for the slowest rank's handler. It may be long, since no step waits for it."""
 
 
 _numbers = itertools.count()
-"""Of the timers of this process: the same on all ranks, which distribute their models in one order."""
+"""Numbers of this process's timers; equal on all ranks, which distribute their models in the same order."""
 
 
 class Timer:
@@ -43,13 +43,13 @@ class Timer:
         guards: Callable[[], list[Guard]],
         fail: Callable[[str], None],
     ) -> None:
-        """`scopes`: the policies. `guards` gives those of the current epoch, `fail` ends the job."""
+        """`scopes`: the policies. `guards` returns those of the current epoch; `fail` ends the job."""
         self.statistics = Statistics()
         self._scopes, self._job, self._topology, self._epochs = tuple(scopes), job, topology, epochs
         self._guards, self._fail = guards, fail
         intervals_s = [job.settings.timer_interval_s or each.policy.timer_interval_s for each in scopes]
         self._interval_s = min(intervals_s)
-        # Whole ticks, so that all ranks call the same handlers at the same one.
+        # Whole ticks, so that all ranks call the same handlers at the same tick.
         self._every = [max(1, round(each_s / self._interval_s)) for each_s in intervals_s]
         self._changes: dict[str, Value] = {}
         self._stopped = threading.Event()
@@ -57,14 +57,14 @@ class Timer:
         self._number = next(_numbers)
         self._calling = self._scopes[0]
         self._tick = 0
-        # What handlers see: all ranks go on to an epoch's values at one tick, or their negotiations would not match.
+        # The values that handlers see: all ranks switch to an epoch's values at the same tick, so that negotiations match.
         self._seen = epochs.current
         self._norm_wanted = True
         self._thread = threading.Thread(target=self._run, name="hocket-timer", daemon=True)
 
     @property
     def needed(self) -> bool:
-        """Whether a policy has something to do beside training, or decided by statistics."""
+        """Whether a policy has handlers beside training, or decided by statistics."""
         handlers = ("on_timer", "on_worker_added", "on_worker_removed")
         kinds = [type(scope.policy) for scope in self._scopes]
         return bool(self._guards()) or any(
@@ -83,20 +83,20 @@ class Timer:
         self._thread.start()
 
     def stop(self) -> None:
-        """End; does not wait for a handler that hangs."""
+        """End, without waiting for a handler that hangs."""
         self._stopped.set()
 
     def wants_norm(self) -> bool:
-        """Whether the norm of gradients was not recorded since the last tick: it costs a pass over them."""
+        """Whether the norm of gradients is due: it is recorded once per tick, since it costs a pass over them."""
         wanted, self._norm_wanted = self._norm_wanted, False
         return wanted
 
     def worker_removed(self, worker: int) -> None:
-        """A rank is gone: the policy is told."""
+        """Tell the policies that a rank is gone."""
         self._call_all("on_worker_removed", worker)
 
     def gather(self, key: str, value: float) -> list[float]:
-        """As `Exchange`: every rank's value of this turn."""
+        """As `Exchange`: the values of all ranks in this turn."""
         given = self._meet("negotiate", {"key": key, "value": value})
         keys = {each["key"] for each in given}
         if len(keys) > 1:
@@ -104,7 +104,7 @@ class Timer:
         return [each["value"] for each in given]
 
     def propose(self, changes: Mapping[str, Value]) -> None:
-        """As `Exchange`: kept for the end of this tick."""
+        """As `Exchange`: changes wait for the end of this tick."""
         self._changes.update(self._calling.of_job(changes))
 
     def _run(self) -> None:
@@ -117,7 +117,7 @@ class Timer:
                         self._call(scope, "on_timer", self.statistics)
                 self._share()
         except RendezvousError:
-            # A rank has left the store: in order, at the end of training, or dead, which the wire says with its name.
+            # A rank has left the store: in order at the end of training, or dead; then the wire reports it by name.
             self._stopped.set()
         except Error as error:
             self._fail(f"{type(error).__name__}: {error}")
@@ -137,7 +137,7 @@ class Timer:
             self._changes = {}
         snapshot = [each["statistics"] for each in everyone]
         self.statistics.take_others(snapshot)
-        # What comes while an epoch waits to begin, or while ranks are on two sides of one, is said again next time.
+        # Changes that arrive while an epoch is about to begin, or while ranks are in different epochs, are repeated.
         if any(not each["settled"] or each["epoch"] != everyone[0]["epoch"] for each in everyone):
             self._changes = {**mine["changes"], **self._changes}  # type: ignore[dict-item]
             return
@@ -148,7 +148,7 @@ class Timer:
         changes: dict[str, Value] = {}
         for each in reversed(everyone):
             changes.update(each["changes"])  # the lowest rank has the last word
-        # Guards look at every rank's statistics, which all have now: all come to the same answer.
+        # Guards read the statistics of all ranks, which all now have, so all ranks reach the same result.
         broken = self._enough(snapshot) and any(not guard.holds(snapshot) for guard in self._guards())
         changed = {name: value for name, value in changes.items() if current.agreed.get(name) != value}
         if changed or broken:

@@ -1,4 +1,4 @@
-"""Buckets that go by policies: the plan that a whole-model policy makes, and the programs of a plan's traced buckets."""
+"""Buckets with policies: the plan of a whole-model policy, and the programs of a plan's traced buckets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hocket.training.scopes import Scope, key
 
 
 class TracedBuckets:
-    """`guards` are what the traces of the last `programs` took for granted."""
+    """`guards`: the assumptions of the traces in the last call of `programs`."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class TracedBuckets:
         topology: Topology,
         tuning: Tuning,
     ) -> None:
-        """`scopes`: every policy that buckets go by."""
+        """`scopes`: the policies of all buckets."""
         self.scopes = {key(scope.route): scope for scope in scopes}
         self.guards: list[Guard] = []
         self._layout_guards: list[Guard] = []
@@ -42,14 +42,14 @@ class TracedBuckets:
         self._topology, self._tuning = topology, tuning
 
     def context(self, scope: Scope, epoch: Epoch) -> TraceContext:
-        """What a policy's handlers may ask in an epoch."""
+        """The trace context of a policy in an epoch."""
         return TraceContext.of(
             scope.policy, self._topology, scope.own(epoch.agreed), epoch.snapshot, self._tuning
         )
 
     def plan(self, scope: Scope, epoch: Epoch) -> Plan:
-        """Of a policy that alone decides which gradients travel together; of one epoch it is made once. PolicyError: it cannot be
-        traced."""
+        """The plan of a policy that decides by itself which gradients share a bucket; made once per epoch. PolicyError: it cannot
+        be traced."""
         if self._planned is None or self._planned[0] is not epoch:
             self._planned = epoch, *self._plan(scope, epoch)
         _, plan, guards = self._planned
@@ -84,7 +84,7 @@ class TracedBuckets:
         return plan, list(found.guards)
 
     def programs(self, plan: Plan, epoch: Epoch) -> dict[int, CompiledBucket]:
-        """By number, of the buckets that go by policies. PolicyError: they cannot be traced, or ranks trace differently."""
+        """Programs of the buckets with policies, by number. PolicyError: tracing fails, or differs between ranks."""
         ordered = {each.name: each for each in bucket_memory.ordered(self._gradients, epoch.backward)}
         self.guards, self._layout_guards = self._layout_guards, []
         made: dict[int, CompiledBucket] = {}

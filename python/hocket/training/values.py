@@ -1,4 +1,4 @@
-"""Numbers in a bucket's memory, for statistics."""
+"""Statistics of the numbers in a bucket's memory."""
 
 from __future__ import annotations
 

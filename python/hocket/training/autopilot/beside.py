@@ -62,7 +62,7 @@ class Autopilot:
         self.watch = Stopwatch()
         self.epochs = Epochs(Epoch(0), observes=True)
         self._job, self._engine, self._default = job, engine, default
-        self._plans = Plans({each.name: each for each in knowledge.gradients})
+        self._plans = Plans({each.name: each for each in knowledge.gradients}, job)
         self._number = next(_numbers)
         self._prefix = f"autopilot/{self._number}"
         self._stopped, self._stepped, self._looking = threading.Event(), threading.Event(), threading.Event()

@@ -9,6 +9,7 @@ import msgspec
 
 from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import Plan, Rule
+from hocket.launch.rendezvous import Job
 from hocket.training import buckets
 from hocket.training.buckets import CompiledBucket
 
@@ -23,9 +24,9 @@ def key_of(plan: Plan) -> str:
 class Plans:
     """By key."""
 
-    def __init__(self, gradients: Mapping[str, Gradient]) -> None:
+    def __init__(self, gradients: Mapping[str, Gradient], job: Job) -> None:
         """None yet; all are for these gradients."""
-        self._gradients = gradients
+        self._gradients, self._job = gradients, job
         self._held: dict[str, tuple[Plan, list[CompiledBucket]]] = {}
 
     def hold(self, plan: Plan) -> str:
@@ -34,7 +35,7 @@ class Plans:
         key = key_of(plan)
         if key not in self._held:
             buckets.check_runs(plan, self._gradients)
-            self._held[key] = plan, buckets.of_plan(plan, self._gradients)
+            self._held[key] = plan, buckets.of_plan(plan, self._gradients, job=self._job)
         return key
 
     def plan(self, key: str) -> Plan:

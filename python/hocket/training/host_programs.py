@@ -1,0 +1,61 @@
+"""Programs that all ranks of a host would compile alike: one of them does, and the others take their parts from the cache.
+
+The name of an entry is a digest of everything that determines the programs, so no rank has to be told where to look. A lock
+on the cache decides which rank compiles. A rank without a usable cache, or one that has waited too long for the lock,
+compiles for itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from hocket._native import Program
+from hocket.errors import ProgramError
+from hocket.launch import cache
+from hocket.launch.cache import Cache
+from hocket.launch.rendezvous import Job
+
+
+def compiled(job: Job, determined_by: bytes, make: Callable[[], Sequence[Program]]) -> list[Program]:
+    """The programs that `make` makes: whole ones, or the parts that this rank needs. Whatever `make` raises.
+
+    `determined_by`: equal where the programs are.
+    """
+    kept = Cache.of(job.settings)
+    host = ranks_of_host(job)
+    names = {rank: cache.key(b"programs", determined_by, str(rank).encode()) for rank in host}
+    found = read(kept.get(names[job.rank]))
+    if found is not None:
+        return found
+    lock = cache.key(b"programs", determined_by, b"of", str(host[0]).encode())
+    with kept.locked(lock, job.settings.timeout_s):
+        found = read(kept.get(names[job.rank]))
+        if found is not None:
+            return found
+        made = list(make())
+        if kept.bytes_max:
+            for rank, name in names.items():
+                kept.put(name, written(made, rank))
+        return made
+
+
+def ranks_of_host(job: Job) -> list[int]:
+    """The ranks of this rank's host."""
+    return [rank for rank in range(job.world) if job.hosts[rank] == job.hosts[job.rank]]
+
+
+def written(programs: Sequence[Program], rank: int) -> bytes:
+    """What one rank needs of the programs."""
+    return msgspec.msgpack.encode([program.to_bytes(rank) for program in programs])
+
+
+def read(content: bytes | None) -> list[Program] | None:
+    """The programs of an entry; None where there is none, or none of this kind."""
+    if content is None:
+        return None
+    try:
+        return [Program.from_bytes(each) for each in msgspec.msgpack.decode(content, type=list[bytes])]
+    except (msgspec.DecodeError, ProgramError):
+        return None
