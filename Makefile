@@ -10,7 +10,7 @@ CLIENTS := $(VENV)/clients
 RUST := $(shell find crates -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 export CARGO_TERM_COLOR ?= auto
 
-WORKERS ?= 2
+WORKERS ?= 3
 RUST_LIMIT_S ?= 1800
 RUNNER := CARGO_TARGET_$(shell rustc -vV 2> /dev/null | sed -n 's/^host: //p' | tr a-z- A-Z_)_RUNNER=$(abspath scripts/each-rust-test)
 CARGO_TEST := $(RUNNER) timeout $(RUST_LIMIT_S) cargo test --profile bench --lib --bins --tests

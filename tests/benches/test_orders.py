@@ -1,6 +1,7 @@
 """Costs of orders against independent definitions, and the ranks that measure them, for real but briefly."""
 
 import itertools
+import sys
 from itertools import pairwise
 
 import numpy as np
@@ -18,6 +19,7 @@ from hocket.launch.testbed import Testbed
 from hocket.simulation import flow
 from hocket.simulation.conditions import Conditions, Costs
 from hocket.simulation.networks import from_cluster
+from tests.support import warm
 
 matrices = st.lists(st.lists(st.floats(1e-5, 1e-2), min_size=4, max_size=4), min_size=4, max_size=4)
 
@@ -151,8 +153,9 @@ def test_spearman_is_of_ranks():
 
 
 @pytest.mark.parametrize("program", ["gloo", "ring"])
-def test_ranks_take_their_places(program):
+def test_ranks_take_their_places(program, monkeypatch):
     """A benchmark of orders would fail after minutes, or measure the same order again and again."""
+    monkeypatch.setattr(sys, "executable", warm.interpreter())
     try:
         with Testbed(clusters.latency(2)):
             pass

@@ -1,16 +1,20 @@
 """Ways of training with PyTorch, each against DistributedDataParallel on Gloo with real processes: `python -m benches ddp`."""
 
+import sys
 from pathlib import Path
 
 import pytest
 
 from benches.ddp.catalogue import WAYS
 from benches.ddp.run import measure
+from tests.support import warm
 
 
 @pytest.fixture(scope="module")
 def rows():
-    return {row.way: row for row in measure(tuple(WAYS))}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "executable", warm.interpreter())
+        return {row.way: row for row in measure(tuple(WAYS))}
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -31,8 +31,9 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # read by what is imported
 def command(client, backend, world, out):
     script, arguments = HERE / f"{client}_job.py", (backend, str(world), str(out))
     if client == "lightning":
-        return warm.command(script, *arguments, imports=IMPORTED)
-    return warm.torchrun(["--standalone", f"--nproc-per-node={world}"], script, *arguments, imports=IMPORTED)
+        return warm.command(script, *arguments, imports=IMPORTED, servers=1)
+    options = ["--standalone", f"--nproc-per-node={world}"]
+    return warm.torchrun(options, script, *arguments, imports=IMPORTED, servers=1)
 
 
 def trained(client, world, folder):

@@ -1,7 +1,6 @@
 """A rank that is killed leaves what it recorded."""
 
 import signal
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from hocket.artefacts.trace import Kind
 from hocket.launch.processes import ProcessSpec
 from hocket.launch.run import launch
 from hocket.settings import Settings
+from tests.support import warm
 
 STEPS = 8
 
@@ -26,7 +26,6 @@ for step in range({STEPS}):
 time.sleep(1)
 if hk.rank(model) == 1:
     os.kill(os.getpid(), signal.SIGKILL)
-time.sleep(60)
 """
 
 
@@ -36,7 +35,7 @@ def test_a_killed_rank_leaves_all_but_its_last_second(tmp_path: Path):
     script = tmp_path / "train.py"
     script.write_text(TRAINING)
     settings = Settings(timeout_s=30, start_timeout_s=60, trace=str(tmp_path / "out"))
-    outcome = launch([ProcessSpec(argv=[sys.executable, str(script)])] * 2, settings=settings)
+    outcome = launch([ProcessSpec(argv=warm.command(script))] * 2, settings=settings)
     assert 128 + signal.SIGKILL in [failure.code for failure in outcome.failures]
     found = trace.read(tmp_path / "out")
     for rank in range(2):

@@ -2,17 +2,15 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from hocket.settings import Settings
-from tests.support import ranks
+from tests.support import ranks, warm
 
 ROOT = Path(__file__).parents[2]
-CLI = [str(Path(sys.executable).parent / "hocket")]
 
 
 SCRIPTS = "tests.policies.training_scripts"
@@ -36,12 +34,17 @@ def close(ours, theirs, relative=1e-5):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """By policy: what each rank has trained, one model after the other in one job."""
-    names = ("plain", *LOSSLESS, *LOSSY)
-    calls = [(f"{SCRIPTS}:plain",), *((f"{SCRIPTS}:ready_made", name) for name in names[1:])]
-    ended = ranks.in_turn(calls, 3, tmp_path_factory.mktemp("trained"), settings=SETTINGS)
-    assert ended.outcome.code == 0, ended.output
-    return dict(zip(names, (list(each) for each in zip(*ended.returned, strict=True)), strict=True))
+    """By training: what each rank returned, one model after the other in one job."""
+    calls = {
+        "plain": ("plain",),
+        **{name: ("ready_made", name) for name in (*LOSSLESS, *LOSSY)},
+        **{f"restless {kind}": ("restless", kind) for kind in ("barrier", "gates")},
+        **{f"remembers {kind}": ("remembers", kind) for kind in ("still", "restless")},
+        "by_gloo": ("by_gloo",),
+        "local": ("local",),
+    }
+    named = {name: (f"{SCRIPTS}:{function}", *rest) for name, (function, *rest) in calls.items()}
+    return ranks.by_name(named, 3, tmp_path_factory.mktemp("trained"), settings=SETTINGS)
 
 
 @pytest.fixture(scope="module")
@@ -64,20 +67,18 @@ def test_lossy_policies_keep_replicas_equal(trained, name):
 
 
 @pytest.mark.parametrize("kind", ["barrier", "gates"])
-def test_epochs_change_buckets_and_nothing_else(tmp_path, plain, kind):
+def test_epochs_change_buckets_and_nothing_else(trained, plain, kind):
     """A new threshold would lose a gradient on the way from one bucket to another."""
-    trained = run("restless", tmp_path, kind).returned
-    assert len({epoch for _, epoch in trained}) == 1, "ranks are in different epochs"
-    assert trained[0][1] >= 2
-    assert all(each == trained[0] for each in trained)
-    assert close(trained[0][0], plain[0])
+    restless = trained[f"restless {kind}"]
+    assert len({epoch for _, epoch in restless}) == 1, "ranks are in different epochs"
+    assert restless[0][1] >= 2
+    assert all(each == restless[0] for each in restless)
+    assert close(restless[0][0], plain[0])
 
 
-def test_state_goes_on_into_a_new_epoch(tmp_path):
+def test_state_goes_on_into_a_new_epoch(trained):
     """Error feedback would be lost whenever a threshold changes."""
-    (tmp_path / "still").mkdir()
-    still = run("remembers", tmp_path / "still", "still").returned
-    restless = run("remembers", tmp_path, "restless").returned
+    still, restless = trained["remembers still"], trained["remembers restless"]
     assert restless[0][1] >= 2
     assert close(restless[0][0], still[0][0], 1e-6)
 
@@ -107,23 +108,30 @@ def test_a_policy_that_depends_on_chance_is_refused(tmp_path):
     assert "makes other programs on rank" in ended.output
 
 
-def test_libraries(tmp_path, plain):
+def test_libraries(trained, plain):
     """Gloo would sum other elements than ours."""
-    trained = run("by_gloo", tmp_path).returned
-    assert close(trained[0], plain[0])
-    assert close(trained[1], trained[0], 1e-6)
+    by_gloo = trained["by_gloo"]
+    assert close(by_gloo[0], plain[0])
+    assert close(by_gloo[1], by_gloo[0], 1e-6)
 
 
-def test_local_sgd_is_together_after_an_exchange_and_apart_between(tmp_path):
+def test_local_sgd_is_together_after_an_exchange_and_apart_between(trained):
     """Ranks would train alone for ever, or not alone at all."""
-    trained = run("local", tmp_path).returned
-    assert all(each[0] == trained[0][0] for each in trained)
-    assert trained[0][1] != trained[1][1]
+    local = trained["local"]
+    assert all(each[0] == local[0][0] for each in local)
+    assert local[0][1] != local[1][1]
 
 
-def test_statistics(tmp_path):
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    """By function: what each of two ranks returned."""
+    calls = {name: (f"{SCRIPTS}:{name}",) for name in ("statistics", "sparse")}
+    return ranks.by_name(calls, 2, tmp_path_factory.mktemp("two"), settings=SETTINGS)
+
+
+def test_statistics(two):
     """A policy would decide by numbers of nothing."""
-    for rank, seen in enumerate(run("statistics", tmp_path, world=2).returned):
+    for rank, seen in enumerate(two["statistics"]):
         assert seen["workers"] == [0, 1]
         assert seen["step_time"] > 0.01
         assert 0 <= seen["wait_time"] < seen["step_time"] * 2
@@ -142,16 +150,16 @@ def test_a_model_converted_after_distribute_is_refused(tmp_path):
     assert "hint: change the model before `distribute`" in run("converted", tmp_path, world=2, code=1).output
 
 
-def test_sparse_gradients_become_dense(tmp_path):
+def test_sparse_gradients_become_dense(two):
     """Rows that ranks have in common, and those that they have not."""
-    first, second = run("sparse", tmp_path, world=2).returned
+    first, second = two["sparse"]
     assert first == second
     assert first[:6] == [1.5, 1.5, 0, 0, 0, 3.0]
 
 
 def hocket(*arguments):
     return subprocess.run(
-        [*CLI, *arguments], check=False, capture_output=True, text=True, cwd=ROOT, timeout=100
+        warm.hocket(*arguments), check=False, capture_output=True, text=True, cwd=ROOT, timeout=100
     )
 
 

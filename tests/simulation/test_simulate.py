@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from hocket.artefacts import files, trace
 from hocket.artefacts.cluster import Cluster, Host, Rack
 from hocket.artefacts.plan import AllReduce
+from hocket.artefacts.profile import Gradient
 from hocket.artefacts.promise import ROUNDED
 from hocket.cli.main import hocket
 from hocket.errors import SimulationError, UsageError
@@ -136,9 +137,12 @@ def test_words_wait_at_hosts_and_not_at_trunks():
 
 @pytest.mark.skipif(simgrid.environment() is None, reason=simgrid.MISSING)
 @pytest.mark.parametrize("algorithm", ["ring", "two_level", "direct", "double_binary_tree"])
-def test_simgrid_agrees_with_flows_on_whole_programs(cluster, profile, algorithm):
+def test_simgrid_agrees_with_flows_on_whole_programs(cluster, algorithm):
     """Dependencies, priorities or engine times would be simulated in a way that only this engine believes in."""
     sizes = (2, 2) if algorithm == "two_level" else ()
+    profile = search.neutral_profile(
+        Gradient(name=f"p{at}", shape=(250_000,), dtype="f32", ready_s=0.0, needed_s=0.0) for at in range(16)
+    )
     made = search.plan(cluster, profile, 4)
     route = AllReduce(algorithm=algorithm, sizes=sizes)
     buckets = tuple(

@@ -4,7 +4,8 @@
 network (a testbed's host) the forked process takes over, and which passes signals on and ends as that process does. A client that
 is killed takes its process with it. `torchrun` gives the same for `torchrun SCRIPT ARGUMENT…`, whose workers are such clients.
 
-Two servers fork in turn by `HOCKET_RANK`, so that sets of strings have another order on neighbouring ranks, as they have in a job.
+Two servers fork in turn by `HOCKET_RANK` or torchrun's `RANK`, so that sets of strings have another order on neighbouring ranks, as
+they have in a job.
 """
 
 import atexit
@@ -36,29 +37,36 @@ NAMESPACES = ("user", "net")
 """Those in which a testbed's hosts differ, in the order in which a process may enter them."""
 
 
-def command(script: Path, *arguments: str, imports: tuple[str, ...] = IMPORTED) -> list[str]:
+def command(
+    script: Path, *arguments: str, imports: tuple[str, ...] = IMPORTED, servers: int = SERVERS
+) -> list[str]:
     """Runs `script` as a program of its own, in a process that has imported `imports`."""
-    return [sys.executable, "-I", "-S", __file__, "ask", _servers(imports), str(script), *arguments]
+    return [sys.executable, "-I", "-S", __file__, "ask", _servers(imports, servers), str(script), *arguments]
 
 
 def torchrun(
-    options: Sequence[str], script: Path, *arguments: str, imports: tuple[str, ...] = IMPORTED
+    options: Sequence[str],
+    script: Path,
+    *arguments: str,
+    imports: tuple[str, ...] = IMPORTED,
+    servers: int = SERVERS,
 ) -> list[str]:
     """Runs `script` under torchrun; `options` are torchrun's."""
-    worker = command(script, *arguments, imports=imports)
-    return command(Path(__file__).with_name("agent.py"), *options, "--no-python", *worker, imports=imports)
+    worker = command(script, *arguments, imports=imports, servers=servers)
+    agent = Path(__file__).with_name("agent.py")
+    return command(agent, *options, "--no-python", *worker, imports=imports, servers=servers)
 
 
 def hocket(*arguments: str) -> list[str]:
     """Runs the command `hocket`; processes that it starts as Python with a script or a module have imported PyTorch."""
     run = "import sys; sys.executable = sys.argv.pop(1); from hocket.cli.main import main; main()"
-    return [sys.executable, "-c", run, _interpreter(), *arguments]
+    return [sys.executable, "-c", run, interpreter(), *arguments]
 
 
 @functools.cache
-def _interpreter() -> str:
+def interpreter() -> str:
     """A program that takes Python's place: a client for scripts and modules, else Python itself."""
-    path = Path(_servers(IMPORTED)) / "python"
+    path = Path(_servers(IMPORTED, SERVERS)) / "python"
     client = shlex.join(command(Path())[:-1])
     path.write_text(
         f'#!/bin/sh\ncase "$1" in\n-m) ;;\n-*) exec {shlex.quote(sys.executable)} "$@" ;;\nesac\nexec {client} "$@"\n'
@@ -68,7 +76,7 @@ def _interpreter() -> str:
 
 
 @functools.cache
-def _servers(imports: tuple[str, ...]) -> str:
+def _servers(imports: tuple[str, ...], count: int) -> str:
     """Folder of the servers' sockets; they end with this process."""
     # Short: the path of a socket has at most 107 bytes.
     folder = tempfile.TemporaryDirectory(prefix="warm-")
@@ -81,7 +89,7 @@ def _servers(imports: tuple[str, ...]) -> str:
             env=environment,
             start_new_session=True,
         )
-        for at in range(SERVERS)
+        for at in range(count)
     ]
     for server in servers:
         assert server.stdout is not None
@@ -99,7 +107,8 @@ def _servers(imports: tuple[str, ...]) -> str:
 def ask(folder: str, argv: list[str]) -> None:
     """The client: has the script run, and ends as it does."""
     server = socket.socket(socket.AF_UNIX)
-    server.connect(f"{folder}/{int(os.environ.get('HOCKET_RANK', '0')) % SERVERS}")
+    rank = int(os.environ.get("HOCKET_RANK") or os.environ.get("RANK", "0"))
+    server.connect(f"{folder}/{rank % sum(name.isdigit() for name in os.listdir(folder))}")  # noqa: PTH208
     request = {"argv": argv, "environment": dict(os.environ), "directory": os.getcwd()}  # noqa: PTH109
     text = json.dumps(request).encode()
     namespaces = [os.open(f"/proc/self/ns/{name}", os.O_RDONLY) for name in NAMESPACES]

@@ -37,6 +37,7 @@ def _buckets(model):
 def backwards(kind):
     """A model that registers its last layer first: epoch and buckets before and after, and what a policy was told."""
     torch.manual_seed(0)
+    Ordered.seen.clear()
     model = Backwards()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     policy = Ordered() if kind == "policy" else None
@@ -44,7 +45,7 @@ def backwards(kind):
     before = _buckets(model)
     _train(model, optimizer, 4)
     numbers = [float(each.double().sum()) for each in model.parameters()]
-    return [hk.agreed(model)["epoch"], before, _buckets(model), numbers, Ordered.seen]
+    return [hk.agreed(model)["epoch"], before, _buckets(model), numbers, dict(Ordered.seen)]
 
 
 def forwards():
@@ -57,6 +58,7 @@ def forwards():
 
 def other_ways():
     """Backward takes another way through the layers on each rank."""
+    Ordered.seen.clear()
     model = nn.ModuleList([nn.Linear(8, 8, bias=False) for _ in range(4)])
     policy = Ordered()
     model, optimizer = hk.distribute(model, torch.optim.SGD(model.parameters(), lr=0.1), policy=policy)

@@ -18,11 +18,9 @@ def trained(tmp_path_factory):
     """By training: what three ranks of DDP end with, and what three of Hocket do."""
     by_kind = []
     for kind in ("ddp", "hocket"):
-        calls = [(f"tests.torch.scripts:{script}", kind, *arguments) for script, *arguments in TRAININGS]
-        ended = ranks.in_turn(calls, 3, tmp_path_factory.mktemp(kind))
-        assert ended.outcome.code == 0, ended.output
-        by_kind.append(zip(*ended.returned, strict=True))
-    return {training: both for training, *both in zip(TRAININGS, *by_kind, strict=True)}
+        calls = {each: (f"tests.torch.scripts:{each[0]}", kind, *each[1:]) for each in TRAININGS}
+        by_kind.append(ranks.by_name(calls, 3, tmp_path_factory.mktemp(kind)))
+    return {each: [trained[each] for trained in by_kind] for each in TRAININGS}
 
 
 @pytest.fixture(scope="module")
@@ -30,10 +28,8 @@ def on_two(tmp_path_factory):
     """By script: what two ranks return."""
     directory = tmp_path_factory.mktemp("two")
     arguments = {"resume": (str(directory / "saved.pt"),)}
-    calls = [(f"tests.torch.scripts:{script}", *arguments.get(script, ())) for script in ON_TWO]
-    ended = ranks.in_turn(calls, 2, directory)
-    assert ended.outcome.code == 0, ended.output
-    return dict(zip(ON_TWO, (list(each) for each in zip(*ended.returned, strict=True)), strict=True))
+    calls = {script: (f"tests.torch.scripts:{script}", *arguments.get(script, ())) for script in ON_TWO}
+    return ranks.by_name(calls, 2, directory)
 
 
 def assert_equal_within(expected, found, relative):

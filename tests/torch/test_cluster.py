@@ -1,6 +1,5 @@
 """HOCKET_CLUSTER: the default plan is made for it, and policies see it, under `distribute` and as DDP's hook."""
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,7 @@ from hocket.planning import search
 from hocket.planning.default import by_cluster
 from hocket.policies import TopK
 from hocket.settings import Settings
-from tests.support import ranks
+from tests.support import ranks, warm
 
 GRADIENTS = [Gradient("w", (1_000_000,), "f32")]
 
@@ -91,10 +90,12 @@ def test_two_lines_find_the_racks_by_themselves(emulated, tmp_path):
     """A user with nothing but the two lines would pay for the trunk once per rank."""
     told = racks()
     settings = Settings(timeout_s=30, start_timeout_s=30, trace=str(tmp_path / "trace"))
+    script = tmp_path / "train.py"
+    script.write_text("import cluster_scripts; cluster_scripts.plain()")
     with emulated(told) as testbed:
         specs = [
             ProcessSpec(
-                argv=[sys.executable, "-c", "import cluster_scripts; cluster_scripts.plain()"],
+                argv=warm.command(script),
                 host=host.name,
                 prefix=testbed.command(host.name),
                 environment={"PYTHONPATH": str(Path(__file__).parent)},

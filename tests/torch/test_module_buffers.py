@@ -4,34 +4,48 @@ import pytest
 
 from tests.support import ranks
 
+ON_TWO = (
+    *(("rank_zero", kind) for kind in ("alone", "together")),
+    ("traffic",),
+    ("kept_graph",),
+    *(("copies", how) for how in ("before_forward", "after_step")),
+)
 
-def run(script, tmp_path, *arguments, world=2):
-    ended = ranks.run(f"tests.torch.buffer_scripts:{script}", world, tmp_path, *arguments)
-    assert ended.outcome.code == 0, ended.output
-    return ended.returned
+
+def run(calls, world, directory):
+    named = {call: (f"tests.torch.buffer_scripts:{call[0]}", *call[1:]) for call in calls}
+    return ranks.by_name(named, world, directory)
+
+
+@pytest.fixture(scope="module")
+def looks(tmp_path_factory):
+    return run([("looks", "none"), ("looks", "gates")], 3, tmp_path_factory.mktemp("three"))
+
+
+@pytest.fixture(scope="module")
+def on_two(tmp_path_factory):
+    """By script and its arguments: what two ranks returned."""
+    return run(ON_TWO, 2, tmp_path_factory.mktemp("two"))
 
 
 @pytest.mark.parametrize("policy", ["none", "gates"])
-def test_they_are_equal_whenever_one_looks(tmp_path, policy):
+def test_they_are_equal_whenever_one_looks(looks, policy):
     """Ranks would evaluate different models, and a checkpoint would depend on who wrote it."""
-    first, *others = run("looks", tmp_path, policy, world=3)
+    first, *others = looks["looks", policy]
     assert others == [first] * 2
     assert len(set(first)) > 8, "buffers did not change"
 
 
-def test_rank_0_has_what_it_would_have_alone(tmp_path):
+def test_rank_0_has_what_it_would_have_alone(on_two):
     """Rank 0's checkpoint would hold other statistics than DistributedDataParallel's."""
-    for kind in ("alone", "together"):
-        (tmp_path / kind).mkdir()
-    alone = run("rank_zero", tmp_path / "alone", "alone")
-    together = run("rank_zero", tmp_path / "together", "together")
+    alone, together = (on_two["rank_zero", kind] for kind in ("alone", "together"))
     assert together == [alone[0], alone[0]]
     assert alone[0] != alone[1]
 
 
-def test_what_never_changes_does_not_travel(tmp_path):
+def test_what_never_changes_does_not_travel(on_two):
     """Masks of attention would cross the network in each step; a buffer that changes its shape would be lost."""
-    for sizes, mask in run("traffic", tmp_path):
+    for sizes, mask in on_two["traffic",]:
         assert mask == [0, 0, 0]
         before, _, after, last = (live for live, _ in sizes)
         assert before < 1000
@@ -46,13 +60,13 @@ def test_buffers_that_differ_are_named(tmp_path):
     assert "only rank 1 has the buffer `extra`" in ended.output
 
 
-def test_a_graph_can_be_kept(tmp_path):
+def test_a_graph_can_be_kept(on_two):
     """Autograd would refuse a second backward on some ranks, whose statistics changed under it."""
-    first, second = run("kept_graph", tmp_path)
+    first, second = on_two["kept_graph",]
     assert first == second
 
 
 @pytest.mark.parametrize("how", ["before_forward", "after_step"])
-def test_copies_are_of_one_rank(tmp_path, how):
+def test_copies_are_of_one_rank(on_two, how):
     """Evaluating a copy on one rank would wait for the others."""
-    assert run("copies", tmp_path, how) == [True, True]
+    assert on_two["copies", how] == [True, True]

@@ -1,5 +1,7 @@
 """The order in which backward makes gradients is seen in the first step, and decides on buckets from then on."""
 
+import pytest
+
 from hocket.artefacts import files
 from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import AllReduce
@@ -11,14 +13,29 @@ from tests.support import ranks
 LAST, FIRST = "layers.0", "first"
 
 
-def run(script, tmp_path, *arguments, settings=None):
-    settings = settings or Settings(timeout_s=30, start_timeout_s=30)
-    ended = ranks.run(f"tests.torch.order_scripts:{script}", 2, tmp_path, *arguments, settings=settings)
+SCRIPTS = "tests.torch.order_scripts"
+
+
+def run(script, tmp_path, *arguments, settings):
+    ended = ranks.run(f"{SCRIPTS}:{script}", 2, tmp_path, *arguments, settings=settings)
     assert ended.outcome.code == 0, ended.output
     return ended.returned
 
 
-def test_a_model_that_registers_its_last_layer_first_gets_its_buckets(tmp_path):
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """By training: what two ranks returned."""
+    calls = {
+        "plan": (f"{SCRIPTS}:backwards", "plan"),
+        "policy": (f"{SCRIPTS}:backwards", "policy"),
+        "other_ways": (f"{SCRIPTS}:other_ways",),
+        "forwards": (f"{SCRIPTS}:forwards",),
+    }
+    settings = Settings(timeout_s=30, start_timeout_s=30)
+    return ranks.by_name(calls, 2, tmp_path_factory.mktemp("trained"), settings=settings)
+
+
+def test_a_model_that_registers_its_last_layer_first_gets_its_buckets(tmp_path, trained):
     """The first bucket would wait for the end of backward; nothing would overlap."""
     trace = tmp_path / "trace"
     settings = Settings(timeout_s=30, start_timeout_s=30, trace=str(trace))
@@ -29,9 +46,7 @@ def test_a_model_that_registers_its_last_layer_first_gets_its_buckets(tmp_path):
     assert f"{LAST}.weight" in after[0]
     assert f"{FIRST}.weight" in after[-1]
     _read_back(trace, after)
-    again = tmp_path / "again"
-    again.mkdir()
-    assert run("backwards", again, "plan")[0][3] == numbers, "the order depends on time"
+    assert trained["plan"][0][3] == numbers, "the order depends on time"
 
 
 def _read_back(trace, buckets):
@@ -47,9 +62,9 @@ def _read_back(trace, buckets):
     assert len(run.programs) > len(current)
 
 
-def test_policies_are_told_what_was_seen(tmp_path):
+def test_policies_are_told_what_was_seen(trained):
     """`priority=grad.forward_order` would send the last layer first."""
-    for epoch, _, _, _, seen in run("backwards", tmp_path, "policy"):
+    for epoch, _, _, _, seen in trained["policy"]:
         assert epoch == 1
         backward = sorted(seen, key=lambda name: seen[name][0])
         forward = sorted(seen, key=lambda name: seen[name][1])
@@ -57,14 +72,14 @@ def test_policies_are_told_what_was_seen(tmp_path):
         assert {*forward[:2]} == {f"{FIRST}.weight", f"{FIRST}.bias"}
 
 
-def test_rank_0_decides(tmp_path):
+def test_rank_0_decides(trained):
     """Ranks whose backward takes other ways would have other buckets."""
-    assert run("other_ways", tmp_path) == [["1.weight", "3.weight", "0.weight", "2.weight"]] * 2
+    assert trained["other_ways"] == [["1.weight", "3.weight", "0.weight", "2.weight"]] * 2
 
 
-def test_nothing_begins_where_buckets_stay(tmp_path):
+def test_nothing_begins_where_buckets_stay(trained):
     """Every job would load its programs twice."""
-    assert run("forwards", tmp_path) == [0, 0]
+    assert trained["forwards"] == [0, 0]
 
 
 def test_a_plan_that_was_given_stays(tmp_path):
