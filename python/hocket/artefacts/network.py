@@ -1,7 +1,7 @@
-"""What a cluster file says of the network between its hosts, read once for planners, policies, simulator and orders.
+"""The network of a cluster file, as planners, policies, simulator and orders see it.
 
-Links are each host's own link (out and in), each rack's trunk (out and in), the single path between two hosts where it was
-measured, and the memory that ranks of one host share. Knows nothing of ranks, algorithms or time.
+Its links are each host's own link (out and in), each rack's trunk (out and in), the path between two hosts if it was measured,
+and the memory that ranks of one host share. Knows nothing of ranks, algorithms or time.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from hocket.artefacts.ways import latency_matrix
 from hocket.errors import ArtefactError
 
 GOODPUT = 1448 / 1514
-"""Payload of a full TCP segment over its Ethernet frame: what a rate written by hand leaves for gradients. A
+"""Payload of a full TCP segment over its Ethernet frame: the share of a nominal rate that is left for gradients. A
 probe measures payload, so measured rates are used as they are."""
 
 LATENCY_S = 100e-6
-"""One way between hosts where it was not measured: an ordinary switched network."""
+"""One-way latency between hosts without a measurement: an ordinary switched network."""
 
 BIT_PER_S = 1e10
-"""Of every link between hosts where no cluster is known."""
+"""Rate of every link between hosts without a cluster file."""
 
 WITHIN_HOST_LATENCY_S = 5e-6
-"""One way between ranks of one host: a futex wake-up."""
+"""One-way latency between ranks of one host: a futex wake-up."""
 
 WITHIN_HOST_BIT_PER_S = 40e9
-"""Ranks of one host copying through shared memory, where it was not measured: 5 GB/s, one server core."""
+"""Rate between ranks of one host through shared memory without a measurement: 5 GB/s, one server core."""
 
 
 @dataclass(frozen=True)
 class Link:
-    """One direction of one wire. `name` is for people; the rate is of payload.
+    """One direction of a link. `name` is for people; rates count payload.
 
-    `beside_bit_per_s`: what each pair of hosts that crosses it has on another way at the same time: further cards of hosts are of
-    networks of their own, which know no racks.
+    `beside_bit_per_s`: rate that each pair of hosts that crosses it also has over further cards, which are on networks of their
+    own, without racks.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Network:
-    """Links, and by ordered pair of hosts' indices those that bytes cross, in order, and the latency; within a host its memory."""
+    """Links, and by ordered pair of host indices the links that bytes cross, in order, and the latency; within a host, memory."""
 
     links: tuple[Link, ...]
     paths: Mapping[tuple[int, int], tuple[int, ...]]
@@ -61,9 +61,9 @@ class Network:
 
 
 def network(cluster: Cluster, among: Sequence[int] | None = None) -> Network:
-    """The links between the hosts of a cluster, or those `among` them.
+    """The network between all hosts of a cluster, or the hosts `among` them.
 
-    Raises ArtefactError when the cluster contradicts itself.
+    Raises ArtefactError if the cluster contradicts itself.
 
     >>> from hocket.artefacts.cluster import Cluster, Host
     >>> both = network(Cluster(hosts=tuple(Host(name=name, bandwidth_bit_per_s=1e9) for name in "ab")))
@@ -110,7 +110,7 @@ def network(cluster: Cluster, among: Sequence[int] | None = None) -> Network:
 
 
 def restricted(cluster: Cluster, hosts: Sequence[int]) -> Cluster:
-    """The cluster of some of its hosts, in this order; with all of them, as a launcher sees it whose host list has it."""
+    """The cluster with only these hosts, in this order."""
 
     def rows(matrix: tuple[tuple[float, ...], ...]) -> tuple[tuple[float, ...], ...]:
         return tuple(tuple(matrix[a][b] for b in hosts) for a in hosts) if matrix else ()
@@ -125,7 +125,7 @@ def restricted(cluster: Cluster, hosts: Sequence[int]) -> Cluster:
 
 
 def raised(cluster: Cluster, least_bit_per_s: Mapping[str, float]) -> Cluster:
-    """The cluster with hosts' links and trunks no slower than this, by the names of links; rates are of payload.
+    """The cluster with the rates of hosts' links and trunks raised to at least these, by link name; rates count payload.
 
     >>> from hocket.artefacts.cluster import Cluster, Host
     >>> one = Cluster(hosts=(Host(name="a", bandwidth_bit_per_s=1e8),))
@@ -159,12 +159,12 @@ def raised(cluster: Cluster, least_bit_per_s: Mapping[str, float]) -> Cluster:
 
 
 def trunk_name(rack: str, side: str) -> str:
-    """Of a rack's link to the other racks; `side` is `out` or `in`."""
+    """The name of a rack's link to the other racks; `side` is `out` or `in`."""
     return f"trunk of {rack} {side}"
 
 
 def check(cluster: Cluster) -> None:
-    """Raises ArtefactError when a cluster's hosts, rates and matrices do not fit each other."""
+    """Raises ArtefactError if a cluster's hosts, rates and matrices do not fit each other."""
     if not cluster.hosts:
         raise ArtefactError("cluster: it has no hosts\nhint: `hocket probe` writes a cluster file")
     check_hosts((host.name for host in cluster.hosts), "cluster")
