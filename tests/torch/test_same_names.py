@@ -78,4 +78,4 @@ def test_hosts_with_one_name_train(how, emulated, tmp_path):
     lines = [line for text in said for line in text.splitlines() if line.startswith("rank ")]
     assert len(lines) == 4, said
     assert len({line.partition(": ")[2] for line in lines}) == 1, lines
-    assert f"['{name}', '{name}', '{name} (2)', '{name} (2)']" in lines[0]
+    assert f"['{name}', '{name}', '{name}-2', '{name}-2']" in lines[0]

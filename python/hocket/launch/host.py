@@ -45,7 +45,8 @@ class Host:
 
 
 def job_names(names: Sequence[str], identities: Sequence[str]) -> tuple[str, ...]:
-    """Host names by rank, each unique in the job: the second host with a name becomes `NAME (2)`.
+    """Host names by rank, each unique in the job: the second host with a name becomes `NAME-2`, a name
+    that cluster files and plans may have.
 
     All code that asks whether two ranks share a host compares these names, in Python and in Rust.
 
@@ -54,7 +55,7 @@ def job_names(names: Sequence[str], identities: Sequence[str]) -> tuple[str, ...
         identities: `Host.identity` of each rank.
 
     >>> job_names(["node3", "node3", "node3"], ["boot a", "boot b", "boot a"])
-    ('node3', 'node3 (2)', 'node3')
+    ('node3', 'node3-2', 'node3')
     """
     known: dict[str, str] = {}
     for name, identity in zip(names, identities, strict=True):
@@ -63,7 +64,7 @@ def job_names(names: Sequence[str], identities: Sequence[str]) -> tuple[str, ...
         unique, number = name, 1
         while unique in known.values():
             number += 1
-            unique = f"{name} ({number})"
+            unique = f"{name}-{number}"
         known[identity] = unique
     return tuple(known[identity] for identity in identities)
 
