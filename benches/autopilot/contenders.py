@@ -1,9 +1,11 @@
 """How a script that compares jobs which drive themselves is distributed: `hocket`; `blind`, without the look before the first step;
-`liar`, whose planner's first plan is slow and promised to be fast; `gloo` and `backend`, DDP on Gloo and on Hocket's backend
-of `torch.distributed`.
+`liar`, whose planner's first plan is slow and promised to be fast; `looker`, which looks at its network again and again, and keeps
+its plan; `gloo` and `backend`, DDP on Gloo and on Hocket's backend of `torch.distributed`.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import msgspec
 
@@ -13,6 +15,8 @@ from hocket.artefacts.plan import Evidence, Plan
 from hocket.planning.default import by_hosts, default_plan
 from hocket.training import process
 from hocket.training.autopilot.knowledge import Knowledge
+from hocket.training.autopilot.pilot import Pilot
+from hocket.training.autopilot.traffic import Traffic
 from torch import nn
 
 BACKENDS = {"gloo": "gloo", "backend": "hocket"}
@@ -28,11 +32,13 @@ def distribute(
         return nn.parallel.DistributedDataParallel(network), optimizer
     import hocket.torch as hk  # noqa: PLC0415  # DDP's ranks have none of it
 
-    if contender == "blind":
+    if contender in ("blind", "looker"):
         # What the job does by itself is measured, without a setting that users would not have.
         process.known_cluster = lambda _job, _engine, given: given  # type: ignore[attr-defined,assignment]
     if contender == "liar":
         _lie()
+    if contender == "looker":
+        _look_always()
     return hk.distribute(network, optimizer)
 
 
@@ -40,11 +46,30 @@ def _lie() -> None:
     """The planner's first plan is a ring in the given order, which crosses the trunk at every step, and promised to be fast."""
     honest = Knowledge.proposal
 
-    def proposal(self: Knowledge, current: Plan, step_s: float) -> tuple[Plan, float]:
-        _, current_s = honest(self, current, step_s)
+    def proposal(
+        self: Knowledge, current: Plan, step_s: float, least_bit_per_s: Mapping[tuple[int, int], float]
+    ) -> tuple[Plan, float]:
+        _, current_s = honest(self, current, step_s, least_bit_per_s)
         gradients = [Gradient(each.name, each.shape, each.dtype) for each in self.gradients]
         ring = default_plan(gradients[::-1], by_hosts(self.hosts))
         promised = Evidence(predicted_step_s=current_s / 3)
         return msgspec.structs.replace(ring, label="a lie", evidence=promised), current_s
 
     Knowledge.proposal = proposal  # type: ignore[method-assign]  # a planner that is wrong cannot be asked for
+
+
+def _look_always() -> None:
+    """Connections seem to carry other rates all the time, and nothing follows from any look."""
+
+    def proposal(
+        self: Knowledge,  # noqa: ARG001  # as what it replaces
+        current: Plan,
+        step_s: float,
+        least_bit_per_s: Mapping[tuple[int, int], float],  # noqa: ARG001
+    ) -> tuple[Plan, float]:
+        return current, step_s
+
+    Knowledge.proposal = proposal  # type: ignore[method-assign]
+    Traffic.moved = property(lambda _: True)  # type: ignore[method-assign,assignment]
+    Traffic.knows = property(lambda _: False)  # type: ignore[method-assign,assignment]
+    Pilot._resting = lambda self, ratio: False  # type: ignore[method-assign]  # noqa: ARG005

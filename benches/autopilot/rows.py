@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
-import json
-import sys
 import tempfile
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from msgspec import Struct
 
-from benches.emulated import TIMEOUT_S, hosts
-from hocket.artefacts import trace
-from hocket.artefacts.change import Change
+from benches.autopilot.jobs import Trained, by_verbs, train, train_on
+from benches.emulated import hosts
 from hocket.artefacts.cluster import Cluster
-from hocket.demo.catalogue import WARM_UP_STEPS
-from hocket.demo.emulation import NamespaceEmulation, ranks, run_ranks
 from hocket.launch.testbed import Testbed
 from hocket.report.quantity import TIMES
-from hocket.settings import Settings
 
 GIGABIT, MEGABIT = 1e9, 1e6
 TURNS = 2
 """How often each contender trains; the medians of its turns count."""
-LAST = 15
-"""Steps at the end of which the median counts."""
-POLL_S = 0.05
 
 RACKS = hosts([GIGABIT] * 4, 2, 100 * MEGABIT, alternating=True)
 STAR = hosts([GIGABIT] * 4)
@@ -53,90 +42,13 @@ class Row(Struct, frozen=True, kw_only=True):
         return self.value >= self.target if self.least else self.value <= self.target
 
 
-class Trained(Struct, frozen=True, kw_only=True):
-    """One training: each step's seconds, and what the job changed by itself."""
-
-    steps_s: tuple[float, ...]
-    changes: tuple[Change, ...] = ()
-
-    @property
-    def last_s(self) -> float:
-        """Median of the last steps, of which the first ones are none."""
-        return median(self.steps_s[WARM_UP_STEPS:][-LAST:])
-
-
-Weather = Sequence[tuple[int, float]]
-"""After so many steps, the rate of all trunks in bit/s."""
-
-
-def train(cluster: Cluster, contender: str, model: str, steps: int, **how: Any) -> Trained:
-    """One job on a testbed of its own; `how` as `train_on`. PeerError: a rank failed; TestbedError: no namespaces."""
-    with Testbed(cluster) as bed:
-        return train_on(bed, contender, model, steps, **how)
-
-
-def train_on(
-    bed: Testbed,
-    contender: str,
-    model: str,
-    steps: int,
-    *,
-    slots: Sequence[str] | None = None,
-    weather: Weather = (),
-    autopilot: bool = True,
-    promise: str | None = None,
-    cache: str | None = None,
-    traced: bool = False,
-) -> Trained:
-    """One job of `contender`. `traced`: with what it changed, which costs it a trace."""
-    with tempfile.TemporaryDirectory(prefix="hocket-bench-") as folder:
-        out = Path(folder) / "steps.json"
-        emulation = NamespaceEmulation(bed)
-        argv = [sys.executable, "-m", "benches.autopilot.rank", contender, model, str(steps), str(out)]
-        settings = Settings(
-            timeout_s=TIMEOUT_S,
-            start_timeout_s=TIMEOUT_S,
-            autopilot=autopilot,
-            promise=promise,
-            trace=folder if traced else None,
-            cache=cache or folder,
-        )
-        places = slots or [host.name for host in bed.cluster.hosts]
-        with _changing(bed, out.with_suffix(".steps"), weather):
-            run_ranks(emulation, places[0], ranks(emulation, places, argv), settings)
-        changes = trace.read(Path(folder)).changes() if traced else ()
-        return Trained(steps_s=tuple(json.loads(out.read_text())), changes=changes)
-
-
-@contextmanager
-def _changing(bed: Testbed, counter: Path, weather: Weather) -> Iterator[None]:
-    """Sets the trunks' rates when the job has trained so many steps."""
-    ended = threading.Event()
-
-    def watch() -> None:
-        coming = list(weather)
-        while coming and not ended.wait(POLL_S):
-            text = counter.read_text() if counter.exists() else ""
-            if text and int(text) >= coming[0][0]:
-                _, rate = coming.pop(0)
-                for rack in bed.cluster.racks:
-                    bed.set_trunk(rack.name, rate)
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
-
-
-def _turns(jobs: dict[str, Callable[[], Trained]]) -> dict[str, list[Trained]]:
+def _turns(jobs: dict[str, Callable[[], Trained]], turns: int = TURNS) -> dict[str, float]:
+    """Seconds of a step at the end of each."""
     found: dict[str, list[Trained]] = {name: [] for name in jobs}
-    for _ in range(TURNS):
+    for _ in range(turns):
         for name, job in jobs.items():
             found[name].append(job())
-    return found
+    return {name: median(each.last_s for each in trained) for name, trained in found.items()}
 
 
 def _against_gloo(
@@ -145,17 +57,18 @@ def _against_gloo(
     steps: int,
     gloo_steps: int,
     *,
-    slots: Sequence[str] | None = None,
     ours: str = "hocket",
+    turns: int = TURNS,
+    **how: Any,
 ) -> dict[str, float]:
-    """Seconds of a step with each."""
-    found = _turns(
+    """Seconds of a step with each. `how` as `train_on`."""
+    return _turns(
         {
-            "hocket": lambda: train(cluster, ours, model, steps, slots=slots),
-            "gloo": lambda: train(cluster, "gloo", model, gloo_steps, slots=slots),
-        }
+            "hocket": lambda: train(cluster, ours, model, steps, **how),
+            "gloo": lambda: train(cluster, "gloo", model, gloo_steps, **how),
+        },
+        turns,
     )
-    return {contender: median(each.last_s for each in trained) for contender, trained in found.items()}
 
 
 def _over_ddp(name: str, where: str, target: float, found: dict[str, float]) -> Row:
@@ -163,29 +76,44 @@ def _over_ddp(name: str, where: str, target: float, found: dict[str, float]) -> 
     return Row(name=name, what=what, value=value, target=target, unit=TIMES)
 
 
+def _gain(name: str, what: str, least: float, found: dict[str, float]) -> Row:
+    value = found["gloo"] / found["hocket"]
+    what = f"{what}: Gloo's step over Hocket's"
+    return Row(name=name, what=what, value=value, target=least, least=True, unit=TIMES)
+
+
 def racks() -> Iterator[Row]:
-    """Two racks whose hosts alternate."""
-    found = _against_gloo(RACKS, "transformer", 35, 14)
-    yield Row(
-        name="racks",
-        what="two lines: DDP's step over Hocket's",
-        value=found["gloo"] / found["hocket"],
-        target=2.9,
-        least=True,
-        unit=TIMES,
-    )
+    """Two racks whose hosts alternate, and no file that says so: 60 steps, the last 20 count."""
+    yield _gain("racks", "two lines", 2.9, _against_gloo(RACKS, "transformer", 60, 12))
 
 
 def rounded() -> Iterator[Row]:
     """The same with the promise `rounded`."""
-    ours = train(RACKS, "hocket", "transformer", 30, promise="rounded")
-    theirs = train(RACKS, "gloo", "transformer", 15)
+    found = _against_gloo(RACKS, "transformer", 60, 12, promise="rounded")
+    yield _gain("rounded", "two lines, rounded", 5.3, found)
+
+
+def torchrun() -> Iterator[Row]:
+    """The same under torchrun, with hosts that are all called alike."""
+    found = _against_gloo(RACKS, "transformer", 50, 12, turns=1, torchrun=True)
+    yield _gain("torchrun", "two lines under torchrun, equal host names", 2.9, found)
+
+
+def by_hand() -> Iterator[Row]:
+    """Against the plan that `probe`, `profile` and `plan` make."""
+    with tempfile.TemporaryDirectory(prefix="hocket-bench-") as folder, Testbed(RACKS) as bed:
+        plan = by_verbs(bed, "transformer", Path(folder))
+        found = _turns(
+            {
+                "alone": lambda: train_on(bed, "hocket", "transformer", 50),
+                "by hand": lambda: train_on(bed, "hocket", "transformer", 25, plan=plan),
+            }
+        )
     yield Row(
-        name="rounded",
-        what="two lines, rounded: DDP's step over Hocket's",
-        value=theirs.last_s / ours.last_s,
-        target=5.3,
-        least=True,
+        name="by-hand",
+        what="two lines: step over that of the plan made with the verbs",
+        value=found["alone"] / found["by hand"],
+        target=1.05,
         unit=TIMES,
     )
 
@@ -285,32 +213,25 @@ def wrong_plan() -> Iterator[Row]:
 def backend() -> Iterator[Row]:
     """DDP's own step, with Hocket as its backend."""
     found = _against_gloo(RACKS, "transformer", 14, 14, ours="backend")
-    yield Row(
-        name="backend",
-        what="DDP on two racks: Gloo's step over Hocket's",
-        value=found["gloo"] / found["hocket"],
-        target=2.5,
-        least=True,
-        unit=TIMES,
-    )
+    yield _gain("backend", "DDP on two racks", 2.5, found)
     yield _over_ddp(
         "backend", "DDP on a star", 1.0, _against_gloo(STAR, "transformer", 30, 30, ours="backend")
     )
 
 
 def probing() -> Iterator[Row]:
-    """What the autopilot costs while it watches."""
+    """What looks beside training cost: one after the other, as fast as their budget allows, with the same plan."""
     found = _turns(
         {
-            "on": lambda: train(STAR, "hocket", "transformer", 40),
-            "off": lambda: train(STAR, "hocket", "transformer", 40, autopilot=False),
-        }
+            "looks": lambda: train(STAR, "looker", "transformer", 80),
+            "none": lambda: train(STAR, "hocket", "transformer", 80, autopilot=False),
+        },
+        turns=4,
     )
-    on, off = (median(each.last_s for each in found[name]) for name in ("on", "off"))
     yield Row(
         name="probing",
-        what="with the autopilot over without",
-        value=on / off,
+        what="looking all the time: step over one without the autopilot",
+        value=found["looks"] / found["none"],
         target=1.01,
         unit=TIMES,
     )
@@ -319,6 +240,8 @@ def probing() -> Iterator[Row]:
 ROWS: dict[str, Callable[[], Iterator[Row]]] = {
     "racks": racks,
     "rounded": rounded,
+    "torchrun": torchrun,
+    "by-hand": by_hand,
     "first-plan": first_plan,
     "total": total,
     "second-job": second_job,

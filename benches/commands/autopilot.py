@@ -19,7 +19,7 @@ from hocket.cli.shared.output import publish
 def command(*, rows: tuple[str, ...], output: Path | None, as_json: bool) -> None:
     """What two lines gain without a plan, how soon, and what they cost where nothing can be gained.
 
-    On emulated clusters of four hosts at 1 Gbit/s: two racks that alternate with a trunk of 100 Mbit/s, and a star. Up to four
+    On emulated clusters of four hosts at 1 Gbit/s: two racks that alternate with a trunk of 100 Mbit/s, and a star. Up to five
     minutes a row; needs root.
 
     Example: python -m benches autopilot --row wrong-plan

@@ -94,11 +94,11 @@ class Settings:
     timer_interval_s: float | None = _variable(
         "HOCKET_TIMER_INTERVAL_S", None, float, "Seconds between calls of a policy's `on_timer`."
     )
-    reorder_interval_s: float | None = _variable(
-        "HOCKET_REORDER_INTERVAL_S",
-        None,
-        float,
-        "Seconds between looks at whether another rank order has become better for the plan; else it stays.",
+    reorder: bool = _variable(
+        "HOCKET_REORDER",
+        False,
+        flag,
+        "1: a job changes the rank orders of a plan that it was given when its network makes others faster.",
     )
     cluster: str | None = _variable(
         "HOCKET_CLUSTER",

@@ -1,6 +1,7 @@
 """A rank that trains with two lines: `autopilot_rank.py OUT KIND STEPS`.
 
-KIND is one of `benches.autopilot.contenders`: `blind` begins with a ring, and the plan of `liar` is that ring.
+KIND is one of `benches.autopilot.contenders`: `blind` begins with a ring, and the plan of `liar` is that ring. OUT's `KIND.steps`
+has the steps so far.
 """
 
 import json
@@ -13,10 +14,12 @@ from benches.autopilot.contenders import distribute
 from torch import nn
 
 WIDTH = 320
+COMPARED = 20
+"""Steps after which parameters are written."""
 
 
 def main():
-    """Trains, and writes its parameters and the epoch of each step."""
+    """Trains, and writes its parameters, and the epoch of each step."""
     out, kind, steps = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     rank = int(os.environ.get("HOCKET_RANK") or os.environ["RANK"])
     torch.set_num_threads(1)
@@ -28,7 +31,7 @@ def main():
     model, optimizer = distribute(kind, network, optimizer)
     generator = torch.Generator().manual_seed(rank)
     epochs = []
-    for _ in range(steps):
+    for step in range(1, steps + 1):
         inputs = torch.randn(16, WIDTH, generator=generator)
         optimizer.zero_grad()
         model(inputs).square().mean().backward()
@@ -37,11 +40,19 @@ def main():
             import hocket.torch as hk
 
             epochs.append(hk.agreed(model)["epoch"])
-    numbers = torch.cat([each.detach().flatten() for each in network.parameters()])
-    torch.save(numbers, out / f"{kind}-{rank}.pt")
+        if rank == 0:
+            (out / f"{kind}.steps").write_text(str(step))
+        if step == COMPARED:
+            torch.save(parameters(network), out / f"{kind}-{rank}-compared.pt")
+    torch.save(parameters(network), out / f"{kind}-{rank}.pt")
     (out / f"{kind}-{rank}.json").write_text(json.dumps(epochs))
     if kind == "gloo":
         torch.distributed.destroy_process_group()
+
+
+def parameters(network):
+    """All of them."""
+    return torch.cat([each.detach().flatten() for each in network.parameters()])
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A job that nobody measured drives itself: on two racks whose hosts alternate, over a narrow trunk."""
+"""A job that nobody measured drives itself: on two racks whose hosts alternate, over a narrow trunk that changes meanwhile."""
 
 import io
 import itertools
@@ -9,34 +9,49 @@ import msgspec
 import pytest
 
 import torch
+from benches.autopilot.jobs import changing
 from hocket.artefacts import trace
 from hocket.artefacts.cluster import Cluster, Host, Rack
 from hocket.launch.processes import ProcessSpec
 from hocket.launch.run import launch
 from hocket.settings import Settings
 from tests.support import warm
+from tests.torch.autopilot_rank import COMPARED
 
 SCRIPT = Path(__file__).with_name("autopilot_rank.py")
-STEPS = 40
 PORTS = itertools.count(29_472)
 RACKS = Cluster(
     hosts=tuple(Host(name=f"h{at}", rack="ab"[at % 2], bandwidth_bit_per_s=1e9) for at in range(4)),
     racks=tuple(Rack(name=name, uplink_bit_per_s=1e8) for name in "ab"),
 )
+STEPS, HALVED, RESTORED = 110, 40, 78
+AGAIN = 30
+"""Iterations within which a change of the trunk leads to another look and another question to the planner."""
 
 
-def train(emulated, out, kind, **settings):
-    """Rank 0's epoch by step, parameters by rank, and what the job said."""
-    with emulated(RACKS) as bed:
-        return train_on(bed, out, kind, **settings)
+class Job:
+    """What a job has left behind: rank 0's epoch by step, parameters by rank, what it did to its plan, and what it said."""
+
+    def __init__(self, out, kind, text):
+        self.epochs = json.loads((out / f"{kind}-0.json").read_text())
+        self.found = [torch.load(out / f"{kind}-{rank}.pt") for rank in range(4)]
+        self.text = text
+        traced = (out / "run.json").exists()
+        self.changes = trace.read(out).changes() if traced else ()
+        self.plan = trace.read(out).run.plan if traced else None
+
+    def what(self, kind):
+        """The first change of that kind."""
+        return next(each for each in self.changes if each.what == kind)
 
 
-def train_on(bed, out, kind, **settings):
-    """The same on a testbed that is up."""
+def train(bed, out, kind, steps, *, weather=(), **settings):
+    """A job on a testbed that is up."""
+    out.mkdir(exist_ok=True)
     environment = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "eth0"}
     specs = [
         ProcessSpec(
-            argv=warm.command(SCRIPT, str(out), kind, str(STEPS)),
+            argv=warm.command(SCRIPT, str(out), kind, str(steps)),
             host=host.name,
             prefix=bed.command(host.name),
             environment=environment,
@@ -44,74 +59,89 @@ def train_on(bed, out, kind, **settings):
         for host in RACKS.hosts
     ]
     said = io.BytesIO()
-    outcome = launch(
-        specs,
-        settings=Settings(timeout_s=60, start_timeout_s=60, **settings),
-        store=f"{bed.address('h0')}:{next(PORTS)}",
-        serve=False,
-        out=said,
-        err=said,
-    )
+    with changing(bed, out / f"{kind}.steps", weather):
+        outcome = launch(
+            specs,
+            settings=Settings(timeout_s=60, start_timeout_s=60, **settings),
+            store=f"{bed.address('h0')}:{next(PORTS)}",
+            serve=False,
+            out=said,
+            err=said,
+        )
     text = said.getvalue().decode()
     assert outcome.code == 0, text
-    found = [torch.load(out / f"{kind}-{rank}.pt") for rank in range(4)]
-    return json.loads((out / f"{kind}-0.json").read_text()), found, text
+    return Job(out, kind, text)
+
+
+@pytest.fixture(scope="module")
+def jobs(emulated, tmp_path_factory):
+    """By name: one that finds out everything by itself, the next one on the same hosts, one whose planner is wrong, and DDP."""
+    out = tmp_path_factory.mktemp("autopilot")
+    cache = str(out / "cache")
+    with emulated(RACKS) as bed:
+        found = {}
+        for name, kind, steps, weather in (
+            ("first", "blind", STEPS, ((HALVED, 5e7), (RESTORED, 1e8))),
+            ("next", "blind", 24, ()),
+            ("liar", "liar", 30, ()),
+        ):
+            directory = out / name
+            kept = {"cache": cache} if kind == "blind" else {"cache_bytes": 0}
+            found[name] = train(bed, directory, kind, steps, weather=weather, trace=str(directory), **kept)
+        found["gloo"] = train(bed, out / "gloo", "gloo", COMPARED)
+        found["compared"] = [
+            torch.load(out / where / f"{kind}-0-compared.pt")
+            for where, kind in (("first", "blind"), ("gloo", "gloo"))
+        ]
+    return found
 
 
 @pytest.mark.timing
-def test_two_lines_find_adopt_and_keep_a_better_plan(emulated, tmp_path):
+def test_two_lines_find_adopt_and_keep_a_better_plan(jobs):
     """A user with nothing but the two lines would train at a third of the speed, or with other parameters than DDP's."""
-    directory = tmp_path / "trace"
-    directory.mkdir()
-    epochs, found, text = train(emulated, tmp_path, "blind", trace=str(directory))
-    changes = trace.read(directory).changes()
-    adopted = next(each for each in changes if each.what == "adopted")
+    first = jobs["first"]
+    adopted = first.what("adopted")
     assert "two-level" in adopted.label
     assert adopted.step <= 25
-    kept = next(each for each in changes if each.what == "kept")
+    kept = first.what("kept")
     assert kept.after_s < 0.6 * kept.before_s
-    assert f"epoch {adopted.epoch} at step {adopted.step}: {adopted.label}, predicted" in text
-    assert epochs[-1] >= adopted.epoch
-    assert all(torch.equal(each, found[0]) for each in found[1:])
-    _, given, _ = train(emulated, tmp_path, "gloo")
-    assert torch.allclose(found[0], given[0], rtol=1e-5, atol=1e-5)
-    assert trace.read(directory).run.plan.label == kept.label
+    assert f"epoch {adopted.epoch} at step {adopted.step}: {adopted.label}, predicted" in first.text
+    assert first.epochs[-1] >= adopted.epoch
+    assert all(torch.equal(each, first.found[0]) for each in first.found[1:])
+    ours, theirs = jobs["compared"]
+    assert torch.allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+    assert "two-level" in first.plan.label
 
 
 @pytest.mark.timing
-def test_the_next_job_on_the_same_hosts_begins_with_what_the_last_one_found(emulated, tmp_path):
+@pytest.mark.parametrize(("change", "until"), [(HALVED, RESTORED), (RESTORED, STEPS)])
+def test_a_trunk_that_is_halved_or_restored_is_planned_for_again(jobs, change, until):
+    """A job would train on with a plan for a network that is no longer there."""
+    after = [each for each in jobs["first"].changes if change < each.step <= min(change + AGAIN, until)]
+    assert any(each.what == "looked" for each in after), jobs["first"].changes
+    assert any(each.what in ("planned", "adopted") for each in after), jobs["first"].changes
+
+
+@pytest.mark.timing
+def test_the_next_job_on_the_same_hosts_begins_with_what_the_last_one_found(jobs):
     """Each job would train its first steps at a third of the speed again."""
-    cache = str(tmp_path / "cache")
-    first, second = tmp_path / "first", tmp_path / "second"
-    for each in (first, second):
-        each.mkdir()
-    with emulated(RACKS) as bed:
-        train_on(bed, tmp_path, "blind", trace=str(first), cache=cache)
-        epochs, found, _ = train_on(bed, tmp_path, "blind", trace=str(second), cache=cache)
-    kept = next(each for each in trace.read(first).changes() if each.what == "kept")
-    assert "two-level" in kept.label
     # The first thing that is said is about the plan with which the job began: otherwise it would be a ring.
-    assert "two-level" in trace.read(second).changes()[0].label
-    assert len(epochs) == STEPS
-    assert all(torch.equal(each, found[0]) for each in found[1:])
+    assert "two-level" in jobs["next"].changes[0].label
+    assert all(torch.equal(each, jobs["next"].found[0]) for each in jobs["next"].found[1:])
 
 
 @pytest.mark.timing
-def test_a_plan_that_was_promised_to_be_fast_is_left(emulated, tmp_path):
+def test_a_plan_that_was_promised_to_be_fast_is_left(jobs):
     """A job would go on with a plan that is three times as slow as the one before."""
-    directory = tmp_path / "trace"
-    directory.mkdir()
-    epochs, found, text = train(emulated, tmp_path, "liar", trace=str(directory))
-    changes = trace.read(directory).changes()
-    adopted = next(each for each in changes if each.what == "adopted")
+    liar = jobs["liar"]
+    adopted, left = liar.what("adopted"), liar.what("left")
     assert adopted.label == "a lie"
-    left = next(each for each in changes if each.what == "left")
     assert left.step - adopted.step <= 15
     assert "a lie takes" in left.why
-    assert "back to" in text
-    began = epochs.index(adopted.epoch)
-    assert adopted.epoch + 1 in epochs[began : began + 16]
-    assert all(torch.equal(each, found[0]) for each in found[1:])
+    assert "back to" in liar.text
+    began = liar.epochs.index(adopted.epoch)
+    assert adopted.epoch + 1 in liar.epochs[began : began + 16]
+    assert all(torch.equal(each, liar.found[0]) for each in liar.found[1:])
 
 
 def test_what_changed_is_read_back(tmp_path):

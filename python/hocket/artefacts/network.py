@@ -103,7 +103,7 @@ def network(cluster: Cluster, among: Sequence[int] | None = None) -> Network:
                     path.append(link(trunk_name(rack, side), uplink * goodput, beside))
         path.append(link(f"{destination.name} in", destination.bandwidth_bit_per_s * goodput))
         if measured:
-            path.append(link(f"{source.name} to {destination.name}", measured[i][j]))
+            path.append(link(pair_name(source.name, destination.name), measured[i][j]))
         paths[i, j] = tuple(path)
         latencies_s[i, j] = LATENCY_S if known_s is None else known_s[i][j]
     return Network(tuple(links), paths, latencies_s)
@@ -155,7 +155,19 @@ def raised(cluster: Cluster, least_bit_per_s: Mapping[str, float]) -> Cluster:
         )
         for rack in cluster.racks
     )
-    return msgspec.structs.replace(cluster, hosts=tuple(hosts), racks=tuple(racks))
+    names = [host.name for host in cluster.hosts]
+    pairs = tuple(
+        tuple(
+            max(rate, least_bit_per_s.get(pair_name(names[i], names[j]), 0.0)) for j, rate in enumerate(row)
+        )
+        for i, row in enumerate(cluster.bandwidth_bit_per_s)
+    )
+    return msgspec.structs.replace(cluster, hosts=tuple(hosts), racks=tuple(racks), bandwidth_bit_per_s=pairs)
+
+
+def pair_name(source: str, destination: str) -> str:
+    """Of the single path between two hosts that was measured."""
+    return f"{source} to {destination}"
 
 
 def trunk_name(rack: str, side: str) -> str:

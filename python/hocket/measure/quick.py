@@ -13,15 +13,17 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from hocket import _native
 from hocket.artefacts.cluster import Cluster, Host, Rack
+from hocket.artefacts.network import network
 from hocket.errors import Error
 from hocket.launch.rendezvous import Job
 from hocket.launch.store import Store
 from hocket.measure.rounds import tournament
-from hocket.measure.topology import fastest_pair, find_racks, settle_capacities
+from hocket.measure.topology import fastest_pair, find_racks, settle_capacities, slow_flows
 
 HOSTS_MIN = 4
 """With fewer hosts, every order is the same ring."""
@@ -40,6 +42,11 @@ ALONE_ROUNDS = 12
 """Rounds of pairs that run alone: with few racks, each pair runs several times, and its median counts."""
 ALONE_TIMES_MAX = 3
 
+UNEVEN = 2.0
+"""A path that is slower than both hosts' links by more than this, twice, is slow by itself, for no visible reason."""
+UNEVEN_PAIRS_MAX = 6
+"""How many of these are met again, the slowest: where there are more, hosts were slow, not paths."""
+
 TAG = 0xFFFF_FFFE
 """A tag of group 0, which no process group has."""
 
@@ -52,12 +59,21 @@ class GivenUpError(Error):
 
 @dataclass(frozen=True)
 class Beside:
-    """How ranks look while they train. `store`: a connection for this alone. `tag`: of messages, for this alone. `ready`: waits for
-    a good moment for the next round, such as the beginning of a step; False: this rank is about to leave."""
+    """How ranks look while they train.
+
+    Attributes:
+        store: a connection for this alone.
+        tag: of messages, for this alone.
+        ready: waits for a good moment for the next round, such as the beginning of a step; False: this rank is about to leave.
+        spent: told of the seconds for which a round has used this host's links.
+        patience_s: how long the others wait for a rank's good moment.
+    """
 
     store: Store
     tag: int
     ready: Callable[[], bool]
+    spent: Callable[[float], None]
+    patience_s: float
 
 
 def known_cluster(job: Job, engine: _native.Engine, given: Cluster | None) -> Cluster | None:
@@ -119,6 +135,32 @@ def cluster_of(
     )
 
 
+def uneven(rates: Sequence[Sequence[float]], racks: Sequence[tuple[int, ...]]) -> list[Flow]:
+    """Pairs of one rack with a path slower than both hosts' links, the slowest first.
+
+    >>> uneven([[0, 9, 9, 9], [9, 0, 2, 9], [9, 9, 0, 9], [9, 9, 9, 0]], [(0, 1, 2, 3)])
+    [(1, 2)]
+    """
+    rack_of = {host: rack for rack, hosts in enumerate(racks) for host in hosts}
+    within = [flow for flow in slow_flows(rates, 1 / UNEVEN) if rack_of[flow[0]] == rack_of[flow[1]]]
+    return list(dict.fromkeys((min(flow), max(flow)) for flow in within))
+
+
+def with_paths(
+    cluster: Cluster, slow: Mapping[Flow, float], latencies_s: Sequence[Sequence[float]]
+) -> Cluster:
+    """The cluster with a rate for each path, if some are slow by themselves; else hosts and trunks say all."""
+    if not slow:
+        return cluster
+    known, hosts = network(cluster), range(len(cluster.hosts))
+    rates = tuple(
+        tuple(0.0 if a == b else slow.get((a, b), known.bit_per_s(a, b)) for b in hosts) for a in hosts
+    )
+    return msgspec.structs.replace(
+        cluster, bandwidth_bit_per_s=rates, latency_s=tuple(tuple(row) for row in latencies_s)
+    )
+
+
 def alike(rates: Sequence[float]) -> list[float]:
     """The rates, with the median of those that a look cannot tell apart in place of each of them.
 
@@ -152,6 +194,8 @@ class Look:
         self._store = job.store if beside is None else beside.store
         self._timeout_s = job.settings.start_timeout_s if beside is None else job.settings.timeout_s
         self._own = self._leaders.index(job.rank) if job.rank in self._leaders else None
+        # What is asked for now is known when it is read.
+        engine.connections()
         self._out = self._in = self._size = None
         if self._own is not None:
             self._out, self._in = engine.allocate(BYTES_MAX), engine.allocate(BYTES_MAX)
@@ -161,9 +205,11 @@ class Look:
         """What is found, the same on all ranks. PeerError, RendezvousError as `quick`; GivenUpError."""
         hosts = range(len(self._leaders))
         rates = _matrix(len(hosts), self.rounds("all", tournament(len(hosts)), in_step=False))
-        racks = find_racks(rates, self.latencies_s()) if len(hosts) >= HOSTS_MIN else (tuple(hosts),)
+        latencies_s = self.latencies_s()
+        racks = find_racks(rates, latencies_s) if len(hosts) >= HOSTS_MIN else (tuple(hosts),)
+        slow = self._slow_paths(rates, racks)
         if len(racks) == 1:
-            return cluster_of(self._job.hosts, rates, racks, {})
+            return with_paths(cluster_of(self._job.hosts, rates, racks, {}), slow, latencies_s)
         between = [
             tuple(fastest_pair(rates, racks[a], racks[b]) for a, b in meetings)
             for meetings in tournament(len(racks))
@@ -176,7 +222,22 @@ class Look:
         found = {
             flow: median(each[flow] for each in alone if flow in each) for flow in sorted(set().union(*alone))
         }
-        return cluster_of(self._job.hosts, rates, racks, found)
+        return with_paths(cluster_of(self._job.hosts, rates, racks, found), slow, latencies_s)
+
+    def _slow_paths(
+        self, rates: Sequence[Sequence[float]], racks: Sequence[tuple[int, ...]]
+    ) -> dict[Flow, float]:
+        """Rates of paths within racks that are slow by themselves. Pairs that seem to be meet once more, alone: the faster time
+        counts."""
+        suspects = uneven(rates, racks)[:UNEVEN_PAIRS_MAX]
+        if not suspects:
+            return {}
+        best = [list(row) for row in rates]
+        for flows in self.rounds("again", [(pair,) for pair in suspects], in_step=True):
+            for (a, b), rate in flows.items():
+                best[a][b] = max(best[a][b], rate)
+        slow = set(uneven(best, racks)) & set(suspects)
+        return {(a, b): best[a][b] for pair in slow for a, b in (pair, pair[::-1])}
 
     def rounds(
         self, name: str, rounds: Sequence[Sequence[Flow]], *, in_step: bool
@@ -202,7 +263,8 @@ class Look:
 
     def _begin(self, name: str) -> None:
         """Beside training, all begin a round together, or none does: nobody waits for a rank that has left."""
-        if self._beside is not None and not all(self._gather(name, self._beside.ready())):
+        beside = self._beside
+        if beside is not None and not all(self._gather(name, beside.ready(), beside.patience_s)):
             raise GivenUpError("a rank leaves")
 
     def latencies_s(self) -> list[list[float]]:
@@ -215,7 +277,10 @@ class Look:
         """Seconds per byte from the host `peer` to ours, while ours sends as much."""
         first_s = self._exchange(peer, FIRST_BYTES)
         size = self._agreed(peer, _timed_bytes(first_s) if begins else None)
-        return self._exchange(peer, size) / size
+        byte_s = self._exchange(peer, size) / size
+        if self._beside is not None:
+            self._beside.spent((3 * FIRST_BYTES + size) * byte_s)
+        return byte_s
 
     def _exchange(self, peer: int, size: int) -> float:
         """Seconds for a message of `size` bytes directly behind one of FIRST_BYTES.
@@ -249,10 +314,10 @@ class Look:
             self._engine.wait_message(self._engine.receive(rank, self._tag, self._size, 8), self._timeout_s)
         return int(number[0])
 
-    def _gather(self, name: str, value: Any) -> list[Any]:
+    def _gather(self, name: str, value: Any, patience_s: float | None = None) -> list[Any]:
         job = self._job
         name = f"quick/{self._tag}/{name}"
-        return self._store.gather(name, job.rank, job.world, value, self._timeout_s)
+        return self._store.gather(name, job.rank, job.world, value, patience_s or self._timeout_s)
 
 
 def _timed_bytes(first_s: float) -> int:

@@ -101,8 +101,8 @@ def settle_capacities(
     return trunks, [[likely[i][j] if place[i] != place[j] else rates[i][j] for j in hosts] for i in hosts]
 
 
-def slow_flows(rates: Matrix) -> list[tuple[int, int]]:
-    """Pairs (source, destination) well below the links of both, the slowest first.
+def slow_flows(rates: Matrix, below: float = SHARED_BELOW) -> list[tuple[int, int]]:
+    """Pairs (source, destination) below that share of the links of both, the slowest first.
 
     >>> slow_flows([[0, 10, 4], [10, 0, 10], [10, 10, 0]])
     [(0, 2)]
@@ -114,9 +114,7 @@ def slow_flows(rates: Matrix) -> list[tuple[int, int]]:
         for j in hosts
         if i != j
     }
-    return sorted(
-        (pair for pair, part in reached.items() if part < SHARED_BELOW), key=lambda pair: reached[pair]
-    )
+    return sorted((pair for pair, part in reached.items() if part < below), key=lambda pair: reached[pair])
 
 
 def fastest_pair(rates: Matrix, first: Sequence[int], second: Sequence[int]) -> tuple[int, int]:

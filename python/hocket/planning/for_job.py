@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -15,6 +15,8 @@ from hocket.artefacts.promise import Promise
 from hocket.planning import search
 from hocket.planning.cost import Prediction, predict
 from hocket.planning.default import of_job, on_ranks
+from hocket.planning.links import link_graph
+from hocket.planning.reordered import in_fastest_orders
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,10 @@ class ForJob:
         """The fastest plan that the search finds, for the job's ranks."""
         return _renamed(search.plan(self.cluster, profile, len(self.ranks), promise=promise), self.ranks)
 
+    def reordered(self, plan: Plan, profile: Profile) -> Plan:
+        """A plan for the job's ranks, with nothing but their orders changed, to the fastest ones that are found."""
+        return _renamed(in_fastest_orders(_renamed(plan, self._places), self.cluster, profile), self.ranks)
+
     def predicted_s(self, plan: Plan, profile: Profile) -> float:
         """Predicted seconds of a step with a plan for the job's ranks."""
         return self._predicted(plan, profile).step_s
@@ -47,9 +53,23 @@ class ForJob:
         least = {load.link: load.busy_s * load.bit_per_s / window_s for load in loads}
         return ForJob(raised(self.cluster, least), self.ranks)
 
+    def carrying(self, least_bit_per_s: Mapping[tuple[int, int], float]) -> ForJob:
+        """The same on links that are no slower than what one rank of the job has sent to another over them, in payload."""
+        graph, places = link_graph(self.cluster, len(self.ranks)), self._places
+        least: dict[str, float] = {}
+        for (source, destination), rate in least_bit_per_s.items():
+            for link in graph.paths[places[source], places[destination]]:
+                name = graph.links[link].name
+                least[name] = max(least.get(name, 0.0), rate)
+        return ForJob(raised(self.cluster, least), self.ranks)
+
+    @property
+    def _places(self) -> tuple[int, ...]:
+        """By rank."""
+        return tuple(self.ranks.index(rank) for rank in range(len(self.ranks)))
+
     def _predicted(self, plan: Plan, profile: Profile) -> Prediction:
-        places = tuple(self.ranks.index(rank) for rank in range(len(self.ranks)))
-        return predict(_renamed(plan, places), self.cluster, profile)
+        return predict(_renamed(plan, self._places), self.cluster, profile)
 
 
 def _renamed(plan: Plan, names: Sequence[int]) -> Plan:

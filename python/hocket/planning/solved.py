@@ -40,12 +40,12 @@ def solved_orders(
     hosts = [cluster.hosts[places[rank]] for rank in contiguous_order(cluster, len(graph.hosts))]
     fits = fitting("all_reduce", [host.name for host in hosts], [host.rack for host in hosts])
     for name, algorithm in fits.items():
-        order = _solved_order(graph, algorithm, simpler) if name in admitted else None
+        order = solved_order(graph, algorithm, simpler) if name in admitted else None
         if order is not None:
             yield algorithm, order
 
 
-def _solved_order(
+def solved_order(
     graph: LinkGraph, algorithm: Algorithm, simpler: Iterable[tuple[int, ...]]
 ) -> tuple[int, ...] | None:
     """The cheapest order found for an algorithm; None when a simpler one is as good."""

@@ -18,6 +18,7 @@ from hocket.launch.knowledge import Memory
 from hocket.launch.rendezvous import Job
 from hocket.parameter_server.choice import ParameterServer
 from hocket.planning.default import Choice, by_cluster, by_hosts, default_plan
+from hocket.planning.reordered import matters
 from hocket.policies.load import load
 from hocket.policy.epoch import Epoch, Epochs
 from hocket.policy.policy import Policy
@@ -27,7 +28,6 @@ from hocket.training import buckets as bucket_memory
 from hocket.training.autopilot.beside import Autopilot, useful
 from hocket.training.autopilot.knowledge import Knowledge
 from hocket.training.process import Process
-from hocket.training.reorder import Reorder
 from hocket.training.scopes import Scope, scopes_of
 from hocket.training.source import Planned, ProgramSource, driven, of_plan, of_policy, planned_of
 from hocket.training.spans import Spans
@@ -50,9 +50,9 @@ def servers_of(
     """The parameter servers that were given, or that the settings ask for. UsageError: something does not go with them, or with
     a policy."""
     found = parameter_server or ParameterServer.of(settings)
-    if settings.reorder_interval_s is not None and (policy is not None or found is not None):
+    if settings.reorder and (policy is not None or found is not None):
         raise UsageError(
-            f"HOCKET_REORDER_INTERVAL_S is for plans: {DECIDES}, and parameter servers have no order\nhint: leave it unset"
+            f"HOCKET_REORDER is for plans: {DECIDES}, and parameter servers have no order\nhint: leave it unset"
         )
     if found is None:
         return None
@@ -108,22 +108,32 @@ def source_of(
         # Nobody knows what a policy's code rounds, merges or leaves out.
         check_promise(promise, "lossy", f"policy {type(policy).__name__}")
     scopes = _scopes(plan, policy)
-    if scopes and settings.reorder_interval_s is not None:
-        raise UsageError(f"HOCKET_REORDER_INTERVAL_S is for plans: {DECIDES}\nhint: leave it unset")
+    if scopes and settings.reorder:
+        raise UsageError(f"HOCKET_REORDER is for plans: {DECIDES}\nhint: leave it unset")
+    if settings.reorder and not settings.autopilot:
+        raise UsageError(
+            "HOCKET_REORDER=1 and HOCKET_AUTOPILOT=0: the autopilot is what changes orders\nhint: leave one of them unset"
+        )
     if scopes:
         traced, timer = _of_policies(scopes, gradients, process)
         if plan is None:
             return of_policy(scopes[0], gradients, traced=traced, timer=timer)
         return of_plan(plan, gradients, job=job, traced=traced, timer=timer)
-    if plan is None and settings.reorder_interval_s is None and useful(job):
+    if plan is None and useful(job):
         return _driven(gradients, process, promise or EXACT)
-    cluster = process.network if plan is None else process.cluster
-    planned = plan or _default_plan(gradients, job, cluster, promise or EXACT)
-    reorder = None
-    if settings.reorder_interval_s is not None:
-        first = planned if isinstance(planned, Plan) else planned_of(planned, Epoch(0), gradients)
-        reorder = Reorder(first, job, process.engine, cluster, interval_s=settings.reorder_interval_s)
-    return of_plan(planned, gradients, job=job, reorder=reorder)
+    if plan is not None and settings.reorder and useful(job) and matters(plan):
+        return _reordered(plan, gradients, process)
+    planned = plan or _default_plan(gradients, job, process.network, promise or EXACT)
+    return of_plan(planned, gradients, job=job)
+
+
+def _reordered(plan: Plan, gradients: Mapping[str, Gradient], process: Process) -> ProgramSource:
+    """Of a job that may change nothing of its plan but orders of ranks."""
+    bucket_memory.check_runs(plan, gradients)
+    planned = functools.partial(_same, plan)
+    job = process.job
+    knowledge = Knowledge(job.hosts, tuple(gradients.values()), process.cluster, EXACT, given=plan)
+    return driven(Autopilot(job, process.engine, knowledge, lambda _: plan), planned, gradients, job)
 
 
 def _driven(gradients: Mapping[str, Gradient], process: Process, promise: Promise) -> ProgramSource:
@@ -147,7 +157,7 @@ def _driven(gradients: Mapping[str, Gradient], process: Process, promise: Promis
     def default(epoch: Epoch) -> Plan:
         return planned_of(planned, epoch, gradients)
 
-    knowledge = Knowledge(job.hosts, tuple(gradients.values()), cluster, promise, memory)
+    knowledge = Knowledge(job.hosts, tuple(gradients.values()), cluster, promise, memory=memory)
     return driven(Autopilot(job, process.engine, knowledge, default), planned, gradients, job)
 
 

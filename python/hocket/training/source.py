@@ -12,14 +12,12 @@ from dataclasses import dataclass
 from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import Plan
 from hocket.launch.rendezvous import Job
-from hocket.planning.ordering.classes import reordered
 from hocket.policy.epoch import Epoch, Epochs
 from hocket.policy.policy import Policy, Value
 from hocket.training import buckets as bucket_memory
 from hocket.training.arenas import arranged
 from hocket.training.autopilot.beside import Autopilot
 from hocket.training.buckets import CompiledBucket
-from hocket.training.reorder import ORDER, Reorder, decode
 from hocket.training.scopes import Scope
 from hocket.training.timer import Timer
 from hocket.training.traced import TracedBuckets
@@ -27,8 +25,7 @@ from hocket.training.traced import TracedBuckets
 
 @dataclass
 class ProgramSource:
-    """The programs of the current epoch, and what runs beside training: `timer` for policies, `reorder` for plans, `autopilot` for
-    default plans."""
+    """The programs of the current epoch, and what runs beside training: `timer` for policies, `autopilot` for plans that change."""
 
     epochs: Epochs
     make: Callable[[Epoch], list[CompiledBucket]]
@@ -37,7 +34,6 @@ class ProgramSource:
     """The buckets that an order of backward leads to, for comparison."""
     policies: tuple[Policy, ...] = ()
     timer: Timer | None = None
-    reorder: Reorder | None = None
     autopilot: Autopilot | None = None
 
     @property
@@ -70,9 +66,8 @@ class ProgramSource:
 
     def start_timer(self) -> None:
         """Start the threads beside training. The timer is dropped if no policy needs it: then no statistics are kept."""
-        for beside in (self.reorder, self.autopilot):
-            if beside is not None:
-                beside.start()
+        if self.autopilot is not None:
+            self.autopilot.start()
         if self.timer is None:
             return
         if self.timer.needed:
@@ -82,7 +77,7 @@ class ProgramSource:
 
     def stop(self) -> None:
         """Stop the threads beside training."""
-        for beside in (self.timer, self.reorder, self.autopilot):
+        for beside in (self.timer, self.autopilot):
             if beside is not None:
                 beside.stop()
 
@@ -108,11 +103,9 @@ def of_plan(
     job: Job,
     traced: TracedBuckets | None = None,
     timer: Callable[[Epochs], Timer] | None = None,
-    reorder: Reorder | None = None,
 ) -> ProgramSource:
-    """One epoch without an end for a plan that was given; for a default plan one more when backward's order is seen; with
-    `reorder`, one for each order of ranks; with a `timer`, one for what policies agree on. `traced`: the buckets that go by
-    policies.
+    """One epoch without an end for a plan that was given; for a default plan one more when backward's order is seen; with a
+    `timer`, one for what policies agree on. `traced`: the buckets that go by policies.
 
     Raises ArtefactError: the plan is not sound, or for another model. UsageError: it has what sessions do not run.
     """
@@ -121,8 +114,7 @@ def of_plan(
 
     def current(epoch: Epoch) -> Plan:
         made = plan if isinstance(plan, Plan) else planned_of(plan, epoch, gradients)
-        orders = epoch.agreed.get(ORDER)
-        return arranged(made if orders is None else reordered(made, decode(str(orders))), gradients)
+        return arranged(made, gradients)
 
     def make(epoch: Epoch) -> list[CompiledBucket]:
         now = current(epoch)
@@ -133,17 +125,17 @@ def of_plan(
         return _contents(current(Epoch(0, backward=backward)))
 
     scopes = [] if traced is None else list(traced.scopes.values())
-    epochs = Epochs(Epoch(0, _initial(scopes))) if reorder is None else reorder.epochs
-    epochs.observes = not isinstance(plan, Plan)
+    epochs = Epochs(Epoch(0, _initial(scopes)), observes=not isinstance(plan, Plan))
     policies = tuple(scope.policy for scope in scopes)
     beside = None if timer is None else timer(epochs)
-    return ProgramSource(epochs, make, current, layout, policies, beside, reorder)
+    return ProgramSource(epochs, make, current, layout, policies, beside)
 
 
 def driven(
     autopilot: Autopilot, planned: Planned, gradients: Mapping[str, Gradient], job: Job
 ) -> ProgramSource:
-    """A default plan that the job's own measurements may replace: an epoch for backward's order, and one for each plan."""
+    """A plan that the job's own measurements may replace: an epoch for backward's order, if the plan is a default one, and one for
+    each plan."""
 
     def make(epoch: Epoch) -> list[CompiledBucket]:
         made = autopilot.programs(epoch)

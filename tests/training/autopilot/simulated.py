@@ -26,6 +26,8 @@ class World:
     noise: float = 0.0
     seed: int = 1
     knows_network: bool = True
+    moved: Callable[[int], bool] = lambda _: False
+    """Whether connections then carry other rates than when the network was looked at last."""
     changes: list[Change] = field(default_factory=list)
     in_force: list[str] = field(default_factory=list)
     """By step."""
@@ -62,6 +64,7 @@ class World:
                 settled=settled,
                 step_s=tuple(took),
                 prepared=prepared or done is Action.PREPARE,
+                moved=self.moved(step),
             )
             asked = pilot.observe(seen)
             prepared, took = seen.prepared, []

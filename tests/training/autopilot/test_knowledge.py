@@ -7,6 +7,7 @@ from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.promise import EXACT
 from hocket.planning.default import by_hosts, default_plan
 from hocket.planning.for_job import ForJob
+from hocket.planning.ordering.classes import reordered
 from hocket.training.autopilot.knowledge import Knowledge, differs
 from hocket.training.autopilot.plans import key_of
 from hocket.training.autopilot.stopwatch import Times, profile_of
@@ -39,7 +40,7 @@ def ring():
 def test_plans_are_for_the_jobs_ranks_wherever_their_hosts_stand():
     """A job whose hosts are listed in another order would cross the trunk at every step."""
     knowledge = Knowledge(HOSTS, MODEL, racks(), EXACT, times={0: TIMES})
-    plan, ring_s = knowledge.proposal(ring(), 3.6)
+    plan, ring_s = knowledge.proposal(ring(), 3.6, {})
     of_rack = [{"h0": 0, "h2": 0, "h1": 1, "h3": 1}[HOSTS[rank]] for rank in plan.buckets[0].order]
     assert of_rack in ([0, 0, 1, 1], [1, 1, 0, 0])
     assert plan.predicted_step_s < 0.8 * ring_s
@@ -52,14 +53,38 @@ def test_plans_are_for_the_jobs_ranks_wherever_their_hosts_stand():
 def test_links_are_no_slower_than_steps_have_shown():
     """A look that shares a trunk with training would decide for a network that is not there."""
     true = Knowledge(HOSTS, MODEL, racks(), EXACT, times={0: TIMES})
-    _, ring_s = true.proposal(ring(), 1e9)
+    _, ring_s = true.proposal(ring(), 1e9, {})
     mistaken = Knowledge(HOSTS, MODEL, racks(trunk=2e7), EXACT, times={0: TIMES})
-    _, predicted_s = mistaken.proposal(ring(), ring_s)
+    _, predicted_s = mistaken.proposal(ring(), ring_s, {})
     assert predicted_s == pytest.approx(ring_s, rel=0.1)
     rates = [rack.uplink_bit_per_s for rack in mistaken.cluster.racks]
     assert rates == pytest.approx([1e8, 1e8], rel=0.15)
     # A step that took long shows nothing.
     assert [rack.uplink_bit_per_s for rack in true.cluster.racks] == [1e8, 1e8]
+
+
+def test_links_are_no_slower_than_what_connections_carried():
+    """A look that found a trunk slow would decide, though training sends more than that over it."""
+    mistaken = Knowledge(HOSTS, MODEL, racks(trunk=2e7), EXACT, times={0: TIMES})
+    # Ranks 0 and 1 are on h2 and h0, of one rack; ranks 0 and 2 are on h2 and h3.
+    mistaken.proposal(ring(), 1e9, {(0, 2): 8e7, (0, 1): 5e8})
+    rates = [rack.uplink_bit_per_s for rack in mistaken.cluster.racks]
+    assert rates == pytest.approx([8e7, 8e7], rel=0.06)
+    assert {host.bandwidth_bit_per_s for host in mistaken.cluster.hosts} == {1e9}
+
+
+def test_of_a_plan_that_was_given_nothing_but_orders_changes():
+    """A user's plan would be replaced, since he asked for better orders."""
+    # To and fro between the racks.
+    given = reordered(ring(), [(0, 2, 1, 3)])
+    knowledge = Knowledge(HOSTS, MODEL, racks(), EXACT, given=given, times={0: TIMES})
+    plan, given_s = knowledge.proposal(given, 3.6, {})
+    of_rack = [{"h0": 0, "h2": 0, "h1": 1, "h3": 1}[HOSTS[rank]] for rank in plan.buckets[0].order]
+    assert of_rack in ([0, 0, 1, 1], [1, 1, 0, 0], [0, 1, 1, 0], [1, 0, 0, 1])
+    assert plan.predicted_step_s < 0.8 * given_s
+    assert [(each.route, each.parts) for each in plan.buckets] == [
+        (each.route, each.parts) for each in given.buckets
+    ]
 
 
 def test_a_trunk_that_was_halved_is_another_network_and_noise_is_none():

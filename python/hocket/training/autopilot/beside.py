@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections.abc import Callable
 
 import msgspec
@@ -18,8 +19,10 @@ from hocket.artefacts.plan import Plan
 from hocket.errors import Error, PeerError, RendezvousError
 from hocket.launch.rendezvous import Job
 from hocket.launch.store import Store
+from hocket.measure.budget import Budget
 from hocket.measure.quick import HOSTS_MAX, TAG, Beside, GivenUpError, Look
 from hocket.policy.epoch import Epoch, Epochs
+from hocket.training.autopilot.connections import Connections
 from hocket.training.autopilot.coordinator import FIRST_S, Coordinator
 from hocket.training.autopilot.knowledge import Knowledge
 from hocket.training.autopilot.meeting import Order, Report
@@ -49,7 +52,7 @@ def useful(job: Job) -> bool:
 
 
 class Autopilot:
-    """Of one model that is trained with a default plan. Runs until `stop`."""
+    """Of one model. Runs until `stop`."""
 
     def __init__(
         self,
@@ -60,13 +63,16 @@ class Autopilot:
     ) -> None:
         """Nothing runs yet. `default`: the plan of an epoch that names no other."""
         self.watch = Stopwatch()
-        self.epochs = Epochs(Epoch(0), observes=True)
+        # A plan that was given does not depend on the order in which backward makes gradients.
+        self.epochs = Epochs(Epoch(0), observes=knowledge.given is None)
         self._job, self._engine, self._default = job, engine, default
         self._plans = Plans({each.name: each for each in knowledge.gradients}, job)
         self._number = next(_numbers)
         self._prefix = f"autopilot/{self._number}"
         self._stopped, self._stepped, self._looking = threading.Event(), threading.Event(), threading.Event()
         self._store: Store | None = None
+        self._connections = Connections(engine)
+        self._budget = Budget(time.monotonic())
         self._look: Look | None = None
         self._prepared = ""
         self._refused: tuple[str, str] | None = None
@@ -78,7 +84,8 @@ class Autopilot:
                 knowledge,
                 profiled_ranks=min(job.world, PROFILED_RANKS),
                 prefix=self._prefix,
-                trace=job.settings.trace,
+                # A trace is of the first model of a process.
+                trace=job.settings.trace if self._number == 0 else None,
             )
         self._thread = threading.Thread(target=self._run, name="hocket-autopilot", daemon=True)
 
@@ -140,6 +147,7 @@ class Autopilot:
             prepared=self._prepared,
             refused=self._refused,
             times=times,
+            sent=self._connections.sample(),
             order=None if coordinator is None else coordinator.order(store),
         )
         given = store.gather(self._prefix, job.rank, job.world, msgspec.to_builtins(mine), PATIENCE_S)
@@ -152,6 +160,9 @@ class Autopilot:
         return order.interval_s
 
     def _follow(self, order: Order, now: Plan, store: Store) -> None:
+        if self._stopped.is_set():
+            # The engine is about to close.
+            return
         if order.profile:
             self.watch.again()
             self._reports_times = self._job.rank < PROFILED_RANKS
@@ -168,13 +179,15 @@ class Autopilot:
     def _measured(self, store: Store) -> Cluster:
         self._looking.set()
         if self._look is None:
-            self._look = Look(self._job, self._engine, Beside(store, TAG - 1 - self._number, self._next_step))
+            beside = Beside(store, TAG - 1 - self._number, self._next_step, self._budget.spend, PATIENCE_S)
+            self._look = Look(self._job, self._engine, beside)
         found = self._look.cluster()
         self._looking.clear()
         return found
 
     def _next_step(self) -> bool:
-        """Waits until a step has ended: until the first gradients of the next one, nothing else is sent."""
+        """Waits until more may be sent, and a step has ended: until the first gradients of the next one, nothing else is."""
+        self._stopped.wait(self._budget.wait_s(time.monotonic()))
         self._stepped.clear()
         if not self._stopped.is_set():
             self._stepped.wait(STEP_PATIENCE_S)

@@ -18,6 +18,7 @@ from hocket.training.autopilot.meeting import Order, Report, What
 from hocket.training.autopilot.pilot import Action, Candidate, Pilot, Seen
 from hocket.training.autopilot.plans import key_of
 from hocket.training.autopilot.stopwatch import Stopwatch
+from hocket.training.autopilot.traffic import Traffic
 
 log = logging.getLogger("hocket.autopilot")
 
@@ -26,6 +27,9 @@ FIRST_S = 0.1
 BUSY_S, QUIET_S = (0.05, 1.0), (1.0, 10.0)
 """Between meetings while something is under way, a step within these; else QUIET_STEPS, within these."""
 QUIET_STEPS = 3
+
+LISTEN = 3
+"""Meetings for which connections are listened to before the network is looked at: what they show costs nothing."""
 
 
 class Coordinator:
@@ -44,6 +48,9 @@ class Coordinator:
         self._watch, self._knowledge = watch, knowledge
         self._profiled_ranks, self._prefix = profiled_ranks, prefix
         self._trace = None if trace is None else Path(trace)
+        self._traffic = Traffic()
+        self._epoch: int | None = None
+        self._listens = 0
         self._pilot: Pilot | None = None
         self._action: Action | None = None
         self._offered: Plan | None = None
@@ -75,6 +82,7 @@ class Coordinator:
         self._profiling = len(self._knowledge.times) < self._profiled_ranks
         epoch = everyone[0].epoch
         settled = all(each.settled and each.epoch == epoch for each in everyone)
+        self._watch_traffic(everyone, epoch if settled else None)
         if self._pilot is None:
             if not settled:
                 return
@@ -93,9 +101,15 @@ class Coordinator:
                 step_s=tuple(time_s for of, time_s in self._watch.take() if of == epoch),
                 profiled=not self._profiling,
                 prepared=all(each.prepared == self._pilot.candidate.key for each in everyone),
+                moved=self._traffic.moved,
             )
         )
         self._action = asked or self._action
+        if asked is Action.LOOK and self._traffic.knows and self._knowledge.cluster is not None:
+            self._traffic.listen()
+            self._action, self._listens = None, LISTEN
+        elif self._listens and settled:
+            self._listen(self._pilot)
         if self._action is Action.PLAN:
             self._plan(self._pilot, now)
 
@@ -106,11 +120,34 @@ class Coordinator:
         changed = before is None or differs(before, found)
         self._action = self._pilot.looked(changed=changed, found=described(found))
 
+    def _listen(self, pilot: Pilot) -> None:
+        """One meeting more of it; then the network is what connections show, or it is looked at."""
+        self._listens -= 1
+        if self._listens:
+            return
+        shown = self._knowledge.shown_by(self._traffic.ratios)
+        if shown is None:
+            self._action = Action.LOOK
+            return
+        self._knowledge.cluster = shown
+        self._traffic.begin()
+        found = f"{described(shown)}, as connections show"
+        self._action = pilot.looked(changed=True, found=found, sure=False)
+
+    def _watch_traffic(self, everyone: Sequence[Report], epoch: int | None) -> None:
+        """`epoch`: in force on all ranks; None: one is on its way, and what was sent is of two plans."""
+        order = everyone[0].order
+        if epoch is None or epoch != self._epoch or (order is not None and order.what == "look"):
+            self._traffic.begin()
+        else:
+            self._traffic.learn([each.sent for each in everyone])
+        self._epoch = epoch
+
     def _plan(self, pilot: Pilot, now: Plan) -> None:
         if self._profiling:
             return
         self._planned = True
-        self._offered, now_s = self._knowledge.proposal(now, pilot.latest_s)
+        self._offered, now_s = self._knowledge.proposal(now, pilot.latest_s, self._traffic.least_bit_per_s)
         best = Candidate(key_of(self._offered), self._offered.label, self._offered.predicted_step_s)
         self._action = pilot.planned(best, now_s)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hocket.artefacts.cluster import Cluster
@@ -14,6 +14,7 @@ from hocket.artefacts.profile import Profile
 from hocket.artefacts.promise import Promise
 from hocket.artefacts.tuning import Tuning
 from hocket.launch.knowledge import Kind, Memory
+from hocket.measure.by_traffic import rescaled
 from hocket.planning.for_job import ForJob
 from hocket.training.autopilot.stopwatch import Times, profile_of
 
@@ -23,29 +24,38 @@ CHANGED = 1.25
 
 @dataclass
 class Knowledge:
-    """Of a job. `cluster` is None where nobody measured; `memory` keeps what is known for the next job; `times` are
-    ranks' parts of the model's profile."""
+    """Of a job. `cluster` is None where nobody measured; `given` is the user's plan, of which only orders of ranks may change;
+    `memory` keeps what is known for the next job; `times` are ranks' parts of the model's profile."""
 
     hosts: Sequence[str]
     gradients: Sequence[Gradient]
     cluster: Cluster | None
     promise: Promise
+    given: Plan | None = None
     memory: Memory | None = None
     times: dict[int, Times] = field(default_factory=dict)
     _profile: Profile | None = None
 
-    def proposal(self, current: Plan, step_s: float) -> tuple[Plan, float]:
-        """The planner's best, and what it predicts for `current`, with which a step took `step_s` of late.
+    def proposal(
+        self, current: Plan, step_s: float, least_bit_per_s: Mapping[tuple[int, int], float]
+    ) -> tuple[Plan, float]:
+        """The planner's best, and what it predicts for `current`, with which a step took `step_s` of late, and paths between ranks
+        carried at least `least_bit_per_s`.
 
-        A look beside training shares links with it, and finds them slower than they are; what the steps themselves carried
-        corrects that. UsageError: the cluster is of other hosts.
+        A look beside training shares links with it, and finds them slower than they are; what training itself carried corrects
+        that. UsageError: the cluster is of other hosts.
         """
         assert self.cluster is not None  # noqa: S101  # the pilot looks before it asks
         profile = profile_of(list(self.times.values()), self.gradients, "in training", len(self.hosts))
         self._profile = profile
-        job = ForJob.of(self.cluster, self.hosts).at_least(current, profile, step_s)
+        job = ForJob.of(self.cluster, self.hosts).carrying(least_bit_per_s).at_least(current, profile, step_s)
         self.cluster = job.cluster
-        return job.plan(profile, self.promise), job.predicted_s(current, profile)
+        best = job.plan(profile, self.promise) if self.given is None else job.reordered(self.given, profile)
+        return best, job.predicted_s(current, profile)
+
+    def shown_by(self, ratios: Mapping[tuple[int, int], float]) -> Cluster | None:
+        """The cluster as changed rates of the job's own flows explain it; None where nobody has looked, or they do not."""
+        return None if self.cluster is None else rescaled(self.cluster, self.hosts, ratios)
 
     def keep(self, plan: Plan) -> None:
         """For the next job on these hosts: what is known, and a plan that has proved itself."""

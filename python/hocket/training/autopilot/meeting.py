@@ -7,6 +7,7 @@ from typing import Literal
 from msgspec import Struct
 
 from hocket.training.autopilot.stopwatch import Times
+from hocket.training.autopilot.traffic import Sample
 
 What = Literal["wait", "look", "prepare", "begin"]
 
@@ -32,6 +33,7 @@ class Report(Struct, frozen=True, kw_only=True):
         prepared: key of the plan whose programs are there.
         refused: key of one whose programs cannot be made, and why.
         times: once per profile.
+        sent: since the meeting before, where it tells something.
         order: rank 0's, after the meeting before.
     """
 
@@ -40,4 +42,5 @@ class Report(Struct, frozen=True, kw_only=True):
     prepared: str = ""
     refused: tuple[str, str] | None = None
     times: Times | None = None
+    sent: tuple[Sample, ...] = ()
     order: Order | None = None

@@ -186,9 +186,10 @@ class Pilot:
                 pass
         return None
 
-    def looked(self, *, changed: bool, found: str) -> Action:
-        """The network was measured. `changed`: it is another one than was known; `found`: what it is, in a few words."""
-        self._looked = self._fresh = True
+    def looked(self, *, changed: bool, found: str, sure: bool = True) -> Action:
+        """The network was measured. `changed`: it is another one than was known; `found`: what it is, in a few words; not `sure`:
+        only the job's own traffic says so, and steps that take longer than is predicted then cast doubt on it."""
+        self._looked, self._fresh = True, sure
         self._changed = changed
         if changed:
             # What was refused was refused on another network.
@@ -239,6 +240,10 @@ class Pilot:
 
     def _watch(self) -> Action | None:
         now = self._window()
+        if self._seen.moved and self._reference and now and not self._resting(1.0):
+            return self._doubt(
+                "connections carry other rates than they did", median(self._reference), self.step_s
+            )
         if len(now) < self._caution.window:
             return None
         if not self._reference:
@@ -248,12 +253,9 @@ class Pilot:
         before_s, now_s = median(self._reference), median(now)
         if self._resting(now_s / before_s):
             return None
-        why = f"a step takes {seconds(now_s)}, it took {seconds(before_s)}"
         if not self._drifted(before_s, now_s, now):
-            if not self._seen.moved:
-                return None
-            why = "connections carry other rates than they did"
-        return self._doubt(why, before_s, now_s)
+            return None
+        return self._doubt(f"a step takes {seconds(now_s)}, it took {seconds(before_s)}", before_s, now_s)
 
     def _resting(self, ratio: float) -> bool:
         """Whether it is too soon for another question; of a change that nobody would overlook, an eighth as long."""

@@ -1,0 +1,186 @@
+"""Jobs of `python -m benches autopilot`: one training of a contender on an emulated cluster, under `hocket run` or torchrun."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from msgspec import Struct
+
+from benches.emulated import TIMEOUT_S
+from hocket.artefacts import files, trace
+from hocket.artefacts.change import Change
+from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.plan import Plan
+from hocket.artefacts.profile import Profile
+from hocket.demo.catalogue import WARM_UP_STEPS
+from hocket.demo.emulation import NamespaceEmulation, ranks, run_ranks
+from hocket.errors import PeerError
+from hocket.launch import address as addresses
+from hocket.launch.testbed import Testbed
+from hocket.launch.variables import OF_A_RANK
+from hocket.measure.hosts import AGENT, probe_hosts
+from hocket.measure.options import ProbeOptions
+from hocket.planning import search
+from hocket.settings import Settings
+from hocket.simulation import shortlist
+
+LAST = 20
+"""Steps at the end of which the median counts."""
+POLL_S = 0.05
+JOB_S = 280.0
+TORCHRUN_PORT = 29_400
+LAST_WORDS_MAX = 2000
+PROFILE_STEPS = 20
+"""The profiler ends the script by itself before."""
+
+
+class Trained(Struct, frozen=True, kw_only=True):
+    """One training: each step's seconds, and what the job changed by itself."""
+
+    steps_s: tuple[float, ...]
+    changes: tuple[Change, ...] = ()
+
+    @property
+    def last_s(self) -> float:
+        """Median of the last steps, of which the first ones are none."""
+        return median(self.steps_s[WARM_UP_STEPS:][-LAST:])
+
+
+Weather = Sequence[tuple[int, float]]
+"""After so many steps, the rate of all trunks in bit/s."""
+
+
+def train(cluster: Cluster, contender: str, model: str, steps: int, **how: Any) -> Trained:
+    """One job on a testbed of its own; `how` as `train_on`. PeerError: a rank failed; TestbedError: no namespaces."""
+    with Testbed(cluster) as bed:
+        return train_on(bed, contender, model, steps, **how)
+
+
+def train_on(
+    bed: Testbed,
+    contender: str,
+    model: str,
+    steps: int,
+    *,
+    slots: Sequence[str] | None = None,
+    weather: Weather = (),
+    autopilot: bool = True,
+    promise: str | None = None,
+    cache: str | None = None,
+    plan: Path | None = None,
+    traced: bool = False,
+    torchrun: bool = False,
+) -> Trained:
+    """One job of `contender`.
+
+    Args:
+        slots: a host for each rank; default: each host of the testbed once.
+        plan: file of a plan made before.
+        traced: with what it changed, which costs it a trace.
+        torchrun: torchrun starts each host's rank, and hosts have the machine's own name, all the same one.
+    """
+    with tempfile.TemporaryDirectory(prefix="hocket-bench-") as folder:
+        out = Path(folder) / "steps.json"
+        argv = [*_script(contender, model, steps), str(out)]
+        settings = Settings(
+            timeout_s=TIMEOUT_S,
+            start_timeout_s=TIMEOUT_S,
+            autopilot=autopilot,
+            promise=promise,
+            plan=None if plan is None else str(plan),
+            trace=folder if traced else None,
+            cache=cache or folder,
+        )
+        places = slots or [host.name for host in bed.cluster.hosts]
+        with changing(bed, out.with_suffix(".steps"), weather):
+            if torchrun:
+                _under_torchrun(bed, argv, settings, Path(folder))
+            else:
+                emulation = NamespaceEmulation(bed)
+                run_ranks(emulation, places[0], ranks(emulation, places, argv), settings)
+        changes = trace.read(Path(folder)).changes() if traced else ()
+        return Trained(steps_s=tuple(json.loads(out.read_text())), changes=changes)
+
+
+def by_verbs(bed: Testbed, model: str, folder: Path) -> Path:
+    """The file of the plan that probe, profile and plan make by default, which is exact."""
+    emulation, hosts = NamespaceEmulation(bed), [host.name for host in bed.cluster.hosts]
+    store = addresses.join(emulation.address(hosts[0]), emulation.port())
+    options = ProbeOptions(rates="tcp")
+    cluster = probe_hosts(ranks(emulation, hosts, AGENT), store=store, serve=False, options=options)
+    profile_file, plan_file = folder / "profile.json", folder / "plan.json"
+    argv = [*_script("hocket", model, PROFILE_STEPS), str(folder / "steps.json")]
+    settings = Settings(profile_out=str(profile_file), timeout_s=TIMEOUT_S, start_timeout_s=TIMEOUT_S)
+    run_ranks(emulation, hosts[0], ranks(emulation, hosts, argv), settings)
+    profile = files.read(profile_file, Profile)
+    plan: Plan = shortlist.chosen(search.considered(cluster, profile, len(hosts)), cluster, profile)
+    files.write(plan_file, plan)
+    return plan_file
+
+
+def _script(contender: str, model: str, steps: int) -> list[str]:
+    return [sys.executable, "-m", "benches.autopilot.rank", contender, model, str(steps)]
+
+
+def _under_torchrun(bed: Testbed, argv: Sequence[str], settings: Settings, folder: Path) -> None:
+    hosts = [host.name for host in bed.cluster.hosts]
+    own = {name: text for name, text in os.environ.items() if name not in (*OF_A_RANK, "HOCKET_HOST")}
+    own |= {**settings.to_environment(), **NamespaceEmulation.environment, "OMP_NUM_THREADS": "1"}
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nnodes", str(len(hosts))]
+    torchrun += ["--nproc-per-node", "1", "--master-addr", bed.address(hosts[0])]
+    torchrun += ["--master-port", str(TORCHRUN_PORT)]
+    running: list[subprocess.Popen[bytes]] = []
+    try:
+        for at, host in enumerate(hosts):
+            command = bed.command(host, [*torchrun, "--node-rank", str(at), *argv[1:]])
+            with (folder / f"{host}.log").open("wb") as log:
+                running.append(
+                    subprocess.Popen(
+                        command, env=own, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+                    )
+                )
+        deadline_s = time.monotonic() + JOB_S
+        for host, each in zip(hosts, running, strict=True):
+            if each.wait(max(0.0, deadline_s - time.monotonic())) != 0:
+                said = (folder / f"{host}.log").read_text(errors="replace")[-LAST_WORDS_MAX:]
+                raise PeerError(f"torchrun on {host} failed: exit code {each.returncode}\n{said}")
+    finally:
+        for each in running:
+            with suppress(ProcessLookupError):
+                os.killpg(each.pid, signal.SIGKILL)
+            each.wait()
+
+
+@contextmanager
+def changing(bed: Testbed, counter: Path, weather: Weather) -> Iterator[None]:
+    """Sets the trunks' rates when the job has trained so many steps."""
+    ended = threading.Event()
+
+    def watch() -> None:
+        coming = list(weather)
+        while coming and not ended.wait(POLL_S):
+            text = counter.read_text() if counter.exists() else ""
+            if text and int(text) >= coming[0][0]:
+                _, rate = coming.pop(0)
+                for rack in bed.cluster.racks:
+                    bed.set_trunk(rack.name, rate)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()

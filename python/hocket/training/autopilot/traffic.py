@@ -1,0 +1,119 @@
+"""What the job's own traffic shows of its network, from the kernel's statistics of connections. Pure.
+
+A connection in use shares links with others and fills queues, so its rate is no measurement of its path. Two things follow from
+it all the same: a connection whose rate is no longer what it was, while the same plan is in force, crosses a link that has
+changed; and links carry at least what was seen on them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+from msgspec import Struct
+
+REFERENCE, LATEST = 5, 3
+"""Samples that tell what a connection carried, and how many of it tell what it carries now."""
+
+MOVED = 1.5
+"""A rate that differs by more, either way, in all of the latest samples, is another rate."""
+
+TELLING_BYTES, TELLING_S = 256 << 10, 0.02
+"""A sample with less is mostly round trips and bursts, and the kernel counts busy time in ticks of some milliseconds."""
+
+Pair = tuple[int, int]
+"""Sending and receiving rank."""
+
+
+class Sample(Struct, frozen=True, array_like=True):
+    """What one rank has sent to rank `to` since its last sample: bytes acknowledged, and seconds in which some were on the way."""
+
+    to: int
+    sent_bytes: int
+    busy_s: float
+
+    @property
+    def tells(self) -> bool:
+        """Whether it says something of a rate."""
+        return self.sent_bytes >= TELLING_BYTES and self.busy_s >= TELLING_S
+
+
+@dataclass
+class _Seen:
+    before: list[Sample] = field(default_factory=list)
+    now: deque[Sample] = field(default_factory=lambda: deque(maxlen=LATEST))
+
+    def add(self, sample: Sample) -> None:
+        if len(self.before) < REFERENCE:
+            self.before.append(sample)
+        else:
+            self.now.append(sample)
+
+    @property
+    def moved(self) -> bool:
+        if len(self.now) < LATEST:
+            return False
+        before, now = median(map(_rate, self.before)), [_rate(sample) for sample in self.now]
+        return max(now) * MOVED < before or min(now) > before * MOVED
+
+    @property
+    def latest(self) -> list[Sample]:
+        return [*self.before, *self.now][-LATEST:]
+
+
+class Traffic:
+    """Of one plan in one network, until `begin`."""
+
+    def __init__(self) -> None:
+        """Nothing was seen."""
+        self._seen: dict[Pair, _Seen] = {}
+
+    def begin(self) -> None:
+        """Another plan is in force, or the network was measured: connections are compared with what they carry from now on."""
+        self._seen.clear()
+
+    def listen(self) -> None:
+        """Something is no longer what it was: what connections carry from now on is compared with what they carried before."""
+        for seen in self._seen.values():
+            seen.now.clear()
+
+    def learn(self, everyone: Sequence[Sequence[Sample]]) -> None:
+        """Samples that tell something, by sending rank."""
+        for source, samples in enumerate(everyone):
+            for sample in samples:
+                self._seen.setdefault((source, sample.to), _Seen()).add(sample)
+
+    @property
+    def knows(self) -> bool:
+        """Whether there is something to compare with."""
+        return any(len(each.before) == REFERENCE for each in self._seen.values())
+
+    @property
+    def moved(self) -> bool:
+        """Whether a connection carries another rate than it did."""
+        return any(each.moved for each in self._seen.values())
+
+    @property
+    def ratios(self) -> dict[Pair, float]:
+        """What connections carry now over what they did, where both were seen."""
+        return {
+            pair: _pooled(seen.now) / (8 * median(map(_rate, seen.before)))
+            for pair, seen in self._seen.items()
+            if len(seen.before) == REFERENCE and seen.now
+        }
+
+    @property
+    def least_bit_per_s(self) -> dict[Pair, float]:
+        """What paths between ranks carry at least: what the latest samples did, all together."""
+        return {pair: _pooled(seen.latest) for pair, seen in self._seen.items()}
+
+
+def _pooled(samples: Collection[Sample]) -> float:
+    """Bit/s."""
+    return 8 * sum(each.sent_bytes for each in samples) / sum(each.busy_s for each in samples)
+
+
+def _rate(sample: Sample) -> float:
+    return sample.sent_bytes / sample.busy_s
