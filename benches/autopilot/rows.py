@@ -8,10 +8,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from msgspec import Struct
-
 from benches.autopilot.jobs import Trained, by_verbs, train, train_on
 from benches.emulated import hosts
+from benches.row import Row
 from hocket.artefacts.cluster import Cluster
 from hocket.launch.testbed import Testbed
 from hocket.report.quantity import TIMES
@@ -22,24 +21,6 @@ TURNS = 2
 
 RACKS = hosts([GIGABIT] * 4, 2, 100 * MEGABIT, alternating=True)
 STAR = hosts([GIGABIT] * 4)
-
-
-class Row(Struct, frozen=True, kw_only=True):
-    """One number. `value` is to be at most `target`, or with `least` at least."""
-
-    name: str
-    what: str
-    value: float
-    target: float | None = None
-    least: bool = False
-    unit: str = ""
-
-    @property
-    def met(self) -> bool:
-        """Whether the target is; True without one."""
-        if self.target is None:
-            return True
-        return self.value >= self.target if self.least else self.value <= self.target
 
 
 def _turns(jobs: dict[str, Callable[[], Trained]], turns: int = TURNS) -> dict[str, float]:

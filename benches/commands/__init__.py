@@ -11,6 +11,7 @@ from benches.commands import (
     models,
     order_search,
     orders,
+    owners,
     policies,
     predict,
     simulate,
@@ -26,7 +27,7 @@ def benches() -> None:
     """
 
 
-for _each in (autopilot, ddp, kernels, models, order_search, orders, policies, predict, simulate):
+for _each in (autopilot, ddp, kernels, models, order_search, orders, owners, policies, predict, simulate):
     benches.add_command(_each.command)
 
 

@@ -1,12 +1,17 @@
-"""What the commands have in common: which rows are wanted, how far the cores are apart, how a row stands in its table."""
+"""What the commands have in common: which rows are wanted, how far the cores are apart, how rows stand in a table."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable, Mapping
+from pathlib import Path
 
 import click
+import msgspec
+from rich.table import Table
 
+from benches.row import Row
 from hocket import _native
+from hocket.cli.shared.output import publish
 
 row_option = click.option(
     "--row", "rows", multiple=True, metavar="NAME", help="One row only; repeatable. `--row list` lists them."
@@ -44,3 +49,30 @@ def verdict(met: bool, target: float | None) -> str:
     if target is None:
         return ""
     return "yes" if met else "no"
+
+
+def publish_rows(
+    wanted: tuple[str, ...],
+    known: Mapping[str, Callable[[], Iterable[Row]]],
+    *,
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    """Measure the wanted rows, each of which may have several numbers, and show them beside their targets."""
+    if listed(wanted, known):
+        return
+    near = cache_line_ns()
+    table = Table("row", "what", "measured", "target", "met")
+    measured = []
+    for name in wanted or tuple(known):
+        for row in known[name]():
+            bound = (
+                ""
+                if row.target is None
+                else f"{'≥' if row.least else '≤'} {row.target:g} {row.unit}".rstrip()
+            )
+            shown = f"{row.value:.3g} {row.unit}".rstrip()
+            click.echo(f"{row.name}: {row.what}: {shown}", err=True)
+            table.add_row(row.name, row.what, shown, bound, verdict(row.met, row.target))
+            measured.append({**msgspec.to_builtins(row), "met": row.met})
+    publish((table,), {"cache_line_ns": near, "rows": measured}, as_json=as_json, output=output)

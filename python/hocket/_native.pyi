@@ -113,6 +113,9 @@ class Engine:
         PeerError: its `rank` failed; with `why` "timeout", the instance waits for the ranks in its `missing`. `program`, `launch`
         and `op` say where that was noticed."""
 
+    def is_complete(self, program: int) -> bool:
+        """Whether `wait` would return at once: the launched instance is complete, or none was launched."""
+
     def on_complete(
         self, program: int, callback: Callable[[Exception | None], None], timeout_s: float
     ) -> None:

@@ -5,7 +5,7 @@ from collections import defaultdict
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from hocket import reference
@@ -95,6 +95,31 @@ def test_values_of_owners_reach_everybody(plan, seed):
         expected[part] = values[rank, part]
     ends = run(both.from_owners, values)
     assert all(np.array_equal(ends[rank], expected) for rank in plan.workers)
+
+
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    plans(update="owners"), st.lists(st.integers(0, 1000), min_size=1, max_size=3), st.integers(0, 2**32 - 1)
+)
+def test_values_of_a_bucket_in_pieces_reach_everybody(plan, cuts, seed):
+    """A part of a gradient that lies away from its bucket's others would be updated by a rank that has not its mean."""
+    (bucket,) = plan.buckets
+    assume(bucket.elements)
+    ends = [0, *sorted(min(cut, bucket.elements) for cut in cuts), bucket.elements]
+    lengths = list(np.diff(ends))
+    both, inputs = halves(plan, 0, lengths), gradients(plan, seed)
+    pieces = [np.split(row.copy(), ends[1:-1]) for row in inputs]
+    reference.run(both.to_owners, pieces)
+    exact = inputs[list(plan.workers)].astype(np.float64).mean(axis=0)
+    expected = np.random.default_rng(seed + 1).standard_normal(bucket.elements).astype(np.float32)
+    values = np.zeros(inputs.shape, np.float32)
+    for rank, start, stop in both.parts:
+        assert np.allclose(np.concatenate(pieces[rank])[start:stop], exact[start:stop], atol=1e-5)
+        values[rank, start:stop] = expected[start:stop]
+    assert sum(stop - start for _, start, stop in both.parts) == bucket.elements
+    pieces = [np.split(row, ends[1:-1]) for row in values]
+    reference.run(both.from_owners, pieces)
+    assert all(np.array_equal(np.concatenate(pieces[rank]), expected) for rank in plan.workers)
 
 
 @settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow])

@@ -15,9 +15,14 @@ MEANS = ("empty", "two_level")
 
 
 def random_plan(
-    draw: random.Random, gradients: Sequence[Gradient], world: int, *, traced: bool = True
+    draw: random.Random,
+    gradients: Sequence[Gradient],
+    world: int,
+    *,
+    traced: bool = True,
+    halves: bool = False,
 ) -> Plan:
-    """`traced`: some buckets go by policies."""
+    """`traced`: some buckets go by policies. `halves`: some are updated by their owners."""
     grouped: dict[tuple[str, int], list[Part]] = {}
     elements: dict[tuple[str, int], int] = {}
     for each in draw.sample(list(gradients), len(gradients)):
@@ -29,7 +34,7 @@ def random_plan(
     buckets = []
     for key, parts in grouped.items():
         order = tuple(draw.sample(range(world), world))
-        route = _route(draw, order, traced=traced)
+        route = _route(draw, order, traced=traced, halves=halves)
         buckets.append(
             Bucket(
                 parts=tuple(parts),
@@ -53,14 +58,17 @@ def random_plan(
     )
 
 
-def _route(draw: random.Random, order: tuple[int, ...], *, traced: bool) -> Route:
+def _route(draw: random.Random, order: tuple[int, ...], *, traced: bool, halves: bool) -> Route:
     world = len(order)
     match draw.choice(["all_reduce", "all_reduce", "owned", "traced" if traced else "owned"]):
         case "traced":
             return Traced(policy=draw.choice(MEANS))
         case "owned":
             owners = order[: draw.randint(1, world)]
-            return Owned(owners=tuple(Owner(rank=rank) for rank in draw.sample(owners, len(owners))))
+            return Owned(
+                owners=tuple(Owner(rank=rank) for rank in draw.sample(owners, len(owners))),
+                update=draw.choice(["owners", "replicas"]) if halves else "replicas",
+            )
     entry = draw.choice([each for each in LIST if "all_reduce" in each.does])
     cut = draw.randint(1, world)
     sizes = {

@@ -1,4 +1,4 @@
-"""What every framework must pass to train with Hocket: the five things that it supplies, and jobs of real ranks with them.
+"""What every framework must pass to train with Hocket: the six things that it supplies, and jobs of real ranks with them.
 
 A new framework adds a line to `ADAPTERS`.
 """
@@ -23,6 +23,7 @@ pytestmark = pytest.mark.parametrize("kind", list(ADAPTERS), scope="module")
 TRAININGS = {
     "plain": ("train",),
     **{policy: ("train", policy) for policy in ("partial_f16", "priority", "local_sgd")},
+    **{f"owned, {overlap}": ("owned", overlap) for overlap in ("barrier", "gates")},
     **{case: (case,) for case in ("accumulate", "unused", "elsewhere", "resumed")},
 }
 
@@ -203,6 +204,18 @@ def test_ranks_train_what_one_process_would(kind, policy, trained):
     assert_replicas(results)
     _, expected = network.trained(lambda own, rank, step: own.gradients(rank, step), range(network.STEPS))
     assert_equal(results[0], expected)
+
+
+@pytest.mark.parametrize("overlap", ["barrier", "gates"])
+def test_owners_train_what_one_process_would(overlap, trained):
+    """Where ranks update their own parts alone, some elements would stay behind, or an optimizer's state would be lost when parts
+    change hands."""
+    results = trained[f"owned, {overlap}"]
+    assert_replicas(results)
+    _, expected = network.trained(lambda own, rank, step: own.gradients(rank, step), range(network.STEPS))
+    epoch, values = results[0]
+    assert epoch == 1
+    assert_equal(values, expected)
 
 
 def test_gradients_accumulate_without_communication(kind, trained):

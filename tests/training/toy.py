@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,6 +13,8 @@ from hocket.errors import UsageError
 from hocket.training.buckets import LoadedBucket
 from hocket.training.framework import Hints, Hooks
 from hocket.training.gradients import Parameter as Described
+from hocket.training.shards import Range, Shard, State
+from tests.training.tape import Parameter
 
 DTYPES = {"f64": np.float64, "f32": np.float32, "f16": np.float16}
 NAMES = {np.dtype(dtype): name for name, dtype in DTYPES.items()}
@@ -20,9 +23,10 @@ NAMES = {np.dtype(dtype): name for name, dtype in DTYPES.items()}
 class Gates:
     """A layer waits for its own bucket, steps it and goes on; `optimizer.step` and `zero_grad` between are put off."""
 
-    def __init__(self, toy: Toy, buckets: Sequence[Sequence[str]], wait, zero) -> None:
+    def __init__(self, toy: Toy, buckets: Sequence[Sequence[str]], wait, zero, values) -> None:
         self.closed: set[int] = set()
         self._toy, self._buckets, self._wait, self._zero = toy, buckets, wait, zero
+        self._values = values
         self._stepped = self._zeroed = False
 
     def backward_began(self) -> None:
@@ -45,6 +49,7 @@ class Gates:
             self._stepped = True
         else:
             self._toy.optimizer_step(None)
+        self._toy.step_ended()
 
     def zero_grad(self) -> None:
         if self.closed:
@@ -58,8 +63,19 @@ class Gates:
             self.closed.discard(at)
             if self._stepped:
                 self._toy.optimizer_step(self._buckets[at])
+                self._values.send(at)
+                self._values.receive(at)
             if self._zeroed:
                 self._zero(at)
+
+
+class Part(NamedTuple):
+    """Elements of a parameter that this rank updates, as a parameter of its own, and the view of their gradient."""
+
+    start: int
+    stop: int
+    own: Parameter
+    gradient: np.ndarray
 
 
 class Toy:
@@ -73,6 +89,8 @@ class Toy:
         self._zero: Callable[[], None] = optimizer.zero_grad
         self._ends: list[Callable[[], None]] = []
         self._stepped: list[Callable[[], None]] = []
+        self._parts: dict[str, list[Part]] = {}
+        self._reduced: set[str] = set()
 
     # What a script calls.
 
@@ -87,6 +105,7 @@ class Toy:
         """The optimizer's, now or gate by gate."""
         if self.gates is None:
             self.optimizer_step(None)
+            self.step_ended()
         else:
             self.gates.step()
 
@@ -98,7 +117,15 @@ class Toy:
             self.gates.zero_grad()
 
     def optimizer_step(self, names: Iterable[str] | None) -> None:
-        self.optimizer.step(names)
+        self.optimizer.step(
+            [
+                part
+                for name in (list(self.network.parameters) if names is None else names)
+                for part in self._updated(name)
+            ]
+        )
+
+    def step_ended(self) -> None:
         for call in self._stepped:
             call()
 
@@ -125,10 +152,10 @@ class Toy:
     def when_backward_ends(self, call: Callable[[], None]) -> None:
         self._ends.append(call)
 
-    def gate(self, buckets: Sequence[Sequence[str]], wait, zero) -> Gates:
+    def gate(self, buckets: Sequence[Sequence[str]], wait, zero, values) -> Gates:
         if self.gates is not None:
             self.gates.open_all()
-        self.gates = Gates(self, buckets, wait, zero)
+        self.gates = Gates(self, buckets, wait, zero, values)
         self.network.before_use = self.gates.before_use
         return self.gates
 
@@ -143,6 +170,41 @@ class Toy:
 
     def load_optimizer_state(self, saved: bytes) -> None:
         self.optimizer.moments = pickle.loads(saved)  # noqa: S301  # of this test's own rank 0
+
+    def divide(self, buckets: Sequence[LoadedBucket], ranges: Mapping[str, Sequence[Range]]) -> None:
+        """`Momentum` updates each element by itself."""
+        views = {
+            name: view for bucket in buckets for name, view in zip(bucket.names, bucket.views, strict=True)
+        }
+        for name, own in ranges.items():
+            moment = self.optimizer.moments.pop(name, None)
+            self._parts[name] = []
+            for start, stop, _ in own:
+                part = Parameter(f"{name}[{start}:{stop}]", self._of(name).value.reshape(-1)[start:stop])
+                self._parts[name].append(Part(start, stop, part, views[name].reshape(-1)[start:stop]))
+                self.optimizer.parameters[part.name] = part
+                if moment is not None:
+                    self.optimizer.moments[part.name] = moment.reshape(-1)[start:stop].copy()
+
+    def divided(self, bucket: LoadedBucket) -> None:
+        self._reduced |= set(bucket.names)
+
+    def shards(self) -> list[Shard]:
+        return [
+            Shard(name, part.start, part.stop, State({"moment": self.optimizer.moments[part.own.name]}))
+            for name, parts in self._parts.items()
+            for part in parts
+            if part.own.name in self.optimizer.moments
+        ]
+
+    def undivide(self, state: Mapping[str, State]) -> None:
+        for parts in self._parts.values():
+            for part in parts:
+                del self.optimizer.parameters[part.own.name]
+                self.optimizer.moments.pop(part.own.name, None)
+        self._parts, self._reduced = {}, set()
+        for name, each in state.items():
+            self.optimizer.moments[name] = each.arrays["moment"].reshape(self._of(name).value.shape).copy()
 
     def array(self, memory: _native.Memory, start: int, dtype: str, shape: Sequence[int]) -> np.ndarray:
         count = int(np.prod(shape))
@@ -166,6 +228,7 @@ class Toy:
 
     def zero(self, bucket: LoadedBucket) -> None:
         bucket.elements[...] = 0
+        self._reduced -= set(bucket.names)
         for name, view in zip(bucket.names, bucket.views, strict=True):
             self._of(name).grad = view
 
@@ -196,3 +259,14 @@ class Toy:
 
     def _of(self, name: str):
         return self.network.parameters[name]
+
+    def _updated(self, name: str) -> list[str]:
+        """What the optimizer steps in place of a parameter."""
+        own = self._of(name)
+        if name not in self._parts:
+            return [name]
+        if own.grad is not None and name not in self._reduced:
+            raise UsageError(f"step with a gradient of `{name}` that its owners did not reduce")
+        for part in self._parts[name]:
+            part.own.grad = None if own.grad is None else part.gradient
+        return [part.own.name for part in self._parts[name]]

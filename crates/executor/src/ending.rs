@@ -41,6 +41,11 @@ impl Engine {
         }
     }
 
+    /// Whether nothing of the program runs: [`Self::wait`] would return at once.
+    pub fn is_complete(&self, program: u32) -> Result<bool, Error> {
+        Ok(self.loaded(program)?.is_complete())
+    }
+
     /// Calls `notify` once: when the launched instance is complete, when the job fails, or after `timeout`; at once if
     /// nothing is running. The head of `completions.rs` has the rules for `notify`; above all, it must not block.
     pub fn on_complete(

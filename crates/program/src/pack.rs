@@ -1,13 +1,13 @@
 //! A program for a buffer whose elements lie in several places.
 
 use crate::resize::slices;
-use crate::{BufferKind, Contract, Op, Program, RankBuilder, Slice};
+use crate::{BufferKind, Contract, Op, Program, RankBuilder, Share, Slice};
 use hocket_ids::{BufferId, OpId};
 
 impl Program {
     /// The same, where the elements of the bound buffer 0 lie in bound buffers of these lengths, one after the other: they are copied
-    /// together first, and apart at the end. Other buffers come after these, in their order. `None` where the lengths are not those
-    /// of buffer 0, or where something else than the buffer as a whole is promised of it.
+    /// together first, and apart at the end. Other buffers come after these, in their order. What owners have of it, they have of
+    /// each part. `None` where the lengths are not those of buffer 0, or where something of other parts of it is promised.
     pub fn packed(&self, lengths: &[usize]) -> Option<Self> {
         let mut packed = self.clone();
         for (rank, before) in packed.ranks.iter_mut().zip(&self.ranks) {
@@ -49,11 +49,17 @@ impl Program {
                 packed.ensures.push(with_buffer(contract, moved(contract.subject().0, lengths)));
                 continue;
             }
-            if !matches!(contract, Contract::AllReduce { .. } | Contract::Same { .. }) {
+            if matches!(contract, Contract::AllGather { .. }) {
                 return None;
             }
-            let parts = (0..lengths.len()).filter(|&at| lengths[at] > 0).map(BufferId::from_index);
-            packed.ensures.extend(parts.map(|part| with_buffer(contract, part)));
+            packed.ensures.extend(places(lengths).map(|(part, whole)| {
+                let mut of_part = with_buffer(contract, part.buffer);
+                if let Contract::ToOwners { shares, .. } | Contract::FromOwners { shares, .. } = &mut of_part
+                {
+                    *shares = within(shares, whole.start, whole.stop);
+                }
+                of_part
+            }));
         }
         Some(packed)
     }
@@ -86,10 +92,21 @@ fn with_buffer(contract: &Contract, now: BufferId) -> Contract {
     contract
 }
 
+/// What owners have of elements `first..last`, which become `0..last - first`.
+fn within(shares: &[Share], first: usize, last: usize) -> Vec<Share> {
+    let clipped = shares.iter().map(|share| Share {
+        owner: share.owner,
+        start: share.start.clamp(first, last) - first,
+        stop: share.stop.clamp(first, last) - first,
+    });
+    clipped.filter(|share| share.start < share.stop).collect()
+}
+
 #[cfg(test)]
 mod tests {
-    use crate::{BufferKind, DType, Kernel, Op, Program, RankBuilder, Slice};
-    use hocket_ids::BufferId;
+    use super::within;
+    use crate::{BufferKind, DType, Kernel, Op, Program, RankBuilder, Share, Slice};
+    use hocket_ids::{BufferId, Rank};
 
     /// Parts of a gradient would be left out, or land in another's place.
     #[test]
@@ -124,5 +141,15 @@ mod tests {
         );
         assert_eq!(rank.nodes[2].after.len(), 2);
         assert!(program.packed(&[3, 4]).is_none());
+    }
+
+    /// A part's element would be taken from a rank that has another one.
+    #[test]
+    fn owners_own_of_each_part_what_they_own_of_the_whole() {
+        let share = |owner, start, stop| Share { owner: Rank::from_index(owner), start, stop };
+        let shares = [share(2, 0, 4), share(0, 4, 9)];
+        assert_eq!(within(&shares, 0, 3), [share(2, 0, 3)]);
+        assert_eq!(within(&shares, 3, 9), [share(2, 0, 1), share(0, 1, 6)]);
+        assert_eq!(within(&shares, 4, 4), []);
     }
 }

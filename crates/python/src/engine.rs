@@ -295,6 +295,10 @@ impl Engine {
         interruptible(py, meanwhile.as_ref(), wait).map(drop)
     }
 
+    fn is_complete(&self, py: Python<'_>, program: u32) -> PyResult<bool> {
+        self.executor.is_complete(program).map_err(|cause| raise(py, &cause))
+    }
+
     fn on_complete(&self, py: Python<'_>, program: u32, callback: Py<PyAny>, timeout_s: f64) -> PyResult<()> {
         self.notifier.on_complete(py, &self.executor, program, callback, duration(py, timeout_s)?)
     }

@@ -26,6 +26,7 @@ from hocket.cli.shared.options import (
 from hocket.cli.shared.output import publish
 from hocket.planning import search
 from hocket.planning.search import Option
+from hocket.planning.updating import by_owners
 from hocket.simulation import shortlist
 
 
@@ -46,6 +47,13 @@ from hocket.simulation import shortlist
     metavar="VARIABLE",
     help="Also show every route for the bucket with this variable, and what the step would take.",
 )
+@click.option(
+    "--update",
+    type=click.Choice(["replicas", "owners"]),
+    default="replicas",
+    show_default=True,
+    help="Who updates values: all ranks, or owners alone, which have the optimizer's state of their parts alone.",
+)
 @output_option("Write the plan here (JSON).")
 @json_option
 def command(
@@ -57,6 +65,7 @@ def command(
     tuning_path: Path | None,
     builder: str | None,
     explain: str | None,
+    update: str,
     output: Path | None,
     as_json: bool,
 ) -> None:
@@ -79,6 +88,8 @@ def command(
         plan = shortlist.chosen(considered, cluster, profile)
     else:
         plan = shortlist.with_sensitivity(considered.explained(considered.of_builder(builder)), considered)
+    if update == "owners":
+        plan = considered.rescored(by_owners(plan))
     options = [] if explain is None else considered.options(plan, explain)
     if output:
         files.write(output, plan)

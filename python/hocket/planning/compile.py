@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from hocket._native import PassOptions, Program, Proofs, verify_halves
 from hocket.artefacts.chunks import CHUNK_BYTES
-from hocket.artefacts.plan import AllReduce, Gathered, Owned, Plan
+from hocket.artefacts.plan import AllReduce, Bucket, Gathered, Owned, Plan
 from hocket.errors import UsageError
 from hocket.planning.routes import by, members
 
@@ -50,49 +52,52 @@ def packed(program: Program, lengths: Sequence[int]) -> Program:
     return found
 
 
+def proven(index: int, plan: Plan) -> Program:
+    """The program of a bucket, or the first half where its owners update it: verified, as is the other half."""
+    if _owners_update(plan.buckets[index]):
+        return halves(plan, index).to_owners
+    return bucket_program(index, plan)
+
+
 def unverified(index: int, plan: Plan) -> Program:
-    """The same without verification, for predictions."""
+    """The same without verification, for predictions. Of a bucket that its owners update, both halves in one."""
+    bucket = plan.buckets[index]
+    if _owners_update(bucket):
+        route = msgspec.structs.replace(bucket.route, update="replicas")
+        buckets = list(plan.buckets)
+        buckets[index] = msgspec.structs.replace(bucket, route=route)
+        plan = msgspec.structs.replace(plan, buckets=tuple(buckets))
     return _logical(plan, index).compiled(_options(plan, index))
 
 
 @dataclass(frozen=True)
 class Halves:
-    """The programs of a bucket whose owners update its values, each over one bound buffer of the bucket's length.
+    """The programs of a bucket whose owners update its values, each over the bucket's elements.
 
     `to_owners` leaves the mean of the workers' gradients in each owner's part. `from_owners` brings what each owner has in its part
-    of the values to all workers, the same bits on all. Its values are never rounded, whatever the bucket's codec.
+    of the values to all workers, the same bits on all. Its values are never rounded, whatever the bucket's codec. `parts`: by rank,
+    which elements of the bucket it owns.
     """
 
     to_owners: Program
     from_owners: Program
+    parts: tuple[tuple[int, int, int], ...]
 
 
-def halves(plan: Plan, index: int) -> Halves:
-    """The two programs of bucket `index`, verified, also against one another.
+def halves(plan: Plan, index: int, lengths: Sequence[int] = (), proofs: Proofs | None = None) -> Halves:
+    """The two programs of bucket `index`, verified, also against one another. Arguments as of `bucket_program`.
 
     Raises UsageError unless the bucket's route is owners that update, ProgramError as `programs`.
     """
     bucket = plan.buckets[index]
-    route = by(bucket, plan.workers)
-    if isinstance(route, AllReduce) or not isinstance(bucket.route, Owned) or bucket.route.update != "owners":
-        raise UsageError(f"plan: bucket {index} has one program: all ranks update its values")
-
-    def half(direction: str, scale: float, options: PassOptions) -> Program:
-        logical = route.program(
-            name=f"bucket.{index}.{direction}",
-            world=plan.world,
-            direction=direction,
-            elements=bucket.elements,
-            dtype=bucket.dtype,
-            op="sum",
-            scale=scale,
-        )
-        return _proven(logical, options)
-
-    to_owners = half("to_owners", 1.0 / len(plan.workers), _options(plan, index))
-    from_owners = half("from_owners", 1.0, _options(plan, index, plain=True))
-    verify_halves(to_owners, from_owners)
-    return Halves(to_owners, from_owners)
+    made = {}
+    for direction, (logical, options) in _logical_halves(plan, index).items():
+        whole = packed(logical, lengths) if len(lengths) > 1 else logical
+        made[direction] = _proven(whole, options, proofs)
+    verify_halves(made["to_owners"], made["from_owners"])
+    route, ranks = by(bucket, plan.workers), members(bucket, plan.workers)
+    parts = () if isinstance(route, AllReduce) else route.parts(bucket.elements)
+    return Halves(**made, parts=tuple((ranks[owner], start, stop) for owner, start, stop in parts))
 
 
 def gathered(plan: Plan, index: int, row_elements: int, *, table: bool) -> Program:
@@ -127,7 +132,14 @@ def gathered(plan: Plan, index: int, row_elements: int, *, table: bool) -> Progr
 
 
 def stages(plan: Plan, index: int) -> dict[str, Program]:
-    """The program of bucket `index` after each pass, by the pass's name, in order."""
+    """The program of bucket `index` after each pass, by the pass's name, in order; where owners update, `to_owners.` or
+    `from_owners.` and that name."""
+    if _owners_update(plan.buckets[index]):
+        return {
+            f"{direction}.{name}": program
+            for direction, (logical, options) in _logical_halves(plan, index).items()
+            for name, program in {"build": logical, **logical.stages(options)}.items()
+        }
     logical = _logical(plan, index)
     return {"build": logical, **logical.stages(_options(plan, index))}
 
@@ -185,9 +197,36 @@ def broadcast_program(world: int, size_bytes: int, root: int = 0, chunk_bytes: i
     return _proven(logical, PassOptions(chunk_bytes=chunk_bytes))
 
 
+def _owners_update(bucket: Bucket) -> bool:
+    return isinstance(bucket.route, Owned) and bucket.route.update == "owners"
+
+
+def _logical_halves(plan: Plan, index: int) -> dict[str, tuple[Program, PassOptions]]:
+    bucket = plan.buckets[index]
+    route = by(bucket, plan.workers)
+    if isinstance(route, AllReduce) or not _owners_update(bucket):
+        raise UsageError(f"plan: bucket {index} has one program: all ranks update its values")
+    options = {"to_owners": _options(plan, index), "from_owners": _options(plan, index, plain=True)}
+    return {
+        direction: (
+            route.program(
+                name=f"bucket.{index}.{direction}",
+                world=plan.world,
+                direction=direction,
+                elements=bucket.elements,
+                dtype=bucket.dtype,
+                op="sum",
+                scale=1.0 / len(plan.workers) if direction == "to_owners" else 1.0,
+            ),
+            own,
+        )
+        for direction, own in options.items()
+    }
+
+
 def _logical(plan: Plan, index: int) -> Program:
     bucket, scale = plan.buckets[index], 1.0 / len(plan.workers)
-    if isinstance(bucket.route, Owned) and bucket.route.update == "owners":
+    if _owners_update(bucket):
         raise UsageError(
             f"plan: owners update the values of bucket {index}: it has two programs, with the optimizer between them\n"
             "hint: `halves` makes them"

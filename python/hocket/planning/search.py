@@ -188,6 +188,12 @@ class Considered:
             ),
         )
 
+    def rescored(self, changed: Plan) -> Plan:
+        """A plan that is none of these, with its own prediction and reason."""
+        step_s = self.question.predicted(changed).step_s
+        evidence = msgspec.structs.replace(changed.evidence, predicted_step_s=step_s)
+        return self.explained(msgspec.structs.replace(changed, evidence=evidence))
+
     def options(self, plan: Plan, variable: str) -> list[Option]:
         """What each route for the bucket with a variable would cost, if nothing else of the plan changed; the fastest first.
 

@@ -22,6 +22,7 @@ from hocket.policy.policy import Policy, Value
 from hocket.settings import Settings
 from hocket.torch import join as joining
 from hocket.torch import parameter_servers
+from hocket.torch.division import clip_divided
 from hocket.torch.framework import Torch
 from hocket.torch.module_buffers import BeforeForward, Buffers, Keep
 from hocket.torch.profiler import Profiler
@@ -31,6 +32,7 @@ from hocket.torch.spans import watch
 from hocket.training.choice import check_promise, policy_of, promise_asked, servers_of, spans_of
 from hocket.training.gradients import agree
 from hocket.training.process import Process, joined
+from hocket.training.reducing import ReducingSession
 from hocket.training.run_file import run_info
 from hocket.training.serve import serve
 from hocket.training.session import Session
@@ -251,9 +253,29 @@ def record(model: torch.nn.Module, **values: float) -> None:
 
 
 def clip_grad_norm_(model: torch.nn.Module, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
-    """`torch.nn.utils.clip_grad_norm_` over all gradients of a distributed model. With gates, it waits for all of them first."""
-    _of(model).session.settle()
-    return torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm, norm_type)
+    """`torch.nn.utils.clip_grad_norm_` over all gradients of a distributed model. With gates, it waits for all of them first.
+
+    Where owners update, all ranks must call it: each adds the norm of what it owns, and clips that.
+    """
+    found = _of(model)
+    session = found.session
+    session.settle()
+    if not isinstance(session, ReducingSession) or not session.owners:
+        return torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm, norm_type)
+    numbers = session.owners.numbers
+    return clip_divided(model.parameters(), found.framework.division, numbers, max_norm, norm_type)
+
+
+def optimizer_state(model: torch.nn.Module) -> dict[str, Any]:
+    """`optimizer.state_dict()` of a distributed model's optimizer, the same on all ranks. All ranks must call it, as where owners
+    update, each has the state of what it owns alone. `optimizer.load_state_dict` takes it, whatever the plan is then."""
+    found = _of(model)
+    session = found.session
+    if isinstance(session, ReducingSession):
+        session.settle()
+        if session.owners:
+            return found.framework.division.state_dict(session.owners.whole())
+    return found.framework.optimizer.state_dict()
 
 
 def agreed(model: torch.nn.Module) -> dict[str, Value]:

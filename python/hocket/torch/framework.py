@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
 from hocket import _native
 from hocket.errors import UsageError
+from hocket.torch.division import DividedGradient, Division
 from hocket.torch.dtypes import DTYPES, TORCH_DTYPES
 from hocket.torch.gates import Gates
 from hocket.training.buckets import LoadedBucket
-from hocket.training.framework import Hints, Hooks
+from hocket.training.framework import Hints, Hooks, Values
 from hocket.training.gradients import Parameter
+from hocket.training.shards import Range, Shard, State
 
 
 class Torch:
@@ -33,6 +35,7 @@ class Torch:
         self._hooks: list[torch.utils.hooks.RemovableHandle] = []
         self._hooked: set[int] = set()
         self._gates: Gates | None = None
+        self.division = Division(optimizer)
 
     def parameters(self) -> list[Parameter]:
         """All, and buffers."""
@@ -61,11 +64,21 @@ class Torch:
         buckets: Sequence[Sequence[str]],
         wait: Callable[[int], None],
         zero: Callable[[int], None],
+        values: Values | None = None,
     ) -> Gates:
         """At the forward of each layer."""
         parameters = [[self.trained[name] for name in bucket] for bucket in buckets]
         if self._gates is None:
-            self._gates = Gates(self.model, self.optimizer, parameters, wait, zero)
+            self.division.install()
+            self._gates = Gates(
+                self.model,
+                self.optimizer,
+                parameters,
+                wait,
+                zero,
+                values=values,
+                updated=self.division.updated,
+            )
         else:
             self._gates.rebucket(parameters)
         return self._gates
@@ -85,7 +98,13 @@ class Torch:
 
     def on_step(self, call: Callable[[], None]) -> None:
         """After the optimizer's."""
-        self.optimizer.register_step_post_hook(lambda *_: call())
+
+        def stepped(*_: object) -> None:
+            call()
+
+        # It reads nothing of a step that gates put off.
+        stepped.reads_nothing = True  # type: ignore[attr-defined]
+        self.optimizer.register_step_post_hook(stepped)
 
     def optimizer_state(self) -> bytes:
         """In the form of `torch.save`."""
@@ -99,6 +118,29 @@ class Torch:
         """Of another rank."""
         self.optimizer.load_state_dict(torch.load(io.BytesIO(saved), weights_only=True))
 
+    def divide(self, buckets: Sequence[LoadedBucket], ranges: Mapping[str, Sequence[Range]]) -> None:
+        """`Division` does it."""
+        views = {
+            name: (self.trained[name], view)
+            for bucket in buckets
+            for name, view in zip(bucket.names, bucket.views, strict=True)
+            if name in ranges
+        }
+        self.division.divide(views, ranges)
+
+    def divided(self, bucket: LoadedBucket) -> None:
+        """Their `grad` is a `DividedGradient`."""
+        for name in bucket.names:
+            self.division.reduced(self.trained[name])
+
+    def shards(self) -> list[Shard]:
+        """Of this rank's parts."""
+        return self.division.shards()
+
+    def undivide(self, state: Mapping[str, State]) -> None:
+        """As before."""
+        self.division.undivide(state)
+
     def array(self, memory: _native.Memory, start: int, dtype: str, shape: Sequence[int]) -> torch.Tensor:
         """A tensor over the memory."""
         return array(memory, start, dtype, shape)
@@ -109,6 +151,11 @@ class Torch:
         gradient = parameter.grad
         if gradient is view:
             return
+        if isinstance(gradient, DividedGradient):
+            raise UsageError(
+                f"backward adds to a gradient of `{name}` that its owners have reduced\n"
+                "hint: optimizer.zero_grad() before it, and no_sync() for all but the last backward of a step"
+            )
         if gradient is None:
             view.zero_()
         else:

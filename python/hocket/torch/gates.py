@@ -13,24 +13,20 @@ import contextlib
 import functools
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 from weakref import WeakSet
 
-from torch.nn.modules import module as module_hooks
 from torch.nn.utils import clip_grad
-from torch.overrides import TorchFunctionMode
 
 import torch
 from hocket.errors import Error, UsageError
 from hocket.torch import optimizers
+from hocket.torch.observer import Observer
+from hocket.training.framework import Values
 
 _alive: WeakSet[Gates] = WeakSet()
 _ABSENT = object()
-# Calls and attributes that inspect a tensor without its values.
-_METADATA = frozenset(
-    ["shape", "dtype", "device", "ndim", "is_leaf", "requires_grad", "size", "dim", "numel", "is_complex"]
-)
 
 
 class _Gate:
@@ -79,6 +75,9 @@ class Gates:
         buckets: Sequence[Sequence[torch.nn.Parameter]],
         wait: Callable[[int], None],
         zero: Callable[[int], None] | None = None,
+        *,
+        values: Values | None = None,
+        updated: Callable[[torch.Tensor], Sequence[torch.Tensor]] = optimizers.itself,
     ) -> None:
         """Hook the model and wrap the optimizer; all gates are open.
 
@@ -91,12 +90,17 @@ class Gates:
                 rank made one. It is called with the GIL, until it has returned once after each backward.
             zero: `zero(b)` zeroes bucket b's gradients in place of `optimizer.zero_grad` after a deferred step.
                 Default: like `optimizer.zero_grad`.
+            values: what owners of buckets do after a deferred step. Those whose gradients are reduced are stepped
+                when the first gate opens, so that their values travel while forward runs.
+            updated: what a deferred step updates in place of a parameter.
         """
         self.closed: set[int] = set()
         self._model = model
         self._optimizer = optimizer
         self._wait = wait
         self._zero = zero
+        self._values, self._updated = values, updated
+        self._applied: set[int] = set()
         self._work = optimizers.Work()
         self._in_forward = False
         self._removed = False
@@ -133,9 +137,13 @@ class Gates:
         self._thread = threading.get_ident()
         # An interrupt in the middle of forward leaves it set.
         self._in_forward = False
-        self.closed.update(range(len(self._buckets)))
+        self._close()
         if self._stranger() is not None:
             self.open_all()
+
+    def _close(self) -> None:
+        self.closed.update(range(len(self._buckets)))
+        self._applied = set()
 
     def rebucket(self, buckets: Sequence[Sequence[torch.nn.Parameter]]) -> None:
         """Open all gates; from the next backward on, they belong to other buckets."""
@@ -197,9 +205,14 @@ class Gates:
         if bucket not in self.closed:
             return
         try:
-            self._wait(bucket)
+            self._apply(bucket)
+            if self._values is not None:
+                if self._work.step is not None:
+                    for other in sorted(self.closed):
+                        if self._values.ready(other):
+                            self._apply(other)
+                self._values.receive(bucket)
             self.closed.discard(bucket)
-            self._work.apply(bucket)
         except Error as error:
             raise error.reworded(f"gate of {name}: {error}") from error
         except Exception as error:
@@ -208,6 +221,20 @@ class Gates:
         finally:
             if not self.closed:
                 self._work = optimizers.Work()
+
+    def _apply(self, bucket: int) -> None:
+        """Its gradients are reduced, and stepped if a step waits for them; what this rank owns of it leaves."""
+        if bucket in self._applied:
+            return
+        self._wait(bucket)
+        self._applied.add(bucket)
+        try:
+            stepped = self._work.apply(bucket)
+        except BaseException:
+            self.closed.discard(bucket)
+            raise
+        if stepped and self._values is not None:
+            self._values.send(bucket)
 
     def _name(self, bucket: int) -> str:
         return next((self._names[id(each)] for each in self._buckets[bucket]), f"bucket {bucket}")
@@ -299,10 +326,10 @@ class Gates:
         return optimizers.announced(self._optimizer, self._put_off)
 
     def _put_off(self, optimizer: torch.optim.Optimizer) -> None:
-        self._work.step = optimizers.Step(optimizer, self._bucket_of)
+        self._work.step = optimizers.Step(optimizer, self._bucket_of, self._updated)
         self._work.step.apply(optimizers.NO_BUCKET)
         # Where a gate is open already, only the step must be awaited.
-        self.closed.update(range(len(self._buckets)))
+        self._close()
 
     def _on_zero_grad(
         self, plain: Callable[[bool], None], parameters: Callable[[], Any], set_to_none: bool = True
@@ -335,7 +362,7 @@ class Gates:
         """The model's forward until it has been observed once."""
         if self._uses is not None or not self._model.training or not torch.is_grad_enabled():
             return forward(*args, **kwargs)
-        observer = _Observer(self._model, (each for bucket in self._buckets for each in bucket))
+        observer = Observer(self._model, (each for bucket in self._buckets for each in bucket))
         with observer.watching():
             output = forward(*args, **kwargs)
         for module in {user for users in observer.uses.values() for user in users}:
@@ -400,71 +427,6 @@ def clip_grad_norm_(
     gates.open_all()
     norm: torch.Tensor = clip_grad.clip_grad_norm_(parameters, max_norm, norm_type, **options)
     return norm
-
-
-class _Observer(TorchFunctionMode):
-    """Observes which modules use which parameters: the innermost module of the model at each call of torch."""
-
-    def __init__(self, model: torch.nn.Module, parameters: Iterable[torch.nn.Parameter]) -> None:
-        super().__init__()
-        self.uses: dict[int, set[torch.nn.Module]] = {}
-        self.ran = {model}
-        self._members = set(model.modules())
-        self._running = [model]
-        self._parameters = {id(each): each for each in parameters}
-        # A view kept since the model was created counts as a use, of all parameters in that memory.
-        self._at: dict[int, list[int]] = {}
-        for key, parameter in self._parameters.items():
-            self._at.setdefault(_address(parameter), []).append(key)
-        self._at.pop(0, None)
-
-    @contextlib.contextmanager
-    def watching(self) -> Iterator[None]:
-        """Until it ends; modules outside the model, such as parametrisations, count as their caller."""
-        entering = module_hooks.register_module_forward_pre_hook(self._enter)
-        leaving = module_hooks.register_module_forward_hook(self._leave, always_call=True)
-        try:
-            with self:
-                yield
-        finally:
-            entering.remove()
-            leaving.remove()
-
-    def __torch_function__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name = getattr(func, "__name__", "")
-        if name == "__get__":
-            name = getattr(getattr(func, "__self__", None), "__name__", "")
-        if name not in _METADATA:
-            self._note(args)
-            self._note(kwargs)
-        return func(*args, **(kwargs or {}))
-
-    def _note(self, value: Any) -> None:
-        if isinstance(value, torch.Tensor):
-            for key in [id(value)] if id(value) in self._parameters else self._at.get(_address(value), ()):
-                self.uses.setdefault(key, set()).add(self._running[-1])
-        elif isinstance(value, (tuple, list)):
-            for each in value:
-                self._note(each)
-        elif isinstance(value, dict):
-            self._note(list(value.values()))
-
-    def _enter(self, module: torch.nn.Module, _inputs: Any) -> None:
-        if module in self._members:
-            self.ran.add(module)
-            self._running.append(module)
-
-    def _leave(self, module: torch.nn.Module, *_: Any) -> None:
-        if module in self._members:
-            self._running.pop()
-
-
-def _address(tensor: torch.Tensor) -> int:
-    """Start of the tensor's storage; 0: none, as with sparse tensors and those of transformations."""
-    try:
-        return tensor.untyped_storage().data_ptr()
-    except (RuntimeError, NotImplementedError):
-        return 0
 
 
 def _open_all(gates: Gates, *_: Any) -> None:

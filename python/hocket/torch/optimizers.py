@@ -28,6 +28,11 @@ PER_PARAMETER = frozenset(
 NO_BUCKET = -1
 
 
+def itself(parameter: torch.Tensor) -> Sequence[torch.Tensor]:
+    """A parameter is updated as a whole."""
+    return (parameter,)
+
+
 def barrier_reason(optimizer: torch.optim.Optimizer) -> str | None:
     """Why `optimizer.step()` needs all gradients at once and all parameters right after; None when it does not.
 
@@ -125,14 +130,20 @@ def _hook_reason(optimizer: torch.optim.Optimizer) -> str | None:
 class Step:
     """One call of `optimizer.step()` that waits for its buckets; each parameter is updated once."""
 
-    def __init__(self, optimizer: torch.optim.Optimizer, bucket_of: Mapping[int, int]) -> None:
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        bucket_of: Mapping[int, int],
+        updated: Callable[[torch.Tensor], Sequence[torch.Tensor]] = itself,
+    ) -> None:
         """Keep the current hyperparameters.
 
         Args:
             optimizer: one without a `barrier_reason`.
             bucket_of: from a parameter's `id` to its bucket; parameters without one are applied as `NO_BUCKET`.
+            updated: what is updated in place of a parameter, asked when its bucket is applied.
         """
-        self._optimizer = optimizer
+        self._optimizer, self._updated = optimizer, updated
         self._hyperparameters = [
             {key: _kept(value) for key, value in group.items() if key != "params"}
             for group in optimizer.param_groups
@@ -143,21 +154,26 @@ class Step:
                 part = self._parts.setdefault(bucket_of.get(id(parameter), NO_BUCKET), {})
                 part.setdefault(index, []).append(parameter)
 
-    def apply(self, bucket: int) -> None:
-        """Update the bucket's parameters; a second call does nothing, also after a step that failed half-way."""
+    def apply(self, bucket: int) -> bool:
+        """Update the bucket's parameters; a second call does nothing, also after a step that failed half-way. Whether it did."""
         part = self._parts.pop(bucket, None)
         if part is None:
-            return
+            return False
         optimizer = self._optimizer
         groups = optimizer.param_groups
         optimizer.param_groups = [
-            {**self._hyperparameters[index], "params": parameters} for index, parameters in part.items()
+            {
+                **self._hyperparameters[index],
+                "params": [each for parameter in parameters for each in self._updated(parameter)],
+            }
+            for index, parameters in part.items()
         ]
         try:
             with outside_forward():
                 _without_hooks(optimizer)(optimizer)
         finally:
             optimizer.param_groups = groups
+        return True
 
 
 @dataclass
@@ -167,11 +183,10 @@ class Work:
     step: Step | None = None
     zero: Callable[[int], None] | None = None
 
-    def apply(self, bucket: int) -> None:
-        """Run it; the gradients are zeroed even if the step fails, as the caller of `zero_grad` assumes."""
+    def apply(self, bucket: int) -> bool:
+        """Run it; the gradients are zeroed even if the step fails, as the caller of `zero_grad` assumes. Whether it stepped."""
         try:
-            if self.step is not None:
-                self.step.apply(bucket)
+            return self.step is not None and self.step.apply(bucket)
         finally:
             if self.zero is not None:
                 with outside_forward():

@@ -14,18 +14,27 @@ from msgspec.structs import replace as replaced
 from hocket import _native
 from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.gradient import Gradient
-from hocket.artefacts.plan import Part, Plan, Rule, Schedule
+from hocket.artefacts.plan import Bucket, Owned, Part, Plan, Rule, Schedule
 from hocket.artefacts.plan_check import check
 from hocket.errors import UsageError
 from hocket.launch.rendezvous import Job
-from hocket.planning.compile import bucket_program, packed
+from hocket.planning.compile import bucket_program, halves, packed
 from hocket.policy import bucketing
 from hocket.policy.trace import Traced
 from hocket.training import host_programs
-from hocket.training.arenas import Arena, arenas_of, arranged
+from hocket.training.arenas import Arena, Run, arenas_of, arranged
 
 MakeArray = Callable[[_native.Memory, int, str, Sequence[int]], Any]
 """`Framework.array`."""
+
+
+@dataclass(frozen=True)
+class Values:
+    """What comes after the step of a bucket whose owners alone update it: the program that brings their values to all ranks, and by
+    rank, which elements of the bucket it owns."""
+
+    program: _native.Program
+    owned: tuple[tuple[int, int, int], ...]
 
 
 @dataclass(frozen=True)
@@ -41,6 +50,8 @@ class CompiledBucket:
     """State that starts as a slice of the bucket: from which element to which."""
     parts: tuple[Part, ...] = ()
     """What travels of each gradient; empty: all of all."""
+    values: Values | None = None
+    """Where owners update; else all ranks do."""
 
     @classmethod
     def traced(cls, bucket: bucketing.Bucket, traced: Traced) -> CompiledBucket:
@@ -84,6 +95,15 @@ class Launch:
     """Its number in the engine."""
     number: int = 0
     """Of the bucket, among its plan's."""
+    runs: tuple[Run, ...] = ()
+    """Where its elements lie in that memory."""
+    values: int | None = None
+    """The number of the program that brings owners' values."""
+
+    def bound(self, memory: _native.Memory) -> dict[int, tuple[_native.Memory, int]]:
+        """What its programs bind of memory in which its elements lie as in that of the gradients."""
+        item = ITEM_BYTES[self.compiled.dtype]
+        return {at: (memory, start * item) for at, (start, _) in enumerate(self.runs)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,6 +116,8 @@ class LoadedBucket:
     elements: Any
     views: tuple[Any, ...]
     launches: tuple[Launch, ...]
+    values: LoadedBucket | None = None
+    """Where owners update some of it: the parameters themselves in memory, in the same way."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -132,7 +154,10 @@ def of_plan(
             runs = [stop - start for start, stop in arena.runs(bucket.parts)]
             own = (traced or {}).get(at)
             if own is None:
-                untraced[at] = runs
+                if _owners_update(bucket):
+                    made[at] = _halved(at, plan, runs)
+                else:
+                    untraced[at] = runs
                 continue
             if len(runs) > 1:
                 own = replace(own, program=packed(own.program, runs))
@@ -164,6 +189,16 @@ def _programs(plan: Plan, lengths: Mapping[int, Sequence[int]], job: Job | None)
         (at, own, replaced(bucket, parts=(), rule=Rule(), priority=0)) for at, own, bucket in buckets
     ]
     return host_programs.compiled(job, msgspec.json.encode((plan.world, plan.workers, anonymous)), make)
+
+
+def _owners_update(bucket: Bucket) -> bool:
+    return isinstance(bucket.route, Owned) and bucket.route.update == "owners"
+
+
+def _halved(at: int, plan: Plan, runs: Sequence[int]) -> CompiledBucket:
+    both = halves(plan, at, runs)
+    values = Values(both.from_owners, both.parts)
+    return CompiledBucket((), plan.buckets[at].priority, both.to_owners, values=values)
 
 
 def check_runs(plan: Plan, gradients: Mapping[str, Gradient]) -> None:
@@ -214,19 +249,38 @@ def _loaded(
     array: MakeArray,
     epoch: int,
 ) -> LoadedBucket:
-    dtype = arena.gradients[0].dtype
     memory = engine.allocate(sum(each.bytes for each in arena.gradients))
-    starts = itertools.accumulate((each.bytes for each in arena.gradients), initial=0)
+    values = None
+    if any(buckets[number].values is not None for number in arena.numbers):
+        values = _over(engine.allocate(len(memory)), arena, array)
     launches = []
     for number in arena.numbers:
         bucket = buckets[number]
         label = f"bucket {number}" if epoch == 0 else f"bucket {number} of epoch {epoch}"
-        runs = arena.runs(_parts(bucket)) or ((0, 0),)
-        bound = {at: (memory, start * ITEM_BYTES[dtype]) for at, (start, _) in enumerate(runs)}
+        launch = Launch(bucket, 0, number, arena.runs(_parts(bucket)) or ((0, 0),))
         program = engine.load(
-            bucket.program, bound, priority=bucket.priority, label=label, kernels=bucket.kernels
+            bucket.program,
+            launch.bound(memory),
+            priority=bucket.priority,
+            label=label,
+            kernels=bucket.kernels,
         )
-        launches.append(Launch(bucket, program, number))
+        back = None
+        if bucket.values is not None and values is not None:
+            back = engine.load(
+                bucket.values.program,
+                launch.bound(values.memory),
+                priority=bucket.priority,
+                label=f"values of {label}",
+            )
+        launches.append(replace(launch, program=program, values=back))
+    return replace(_over(memory, arena, array), launches=tuple(launches), values=values)
+
+
+def _over(memory: _native.Memory, arena: Arena, array: MakeArray) -> LoadedBucket:
+    """The arena's arrays over this memory."""
+    dtype = arena.gradients[0].dtype
+    starts = itertools.accumulate((each.bytes for each in arena.gradients), initial=0)
     return LoadedBucket(
         gradients=arena.gradients,
         memory=memory,
@@ -235,8 +289,16 @@ def _loaded(
             array(memory, start, each.dtype, each.shape)
             for each, start in zip(arena.gradients, starts, strict=False)
         ),
-        launches=tuple(launches),
+        launches=(),
     )
+
+
+def unload(launches: Iterable[Launch], engine: _native.Engine) -> None:
+    """Free their programs, which nobody waits for any more."""
+    for each in launches:
+        engine.unload(each.program)
+        if each.values is not None:
+            engine.unload(each.values)
 
 
 def launches_of(buckets: Iterable[LoadedBucket]) -> list[Launch]:

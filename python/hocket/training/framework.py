@@ -1,7 +1,7 @@
 """The interface between training and a framework: PyTorch, JAX, TensorFlow or the toy in the tests.
 
-A framework supplies five things: its parameters, a hook for gradients, gates for layers, the optimizer's step, and arrays
-over memory. Every implementation passes `tests/training/test_conformance.py`.
+A framework supplies six things: its parameters, a hook for gradients, gates for layers, the optimizer's step, steps of parts of
+parameters, and arrays over memory. Every implementation passes `tests/training/test_conformance.py`.
 
 Gradients and parameters are identified by name. Only the framework knows what an array is: training stores arrays and hands
 them back. All calls come from the thread that trains.
@@ -9,13 +9,14 @@ them back. All calls come from the thread that trains.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from hocket import _native
 from hocket.training.buckets import LoadedBucket
 from hocket.training.gradients import Parameter
+from hocket.training.shards import Range, Shard, State
 
 Array = Any
 """The framework's own array over a bucket's memory, or over a part of it."""
@@ -36,6 +37,19 @@ class Gates(Protocol):
 
     def open_all(self) -> None:
         """Wait for all buckets and apply them."""
+
+
+class Values(Protocol):
+    """What gates do about values of buckets that their owners update (`hocket.training.owners`); of others, nothing."""
+
+    def ready(self, bucket: int) -> bool:
+        """Whether owners update some of the bucket, and its gradients are reduced: stepping it now lets its values leave early."""
+
+    def send(self, bucket: int) -> None:
+        """A step that was put off has been applied to the bucket: what this rank owns of it leaves."""
+
+    def receive(self, bucket: int) -> None:
+        """Returns when what was sent of the bucket is here: its layers may use it."""
 
 
 class Hooks(Protocol):
@@ -83,11 +97,13 @@ class Framework(Protocol):
         buckets: Sequence[Sequence[str]],
         wait: Callable[[int], None],
         zero: Callable[[int], None],
+        values: Values | None = None,
     ) -> Gates:
         """Gates for the parameters of each bucket, all open. A further call opens and replaces the earlier gates.
 
-        `wait(b)` returns when the gradients of bucket b are reduced, and `zero(b)` zeroes them. Raises UsageError if the
-        framework has no gates.
+        `wait(b)` returns when the gradients of bucket b are reduced, and `zero(b)` zeroes them. Where a step that was put off
+        has been applied to bucket b, `values.send(b)` comes after it, and `values.receive(b)` before its layers; None: nothing
+        has owners. Raises UsageError if the framework has no gates.
         """
 
     # Step.
@@ -96,13 +112,32 @@ class Framework(Protocol):
         """Make the optimizer's `zero_grad` call `zero` for hooked gradients; it zeroes the others itself."""
 
     def on_step(self, call: Callable[[], None]) -> None:
-        """Call `call()` after each step of the optimizer."""
+        """Call `call()` after each step of the optimizer; of a step that gates put off, as it is put off."""
 
     def optimizer_state(self) -> bytes:
         """The optimizer's state, serialised; empty if there is none."""
 
     def load_optimizer_state(self, saved: bytes) -> None:
         """Load what `optimizer_state` returned on another rank."""
+
+    # Steps of parts.
+
+    def divide(self, buckets: Sequence[LoadedBucket], ranges: Mapping[str, Sequence[Range]]) -> None:
+        """From now on the optimizer steps these ranges alone of these parameters, flattened, with their gradients in the buckets,
+        and keeps state of them alone, which begins as that of the whole parameter. Steps without gradients that were
+        `divided` raise UsageError. UsageError: the optimizer is not known to update each element by itself, or lacks one of
+        the parameters."""
+
+    def divided(self, bucket: LoadedBucket) -> None:
+        """Of the bucket's parameters that are divided, this rank has means in its ranges alone, until they are zeroed: no script
+        should take what is in the views for gradients."""
+
+    def shards(self) -> Sequence[Shard]:
+        """The optimizer's state of each range, where there is any."""
+
+    def undivide(self, state: Mapping[str, State]) -> None:
+        """The optimizer steps whole parameters again, with this state of those that were divided; gradients that were `divided` are
+        whole in their views."""
 
     # Arrays and memory.
 

@@ -24,6 +24,7 @@ from hocket.training.buckets import Launch, LoadedBucket, launches_of
 from hocket.training.companion import Companion
 from hocket.training.framework import Framework, Gates
 from hocket.training.gradients import gradients_of
+from hocket.training.owners import Owners, check_joins
 from hocket.training.places import Hooks, InPlace
 from hocket.training.source import ProgramSource
 from hocket.training.spans import Spans
@@ -69,7 +70,9 @@ class ReducingSession(InPlace):
         self._sent = engine.bytes_sent()
         self.buckets: list[LoadedBucket] = []
         self.launches: list[Launch] = []
+        self.owners = Owners(framework, engine, job, self._naming_the_finished)
         self._load()
+        framework.on_step(self._stepped)
         framework.on_zero_grad(self.zero_grad)
         self._watch = None if source.autopilot is None else source.autopilot.watch
         if self._watch is not None:
@@ -105,7 +108,9 @@ class ReducingSession(InPlace):
             self.gates.open_all()
 
     def joinable(self) -> ReducingSession:
-        """Itself; UsageError for policies that keep or round what a finished rank would have to leave out."""
+        """Itself; UsageError for owners that update, and for policies that keep or round what a finished rank would have to leave
+        out."""
+        check_joins(self.owners)
         policy = next((each for each in self.source.policies if each.contract != "mean"), None)
         if policy is not None:
             raise UsageError(
@@ -126,6 +131,7 @@ class ReducingSession(InPlace):
     def _load(self) -> None:
         """Buckets, programs and hooks of the current epoch."""
         old = self.buckets
+        self.owners.release()
         buckets = self.source.buckets()
         number = self.source.epochs.current.number
         self.buckets = bucket_memory.load(buckets, self.engine, self.framework.array, number)
@@ -145,14 +151,17 @@ class ReducingSession(InPlace):
             self.zero_grad()
         self.hooks = Hooks(self.buckets, self.readiness)
         self.framework.hook(self.buckets, self.hooks)
+        self.owners.take(self.buckets)
+        for bucket in self.buckets if old else ():
+            self.owners.reduced(bucket)
         for each in before:
             self._libraries.forget(each.program)
-            self.engine.unload(each.program)
+        bucket_memory.unload(before, self.engine)
         self._loaded(self.buckets)
 
     def _gate(self) -> Gates:
         names = [bucket.names for bucket in self.buckets]
-        return self.framework.gate(names, self._wait_bucket, self._zero_bucket)
+        return self.framework.gate(names, self._wait_bucket, self._zero_bucket, self.owners)
 
     def _on_first(self) -> None:
         if os.getpid() != self._owner:
@@ -266,6 +275,7 @@ class ReducingSession(InPlace):
                     self.companion.meet()
         self._waited.add(bucket)
         self.companion.reduced(own)
+        self.owners.reduced(own)
         for name in own.names:
             if name in self._unmade and not self._votes.made(name):
                 self.framework.drop(name)
@@ -273,6 +283,11 @@ class ReducingSession(InPlace):
             self.readiness.applied(launch.number)
         if len(self._waited) == len(self.buckets) and not self._warned:
             self._warn_of_non_finite()
+
+    def _stepped(self) -> None:
+        """The optimizer has stepped: owners send what they have updated, unless gates have put the step off."""
+        if self.owners and not (self.gates is not None and self.gates.closed):
+            self.owners.stepped()
 
     def _zero_bucket(self, bucket: int) -> None:
         self.framework.zero(self.buckets[bucket])
@@ -292,7 +307,8 @@ class ReducingSession(InPlace):
                 if now > before:
                     self.source.record(f"throughput.{rank}", 8 * (now - before) / step_s)
         self._sent = sent
-        if self.gates is None and self.source.timer.wants_norm():
+        # Of gradients that have owners, no rank has the norm.
+        if self.gates is None and not self.owners and self.source.timer.wants_norm():
             self.source.record("gradient_norm", math.sqrt(sum(map(squared_norm, self.buckets))))
 
     @contextlib.contextmanager

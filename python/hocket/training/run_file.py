@@ -43,8 +43,17 @@ class RunFile:
             )
             for launch in launches_of(buckets)
         )
+        values = (
+            LoadedProgram(
+                program=launch.values,
+                label=f"values of bucket {launch.number}{of_epoch}",
+                bytes=launch.compiled.elements * ITEM_BYTES[launch.compiled.dtype],
+            )
+            for launch in launches_of(buckets)
+            if launch.values is not None
+        )
         self._info = msgspec.structs.replace(
-            self._info, plan=self._source.plan(current), programs=(*before, *now)
+            self._info, plan=self._source.plan(current), programs=(*before, *now, *values)
         )
         write_run(self._directory, self._info)
 

@@ -106,7 +106,7 @@ def of_plan(path: Path, cluster: Path | None, tuning: Path | None) -> Subject:
     def prove(at: int) -> Program:
         found = traced_bucket(at)
         if found is None:
-            return planned.bucket_program(at, plan)
+            return planned.proven(at, plan)
         return traced.bucket_program(*found, name=f"bucket.{at}").program
 
     contracts = {scope.policy.contract for scope in scopes.values()}

@@ -1,0 +1,347 @@
+"""An optimizer that steps parts of parameters: those that this rank owns. Other ranks step the rest.
+
+For one step, each parameter of the optimizer's groups is replaced by flat views of the elements that this rank updates. State
+is kept for these views alone. Everything else that uses the groups, such as a scheduler, sees the parameters themselves.
+
+A gradient of which this rank has the mean in part is a `DividedGradient`, from which scripts can read nothing but its shape:
+what they would compute from it, such as a norm, would be another number on each rank.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from hocket.errors import UsageError
+from hocket.torch import optimizers
+from hocket.torch.hyperparameters import ELEMENTWISE
+from hocket.training.shards import Range, Shard, State
+
+STEPPED = ELEMENTWISE | {"Adagrad"}
+"""Optimizers of `torch.optim` that update each element by itself."""
+
+_SHAPE = frozenset(
+    [
+        "shape",
+        "dtype",
+        "device",
+        "layout",
+        "ndim",
+        "is_sparse",
+        "requires_grad",
+        "is_leaf",
+        "size",
+        "dim",
+        "numel",
+    ]
+)
+
+
+class DividedGradient(torch.Tensor):
+    """In place of a gradient of which other ranks have parts."""
+
+    of: str
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """UsageError for whatever reads elements."""
+        name = getattr(func, "__name__", "")
+        if name == "__get__":
+            name = getattr(getattr(func, "__self__", None), "__name__", "")
+        if name in _SHAPE:
+            return super().__torch_function__(func, types, args, kwargs)  # type: ignore[no-untyped-call]
+        raise UsageError(
+            f"{name or func}: {_named(args)} is divided among its owners, of which this rank is one at most\n"
+            "hint: hk.clip_grad_norm_(model, …) clips, and a plan in which all ranks update leaves gradients whole"
+        )
+
+    def __repr__(self, **_: Any) -> str:  # type: ignore[override]  # torch's has no types
+        """Without elements."""
+        return f"DividedGradient(of {self.of}, {list(self.shape)})"
+
+
+def _named(args: Iterable[Any]) -> str:
+    for each in args:
+        if isinstance(each, DividedGradient):
+            return f"the gradient of `{each.of}`"
+        if isinstance(each, list | tuple) and any(isinstance(one, DividedGradient) for one in each):
+            return _named(each)
+    return "a gradient"
+
+
+@dataclass(frozen=True)
+class Part:
+    """Elements that this rank updates: the parameter's, as one of its own, and their gradient."""
+
+    start: int
+    stop: int
+    alone: bool
+    value: torch.nn.Parameter
+    gradient: torch.Tensor
+
+
+@dataclass(frozen=True)
+class Divided:
+    """A parameter, its gradient's view in the bucket, what stands for the gradient, and the parts that this rank updates."""
+
+    name: str
+    parameter: torch.nn.Parameter
+    view: torch.Tensor
+    gradient: DividedGradient
+    parts: tuple[Part, ...]
+
+
+class Division:
+    """Of one optimizer, which it steps; nothing is divided at first."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        """The optimizer stays as it is until something is divided."""
+        self._optimizer = optimizer
+        self._divided: dict[int, Divided] = {}
+        self._installed = self._collecting = False
+
+    def install(self) -> None:
+        """Replace the optimizer's `step`; gates, which put steps off, do so after it."""
+        if self._installed:
+            return
+        self._installed = True
+        optimizer = self._optimizer
+        optimizer.step = optimizers.wrapped_step(optimizer, self._on_step)  # type: ignore[method-assign]
+        optimizer.register_state_dict_pre_hook(lambda _: self._check_whole())
+        optimizer.register_load_state_dict_post_hook(lambda _: self._cut())
+
+    def divide(
+        self,
+        parameters: Mapping[str, tuple[torch.nn.Parameter, torch.Tensor]],
+        ranges: Mapping[str, Sequence[Range]],
+    ) -> None:
+        """By name: a parameter, contiguous, and its gradient's view; what this rank steps of it. UsageError as of `Framework`."""
+        _check(self._optimizer, parameters)
+        self.install()
+        for name, own in ranges.items():
+            parameter, view = parameters[name]
+            stands: DividedGradient = torch.Tensor._make_subclass(DividedGradient, view)
+            stands.of = name
+            parts = tuple(_part(parameter, view, each) for each in own)
+            self._divided[id(parameter)] = Divided(name, parameter, view, stands, parts)
+        self._cut()
+
+    def undivide(self, states: Mapping[str, State]) -> None:
+        """Parameters are whole again, with these states, and so are gradients."""
+        for each in self._divided.values():
+            if each.parameter.grad is each.gradient:
+                each.parameter.grad = each.view
+        self._optimizer.state = self._whole(states)
+        self._divided = {}
+
+    def reduced(self, parameter: torch.Tensor) -> None:
+        """This rank has the mean of its gradient in its own parts alone."""
+        found = self._divided.get(id(parameter))
+        if found is not None and found.parameter.grad is not None:
+            found.parameter.grad = found.gradient
+
+    def shards(self) -> list[Shard]:
+        """The state of each part that has some."""
+        return [
+            Shard(each.name, part.start, part.stop, _state_of(each.name, part.value, state))
+            for each in self._divided.values()
+            for part in each.parts
+            if (state := self._optimizer.state.get(part.value))
+        ]
+
+    def updated(self, parameter: torch.Tensor) -> list[torch.Tensor]:
+        """What a step has in place of a parameter of the optimizer's groups.
+
+        UsageError: the parameter is divided, and its gradient was not reduced.
+        """
+        found = self._divided.get(id(parameter))
+        if found is None:
+            return [parameter]
+        if parameter.grad is not None and parameter.grad is not found.gradient:
+            raise UsageError(
+                f"step() with a gradient of `{found.name}` that its owners did not reduce\n"
+                "hint: the last backward before step() must be outside no_sync(), and `grad` may not be replaced"
+            )
+        for part in found.parts:
+            part.value.grad = None if parameter.grad is None else part.gradient
+        return [part.value for part in found.parts]
+
+    def gradients(self) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        """Of parameters that are divided: what this rank alone has, and what all ranks have."""
+        parts = [
+            part
+            for each in self._divided.values()
+            for part in each.parts
+            if each.parameter.grad is each.gradient
+        ]
+        return (
+            [part.gradient for part in parts if part.alone],
+            [part.gradient for part in parts if not part.alone],
+        )
+
+    def is_divided(self, parameter: torch.Tensor) -> bool:
+        """Whether owners update some of it."""
+        return id(parameter) in self._divided
+
+    def state_dict(self, states: Mapping[str, State]) -> dict[str, Any]:
+        """The optimizer's, with these states of parameters that are divided."""
+        kept, self._collecting = self._optimizer.state, True
+        try:
+            self._optimizer.state = self._whole(states)
+            return self._optimizer.state_dict()
+        finally:
+            self._optimizer.state, self._collecting = kept, False
+
+    def _on_step(self, plain: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        if not self._divided:
+            return plain(*args, **kwargs)
+        if any(each is not None for each in (*args, *kwargs.values())):
+            raise UsageError(
+                "step() with a closure: owners step once, with the gradients of the last backward\n"
+                "hint: call backward and step one after the other"
+            )
+        groups = [(group, group["params"]) for group in self._optimizer.param_groups]
+        try:
+            for group, parameters in groups:
+                group["params"] = [part for each in parameters for part in self.updated(each)]
+            return plain()
+        finally:
+            for group, parameters in groups:
+                group["params"] = parameters
+
+    def _cut(self) -> None:
+        """State of whole parameters becomes that of their parts."""
+        states = self._optimizer.state
+        for each in self._divided.values():
+            whole = states.pop(each.parameter, None)
+            if not whole:
+                continue
+            for part in each.parts:
+                states[part.value] = {
+                    key: _cut(each.name, key, value, each.parameter, part) for key, value in whole.items()
+                }
+
+    def _whole(self, states: Mapping[str, State]) -> defaultdict[torch.Tensor, Any]:
+        parts = {id(part.value) for each in self._divided.values() for part in each.parts}
+        kept = {key: value for key, value in self._optimizer.state.items() if id(key) not in parts}
+        for each in self._divided.values():
+            state = states.get(each.name)
+            if state is not None:
+                arrays = {key: flat.clone().view(each.parameter.shape) for key, flat in state.arrays.items()}
+                kept[each.parameter] = arrays | {key: _scalar(told) for key, told in state.scalars.items()}
+        return defaultdict(dict, kept)
+
+    def _check_whole(self) -> None:
+        if self._divided and not self._collecting:
+            raise UsageError(
+                "the optimizer's state is divided among the ranks that own parts of parameters\n"
+                "hint: hk.optimizer_state(model), on all ranks, gives what state_dict() would"
+            )
+
+
+@torch.no_grad()
+def clip_divided(
+    parameters: Iterable[torch.Tensor],
+    division: Division,
+    everybodys: Callable[[float], Sequence[float]],
+    max_norm: float,
+    norm_type: float,
+) -> torch.Tensor:
+    """`clip_grad_norm_` of these parameters' gradients, the same on all ranks, which all call it.
+
+    `everybodys`: from a number of this rank to those of all. The norm of all is the norm of the ranks' norms and of the norm of
+    what all ranks have.
+    """
+    alone, replicated = division.gradients()
+    replicated += [
+        each.grad for each in parameters if each.grad is not None and not division.is_divided(each)
+    ]
+    norms = [*everybodys(_norm(alone, norm_type)), _norm(replicated, norm_type)]
+    total = torch.linalg.vector_norm(torch.tensor(norms, dtype=torch.float64), norm_type)
+    share = (max_norm / (total + 1e-6)).clamp(max=1.0)
+    for each in (*alone, *replicated):
+        each.mul_(share.to(each.dtype))
+    norm: torch.Tensor = total.to(torch.get_default_dtype())
+    return norm
+
+
+def _norm(gradients: Sequence[torch.Tensor], norm_type: float) -> float:
+    norms = [float(torch.linalg.vector_norm(each, norm_type)) for each in gradients]
+    return (
+        float(torch.linalg.vector_norm(torch.tensor(norms, dtype=torch.float64), norm_type)) if norms else 0.0
+    )
+
+
+def _check(optimizer: torch.optim.Optimizer, parameters: Mapping[str, tuple[torch.Tensor, Any]]) -> None:
+    _check_optimizer(optimizer)
+    names = {id(parameter): name for name, (parameter, _) in parameters.items()}
+    missing = optimizers.missing(optimizer, names)
+    if missing is not None:
+        raise UsageError(
+            f"parameter `{names[missing]}` is not in the optimizer, so its owners would not know how to update it\n"
+            "hint: give the optimizer all parameters, or use a plan in which all ranks update"
+        )
+
+
+def _check_optimizer(optimizer: torch.optim.Optimizer) -> None:
+    kind = type(optimizer)
+    if kind.__name__ not in STEPPED or getattr(torch.optim, kind.__name__, None) is not kind:
+        raise UsageError(
+            f"owners cannot step parts of parameters with {kind.__name__}: it is not known to update each element by itself\n"
+            f"hint: use a plan in which all ranks update, or one of {', '.join(sorted(STEPPED))} of torch.optim"
+        )
+    if any(group.get("differentiable") for group in optimizer.param_groups):
+        raise UsageError(
+            f"owners cannot step parts of parameters with a differentiable {kind.__name__}: its step is part of a graph\n"
+            "hint: use a plan in which all ranks update"
+        )
+
+
+def _part(parameter: torch.nn.Parameter, view: torch.Tensor, own: Range) -> Part:
+    # A part of a scalar is a scalar: its state has the shape that the whole one's has.
+    shape = (own.stop - own.start,) if parameter.dim() else ()
+    value = parameter.detach().view(-1)[own.start : own.stop].view(shape)
+    gradient = view.view(-1)[own.start : own.stop].view(shape)
+    return Part(own.start, own.stop, own.alone, torch.nn.Parameter(value), gradient)
+
+
+def _state_of(name: str, part: torch.Tensor, state: Mapping[str, Any]) -> State:
+    found = State()
+    for key, value in state.items():
+        if isinstance(value, torch.Tensor) and value.dim():
+            _check_state(name, key, value, part)
+            found.arrays[key] = value
+        elif isinstance(value, torch.Tensor):
+            found.scalars[key] = {"dtype": str(value.dtype).removeprefix("torch."), "value": value.item()}
+        else:
+            found.scalars[key] = value
+    return found
+
+
+def _cut(name: str, key: str, value: Any, parameter: torch.Tensor, part: Part) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    if not value.dim():
+        return value.clone()
+    _check_state(name, key, value, parameter)
+    return value.reshape(-1)[part.start : part.stop].clone()
+
+
+def _check_state(name: str, key: str, value: torch.Tensor, like: torch.Tensor) -> None:
+    if value.shape != like.shape or value.dtype != like.dtype:
+        raise UsageError(
+            f"the optimizer's `{key}` of `{name}` is {list(value.shape)} of {value.dtype}, its values are {list(like.shape)} of "
+            f"{like.dtype}: owners cannot divide it\nhint: use a plan in which all ranks update"
+        )
+
+
+def _scalar(told: Any) -> Any:
+    """What `_state_of` told of a state without elements."""
+    if isinstance(told, dict):
+        return torch.tensor(told["value"], dtype=getattr(torch, told["dtype"]))
+    return told
