@@ -14,6 +14,7 @@ from benches.commands import (
     owners,
     policies,
     predict,
+    routes,
     simulate,
 )
 from hocket.cli.main import run
@@ -27,7 +28,19 @@ def benches() -> None:
     """
 
 
-for _each in (autopilot, ddp, kernels, models, order_search, orders, owners, policies, predict, simulate):
+for _each in (
+    autopilot,
+    ddp,
+    kernels,
+    models,
+    order_search,
+    orders,
+    owners,
+    policies,
+    predict,
+    routes,
+    simulate,
+):
     benches.add_command(_each.command)
 
 

@@ -415,8 +415,9 @@ Piece = tuple[float, float, float, float, Sequence[float]]
 """Of a bucket, in seconds: when ready, before and after the busiest resource has something of it, alone, and busy by resource."""
 
 class PlanCost:
-    """The routes of buckets, on a network. Each: algorithm and its numbers, or owners; order; bytes of an element and
-    of a chunk; None or the codec's bytes of an element and its ordered pairs of ranks. UsageError for one that does not fit.
+    """The routes of buckets, on a network. Each: algorithm and its numbers, or owners, or for rows an algorithm, the share of rows
+    that a rank touches, and the bytes of one; order; bytes of an element and of a chunk; None or the codec's bytes of an element
+    and its ordered pairs of ranks. UsageError for one that does not fit.
     """
 
     def __init__(
@@ -424,7 +425,7 @@ class PlanCost:
         network: PlanNetwork,
         routes: Sequence[
             tuple[
-                tuple[str, Sequence[int]] | Owned,
+                tuple[str, Sequence[int]] | Owned | tuple[str, float, float],
                 Sequence[int],
                 int,
                 int,

@@ -161,7 +161,7 @@ REFUSED: dict[str, tuple[str, str, Callable[[], Plan]]] = {
         "server 0 is a worker",
         lambda: with_bucket(0, route=Served(servers=(0,))),
     ),
-    "no rows": ("route", "0 rows", lambda: with_bucket(0, route=Gathered(rows=0))),
+    "no rows": ("route", "0 rows", lambda: with_bucket(0, route=Gathered(rows=0, row_elements=1))),
     "order with a rank twice": ("order", "each once", lambda: with_bucket(0, order=(0, 1, 1, 2))),
     "order without a worker": ("order", "lacks worker 2", lambda: with_bucket(0, order=(0, 1))),
     "order with an idle rank": ("order", "rank 3 of its order", lambda: with_bucket(0, order=(0, 1, 2, 3))),

@@ -6,12 +6,18 @@ import random
 from collections.abc import Sequence
 from itertools import pairwise
 
+from msgspec.structs import replace
+
 from hocket.artefacts.algorithms import LIST
 from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import AllReduce, Bucket, Owned, Owner, Part, Plan, Route, Schedule, Traced
+from hocket.planning.rows import rows_bucket
 
 MEANS = ("empty", "two_level")
 """Ready-made policies that end with the mean."""
+
+ROWS = 0.3
+"""Of all gradients, where some travel as rows."""
 
 
 def random_plan(
@@ -21,11 +27,16 @@ def random_plan(
     *,
     traced: bool = True,
     halves: bool = False,
+    rows: bool = False,
 ) -> Plan:
-    """`traced`: some buckets go by policies. `halves`: some are updated by their owners."""
+    """`traced`: some buckets go by policies; `halves`: some are updated by their owners; `rows`: some gradients travel as rows, of
+    which more or fewer fit."""
     grouped: dict[tuple[str, int], list[Part]] = {}
     elements: dict[tuple[str, int], int] = {}
-    for each in draw.sample(list(gradients), len(gradients)):
+    apart = {each.name for each in gradients if rows and draw.random() < ROWS}
+    for each in draw.sample(
+        [each for each in gradients if each.name not in apart], len(gradients) - len(apart)
+    ):
         cuts = draw.sample(range(each.elements + 1), min(each.elements, draw.choice([0, 0, 1, 3])))
         for start, stop in pairwise([0, *sorted(cuts), each.elements]):
             key = each.dtype, draw.randrange(4)
@@ -46,6 +57,12 @@ def random_plan(
                 chunk_bytes=draw.choice([64, 1000, 65_536]),
             )
         )
+    for each in (each for each in gradients if each.name in apart):
+        order = draw.sample(range(world), world)
+        algorithm = draw.choice(["ring", "direct"])
+        bucket = rows_bucket(each, order, draw.randrange(5), algorithm=algorithm)
+        bound = draw.randint(1, each.rows)
+        buckets.append(replace(bucket, route=replace(bucket.route, rows=bound)))
     lossy = any(isinstance(bucket.route, Traced) for bucket in buckets)
     return Plan(
         world=world,

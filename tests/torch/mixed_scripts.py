@@ -98,7 +98,8 @@ def at_random(first: str, count: str) -> list[tuple[int, float]]:
     plain = expected(world)
     found = []
     for seed in range(int(first), int(first) + int(count)):
-        plan = random_plan(random.Random(seed), gradients_of(network()), world, halves=True)  # noqa: S311
+        draw = random.Random(seed)  # noqa: S311
+        plan = random_plan(draw, gradients_of(network()), world, halves=True, rows=True)
         found.append((seed, distance(trained(plan=plan), plain)))
     return found
 
@@ -172,7 +173,8 @@ def between_two_plans(first: str, second: str) -> tuple[int, float]:
     six steps, and how far parameters are from the plain mean's."""
     world = int(os.environ["HOCKET_WORLD"])
     draws = [random.Random(int(seed)) for seed in (first, second)]  # noqa: S311
-    plans = [random_plan(draw, gradients_of(crossed()), world, traced=False, halves=True) for draw in draws]
+    both = {"halves": True, "rows": True}
+    plans = [random_plan(draw, gradients_of(crossed()), world, traced=False, **both) for draw in draws]
     before, after = (msgspec.structs.replace(plan, schedule=Schedule()) for plan in plans)
 
     def planned(gradients: dict[str, Gradient], *_: object) -> Callable[[Sequence[str]], Plan]:

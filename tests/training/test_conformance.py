@@ -140,6 +140,24 @@ def test_zeroed_and_dropped_gradients(kind, adapter, engine):
     assert not np.array_equal(before["0.bias"], after["0.bias"])
 
 
+def test_rows_of_a_gradient_go_out_and_come_back(kind, adapter, engine):
+    """Rows would be sent that are zero or another's, or end in the wrong places."""
+    bucket = loaded(adapter, engine, ["0.weight"])
+    numbers, rows = adapter.framework.rows("0.weight", 0.5)
+    assert (numbers.shape, rows.shape[0]) == ((0,), 0), "there is no gradient"
+    adapter.framework.adopt("0.weight", bucket.views[0])
+    view = np.asarray(bucket.views[0])
+    view[[1, 3]] = np.arange(2 * view[0].size, dtype=np.float64).reshape(2, *view.shape[1:]) + 1
+    numbers, rows = adapter.framework.rows("0.weight", 0.5)
+    assert numbers.tolist() == [1, 3]
+    assert np.array_equal(rows.view(np.float64), 0.5 * view[[1, 3]])
+    adapter.framework.set_rows("0.weight", np.array([0, 3]), rows)
+    expected = np.zeros_like(view)
+    expected[[0, 3]] = rows.view(np.float64)
+    found = adapter.gradients()["0.weight"]
+    assert np.array_equal(found if found.shape == expected.shape else found.T, expected)
+
+
 def test_hooks_tell_of_each_gradient_once_and_of_the_end(kind, adapter, engine):
     """Buckets would leave before their gradients are complete, or never."""
     names = [name for name in network.values(seed=0) if not name.startswith("spare")]

@@ -235,6 +235,19 @@ class Toy:
     def drop(self, name: str) -> None:
         self._of(name).grad = None
 
+    def rows(self, name: str, factor: float):
+        own = self._of(name)
+        grad = np.zeros_like(own.value) if own.grad is None else own.grad
+        flat = grad.reshape(len(grad), int(np.prod(grad.shape[1:])))
+        numbers = np.flatnonzero(flat.any(axis=1))
+        return numbers, (flat[numbers] * grad.dtype.type(factor)).view(np.uint8)
+
+    def set_rows(self, name: str, numbers, rows) -> None:
+        own = self._of(name)
+        own.grad = np.zeros_like(own.value) if own.grad is None else own.grad
+        own.grad[...] = 0
+        own.grad[numbers] = rows.view(own.value.dtype).reshape(len(numbers), *own.value.shape[1:])
+
     def check_in_place(self, buckets: Sequence[LoadedBucket]) -> None:
         """Nothing moves a NumPy array."""
 

@@ -6,8 +6,8 @@ use crate::schedules::DescribedPiece;
 use hocket_algorithms::Algorithm;
 use hocket_plan as plan;
 use hocket_plan::{
-    Budget, Class, Codec, Cost, Exchange, Factors, Launch, Model, Network, Order, Overlap, Problem, Proposal,
-    Route, Setting, Solution, Variable, Via,
+    Budget, Class, Codec, Cost, Exchange, Factors, Gathered, Launch, Model, Network, Order, Overlap, Problem,
+    Proposal, Route, Setting, Solution, Variable, Via,
 };
 use pyo3::prelude::*;
 
@@ -19,11 +19,12 @@ struct PlanNetwork(Network);
 #[pyclass(frozen, module = "hocket._native")]
 struct PlanCost(Cost);
 
-/// An all-reduce by an algorithm with its numbers, or owners.
+/// An all-reduce by an algorithm with its numbers, owners, or rows by an algorithm: the share of all rows, and the bytes of one.
 #[derive(FromPyObject)]
 enum By {
     Owned(OwnedRoute),
     AllReduce(String, Vec<u32>),
+    Gathered(String, f64, f64),
 }
 
 /// What the members do, order, bytes of an element, of a chunk; the codec's bytes of an element and its pairs.
@@ -63,6 +64,10 @@ fn route(described: Described) -> Result<Route, plan::PlanError> {
     let exchange = match by {
         By::Owned(OwnedRoute(owned)) => Exchange::Owned(owned),
         By::AllReduce(name, numbers) => Exchange::AllReduce(Algorithm::new(&name, numbers)?),
+        By::Gathered(name, density, row_bytes) => {
+            let algorithm = Algorithm::new(&name, Vec::new())?;
+            Exchange::Gathered(Gathered { algorithm, density, row_bytes })
+        }
     };
     Ok(Route { exchange, order, item_bytes: f64::from(item_bytes), chunk_elements, codec })
 }

@@ -10,8 +10,8 @@ from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.errors import UsageError
 
 
-class Gradient(Struct, frozen=True):
-    """The gradient of the parameter of that name."""
+class _Array(Struct, frozen=True):
+    """What a gradient is in memory."""
 
     name: str
     shape: tuple[int, ...]
@@ -21,6 +21,11 @@ class Gradient(Struct, frozen=True):
     def elements(self) -> int:
         """Number of elements."""
         return prod(self.shape)
+
+    @property
+    def rows(self) -> int:
+        """Along the first axis; 0 where there is none. A sparse gradient leaves out whole rows."""
+        return self.shape[0] if self.shape else 0
 
     @property
     def item_bytes(self) -> int:
@@ -34,3 +39,9 @@ class Gradient(Struct, frozen=True):
     def bytes(self) -> int:
         """Size in bytes. Raises UsageError as `item_bytes`."""
         return self.elements * self.item_bytes
+
+
+class Gradient(_Array, frozen=True, kw_only=True):
+    """The gradient of the parameter of that name. `sparse`: the framework makes it as the rows that a batch has touched."""
+
+    sparse: bool = False

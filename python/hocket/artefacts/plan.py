@@ -72,9 +72,11 @@ class Served(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=
 
 
 class Gathered(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="gathered"):
-    """All ranks get the rows that others touched. `rows`: limit for one rank; an iteration with more uses the dense gradient."""
+    """All ranks get the rows that others touched, of `row_elements` each. `rows`: limit for one rank; an iteration with more uses
+    the dense gradient."""
 
     rows: int
+    row_elements: int
     algorithm: str = "ring"
 
 

@@ -114,9 +114,19 @@ def _route(where: str, bucket: Bucket, plan: Plan) -> Iterator[Finding]:
     elif isinstance(route, Served):
         yield from _served(where, route, plan)
     elif isinstance(route, Gathered):
-        entry = BY_NAME.get(route.algorithm)
-        if route.rows < 1 or entry is None or "all_gather" not in entry.does:
-            yield Finding("route", f"{where}: {route.rows} rows by `{route.algorithm}`")
+        yield from _gathered(where, route, bucket)
+
+
+def _gathered(where: str, route: Gathered, bucket: Bucket) -> Iterator[Finding]:
+    entry = BY_NAME.get(route.algorithm)
+    if route.rows < 1 or entry is None or "all_gather" not in entry.does or entry.takes != "nothing":
+        yield Finding("route", f"{where}: {route.rows} rows by `{route.algorithm}`")
+    if route.row_elements < 1 or not bucket.elements or bucket.elements % route.row_elements:
+        yield Finding("route", f"{where}: {bucket.elements} elements are no rows of {route.row_elements}")
+    if len(bucket.parts) > 1 or any(part.start for part in bucket.parts):
+        yield Finding("route", f"{where}: rows are of one whole variable")
+    if bucket.codec != "none":
+        yield Finding("codec", f"{where} has {bucket.codec} on links: rows have no codec")
 
 
 def _owned(where: str, route: Owned, bucket: Bucket, plan: Plan) -> Iterator[Finding]:
@@ -243,6 +253,11 @@ def _content(where: str, bucket: Bucket, known: dict[str, Gradient]) -> Iterator
         if gradient.dtype != bucket.dtype:
             yield Finding(
                 "dtype", f"{where} of {bucket.dtype} has {part.variable}, which is {gradient.dtype}"
+            )
+        if isinstance(bucket.route, Gathered) and bucket.route.row_elements * gradient.rows != elements:
+            yield Finding(
+                "model",
+                f"{where} has rows of {bucket.route.row_elements}, {part.variable} has {gradient.rows}",
             )
     if elements != bucket.elements:
         yield Finding("model", f"{where} has {bucket.elements} elements, and its parts {elements}")

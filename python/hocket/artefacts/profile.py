@@ -8,11 +8,14 @@ from hocket.artefacts import gradient
 
 
 class Gradient(gradient.Gradient, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One parameter's gradient. Times are seconds since the step's forward began, medians over steps."""
+    """One parameter's gradient. Times are seconds since the step's forward began, medians over steps.
+
+    `touched`: how many of its rows are not zero on a rank, the most of all ranks' medians; None: nobody has looked.
+    """
 
     ready_s: float
     needed_s: float
-    sparse: bool = False
+    touched: int | None = None
 
 
 class Profile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from hocket._native import PassOptions, Program, Proofs, verify_halves
+from hocket.artefacts.algorithms import ALL_REDUCES
 from hocket.artefacts.chunks import CHUNK_BYTES
 from hocket.artefacts.plan import AllReduce, Bucket, Gathered, Owned, Plan
 from hocket.errors import UsageError
@@ -100,35 +101,66 @@ def halves(plan: Plan, index: int, lengths: Sequence[int] = (), proofs: Proofs |
     return Halves(**made, parts=tuple((ranks[owner], start, stop) for owner, start, stop in parts))
 
 
-def gathered(plan: Plan, index: int, row_elements: int, *, table: bool) -> Program:
-    """The program that gathers the rows of bucket `index`, verified; `Program.gathered` says what it binds.
+@dataclass(frozen=True)
+class Rows:
+    """The programs of a bucket that travels as rows. Means are for whoever fills them to make: both add up.
 
-    `row_elements`: length of a row of the variable. `table`: whether the rows are added up to a dense gradient. A rank's block
-    is at its position in the bucket's order. Rows are summed; for means, scale them when filling the blocks.
+    `gathered`: `Program.gathered` says what it binds; a rank's block is that of its position in the bucket's order. `dense`: the
+    sum of one bound buffer, for an iteration in which a rank has more rows than fit.
+    """
 
-    Raises UsageError unless the bucket's route gathers and consists of such rows, ProgramError as `programs`.
+    gathered: Program
+    dense: Program
+
+
+def rows(plan: Plan, index: int, *, table: bool) -> Rows:
+    """The two programs of bucket `index`, verified.
+
+    `table`: whether the rows are added up, to a gradient as long as the bucket. Without it the dense program has one more element
+    per row, which counts the ranks that touched the row.
+
+    Raises UsageError unless the bucket's route gathers, ProgramError as `programs`.
 
     >>> from hocket.artefacts.plan import Bucket
     >>> from hocket.planning.buckets import plan_of
-    >>> rows = Bucket(parts=(), elements=12, dtype="f32", route=Gathered(rows=2), order=(1, 0), priority=0)
-    >>> [each[:3] for each in gathered(plan_of([rows], 2, label=""), 0, 4, table=True).buffers(0)]
-    [('rows', 'f32', 16), ('numbers', 'i64', 4), ('counts', 'i64', 4), ('table', 'f32', 12)]
+    >>> route = Gathered(rows=2, row_elements=4)
+    >>> bucket = Bucket(parts=(), elements=12, dtype="f32", route=route, order=(1, 0), priority=0)
+    >>> made = rows(plan_of([bucket], 2, label=""), 0, table=False)
+    >>> [each[:3] for each in made.gathered.buffers(0)]
+    [('rows', 'f32', 16), ('numbers', 'i64', 4), ('counts', 'i64', 4)]
+    >>> [each[1:3] for each in made.dense.buffers(0)][0]
+    ('f32', 15)
     """
     bucket = plan.buckets[index]
     if not isinstance(bucket.route, Gathered):
         raise UsageError(f"plan: bucket {index} does not travel as rows")
-    if row_elements < 1 or bucket.elements % row_elements:
-        raise UsageError(f"plan: bucket {index} of {bucket.elements} elements has no rows of {row_elements}")
-    logical = Program.gathered(
+    algorithm = bucket.route.algorithm
+    return Rows(
+        _proven(_gathered(plan, index, bucket.route, table=table), _options(plan, index)),
+        all_reduce_program(
+            world=plan.world,
+            elements=bucket.elements + (0 if table else bucket.elements // bucket.route.row_elements),
+            dtype=bucket.dtype,
+            op="sum",
+            scale=1.0,
+            route=AllReduce(algorithm=algorithm if algorithm in ALL_REDUCES else "ring"),
+            order=bucket.order,
+            chunk_bytes=bucket.chunk_bytes,
+        ),
+    )
+
+
+def _gathered(plan: Plan, index: int, route: Gathered, *, table: bool) -> Program:
+    bucket = plan.buckets[index]
+    return Program.gathered(
         name=f"bucket.{index}.rows",
         world=plan.world,
-        algorithm=bucket.route.algorithm,
-        rows_max=bucket.route.rows,
-        elements=row_elements,
+        algorithm=route.algorithm,
+        rows_max=route.rows,
+        elements=route.row_elements,
         dtype=bucket.dtype,
-        table=bucket.elements // row_elements if table else 0,
+        table=bucket.elements // route.row_elements if table else 0,
     )
-    return _proven(logical, _options(plan, index, plain=True))
 
 
 def stages(plan: Plan, index: int) -> dict[str, Program]:
@@ -231,6 +263,8 @@ def _logical(plan: Plan, index: int) -> Program:
             f"plan: owners update the values of bucket {index}: it has two programs, with the optimizer between them\n"
             "hint: `halves` makes them"
         )
+    if isinstance(bucket.route, Gathered):
+        return _gathered(plan, index, bucket.route, table=True)
     route = by(bucket, plan.workers)
     if isinstance(route, AllReduce):
         return Program.all_reduce(
@@ -256,6 +290,7 @@ def _logical(plan: Plan, index: int) -> Program:
 
 
 def _options(plan: Plan, index: int, *, plain: bool = False) -> PassOptions:
+    """`plain`: without the bucket's codec."""
     bucket = plan.buckets[index]
     order = members(bucket, plan.workers)
     return PassOptions(

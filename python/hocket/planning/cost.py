@@ -13,7 +13,7 @@ candidates was 3 %, the largest 11 %, and the chosen one was the fastest; withou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from hocket import _native
@@ -23,8 +23,9 @@ from hocket.artefacts.plan import AllReduce, Bucket, Codec, Plan
 from hocket.artefacts.plan_check import check
 from hocket.artefacts.profile import Profile
 from hocket.errors import UsageError
+from hocket.planning import rows
 from hocket.planning.links import LinkGraph, link_graph
-from hocket.planning.routes import by, members
+from hocket.planning.routes import members
 
 Factor = Callable[[Bucket], float]
 """Ratio of measured to predicted time of a bucket alone."""
@@ -71,8 +72,8 @@ def predict(plan: Plan, cluster: Cluster, profile: Profile) -> Prediction:
 
 def alone_s(bucket: Bucket, graph: LinkGraph) -> float:
     """Time of one bucket with the network to itself."""
-    cost, routes = _prepared([bucket], graph, None)
-    return cost.alone_s(routes[_kind(bucket, None)], bucket.elements)
+    cost, routes = _prepared([bucket], graph, None, {})
+    return cost.alone_s(routes[_kind(bucket, None, {})], bucket.elements)
 
 
 def predict_on(
@@ -118,20 +119,28 @@ def _launches(
     workers: Collection[int] | None,
 ) -> tuple[_native.PlanCost, list[tuple[int, float, float, float]]]:
     ready_s = {gradient.name: gradient.ready_s for gradient in profile.gradients}
-    cost, routes = _prepared(buckets, graph, workers)
+    touched = {gradient.name: gradient.touched for gradient in profile.gradients}
+    cost, routes = _prepared(buckets, graph, workers, touched)
     return cost, [
-        (routes[_kind(each, workers)], each.elements, _native.BUCKET_S + _ready(each, ready_s), factor(each))
+        (
+            routes[_kind(each, workers, touched)],
+            each.elements,
+            _native.BUCKET_S + _ready(each, ready_s),
+            factor(each),
+        )
         for each in buckets
     ]
 
 
-_Kind = tuple[AllReduce | _native.Owned, tuple[int, ...], str, int, Codec, tuple[tuple[int, int], ...]]
+_Touched = Mapping[str, int | None]
+
+_Kind = tuple[rows.Exchange, tuple[int, ...], str, int, Codec, tuple[tuple[int, int], ...]]
 """All that determines how a bucket travels, except its size and priority."""
 
 
-def _kind(bucket: Bucket, workers: Collection[int] | None) -> _Kind:
+def _kind(bucket: Bucket, workers: Collection[int] | None, touched: _Touched) -> _Kind:
     return (
-        by(bucket, workers),
+        rows.exchange(bucket, workers, touched),
         members(bucket, workers),
         bucket.dtype,
         bucket.chunk_bytes,
@@ -141,9 +150,9 @@ def _kind(bucket: Bucket, workers: Collection[int] | None) -> _Kind:
 
 
 def _prepared(
-    buckets: Iterable[Bucket], graph: LinkGraph, workers: Collection[int] | None
+    buckets: Iterable[Bucket], graph: LinkGraph, workers: Collection[int] | None, touched: _Touched
 ) -> tuple[_native.PlanCost, dict[_Kind, int]]:
-    kinds = list(dict.fromkeys(_kind(bucket, workers) for bucket in buckets))
+    kinds = list(dict.fromkeys(_kind(bucket, workers, touched) for bucket in buckets))
     described = [
         (
             (route.algorithm, route.sizes) if isinstance(route, AllReduce) else route,

@@ -21,6 +21,7 @@ from hocket.artefacts.promise import EXACT, Promise
 from hocket.errors import UsageError
 from hocket.planning import routes
 from hocket.planning.buckets import buckets, plan_of
+from hocket.planning.rows import rows_bucket, travels
 from hocket.planning.search import candidates, neutral_profile
 from hocket.policy.algorithms import blocks
 from hocket.policy.bucketing import bucketed
@@ -39,16 +40,24 @@ class Choice(Struct, frozen=True, kw_only=True):
 
 
 def default_plan(gradients: Sequence[Gradient], choice: Choice) -> Plan:
-    """A plan for `gradients`, given in the order of backward.
+    """A plan for `gradients`, given in the order of backward. Sparse ones travel as rows.
 
     >>> default_plan([Gradient("w", (10,), "f32")], by_hosts(["a", "a"])).label
     'default in_place'
     """
-    grouped = bucketed(gradients, BUCKET_BYTES, first_bytes=FIRST_BUCKET_BYTES)
+    dense = [each for each in gradients if not travels(each)]
+    grouped = bucketed(dense, BUCKET_BYTES, first_bytes=FIRST_BUCKET_BYTES)
     plain = buckets(grouped, choice.route, choice.order, chunk_bytes=choice.chunk_bytes, rule=choice.rule)
     made = [
         msgspec.structs.replace(bucket, codec=choice.codec, codec_links=choice.codec_links)
         for bucket in plain
+    ]
+    algorithm = "direct" if choice.route == AllReduce(algorithm="in_place") else "ring"
+    made += [
+        rows_bucket(
+            each, choice.order, len(made) + at, algorithm=algorithm, rule=Rule(order=choice.rule.order)
+        )
+        for at, each in enumerate(each for each in gradients if travels(each))
     ]
     label = f"default {routes.name(choice.route)}"
     return plan_of(made, len(choice.order), label=label, reason=choice.reason)

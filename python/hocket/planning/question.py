@@ -37,6 +37,7 @@ from hocket.planning.links import LinkGraph, link_graph
 from hocket.planning.measured import Correction, correction_of
 from hocket.planning.order import contiguous_order, fast_first_order, given_order, placement
 from hocket.planning.routes import name
+from hocket.planning.rows import with_rows
 from hocket.planning.solved import solved_orders
 
 SEED = 1
@@ -186,7 +187,8 @@ class Solved:
         buckets = tuple(
             self._bucket(own, priority, proposal) for priority, (own, proposal) in enumerate(grouped)
         )
-        return plan_of(buckets, len(self.order.ranks), label=label, step_s=step_s)
+        plan = plan_of(buckets, len(self.order.ranks), label=label, step_s=step_s)
+        return with_rows(plan, self.question.profile.gradients)
 
     def _bucket(self, gradients: list[Gradient], priority: int, proposal: int) -> Bucket:
         route = self.solution.proposals[proposal]

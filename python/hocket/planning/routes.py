@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from hocket import _native
-from hocket.artefacts.plan import AllReduce, Bucket, Owned, Plan, Route, Traced, TwoLevel
+from hocket.artefacts.plan import AllReduce, Bucket, Gathered, Owned, Plan, Route, Traced, TwoLevel
 from hocket.errors import UsageError
 
 
@@ -33,7 +33,7 @@ def by(bucket: Bucket, workers: Collection[int] | None = None) -> AllReduce | _n
             stations=stations,
         )
     raise UsageError(
-        f"plan: a bucket is `{name(route)}`, for which there is no program\nhint: `hocket plan` makes plans that jobs run"
+        f"plan: what a bucket that is `{name(route)}` sends is decided when it runs\nhint: `hocket plan` makes plans that are known"
     )
 
 
@@ -52,8 +52,10 @@ def _workers(bucket: Bucket, workers: Collection[int] | None) -> tuple[int, ...]
 
 
 def known(plan: Plan | None) -> bool:
-    """Whether a plan determines all traffic; policies decide at run time."""
-    return plan is not None and not any(isinstance(bucket.route, Traced) for bucket in plan.buckets)
+    """Whether a plan determines all traffic; policies decide at run time, and rows depend on the batch."""
+    return plan is not None and not any(
+        isinstance(bucket.route, Gathered | Traced) for bucket in plan.buckets
+    )
 
 
 def name(route: Route) -> str:

@@ -6,6 +6,8 @@ import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
+import numpy as np
+
 import torch
 from hocket import _native
 from hocket.errors import UsageError
@@ -14,6 +16,7 @@ from hocket.torch.dtypes import DTYPES, TORCH_DTYPES
 from hocket.torch.gates import Gates
 from hocket.training.buckets import LoadedBucket
 from hocket.training.framework import Hints, Hooks, Values
+from hocket.training.gathered import Numbers, RowBytes
 from hocket.training.gradients import Parameter
 from hocket.training.shards import Range, Shard, State
 
@@ -49,7 +52,7 @@ class Torch:
         for at, bucket in enumerate(buckets):
             for position, (name, view) in enumerate(zip(bucket.names, bucket.views, strict=True)):
                 parameter = self.trained[name]
-                if parameter.grad is not None:
+                if parameter.grad is not None and not bucket.sparse:
                     self.adopt(name, view)
                 ready = readiness.hook(at, position, view)
                 self._hooks.append(parameter.register_post_accumulate_grad_hook(ready))
@@ -176,6 +179,38 @@ class Torch:
         """Optimizers skip a parameter whose gradient is None."""
         self.trained[name].grad = None
 
+    def rows(self, name: str, factor: float) -> tuple[Numbers, RowBytes]:
+        """Of a sparse gradient what it has, added up by number; of a dense one the rows that are not zero."""
+        parameter = self.trained[name]
+        gradient = parameter.grad
+        row_elements = parameter.shape[1:].numel()
+        if gradient is None:
+            return np.empty(0, np.int64), np.empty((0, row_elements * parameter.element_size()), np.uint8)
+        _check_type(name, parameter, gradient)
+        if gradient.is_sparse and gradient.sparse_dim() > 1:
+            gradient = gradient.to_dense()
+        if gradient.is_sparse:
+            own = gradient.coalesce()
+            numbers, rows = own.indices()[0], own.values()
+        else:
+            numbers = gradient.reshape(len(gradient), -1).any(1).nonzero().flatten()
+            rows = gradient[numbers]
+        part = (rows * factor).reshape(len(numbers), row_elements).contiguous()
+        return numbers.numpy(), part.view(torch.uint8).numpy()
+
+    def set_rows(self, name: str, numbers: Numbers, rows: RowBytes) -> None:
+        """A parameter that a sparse and a dense layer share has a dense gradient."""
+        parameter = self.trained[name]
+        places = torch.from_numpy(numbers)
+        values = torch.from_numpy(rows).view(parameter.dtype).view(len(numbers), *parameter.shape[1:])
+        if parameter.grad is not None and not parameter.grad.is_sparse:
+            parameter.grad.zero_()
+            parameter.grad[places] = values
+        else:
+            parameter.grad = torch.sparse_coo_tensor(
+                places.unsqueeze(0), values, parameter.shape, is_coalesced=True, check_invariants=False
+            )
+
     def check_in_place(self, buckets: Sequence[LoadedBucket]) -> None:
         """Conversions that move gradients (`model.double()`) would leave the buckets behind."""
         for bucket in buckets:
@@ -250,11 +285,20 @@ def _parts(model: torch.nn.Module, trained: dict[str, torch.nn.Parameter]) -> It
         ("parameter", model.named_parameters()),
         ("buffer", model.named_buffers()),
     )
+    embeddings = (torch.nn.Embedding, torch.nn.EmbeddingBag)
+    sparse = {id(each.weight) for each in model.modules() if isinstance(each, embeddings) and each.sparse}
     for kind, named in kinds:
         for name, each in named:
             dtype = DTYPES.get(each.dtype, str(each.dtype))
             own = kind == "parameter" and name in trained
-            yield Parameter(kind=kind, name=name, shape=tuple(each.shape), dtype=dtype, trained=own)
+            yield Parameter(
+                kind=kind,
+                name=name,
+                shape=tuple(each.shape),
+                dtype=dtype,
+                trained=own,
+                sparse=own and id(each) in sparse,
+            )
 
 
 def _check_type(name: str, view: torch.Tensor, gradient: Any) -> None:

@@ -81,8 +81,12 @@ class Window:
 
     def reduced(self, bucket: LoadedBucket) -> None:
         """Scale to the mean of the ranks that count."""
-        if self._factor != 1:
-            bucket.elements.mul_(self._factor)
+        if self._factor == 1:
+            return
+        bucket.elements.mul_(self._factor)
+        for gradient in (self._framework.trained[name].grad for name in bucket.names if bucket.sparse):
+            if gradient is not None:
+                gradient.mul_(self._factor)
 
     def announce(self, *, active: bool = True) -> None:
         """This rank begins a step, with a batch or without; each step counts once."""

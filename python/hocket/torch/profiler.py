@@ -7,6 +7,7 @@ steps rank 0 writes the medians, averaged over ranks, and every rank ends its sc
 from __future__ import annotations
 
 import contextlib
+import math
 import statistics
 import time
 from pathlib import Path
@@ -26,7 +27,7 @@ STEPS = 8
 
 
 class Profiler:
-    """Times of each step's parts, seconds since its forward began."""
+    """Times of each step's parts, seconds since its forward began, and how many rows of gradients are not zero."""
 
     def __init__(
         self,
@@ -38,8 +39,9 @@ class Profiler:
         model, optimizer, parameters = framework.model, framework.optimizer, framework.trained
         self.job = job
         self.spans: Spans | None = None
+        self._framework = framework
         self._parameters = parameters
-        self._sparse: set[str] = set()
+        self._sparse = {each.name for each in framework.parameters() if each.sparse}
         self._model_name = type(model).__name__
         self._out = out
         self._steps: list[dict[str, float]] = []
@@ -105,16 +107,17 @@ class Profiler:
         return hook
 
     def _ready(self, name: str) -> Any:
-        def hook(parameter: torch.nn.Parameter) -> None:
+        def hook(_: torch.nn.Parameter) -> None:
             self._mark(f"ready {name}")
             self._mark("backward")
-            if parameter.grad is not None and parameter.grad.is_sparse:
-                self._sparse.add(name)
 
         return hook
 
     def _on_step_end(self, *_: Any) -> None:
         self._mark("step")
+        for name, parameter in self._parameters.items():
+            if parameter.dim() > 1:
+                self._now[f"rows {name}"] = len(self._framework.rows(name, 1.0)[0])
         self._steps.append(self._now)
         self._now = {}
         if len(self._steps) == WARM_UP_STEPS + STEPS:
@@ -128,12 +131,13 @@ class Profiler:
         everyone = self.job.store.gather("profile", self.job.rank, self.job.world, mine, timeout_s)
         if self.job.rank == 0:
             self._write(
-                {key: statistics.fmean(each[key] for each in everyone if key in each) for key in mine}
+                {key: statistics.fmean(each[key] for each in everyone if key in each) for key in mine},
+                {key: max(each.get(key, 0) for each in everyone) for key in mine if key.startswith("rows ")},
             )
         self.job.close()
         raise SystemExit(0)
 
-    def _write(self, times_s: dict[str, float]) -> None:
+    def _write(self, times_s: dict[str, float], rows: dict[str, float]) -> None:
         forward_s, backward_s = times_s["forward"], times_s["backward"] - times_s["forward"]
         gradients = tuple(
             Gradient(
@@ -144,6 +148,7 @@ class Profiler:
                 ready_s=times_s.get(f"ready {name}", times_s["backward"]),
                 needed_s=times_s.get(f"needed {name}", 0.0),
                 sparse=name in self._sparse,
+                touched=math.ceil(rows[f"rows {name}"]) if f"rows {name}" in rows else None,
             )
             for name, parameter in self._parameters.items()
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from msgspec.structs import replace as replaced
 from hocket import _native
 from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.gradient import Gradient
-from hocket.artefacts.plan import Bucket, Owned, Part, Plan, Rule, Schedule
+from hocket.artefacts.plan import Bucket, Gathered, Owned, Part, Plan, Rule, Schedule
 from hocket.artefacts.plan_check import check
 from hocket.errors import UsageError
 from hocket.launch.rendezvous import Job
@@ -23,9 +23,7 @@ from hocket.policy import bucketing
 from hocket.policy.trace import Traced
 from hocket.training import host_programs
 from hocket.training.arenas import Arena, Run, arenas_of, arranged
-
-MakeArray = Callable[[_native.Memory, int, str, Sequence[int]], Any]
-"""`Framework.array`."""
+from hocket.training.gathered import CompiledRows, MakeArray, Rows, compile_rows
 
 
 @dataclass(frozen=True)
@@ -52,6 +50,8 @@ class CompiledBucket:
     """What travels of each gradient; empty: all of all."""
     values: Values | None = None
     """Where owners update; else all ranks do."""
+    rows: CompiledRows | None = None
+    """Of a gradient that travels as rows."""
 
     @classmethod
     def traced(cls, bucket: bucketing.Bucket, traced: Traced) -> CompiledBucket:
@@ -99,6 +99,8 @@ class Launch:
     """Where its elements lie in that memory."""
     values: int | None = None
     """The number of the program that brings owners' values."""
+    rows: Rows | None = None
+    """What of the gradient travels, where that is rows."""
 
     def bound(self, memory: _native.Memory) -> dict[int, tuple[_native.Memory, int]]:
         """What its programs bind of memory in which its elements lie as in that of the gradients."""
@@ -130,6 +132,11 @@ class LoadedBucket:
         return self.gradients[0].dtype
 
     @property
+    def sparse(self) -> bool:
+        """Whether its gradient is made and left as a sparse one: the views are for where it turns out dense."""
+        return any(launch.rows is not None and launch.rows.sparse for launch in self.launches)
+
+    @property
     def program(self) -> int:
         """The number of its program in the engine, where there is one alone."""
         (launch,) = self.launches
@@ -153,6 +160,9 @@ def of_plan(
             bucket = plan.buckets[at]
             runs = [stop - start for start, stop in arena.runs(bucket.parts)]
             own = (traced or {}).get(at)
+            if isinstance(bucket.route, Gathered):
+                made[at] = _gathered(at, plan, arena.gradients[0])
+                continue
             if own is None:
                 if _owners_update(bucket):
                     made[at] = _halved(at, plan, runs)
@@ -189,6 +199,11 @@ def _programs(plan: Plan, lengths: Mapping[int, Sequence[int]], job: Job | None)
         (at, own, replaced(bucket, parts=(), rule=Rule(), priority=0)) for at, own, bucket in buckets
     ]
     return host_programs.compiled(job, msgspec.json.encode((plan.world, plan.workers, anonymous)), make)
+
+
+def _gathered(at: int, plan: Plan, gradient: Gradient) -> CompiledBucket:
+    rows = compile_rows(plan, at, gradient)
+    return CompiledBucket((), plan.buckets[at].priority, rows.programs.gathered, rows=rows)
 
 
 def _owners_update(bucket: Bucket) -> bool:
@@ -230,12 +245,15 @@ def ordered(gradients: Mapping[str, Gradient], backward: Sequence[str] = ()) -> 
 
 
 def load(
-    buckets: Sequence[CompiledBucket], engine: _native.Engine, array: MakeArray, epoch: int
+    buckets: Sequence[CompiledBucket], engine: _native.Engine, array: MakeArray, epoch: int, rank: int
 ) -> list[LoadedBucket]:
     """Allocate memory for the gradients and load programs, in order: the same on all ranks."""
     parts = [_parts(bucket) for bucket in buckets]
     gradients = {each.name: each for bucket in buckets for each in bucket.gradients}
-    return [_loaded(arena, buckets, engine, array, epoch) for arena in arenas_of(parts, gradients)]
+    return [
+        _loaded(arena, buckets, engine, array, epoch=epoch, rank=rank)
+        for arena in arenas_of(parts, gradients)
+    ]
 
 
 def _parts(bucket: CompiledBucket) -> list[Part]:
@@ -247,7 +265,9 @@ def _loaded(
     buckets: Sequence[CompiledBucket],
     engine: _native.Engine,
     array: MakeArray,
+    *,
     epoch: int,
+    rank: int,
 ) -> LoadedBucket:
     memory = engine.allocate(sum(each.bytes for each in arena.gradients))
     values = None
@@ -258,13 +278,16 @@ def _loaded(
         bucket = buckets[number]
         label = f"bucket {number}" if epoch == 0 else f"bucket {number} of epoch {epoch}"
         launch = Launch(bucket, 0, number, arena.runs(_parts(bucket)) or ((0, 0),))
+        rows = None if bucket.rows is None else Rows(bucket.rows, engine, rank, memory, array)
         program = engine.load(
             bucket.program,
-            launch.bound(memory),
+            launch.bound(memory) if rows is None else rows.bound,
             priority=bucket.priority,
             label=label,
             kernels=bucket.kernels,
         )
+        if rows is not None:
+            rows.load(priority=bucket.priority, label=label)
         back = None
         if bucket.values is not None and values is not None:
             back = engine.load(
@@ -273,7 +296,7 @@ def _loaded(
                 priority=bucket.priority,
                 label=f"values of {label}",
             )
-        launches.append(replace(launch, program=program, values=back))
+        launches.append(replace(launch, program=program, values=back, rows=rows))
     return replace(_over(memory, arena, array), launches=tuple(launches), values=values)
 
 
@@ -299,6 +322,8 @@ def unload(launches: Iterable[Launch], engine: _native.Engine) -> None:
         engine.unload(each.program)
         if each.values is not None:
             engine.unload(each.values)
+        if each.rows is not None:
+            each.rows.unload()
 
 
 def launches_of(buckets: Iterable[LoadedBucket]) -> list[Launch]:

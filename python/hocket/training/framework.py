@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from hocket import _native
 from hocket.training.buckets import LoadedBucket
+from hocket.training.gathered import HasRows
 from hocket.training.gradients import Parameter
 from hocket.training.shards import Range, Shard, State
 
@@ -69,7 +70,7 @@ class Hints:
     made_twice: str = "let each backward make each gradient once"
 
 
-class Framework(Protocol):
+class Framework(HasRows, Protocol):
     """A model and its optimizer."""
 
     hints: Hints
@@ -85,7 +86,8 @@ class Framework(Protocol):
         """Count these buckets' gradients from now on, instead of those of an earlier call.
 
         After each accumulation of gradient `i` of bucket `b`, on any thread, the framework calls `readiness.hook(b, i, views[i])`
-        with an object whose attribute `grad` is the gradient. Existing gradients move into the buckets, as by `adopt`."""
+        with an object whose attribute `grad` is the gradient. Existing gradients move into the buckets, as by `adopt`, other than
+        those of sparse buckets."""
 
     def when_backward_ends(self, call: Callable[[], None]) -> None:
         """Call `call()` once, when the running backward has made all of its gradients. Used within a hook."""

@@ -18,23 +18,30 @@ DTYPES = ("f64", "f32", "f16", "bf16")
 
 
 class Parameter(Struct, frozen=True, kw_only=True):
-    """A parameter or a buffer of a model; `trained`: it gets a gradient, which ranks reduce."""
+    """A parameter or a buffer of a model; `trained`: it gets a gradient, which ranks reduce; `sparse`: of the rows that a batch
+    touched, as long as nothing else uses the parameter."""
 
     kind: Literal["parameter", "buffer"] = "parameter"
     name: str
     shape: tuple[int, ...]
     dtype: str
     trained: bool = True
+    sparse: bool = False
 
     def __str__(self) -> str:
         """A description for people."""
         frozen = ", frozen" if self.kind == "parameter" and not self.trained else ""
-        return f"{list(self.shape)} of {self.dtype}{frozen}"
+        sparse = ", with a sparse gradient" if self.sparse else ""
+        return f"{list(self.shape)} of {self.dtype}{frozen}{sparse}"
 
 
 def gradients_of(parameters: Iterable[Parameter]) -> dict[str, Gradient]:
     """By name, in the order of registration."""
-    return {each.name: Gradient(each.name, each.shape, each.dtype) for each in parameters if each.trained}
+    return {
+        each.name: Gradient(each.name, each.shape, each.dtype, sparse=each.sparse)
+        for each in parameters
+        if each.trained
+    }
 
 
 def agree(mine: Sequence[Parameter], job: Job) -> None:

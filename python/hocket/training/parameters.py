@@ -93,7 +93,7 @@ class ParameterSession:
         old = self.buckets
         buckets = self.source.buckets()
         number = self.source.epochs.current.number
-        self.buckets = bucket_memory.load(buckets, self.engine, self._framework.array, number)
+        self.buckets = bucket_memory.load(buckets, self.engine, self._framework.array, number, self.job.rank)
         self._framework.hold_parameters(self.buckets)
         bucket_memory.start_states(self.buckets, self.engine)
         bucket_memory.carry_states(old, self.buckets, self.engine, self.job.rank)

@@ -28,11 +28,14 @@ class Hooks:
             self._gradients.append([(name, views[name]) for name in names])
             for index, name in enumerate(names):
                 places.setdefault(name, []).append((at, index))
+        self._packed = {each.rows.gradient.name for each in launches_of(buckets) if each.rows is not None}
         self._places = [[places[name] for name in bucket.names] for bucket in buckets]
 
     def hook(self, bucket: int, index: int, view: object) -> Callable[[Any], None]:
         """The callable for gradient `index` of a bucket, whose array is `view`."""
-        return self._readiness.hook(self._places[bucket][index], view)
+        name, _ = self.gradient(*self._places[bucket][index][0])
+        # Rows are copied out of any gradient, wherever it is: nothing is the view.
+        return self._readiness.hook(self._places[bucket][index], None if name in self._packed else view)
 
     def gradient(self, launch: int, index: int) -> tuple[str, Any]:
         """Name and view of the gradient to which part `index` of a launch belongs."""
@@ -50,6 +53,14 @@ class InPlace:
     def zero_grad(self) -> None:
         """Zero all gradients in their buckets."""
         for bucket in self.buckets:
+            self._zero(bucket)
+
+    def _zero(self, bucket: LoadedBucket) -> None:
+        if bucket.sparse:
+            # Backward would add sparse gradients to a dense one.
+            for name in bucket.names:
+                self.framework.drop(name)
+        else:
             self.framework.zero(bucket)
 
     @contextlib.contextmanager

@@ -23,6 +23,7 @@ from hocket.training import buckets as bucket_memory
 from hocket.training.buckets import Launch, LoadedBucket, launches_of
 from hocket.training.companion import Companion
 from hocket.training.framework import Framework, Gates
+from hocket.training.gathered import Rows, dense_names
 from hocket.training.gradients import gradients_of
 from hocket.training.owners import Owners, check_joins
 from hocket.training.places import Hooks, InPlace
@@ -71,6 +72,7 @@ class ReducingSession(InPlace):
         self.buckets: list[LoadedBucket] = []
         self.launches: list[Launch] = []
         self.owners = Owners(framework, engine, job, self._naming_the_finished)
+        self._rows: list[Rows] = []
         self._load()
         framework.on_step(self._stepped)
         framework.on_zero_grad(self.zero_grad)
@@ -134,9 +136,10 @@ class ReducingSession(InPlace):
         self.owners.release()
         buckets = self.source.buckets()
         number = self.source.epochs.current.number
-        self.buckets = bucket_memory.load(buckets, self.engine, self.framework.array, number)
+        self.buckets = bucket_memory.load(buckets, self.engine, self.framework.array, number, self.job.rank)
         bucket_memory.carry_states(old, self.buckets, self.engine, self.job.rank)
         before, self.launches = self.launches, launches_of(self.buckets)
+        self._rows = [each.rows for each in self.launches if each.rows is not None]
         for each in self.launches:
             self._libraries.learn(each.program, each.compiled.program)
         self.readiness = _native.Readiness(
@@ -182,6 +185,16 @@ class ReducingSession(InPlace):
         with self._naming_the_finished():
             self.companion.begin()
 
+    def _adopt(self, launch: int, index: int, parameter: object) -> None:
+        rows = self.launches[launch].rows
+        if rows is None or not rows.sparse:
+            super()._adopt(launch, index, parameter)
+        if rows is not None and self.readiness.enabled:
+            if rows.packed:
+                # What is on its way lies in the same memory.
+                self._twice(launch, index)
+            rows.pack(self.framework)
+
     def _on_end(self) -> None:
         """End of backward: what has not come is launched as it is; then all buckets are awaited, or gates are closed."""
         self._end(barrier=self.gates is None or self.companion.barrier)
@@ -203,9 +216,11 @@ class ReducingSession(InPlace):
         unmade = self._adopt_missing()
         with self._naming_the_finished():
             meet = self.companion.end()
-            self._votes.cast(self.source.epochs.vote(), unmade, meet=meet)
+            self._votes.cast(self.source.epochs.vote(), unmade, meet=meet, dense=dense_names(self._rows))
             self._unmade, self._counted, self._waited = set(unmade), False, set()
             self.readiness.finish()
+            for rows in self._rows:
+                rows.packed = False
             self.companion.launched(waits=barrier)
         if barrier or not self.source.epochs.settled:
             self._wait_all()
@@ -236,11 +251,14 @@ class ReducingSession(InPlace):
         """Names of gradients that this rank did not make."""
         unmade = []
         # Of a gradient whose parts travel apart, each part is missing.
-        missing = dict(self.hooks.gradient(launch, index) for launch, index in self.readiness.missing())
-        for name, view in missing.items():
-            self.framework.adopt(name, view)
+        missing = {self.hooks.gradient(*place)[0]: place for place in self.readiness.missing()}
+        for name, place in missing.items():
+            _, view = self.hooks.gradient(*place)
+            rows = self.launches[place[0]].rows
+            if rows is None or not rows.sparse:
+                self.framework.adopt(name, view)
             # Accumulated without communication before, and not made by this backward: it still counts as made.
-            if not bool(view.any()):
+            if not (bool(view.any()) if rows is None else rows.pack(self.framework)):
                 unmade.append(name)
         return unmade
 
@@ -273,6 +291,8 @@ class ReducingSession(InPlace):
                 self.companion.arrive()
                 if self._votes.meet:
                     self.companion.meet()
+                self._begin_dense()
+            self._finish_rows(own)
         self._waited.add(bucket)
         self.companion.reduced(own)
         self.owners.reduced(own)
@@ -289,8 +309,21 @@ class ReducingSession(InPlace):
         if self.owners and not (self.gates is not None and self.gates.closed):
             self.owners.stepped()
 
+    def _begin_dense(self) -> None:
+        """All ranks, when votes are counted: whichever bucket a rank waits for first, the others' programs run."""
+        for launch in self.launches:
+            if launch.rows is not None and self._votes.dense(launch.rows.gradient.name):
+                self.readiness.wait(launch.number, self.job.settings.timeout_s)
+                launch.rows.begin_dense(self.iteration)
+
+    def _finish_rows(self, bucket: LoadedBucket) -> None:
+        for rows in (launch.rows for launch in bucket.launches if launch.rows is not None):
+            name = rows.gradient.name
+            if self._votes.made(name):
+                rows.finish(self.framework, self.job.settings.timeout_s, dense=self._votes.dense(name))
+
     def _zero_bucket(self, bucket: int) -> None:
-        self.framework.zero(self.buckets[bucket])
+        self._zero(self.buckets[bucket])
 
     def _note(self) -> None:
         """Statistics of the step that ends."""
@@ -309,7 +342,8 @@ class ReducingSession(InPlace):
         self._sent = sent
         # Of gradients that have owners, no rank has the norm.
         if self.gates is None and not self.owners and self.source.timer.wants_norm():
-            self.source.record("gradient_norm", math.sqrt(sum(map(squared_norm, self.buckets))))
+            squares = sum(squared_norm(bucket, self.framework) for bucket in self.buckets)
+            self.source.record("gradient_norm", math.sqrt(squares))
 
     @contextlib.contextmanager
     def _naming_the_finished(self) -> Iterator[None]:

@@ -5,16 +5,22 @@ from __future__ import annotations
 import numpy as np
 
 from hocket.training.buckets import LoadedBucket
+from hocket.training.gathered import HasRows, RowBytes
 
 NUMPY = {"f64": np.float64, "f32": np.float32, "f16": np.float16}
 
 
-def squared_norm(bucket: LoadedBucket) -> float:
+def squared_norm(bucket: LoadedBucket, framework: HasRows) -> float:
     """Sum of the squares of a bucket's elements."""
-    if not len(bucket.memory):
+    if bucket.sparse:
+        return sum(squares(framework.rows(name, 1.0)[1].reshape(-1), bucket.dtype) for name in bucket.names)
+    return squares(memoryview(bucket.memory), bucket.dtype)
+
+
+def squares(memory: memoryview | RowBytes, dtype: str) -> float:
+    """Sum of the squares of the elements in a piece of memory."""
+    if not len(memory):
         return 0.0
-    dtype = bucket.dtype
-    memory = memoryview(bucket.memory)
     if dtype == "bf16":
         # The upper half of an f32.
         values = (np.frombuffer(memory, np.uint16).astype(np.uint32) << 16).view(np.float32)

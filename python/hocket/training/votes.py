@@ -1,13 +1,14 @@
 """A few numbers of every rank and iteration, of which all ranks get the largest.
 
-They tell which gradients were made, which epoch is known, and whether the ranks must meet about the model's buffers.
+They tell which gradients were made, which have more rows than travel, which epoch is known, and whether the ranks must meet about
+the model's buffers.
 
 They travel in a program of their own beside the buckets, so that a policy cannot affect them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -16,29 +17,38 @@ from hocket.planning.compile import votes_program
 
 ITEM_BYTES = 4
 
+UNMADE, MADE, DENSE = 0, 1, 2
+"""Of a parameter: it has no gradient, it has one, and one of more rows than its plan lets travel."""
+
+
+def elements_of(parameters: int) -> int:
+    """How many f32 travel: an epoch, a meeting, and a vote for each parameter."""
+    return 2 + parameters
+
 
 class Votes:
-    """One epoch number, negated so that the largest is the smallest; whether to meet; one flag per parameter."""
+    """One epoch number, negated so that the largest is the smallest; whether to meet; one of the votes above per parameter."""
 
     def __init__(self, engine: _native.Engine, hosts: Sequence[str], names: Sequence[str]) -> None:
         """Load the program, at the same position on all ranks."""
         self._engine = engine
         self._place = {name: 2 + at for at, name in enumerate(names)}
-        memory = engine.allocate((2 + len(names)) * ITEM_BYTES)
+        count = elements_of(len(names))
+        memory = engine.allocate(count * ITEM_BYTES)
         self._values = np.frombuffer(memoryview(memory), dtype=np.float32)
-        self._program = engine.load(
-            votes_program(hosts, 2 + len(names)), {0: (memory, 0)}, priority=0, label="votes"
-        )
+        self._program = engine.load(votes_program(hosts, count), {0: (memory, 0)}, priority=0, label="votes")
 
-    def cast(self, epoch: int, missing: Sequence[str], *, meet: bool) -> None:
-        """Send this rank's votes: its known epoch, the parameters without a gradient, whether it requests a meeting.
+    def cast(self, epoch: int, missing: Collection[str], *, meet: bool, dense: Collection[str] = ()) -> None:
+        """Send this rank's votes: its known epoch, the parameters without a gradient, whether it requests a meeting, and the
+        parameters whose gradients have too many rows here.
 
         Returns at once.
         """
-        self._values[2:] = 1
+        self._values[2:] = MADE
         self._values[:2] = -epoch, meet
-        for name in missing:
-            self._values[self._place[name]] = 0
+        for names, vote in ((missing, UNMADE), (dense, DENSE)):
+            for name in names:
+                self._values[self._place[name]] = vote
         self._engine.launch(self._program)
 
     def count(self, timeout_s: float) -> int:
@@ -53,4 +63,8 @@ class Votes:
 
     def made(self, name: str) -> bool:
         """Whether any rank made a gradient of that parameter."""
-        return bool(self._values[self._place[name]] > 0)
+        return bool(self._values[self._place[name]] != UNMADE)
+
+    def dense(self, name: str) -> bool:
+        """Whether any rank's gradient of that parameter has too many rows."""
+        return bool(self._values[self._place[name]] == DENSE)

@@ -144,6 +144,7 @@ def profile_of(ranks: Sequence[Times], gradients: Iterable[Gradient], model: str
                 name=each.name,
                 shape=each.shape,
                 dtype=each.dtype,
+                sparse=each.sparse,
                 ready_s=ready_s(each.name),
                 needed_s=0.0,
             )

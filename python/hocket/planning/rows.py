@@ -1,0 +1,137 @@
+"""Gradients that travel as rows: how many rows are worth it, what they send, and the buckets that they get."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+import msgspec
+
+from hocket import _native
+from hocket.artefacts.dtypes import ITEM_BYTES
+from hocket.artefacts.gradient import Gradient
+from hocket.artefacts.plan import AllReduce, Bucket, Gathered, Part, Plan, Rule
+from hocket.planning.buckets import sizes_of
+from hocket.planning.routes import by
+
+NUMBER_BYTES = 8
+"""Of a row's number, which travels with it."""
+
+COUNT_BYTES = 8
+"""Of what a rank says of its rows beforehand, which are two numbers."""
+
+Pair = tuple[int, int]
+"""Source and destination: physical ranks."""
+
+
+def rows_max(gradient: Gradient, world: int) -> int:
+    """The most rows of each rank with which all ranks' rows are fewer bytes than the dense gradient, all-reduced.
+
+    With `n` ranks, everyone is sent the rows of n - 1 others, or 2(n - 1)/n of the gradient.
+
+    >>> rows_max(Gradient("w", (1000, 6), "f32", sparse=True), 4)
+    375
+    """
+    row_bytes = gradient.bytes / gradient.rows
+    most = 2 * gradient.rows / world * row_bytes / (row_bytes + NUMBER_BYTES)
+    return max(1, min(gradient.rows, int(most)))
+
+
+def rows_bucket(
+    gradient: Gradient,
+    order: Sequence[int],
+    priority: int,
+    *,
+    algorithm: str = "ring",
+    rule: Rule | None = None,
+) -> Bucket:
+    """Of one gradient, in an order of ranks."""
+    return Bucket(
+        parts=(Part(variable=gradient.name, stop=gradient.elements),),
+        elements=gradient.elements,
+        dtype=gradient.dtype,
+        route=Gathered(
+            rows=rows_max(gradient, len(order)),
+            row_elements=gradient.elements // gradient.rows,
+            algorithm=algorithm,
+        ),
+        order=tuple(order),
+        priority=priority,
+        rule=rule or Rule(),
+    )
+
+
+def travels(gradient: Gradient) -> bool:
+    """Whether it is of rows: a dense one would not fit the optimizers that sparse gradients are made for."""
+    return gradient.sparse and gradient.elements > 0
+
+
+def with_rows(plan: Plan, gradients: Iterable[Gradient]) -> Plan:
+    """The plan with sparse gradients that it has among others in buckets of their own: as rows, after all others, in the order of
+    the bucket that they were in."""
+    own = {each.name: each for each in gradients if travels(each)}
+    kept: list[Bucket] = []
+    orders: dict[str, tuple[int, ...]] = {}
+    for bucket in plan.buckets:
+        if isinstance(bucket.route, Gathered) or not own.keys() & set(bucket.variables):
+            kept.append(bucket)
+            continue
+        parts = [(part, size) for part, (_, size) in zip(bucket.parts, sizes_of(bucket), strict=True)]
+        left = [(part, size) for part, size in parts if part.variable not in own]
+        orders |= {name: bucket.order for name in bucket.variables if name in own}
+        if left:
+            elements = sum(size for _, size in left)
+            kept.append(
+                msgspec.structs.replace(bucket, parts=tuple(part for part, _ in left), elements=elements)
+            )
+    first = 1 + max((bucket.priority for bucket in kept), default=-1)
+    rows = [rows_bucket(own[name], order, first + at) for at, (name, order) in enumerate(orders.items())]
+    return msgspec.structs.replace(plan, buckets=(*kept, *rows))
+
+
+Exchange = AllReduce | _native.Owned | tuple[str, float, float]
+"""What the cost model knows a route by; of rows: algorithm, share of all rows that a rank touches, bytes of one."""
+
+
+def exchange(bucket: Bucket, workers: Collection[int] | None, touched: Mapping[str, int | None]) -> Exchange:
+    """`touched`: rows of a step by gradient, where somebody has looked; else as many as the plan lets travel. UsageError as
+    `routes.by`."""
+    route = bucket.route
+    if not isinstance(route, Gathered):
+        return by(bucket, workers)
+    rows = bucket.elements // route.row_elements
+    seen = touched.get(bucket.parts[0].variable) if bucket.parts else None
+    density = min(1.0, max(1, route.rows if seen is None else seen) / rows)
+    return route.algorithm, density, float(route.row_elements * ITEM_BYTES[bucket.dtype])
+
+
+def sent(bucket: Bucket, counts: Sequence[int]) -> dict[Pair, int]:
+    """Bytes from rank to rank where rank `r` has `counts[r]` rows, as the bucket's program sends them.
+
+    >>> route = Gathered(rows=4, row_elements=2)
+    >>> sent(Bucket(parts=(), elements=20, dtype="f32", route=route, order=(0, 2, 1), priority=0), [1, 0, 4])
+    {(0, 2): 48, (1, 0): 96, (2, 1): 112}
+    """
+    route = bucket.route
+    assert isinstance(route, Gathered)  # noqa: S101  # for the type checker: callers have looked
+    row_bytes = route.row_elements * ITEM_BYTES[bucket.dtype]
+    # One row of one element each: what is sent says whose block it is.
+    blocks = _native.Program.gathered(
+        name="",
+        world=len(bucket.order),
+        algorithm=route.algorithm,
+        rows_max=1,
+        elements=1,
+        dtype=bucket.dtype,
+        table=0,
+    )
+    found: dict[Pair, int] = {}
+    for member, rank in enumerate(bucket.order):
+        for op in blocks.ops(member):
+            if op["op"] != "send":
+                continue
+            buffer, start, stop = op["src"]
+            pair = rank, bucket.order[op["peer"]]
+            each = {0: row_bytes, 1: NUMBER_BYTES}.get(buffer)
+            moved = (stop - start) * COUNT_BYTES if each is None else each * counts[bucket.order[start]]
+            found[pair] = found.get(pair, 0) + moved
+    return dict(sorted(found.items()))

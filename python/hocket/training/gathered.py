@@ -1,0 +1,232 @@
+"""Sparse gradients that travel as rows: what a rank fills in, and what becomes of the rows of all ranks.
+
+A rank puts its part of the mean into its block of the bucket's memory: the rows of its gradient, divided by the number of ranks.
+A sparse gradient ends as the sparse one of all ranks' rows, each once; of a dense one the program adds the rows up in place.
+
+More rows than the plan's bound do not fit. Such a rank sends none, and votes (`votes.py`). When votes are counted, every rank
+launches the bucket's dense program, for this iteration alone. Both programs are launched equally often on all ranks, whatever
+they find, so nobody waits for a launch that does not come.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from hocket import _native
+from hocket.artefacts.gradient import Gradient
+from hocket.artefacts.plan import Gathered, Plan
+from hocket.errors import PeerError
+from hocket.planning import compile as programs
+
+log = logging.getLogger("hocket.training")
+
+MakeArray = Callable[[_native.Memory, int, str, Sequence[int]], Any]
+"""`Framework.array`."""
+
+Numbers = npt.NDArray[np.int64]
+"""Of rows, ascending, each once."""
+
+RowBytes = npt.NDArray[np.uint8]
+"""Rows, and the bytes of each."""
+
+NUMBER_BYTES = COUNT_BYTES = 8
+COUNTS = 2
+"""Of a block: its rows, and the elements of these."""
+
+
+class HasRows(Protocol):
+    """The part of a framework that rows need."""
+
+    def rows(self, name: str, factor: float) -> tuple[Numbers, RowBytes]:
+        """The rows of the gradient of `name` that are not zero, or that a batch touched where it is sparse: `factor` times, and
+        copies. None of a gradient that does not exist."""
+
+    def set_rows(self, name: str, numbers: Numbers, rows: RowBytes) -> None:
+        """The gradient of `name` has these rows, and no others. It becomes a sparse one, or stays dense where this backward made it
+        so. `rows` is the framework's from now on."""
+
+
+@dataclass(frozen=True)
+class CompiledRows:
+    """A bucket that travels as rows. `order[block]` is the rank that fills a block."""
+
+    gradient: Gradient
+    order: tuple[int, ...]
+    rows_max: int
+    programs: programs.Rows
+
+    @property
+    def row_bytes(self) -> int:
+        """Of one row."""
+        return self.gradient.bytes // max(1, self.gradient.rows)
+
+    @property
+    def row_elements(self) -> int:
+        """Of one row."""
+        return self.gradient.elements // max(1, self.gradient.rows)
+
+
+def compile_rows(plan: Plan, index: int, gradient: Gradient) -> CompiledRows:
+    """Bucket `index`, which is `gradient`. UsageError: it does not travel as rows; ProgramError: a program may not run."""
+    bucket = plan.buckets[index]
+    made = programs.rows(plan, index, table=not gradient.sparse)
+    bound = bucket.route.rows if isinstance(bucket.route, Gathered) else 0
+    return CompiledRows(gradient, bucket.order, bound, made)
+
+
+class Rows:
+    """Of one bucket on this rank. `memory` is that of the gradient as a dense one."""
+
+    def __init__(
+        self,
+        compiled: CompiledRows,
+        engine: _native.Engine,
+        rank: int,
+        memory: _native.Memory,
+        array: MakeArray,
+    ) -> None:
+        """Allocate blocks of all ranks. Their pages are taken when rows first come."""
+        self.compiled = compiled
+        self.gradient = compiled.gradient
+        self.packed = False
+        """Whether this backward's rows are in the block."""
+        self._engine = engine
+        self._told = rank != 0
+        world, bound, own = len(compiled.order), compiled.rows_max, compiled.gradient
+        self._factor = 1.0 / world
+        self._block = compiled.order.index(rank)
+        rows = engine.allocate(world * bound * compiled.row_bytes)
+        numbers = engine.allocate(world * bound * NUMBER_BYTES)
+        counts = engine.allocate(world * COUNTS * COUNT_BYTES)
+        self.bound = {0: (rows, 0), 1: (numbers, 0), 2: (counts, 0)}
+        """Buffers of the program that gathers."""
+        self._rows = _bytes(rows).reshape(world, bound, compiled.row_bytes)
+        self._numbers = np.frombuffer(memoryview(numbers), np.int64).reshape(world, bound)
+        self._counts = np.frombuffer(memoryview(counts), np.int64).reshape(world, COUNTS)
+        self._own: tuple[Numbers, RowBytes] = (
+            np.empty(0, np.int64),
+            np.empty((0, compiled.row_bytes), np.uint8),
+        )
+        self._touched: Any = None
+        """Of a sparse gradient in a dense iteration: how many ranks touched each row."""
+        if own.sparse:
+            memory = engine.allocate(own.bytes + own.rows * own.item_bytes)
+            self._touched = array(memory, own.bytes, own.dtype, (own.rows,))
+        else:
+            self.bound[3] = (memory, 0)
+        self._memory = memory
+        self._dense = _bytes(memory)[: own.bytes].reshape(own.rows, compiled.row_bytes)
+        self._program = -1
+
+    def load(self, *, priority: int, label: str) -> None:
+        """The dense program, after that which gathers."""
+        program = self.compiled.programs.dense
+        self._program = self._engine.load(
+            program, {0: (self._memory, 0)}, priority=priority, label=f"{label}, dense"
+        )
+
+    def unload(self) -> None:
+        """What `load` loaded."""
+        self._engine.unload(self._program)
+
+    @property
+    def sparse(self) -> bool:
+        """Whether the gradient is."""
+        return self.gradient.sparse
+
+    def pack(self, framework: HasRows) -> bool:
+        """Fill the block with the gradient as it is now; whether there are any rows."""
+        numbers, rows = self._own = framework.rows(self.gradient.name, self._factor)
+        count = 0 if self.exceeded else len(numbers)
+        self._rows[self._block, :count] = rows[:count]
+        self._numbers[self._block, :count] = numbers[:count]
+        self._counts[self._block] = count, count * self.compiled.row_elements
+        self.packed = True
+        return len(numbers) > 0
+
+    @property
+    def exceeded(self) -> bool:
+        """Whether the gradient has more rows on this rank than travel."""
+        return len(self._own[0]) > self.compiled.rows_max
+
+    def begin_dense(self, iteration: int) -> None:
+        """All ranks reduce the whole gradient in this iteration. Its rows were gathered before, for nothing."""
+        numbers, rows = self._own
+        self._dense[:] = 0
+        self._dense[numbers] = rows
+        if self.sparse:
+            self._touched[:] = 0
+            self._touched[numbers] = 1
+        self._engine.launch(self._program)
+        if not self._told:
+            log.warning(
+                "iteration %d: the gradient of `%s` has more than %d rows on some rank, and is reduced as a dense one; said once",
+                iteration,
+                self.gradient.name,
+                self.compiled.rows_max,
+            )
+            self._told = True
+
+    def finish(self, framework: HasRows, timeout_s: float, *, dense: bool) -> None:
+        """The gradient is the mean of all ranks. `dense`: after `begin_dense`, for which it waits."""
+        if dense:
+            self._engine.wait(self._program, timeout_s)
+        if self.sparse:
+            numbers, rows = self._of_table() if dense else self._merged()
+            framework.set_rows(self.gradient.name, numbers, rows)
+
+    def _of_table(self) -> tuple[Numbers, RowBytes]:
+        touched = _bytes(self._memory)[self._dense.size :].reshape(self.gradient.rows, -1)
+        numbers = np.flatnonzero(touched.any(axis=1))
+        return numbers, self._dense[numbers]
+
+    def _merged(self) -> tuple[Numbers, RowBytes]:
+        """The rows of all blocks, each number once; added in the order of blocks, the same bits on all ranks.
+
+        PeerError: another rank's are none of this table.
+        """
+        counts = [self._count_of(block) for block in range(len(self.compiled.order))]
+        parts = [self._numbers[block, :count] for block, count in enumerate(counts)]
+        numbers, places = np.unique(np.concatenate(parts), return_inverse=True)
+        by_block = np.split(places.astype(np.int64).reshape(-1), np.cumsum(counts)[:-1])
+        sums = np.zeros((len(numbers), self.compiled.row_bytes), np.uint8)
+        for block, (count, where) in enumerate(zip(counts, by_block, strict=True)):
+            if count and sums.size:
+                _native.run_kernel(
+                    f"scatter_add_rows.{self.gradient.dtype}",
+                    None,
+                    [self._rows[block, :count].data, where.data, np.array([count]).data],
+                    [sums.data],
+                    [float(self.compiled.row_elements)],
+                )
+        return numbers, sums
+
+    def _count_of(self, block: int) -> int:
+        """The rows of a block, which another rank has filled."""
+        count, elements = map(int, self._counts[block])
+        numbers = self._numbers[block, : max(count, 0)]
+        sound = 0 <= count <= self.compiled.rows_max and elements == count * self.compiled.row_elements
+        if not sound or (count and not 0 <= numbers.min() <= numbers.max() < self.gradient.rows):
+            rank = self.compiled.order[block]
+            raise PeerError(
+                f"rank {rank} sent {count} rows of {elements} elements for `{self.gradient.name}`, or rows beyond its "
+                f"{self.gradient.rows}\nhint: HOCKET_CHECKSUM=1 shows whether the network damages data",
+                rank=rank,
+                why="violation",
+            )
+        return count
+
+
+def dense_names(buckets: Sequence[Rows]) -> list[str]:
+    """The gradients that have too many rows on this rank."""
+    return [each.gradient.name for each in buckets if each.exceeded]
+
+
+def _bytes(memory: _native.Memory) -> npt.NDArray[np.uint8]:
+    return np.frombuffer(memoryview(memory), np.uint8)

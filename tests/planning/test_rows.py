@@ -1,0 +1,85 @@
+"""Gradients that travel as rows in plans: the bound, what is predicted, and that sparse ones always do."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from hocket.artefacts.cluster import Cluster, Host
+from hocket.artefacts.gradient import Gradient
+from hocket.artefacts.plan import AllReduce, Gathered
+from hocket.artefacts.plan_check import findings
+from hocket.artefacts.profile import Gradient as Profiled
+from hocket.planning import traffic
+from hocket.planning.buckets import buckets, plan_of
+from hocket.planning.cost import predict
+from hocket.planning.default import by_hosts, default_plan
+from hocket.planning.rows import rows_bucket, rows_max, sent, with_rows
+from hocket.planning.search import neutral_profile
+
+WORDS = Gradient("words", (10_000, 16), "f32", sparse=True)
+MODEL = (
+    Gradient("a", (30, 7), "f32"),
+    WORDS,
+    Gradient("b", (11,), "f32"),
+    Gradient("h", (5, 2), "f16", sparse=True),
+)
+STAR = Cluster(hosts=tuple(Host(name=name, bandwidth_bit_per_s=1e9) for name in "abcd"))
+
+
+@pytest.mark.parametrize("world", [2, 3, 8])
+@pytest.mark.parametrize("shape", [(10_000, 16), (777, 1), (64, 300)])
+def test_the_bound_is_where_the_dense_gradient_is_less(world: int, shape: tuple[int, int]) -> None:
+    """Broken: an iteration would be reduced densely where its rows are less, or sent as more bytes than the gradient has."""
+    gradient = Gradient("w", shape, "f32", sparse=True)
+    order = tuple(range(world))
+    bucket = rows_bucket(gradient, order, 0)
+    (dense,) = buckets([[gradient]], AllReduce(algorithm="ring"), order)
+    dense_bytes = sum(elements * 4 for elements in traffic.sent(dense).values())
+
+    def rows_bytes(count: int) -> int:
+        return sum(sent(bucket, [count] * world).values()) - sum(sent(bucket, [0] * world).values())
+
+    bound = rows_max(gradient, world)
+    assert 0 < rows_bytes(bound) <= dense_bytes
+    assert rows_bytes(bound + 1) > dense_bytes
+
+
+@pytest.mark.parametrize("algorithm", ["ring", "direct"])
+def test_what_is_predicted_is_what_is_sent(algorithm: str) -> None:
+    """Broken: rows would be chosen, or not, by other traffic than they make."""
+    bucket = rows_bucket(WORDS, (2, 0, 3, 1), 0, algorithm=algorithm)
+    plan = plan_of([bucket], 4, label="rows")
+    for touched in (1, 100, 3000):
+        own = Profiled(
+            name="words", shape=WORDS.shape, dtype="f32", sparse=True, ready_s=0, needed_s=0, touched=touched
+        )
+        predicted = predict(plan, STAR, neutral_profile([own]))
+        # What says how many rows there are is a few bytes, and not predicted.
+        counts = sum(sent(bucket, [0] * 4).values())
+        crossed = 2 * (sum(sent(bucket, [touched] * 4).values()) - counts)
+        assert sum(load.bytes for load in predicted.loads) == pytest.approx(crossed, rel=1e-9)
+    dense = plan_of(buckets([[WORDS]], AllReduce(algorithm="ring"), (2, 0, 3, 1)), 4, label="dense")
+    few = neutral_profile([replace(own, touched=100)])
+    assert predict(plan, STAR, few).step_s < predict(dense, STAR, few).step_s / 10
+
+
+def test_a_default_plan_has_sparse_gradients_as_rows() -> None:
+    """Broken: SparseAdam would be given dense gradients, and an embedding would cost its whole table in each step."""
+    for hosts in ("aaaa", "abcd", "aabb"):
+        plan = default_plan(MODEL[::-1], by_hosts(list(hosts)))
+        assert list(findings(plan, MODEL)) == []
+        rows = {bucket.variables for bucket in plan.buckets if isinstance(bucket.route, Gathered)}
+        assert rows == {("words",), ("h",)}
+
+
+def test_sparse_gradients_leave_the_buckets_of_others() -> None:
+    """Broken: a plan of somebody who does not know of rows would make them dense, or lose what travels with them."""
+    ring = AllReduce(algorithm="ring")
+    plan = plan_of(buckets([[MODEL[0], WORDS, MODEL[2]], [MODEL[3]]], ring, (1, 0)), 2, label="dense")
+    found = with_rows(plan, MODEL)
+    assert list(findings(found, MODEL)) == []
+    assert [bucket.variables for bucket in found.buckets] == [("a", "b"), ("words",), ("h",)]
+    assert [type(bucket.route) for bucket in found.buckets] == [AllReduce, Gathered, Gathered]
+    assert {bucket.order for bucket in found.buckets} == {(1, 0)}
+    assert with_rows(found, MODEL) == found
