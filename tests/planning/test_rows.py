@@ -15,7 +15,8 @@ from hocket.planning.buckets import buckets, plan_of
 from hocket.planning.cost import predict
 from hocket.planning.default import by_hosts, default_plan
 from hocket.planning.rows import rows_bucket, rows_max, sent, with_rows
-from hocket.planning.search import neutral_profile
+from hocket.planning.search import considered, neutral_profile
+from hocket.planning.search import plan as plan_for
 
 WORDS = Gradient("words", (10_000, 16), "f32", sparse=True)
 MODEL = (
@@ -83,3 +84,25 @@ def test_sparse_gradients_leave_the_buckets_of_others() -> None:
     assert [type(bucket.route) for bucket in found.buckets] == [AllReduce, Gathered, Gathered]
     assert {bucket.order for bucket in found.buckets} == {(1, 0)}
     assert with_rows(found, MODEL) == found
+
+
+def test_a_planned_job_has_sparse_gradients_as_rows() -> None:
+    """Broken: a job that plans beside training would go on with dense gradients in the middle, which SparseAdam refuses."""
+    profile = neutral_profile(
+        Profiled(
+            name=each.name,
+            shape=each.shape,
+            dtype=each.dtype,
+            sparse=each.sparse,
+            ready_s=0,
+            needed_s=0,
+            touched=3 if each.sparse else None,
+        )
+        for each in MODEL
+    )
+    found = considered(STAR, profile, 4)
+    for plan in (plan_for(STAR, profile, 4), *found.fastest):
+        assert list(findings(plan, MODEL)) == []
+        rows = {bucket.variables for bucket in plan.buckets if isinstance(bucket.route, Gathered)}
+        assert rows == {("words",), ("h",)}
+    assert {each.label for each in found.options(found.best, "words")}

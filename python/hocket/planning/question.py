@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import get_args
 
+import msgspec
+
 from hocket import _native
 from hocket.artefacts.algorithms import LIST, Algorithm
 from hocket.artefacts.chunks import SHARED_CHUNK_BYTES, chunk_bytes
@@ -16,6 +18,7 @@ from hocket.artefacts.plan import (
     Bucket,
     Codec,
     Direct,
+    Evidence,
     GroupRule,
     LinksRule,
     OrderRule,
@@ -188,7 +191,15 @@ class Solved:
             self._bucket(own, priority, proposal) for priority, (own, proposal) in enumerate(grouped)
         )
         plan = plan_of(buckets, len(self.order.ranks), label=label, step_s=step_s)
-        return with_rows(plan, self.question.profile.gradients)
+        return self._with_rows(plan)
+
+    def _with_rows(self, plan: Plan) -> Plan:
+        """Sparse gradients travel as rows whatever else is fastest, and are predicted as such."""
+        found = with_rows(plan, self.question.profile.gradients)
+        if found == plan:
+            return plan
+        evidence = Evidence(predicted_step_s=self.question.predicted(found).step_s)
+        return msgspec.structs.replace(found, evidence=evidence)
 
     def _bucket(self, gradients: list[Gradient], priority: int, proposal: int) -> Bucket:
         route = self.solution.proposals[proposal]

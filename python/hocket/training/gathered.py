@@ -153,7 +153,12 @@ class Rows:
     @property
     def exceeded(self) -> bool:
         """Whether the gradient has more rows on this rank than travel."""
-        return len(self._own[0]) > self.compiled.rows_max
+        return self.touched > self.compiled.rows_max
+
+    @property
+    def touched(self) -> int:
+        """How many rows the gradient had on this rank when it was packed last."""
+        return len(self._own[0])
 
     def begin_dense(self, iteration: int) -> None:
         """All ranks reduce the whole gradient in this iteration. Its rows were gathered before, for nothing."""

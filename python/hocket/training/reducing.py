@@ -210,7 +210,8 @@ class ReducingSession(InPlace):
     def _end(self, *, barrier: bool) -> None:
         began_ns = _native.now_ns()
         if self._watch is not None:
-            self._watch.computed(self._arrivals() if self._watch.profiles else {})
+            touched = {rows.gradient.name: rows.touched for rows in self._rows}
+            self._watch.computed(self._arrivals() if self._watch.profiles else {}, touched)
         self.framework.check_in_place(self.buckets)
         seen = self.readiness.order() if self.source.observes else None
         unmade = self._adopt_missing()

@@ -1,10 +1,12 @@
 """What the session tells its autopilot of steps, on a clock of the test's."""
 
+import msgspec
 import pytest
 
 from hocket import _native
+from hocket.artefacts.gradient import Gradient
 from hocket.training.autopilot import stopwatch
-from hocket.training.autopilot.stopwatch import STEPS, WARM_UP_STEPS, Stopwatch
+from hocket.training.autopilot.stopwatch import STEPS, WARM_UP_STEPS, Stopwatch, profile_of
 
 MS = 1_000_000
 
@@ -28,7 +30,7 @@ def step(clock, watch, epoch, *, slow_ms=0):
     wanted = watch.began()
     clock.pass_ms(10 + slow_ms)
     ready = {"b": clock.now_ns - 7 * MS, "a": clock.now_ns - MS} if wanted else {}
-    watch.computed(ready)
+    watch.computed(ready, {"rows": watch.step})
     clock.pass_ms(5)
     watch.ended(epoch)
 
@@ -43,6 +45,11 @@ def test_a_profile_is_of_whole_steps_after_the_first(monkeypatch):
     times = watch.times()
     assert (times.optimizer_s, times.forward_s, times.backward_s) == pytest.approx((1e-3, 4e-3, 10e-3))
     assert times.ready_s == pytest.approx({"b": 7e-3, "a": 13e-3})
+    assert times.touched == {"rows": WARM_UP_STEPS + STEPS // 2}
+    gradients = [Gradient("rows", (100, 2), "f32", sparse=True), Gradient("a", (3,), "f32")]
+    more = msgspec.structs.replace(times, touched={"rows": 7.5})
+    profile = profile_of([times, more], gradients, "", 2)
+    assert [(each.sparse, each.touched) for each in profile.gradients] == [(True, 8), (False, None)]
     assert not watch.began()
     watch.again()
     assert watch.times() is None

@@ -5,6 +5,7 @@ The thread that trains writes, the pilot's thread takes.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,23 +28,29 @@ NS = 1e-9
 
 
 class Times(Struct, frozen=True):
-    """One rank's part of a profile, medians in seconds. `ready_s`: by name of a gradient, since the optimizer's step ended."""
+    """One rank's part of a profile, medians in seconds. By name of a gradient, `ready_s` since the optimizer's step ended, and of
+    those that travel as rows how many `touched`.
+    """
 
     optimizer_s: float
     forward_s: float
     backward_s: float
     ready_s: dict[str, float]
+    touched: dict[str, float] = {}
 
 
 @dataclass(frozen=True)
 class _Step:
-    """Clock readings in ns: the step before had ended, the optimizer had, backward began, had computed; by gradient its arrival."""
+    """Clock readings in ns: the step before had ended, the optimizer had, backward began, had computed; by gradient its arrival;
+    and rows.
+    """
 
     before: int
     stepped: int
     began: int
     computed: int
     ready: Mapping[str, int]
+    touched: Mapping[str, int]
 
 
 class Stopwatch:
@@ -60,6 +67,7 @@ class Stopwatch:
         self._profiled: list[_Step] = []
         self._ended_ns = self._stepped_ns = self._began_ns = self._computed_ns = 0
         self._ready: Mapping[str, int] = {}
+        self._touched: Mapping[str, int] = {}
 
     def again(self) -> None:
         """Profile anew."""
@@ -75,10 +83,11 @@ class Stopwatch:
         self.profiles = len(self._profiled) < STEPS
         return self.profiles
 
-    def computed(self, gradients: Mapping[str, int]) -> None:
-        """Backward has ended on this rank, and others may be waited for. `gradients`: when each arrived, where that was wanted."""
+    def computed(self, gradients: Mapping[str, int], touched: Mapping[str, int]) -> None:
+        """Backward has ended on this rank, and others may be waited for. `gradients`: when each arrived, where that was wanted;
+        `touched`: rows of those that travel as rows."""
         self._computed_ns = _native.now_ns()
-        self._ready = gradients
+        self._ready, self._touched = gradients, touched
 
     def ended(self, epoch: int) -> None:
         """All gradients are reduced; `epoch` is in force from now on."""
@@ -98,7 +107,7 @@ class Stopwatch:
             return
         stepped_ns = self._stepped_ns if self._stepped_ns > self._ended_ns else self._ended_ns
         self._profiled.append(
-            _Step(self._ended_ns, stepped_ns, self._began_ns, self._computed_ns, self._ready)
+            _Step(self._ended_ns, stepped_ns, self._began_ns, self._computed_ns, self._ready, self._touched)
         )
 
     def take(self) -> list[tuple[int, float]]:
@@ -111,11 +120,13 @@ class Stopwatch:
         if len(steps) < STEPS:
             return None
         names = set.intersection(*(set(step.ready) for step in steps))
+        sparse = set.intersection(*(set(step.touched) for step in steps))
         return Times(
             optimizer_s=median(step.stepped - step.before for step in steps) * NS,
             forward_s=median(step.began - step.stepped for step in steps) * NS,
             backward_s=median(step.computed - step.began for step in steps) * NS,
             ready_s={name: median(step.ready[name] - step.stepped for step in steps) * NS for name in names},
+            touched={name: median(step.touched[name] for step in steps) for name in sparse},
         )
 
 
@@ -131,6 +142,9 @@ def profile_of(ranks: Sequence[Times], gradients: Iterable[Gradient], model: str
         seen = [rank.ready_s[name] for rank in ranks if name in rank.ready_s]
         return min(fmean(seen), end_s) if seen else end_s
 
+    def touched(name: str) -> int | None:
+        return max((math.ceil(rank.touched[name]) for rank in ranks if name in rank.touched), default=None)
+
     return Profile(
         model=model,
         world=world,
@@ -145,6 +159,7 @@ def profile_of(ranks: Sequence[Times], gradients: Iterable[Gradient], model: str
                 shape=each.shape,
                 dtype=each.dtype,
                 sparse=each.sparse,
+                touched=touched(each.name),
                 ready_s=ready_s(each.name),
                 needed_s=0.0,
             )
