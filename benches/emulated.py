@@ -21,7 +21,7 @@ TIMEOUT_S = 120.0
 def in_emulation(
     cluster: Cluster, slots: Sequence[str], argv: Sequence[str], *, interface: str | None = None
 ) -> Any:
-    """What rank 0 of `argv --out FILE` wrote, a rank on each slot. `interface`: as HOCKET_INTERFACE; None: the default.
+    """The result that rank 0 of `argv --out FILE` wrote; a rank on each slot. `interface`: as HOCKET_INTERFACE; None: the default.
 
     Raises PeerError with the last words of the rank that failed.
     """

@@ -1,4 +1,4 @@
-"""How fast kernels move memory, as a share of what the memory of this machine can do.
+"""Bandwidth of kernels as a share of the memory bandwidth of this machine.
 
 Bytes that count are those that a kernel must read and those that it must write, each once. Next to each kernel runs `memcpy`
 over as many bytes in all, in turns, and two shares are given:
@@ -22,14 +22,14 @@ from hocket import _native
 from hocket.bench.alternate import alternate
 
 FOOTPRINTS_BYTES = (128 << 10, 128 << 20)
-"""Of all operands together: within the second-level cache, and far beyond it."""
+"""Sizes of all operands together: within the second-level cache, and far beyond it."""
 
 TURN_BYTES_MIN = 16 << 20
-"""What one turn goes over at least, so that calls from Python do not show."""
+"""Least bytes of one turn, so that the cost of calls from Python does not show."""
 
 LINE_BYTES = 64
 BLOCK_ELEMENTS = 256
-"""Of int8 quantisation."""
+"""Block length of int8 quantisation."""
 
 UNIT_BYTES = 4 * BLOCK_ELEMENTS
 """Operands are whole numbers of blocks."""

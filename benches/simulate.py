@@ -1,4 +1,4 @@
-"""How fast the flow engine is: rings under the parameters of ASTRA-sim's regression, all-to-all, a large cluster."""
+"""The speed of the flow engine: rings under the parameters of ASTRA-sim's regression, all-to-all, a large cluster."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MEMORY_BYTE_PER_S = 50e9
 """A reduction is three passes over memory."""
 
 ASTRA_NS = {8: 117_780, 64: 356_620, 256: 1_140_400, 1024: 4_267_996}
-"""What ASTRA-sim's analytical backend says of a ring all-reduce of 1 MiB."""
+"""The time that ASTRA-sim's analytical backend predicts for a ring all-reduce of 1 MiB."""
 
 ASTRA_COSTS = Costs(
     send_s=0.0,
@@ -55,7 +55,7 @@ class Speed(Struct, frozen=True, kw_only=True):
 
     @property
     def messages_per_s(self) -> float:
-        """Of one core."""
+        """Rate of one core."""
         return self.messages / self.took_s
 
 

@@ -17,7 +17,7 @@ from hocket.report.quantity import TIMES
 
 GIGABIT, MEGABIT = 1e9, 1e6
 TURNS = 2
-"""How often each contender trains; the medians of its turns count."""
+"""Turns of each contender; the medians count."""
 
 RACKS = hosts([GIGABIT] * 4, 2, 100 * MEGABIT, alternating=True)
 STAR = hosts([GIGABIT] * 4)

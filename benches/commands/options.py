@@ -1,4 +1,4 @@
-"""What the commands have in common: which rows are wanted, how far the cores are apart, how rows stand in a table."""
+"""Shared by the commands: the choice of rows, the distance of the cores, and the form of a row in its table."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def listed(
 
 
 def cache_line_ns() -> float | None:
-    """How far the cores are from each other just now, printed before any result; None with one core."""
+    """The current distance of the cores from each other, printed before any result; None with one core."""
     near = _native.cache_line_ns()
     if near is not None:
         click.echo(f"a cache line takes {near:.0f} ns from core to core", err=True)

@@ -58,7 +58,7 @@ class Tied(nn.Module):
 
 
 class Branches(nn.Module):
-    """Which branch runs is said by the call."""
+    """The caller chooses the branch that runs."""
 
     def __init__(self) -> None:
         super().__init__()

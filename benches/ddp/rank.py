@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def _trained(name: str, kind: Kind, rank: int) -> dict[str, dict[str, torch.Tensor]]:
-    """What a way ends with: parameters and buffers of all models that it started."""
+    """The result of a way of training: parameters and buffers of all its models."""
     torch.manual_seed(SEED)
     side = Side(kind, rank, torch.Generator().manual_seed(SEED + 1 + rank))
     WAYS[name](side)

@@ -16,7 +16,7 @@ MakeOptimizer = Callable[[Any], torch.optim.Optimizer]
 
 
 def sgd(parameters: Any) -> torch.optim.Optimizer:
-    """What ways use that are not about optimizers."""
+    """The optimizer of ways of training that are not about optimizers."""
     return torch.optim.SGD(parameters, lr=0.05, momentum=0.9, weight_decay=1e-3)
 
 

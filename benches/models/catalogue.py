@@ -6,7 +6,7 @@ from msgspec import Struct
 
 
 class Figures(Struct, frozen=True, kw_only=True):
-    """What a trace says: sizes of one iteration of a worker, means over iterations and over keys of servers; None: not told."""
+    """Numbers in a trace: sizes of one iteration of a worker, means over iterations and over keys of servers; None: not told."""
 
     tensors: int
     volume_mb: float

@@ -55,7 +55,7 @@ def measure(name: str, *, servers: int, iterations: int | None = None, keep: Pat
 
 
 def figures(directory: Path) -> Figures:
-    """What the trace of a run says. Raises ArtefactError when it cannot be read, PeerError when it has no whole iteration."""
+    """The numbers in the trace of a run. Raises ArtefactError if it cannot be read, PeerError if it has no whole iteration."""
     trace = artefact.read(directory)
     if trace.run.roles is None:
         raise PeerError(f"{directory} is of no run with parameter servers")
@@ -87,7 +87,7 @@ def figures(directory: Path) -> Figures:
 
 
 def _mean_us(summaries: Iterable[Summary | None]) -> float:
-    """Of all workers or servers."""
+    """Mean over all workers or servers."""
     return statistics.fmean([each.mean_us for each in summaries if each is not None] or [0.0])
 
 

@@ -14,7 +14,7 @@ RACK_HOSTS = (8, 40)
 
 RACKS_A_ROW = 6
 JITTER = 0.2
-"""Of each direction's path: standard deviation of the logarithm."""
+"""Standard deviation of the logarithm of each direction's latency."""
 
 
 def data_centre(hosts: int, seed: int) -> Matrix:

@@ -144,4 +144,4 @@ ROWS: dict[str, Callable[[], Iterator[Row]]] = {
     "two_level": _other("two_level"),
     **{f"gain-{hosts}": _large(hosts) for hosts in LARGE_HOSTS},
 }
-"""By name on the command line."""
+"""Measurements by their name on the command line."""

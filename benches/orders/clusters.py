@@ -60,7 +60,7 @@ def _racked(
 
 
 BY_RATES = {"trunks": trunks, "uneven_trunks": uneven_trunks, "uneven_hosts": uneven_hosts, "cards": cards}
-"""Where links decide."""
+"""Clusters in which link rates decide."""
 
 
 def latency(racks: int) -> Cluster:

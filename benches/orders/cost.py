@@ -1,4 +1,4 @@
-"""What a call costs in an order of ranks, for all orders of a few hosts at once: the oracle that benchmarks choose by.
+"""The cost of a call in an order of ranks, for all orders of a few hosts at once: the oracle of the benchmarks.
 
 An algorithm is a list of rounds; a round is messages `(from, to, share of the bytes)` between ranks, each of which goes out when
 its sender has finished the round before. A call is as long as the growth of the ranks' clocks over calls in a row, since one
@@ -26,7 +26,7 @@ Seconds = npt.NDArray[np.float64]
 CALLS = 8
 """In a row; the growth is that of the second half."""
 HOSTS_MAX = 8
-"""Of whose orders all are looked at: 40 320."""
+"""Largest number of hosts whose orders are all tried: 40 320."""
 
 
 def rounds(algorithm: str, world: int) -> Rounds:
@@ -48,7 +48,7 @@ def rounds(algorithm: str, world: int) -> Rounds:
 
 
 def costs_s(algorithm: str, cluster: Cluster, orders: Orders, size_bytes: int) -> Seconds:
-    """By order: seconds per call. `orders[i][rank]` is the index of a host of `cluster`, whose `latency_s` is given."""
+    """Seconds per call, by order. `orders[i][rank]` is the index of a host of `cluster`, whose `latency_s` is given."""
     world = orders.shape[1]
     latency_s = np.asarray(cluster.latency_s)
     second_per_byte = 8 / min(host.bandwidth_bit_per_s for host in cluster.hosts)

@@ -19,7 +19,7 @@ from hocket.demo.emulation import Emulation
 from hocket.errors import PeerError
 
 ALGORITHMS = {"recursive_doubling": 3, "ring": 4}
-"""Of `coll_tuned_allreduce_algorithm`."""
+"""Values of `coll_tuned_allreduce_algorithm`."""
 TIMEOUT_S = 60.0
 
 

@@ -52,7 +52,7 @@ class Compared(Struct, frozen=True, kw_only=True):
 
 
 class Run(Struct, frozen=True, kw_only=True):
-    """What ranks do in every order: `turns` times, `calls` in a row."""
+    """The work of the ranks in every order: `calls` in a row, `turns` times."""
 
     program: str
     algorithm: str
@@ -61,7 +61,7 @@ class Run(Struct, frozen=True, kw_only=True):
     turns: int
     sizes: tuple[int, ...] = ()
     piece_bytes: int = 0
-    """Of Hocket's own programs."""
+    """Chunk size of Hocket's own programs."""
 
 
 class Workload(Struct, frozen=True, kw_only=True):
@@ -224,7 +224,7 @@ def _compare(name: str, what: str, racks: int) -> Compared:
 
 
 def by_ranks(cluster: Cluster, run: Run, orders: Sequence[Sequence[int]]) -> list[list[float]]:
-    """By order, seconds of each turn."""
+    """Seconds of each turn, by order."""
     extras.need("torch", "this benchmark")
     argv = [sys.executable, "-m", "benches.orders.rank", "--workload", run.program]
     argv += ["--orders", json.dumps(orders), "--turns", str(run.turns), "--calls", str(run.calls)]
@@ -238,7 +238,7 @@ def by_ranks(cluster: Cluster, run: Run, orders: Sequence[Sequence[int]]) -> lis
 
 
 def by_mpi(cluster: Cluster, run: Run, orders: Sequence[Sequence[int]]) -> list[list[float]]:
-    """By order, seconds of each turn, each of which starts `mpirun` anew."""
+    """Seconds of each turn, by order; each turn starts `mpirun` anew."""
     times_s: list[list[float]] = [[] for _ in orders]
     with (
         tempfile.TemporaryDirectory(prefix="hocket-bench-") as directory,

@@ -1,4 +1,4 @@
-"""How well the cost of `hocket order` ranks orders: against measured times of Hocket's own programs, from best to worst.
+"""Rank correlation of the cost of `hocket order` with measured times of Hocket's own programs, from best to worst order.
 
 Draws are spread evenly over the range of costs, since of random orders nearly all cost about the same. The chosen order, the given
 one and the fastest of the drawn are then measured in turns: the least of thirty times is also the luckiest.
@@ -21,7 +21,7 @@ from hocket.planning.ordering.solve import costs_s, own, solve
 DRAWN, POOL = 30, 3000
 """Orders that are measured, and random ones that they are drawn from."""
 TURNS, COMPARED_TURNS = 3, 7
-"""Of the drawn orders, and of the three that are compared."""
+"""Turns of the drawn orders, and of the three that are compared."""
 SEED = 7
 TARGET = 0.9
 
@@ -47,7 +47,7 @@ class Scored(Struct, frozen=True, kw_only=True):
 
     @property
     def chosen_to_best(self) -> float:
-        """Of the best of the drawn orders."""
+        """Time of the chosen order over that of the best drawn one."""
         return self.chosen_s / self.best_s
 
     @property

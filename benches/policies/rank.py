@@ -53,7 +53,7 @@ class Contender:
         self.losses.append(float(loss.detach()))
 
     def finish(self) -> None:
-        """What is outstanding belongs to the steps that were made."""
+        """Finish outstanding work, which belongs to the measured steps."""
         began_s = time.perf_counter()
         self.model.state_dict()
         if self.times_s:
@@ -105,7 +105,7 @@ def workload(name: str, seed: int, rank: int) -> tuple[nn.Module, torch.optim.Op
 def distribute(
     name: str, model: nn.Module, optimizer: torch.optim.Optimizer
 ) -> tuple[nn.Module, torch.optim.Optimizer]:
-    """As a user would, by the contender's name."""
+    """Distribute the model as a user would, by the contender's name."""
     kind, *values = name.split(",")
     if kind in ("ddp", "ddp-f16"):
         if not dist.is_initialized():

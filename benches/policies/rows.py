@@ -42,7 +42,7 @@ class Row(Struct, frozen=True, kw_only=True):
 
 
 class Training(Struct, frozen=True, kw_only=True):
-    """What ranks on a cluster are asked to train."""
+    """A training that ranks on a cluster run."""
 
     cluster: Cluster
     contenders: tuple[str, ...]
@@ -211,7 +211,7 @@ def _adaptive_gloo(name: str) -> Row:
 
 
 def _hill(name: str) -> Row:
-    """How much there is to be found over the native wire: fixed sizes of buckets and chunks, without a climber."""
+    """The possible gain over the native wire: fixed sizes of buckets and chunks, without a climber."""
     settings = [(fused, chunk) for fused in (256, 1024, 4096) for chunk in (64, 512, 4096)]
     named = {
         f"{fused} KiB in chunks of {chunk} KiB": (
@@ -247,7 +247,7 @@ def _priority(name: str) -> Row:
 
 
 def _tensor_events(name: str) -> Row:
-    """What work per gradient costs when it waits for its bucket is the most that running it earlier could save."""
+    """The cost of work per gradient that waits for its bucket, which bounds what running it earlier could save."""
     each = f"{tensor_events.__file__}:RoundEach"
     alone = f"{each},fusion_bytes=0,first_fusion_bytes=0"
     asked = Training(
@@ -372,4 +372,4 @@ ROWS: dict[str, Callable[[str], Row]] = {
     "losses": _losses,
     "verify": _verify,
 }
-"""By the name that `--row` takes."""
+"""Rows by the name that `--row` takes."""

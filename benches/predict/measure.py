@@ -56,7 +56,7 @@ FITTED_ON = (
 """A cluster without trunks says nothing of them, and is fitted to nothing."""
 
 INCASTS = tuple(round(0.9 + 0.01 * step, 2) for step in range(11))
-"""What `fit` tries."""
+"""The values that `fit` tries."""
 
 
 class Row(Struct, frozen=True, kw_only=True):
@@ -71,7 +71,7 @@ class Row(Struct, frozen=True, kw_only=True):
 
 
 class Scores(Struct, frozen=True, kw_only=True):
-    """Of some rows: how far off, whether the ranking is right, and what following the prediction costs on the worst cluster."""
+    """A summary of some rows: errors, correctness of the ranking, and the cost of following the prediction on the worst cluster."""
 
     configurations: int
     median_error: float
@@ -157,7 +157,7 @@ def measure(clusters: Sequence[str] | None = None) -> list[Row]:
 
 
 def agreement(rows: Sequence[Row]) -> Agreement:
-    """What the rows say together."""
+    """Summarise the rows."""
     clusters: dict[str, list[Row]] = {}
     for row in rows:
         clusters.setdefault(row.cluster, []).append(row)
