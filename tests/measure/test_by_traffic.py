@@ -38,6 +38,12 @@ def test_where_all_flows_are_slower_all_hosts_are():
     assert {host.bandwidth_bit_per_s for host in found.hosts} == {5e8}
 
 
+def test_a_flow_that_is_a_little_slower_goes_with_others_that_are_much_slower():
+    """What one flow of several measures with noise would keep a slow link from being known."""
+    found = rescaled(STAR, NAMES, ring(f01=0.8, f12=0.4))
+    assert found.hosts[1].bandwidth_bit_per_s == pytest.approx(6e8)
+
+
 def test_flows_within_a_host_say_nothing():
     """Copies in a host's memory would be taken for its link."""
     assert rescaled(STAR, ("h0", "h0", "h1"), {(0, 1): 0.1}) is None

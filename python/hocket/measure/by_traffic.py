@@ -14,8 +14,9 @@ import msgspec
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.network import network, pair_name, trunk_name
 
-CHANGED = 1.3
-"""A rate that differs by more, either way, has changed."""
+CHANGED, SAME = 1.3, 1.1
+"""A rate that differs by more than the first, either way, has changed; by less than the second, it has not. Between the two it may
+have: it goes with others that have."""
 
 NARROW = 1.5
 """Links on a path whose rates are within this of the narrowest one's may be what limits a flow."""
@@ -54,7 +55,7 @@ def rescaled(
         limits[pair] = {owner[link.name] for link in path if link.bit_per_s <= NARROW * narrowest}
         for name in limits[pair]:
             said.setdefault(name, []).append(ratio)
-    factors = {name: median(each) for name, each in said.items() if all(map(_changed, each))}
+    factors = {name: median(each) for name, each in said.items() if _agree(each)}
     changed = [limits[pair] for pair in limits if _changed(ratios[pair])]
     # A flow whose ends have no other flow may have lost its own path alone.
     sure = {name for name in factors if len(said[name]) > 1}
@@ -103,3 +104,8 @@ def _scaled(cluster: Cluster, factors: Mapping[str, float]) -> Cluster:
 
 def _changed(ratio: float) -> bool:
     return not 1 / CHANGED <= ratio <= CHANGED
+
+
+def _agree(ratios: Sequence[float]) -> bool:
+    """Whether they have changed, all in one direction."""
+    return _changed(median(ratios)) and (max(ratios) < 1 / SAME or min(ratios) > SAME)
