@@ -7,6 +7,7 @@ import click
 from benches.commands import (
     autopilot,
     ddp,
+    delays,
     kernels,
     models,
     order_search,
@@ -31,6 +32,7 @@ def benches() -> None:
 for _each in (
     autopilot,
     ddp,
+    delays,
     kernels,
     models,
     order_search,

@@ -81,9 +81,11 @@ class Engine:
         label: str,
         kernels: Mapping[str, int] = ...,
         number: int | None = None,
+        others: Sequence[Mapping[int, tuple[Memory, int]]] = ...,
     ) -> int:
-        """Compile this rank's part. `buffers`: bound buffer id → (memory, byte offset). All ranks load the same programs in the
-        same order. Lower `priority` overtakes higher. Returns the program's number.
+        """Compile this rank's part. `buffers`: bound buffer id → (memory, byte offset); `others`: further sets of them, apart from
+        the first, of which each launch uses one. All ranks load the same programs in the same order. Lower `priority` overtakes
+        higher. Returns the program's number.
 
         `number`: for a program that only some ranks load: the same on these, from 2^31 up, and free; unloading frees it.
 
@@ -103,8 +105,9 @@ class Engine:
     def complete_external(self, program: int, op: int) -> None:
         """The library has done it: what waits for it may go."""
 
-    def launch(self, program: int) -> None:
-        """Start an instance; the previous one of the same program must have been waited for."""
+    def launch(self, program: int, slot: int = 0, factor: float = 1.0) -> None:
+        """Start an instance on one set of the program's memory, whose elements are multiplied with `factor` first; the previous one
+        on the same set must be complete. One on another set is started when those before it are complete."""
 
     def wait(self, program: int, timeout_s: float, meanwhile: Callable[[], None] | None = None) -> None:
         """Until the launched instance is complete. Ctrl-C works. `meanwhile` is called several times a second, and ends the wait
@@ -224,11 +227,22 @@ class Readiness:
         adopt: Callable[[int, int, Any], None],
         twice: Callable[[int, int], None],
         refused: Callable[[Exception], None],
+        schedule: tuple[
+            Sequence[int],
+            Sequence[tuple[Sequence[Literal["continues", "leaves", "waits"]], Sequence[int], Sequence[int]]],
+        ]
+        | None = None,
     ) -> None:
         """`buckets[b]`: the program of bucket `b`, and how many gradients it waits for. `on_first()` is called by the first hook of
         each backward, `adopt(bucket, index, parameter)` when a parameter's gradient is not the bucket's view (it copies and puts
         the view back), `twice(bucket, index)` when a gradient comes again after its bucket was launched, `refused(error)` when a
-        bucket cannot be launched: it may raise a better error, else that one is raised."""
+        bucket cannot be launched: it may raise a better error, else that one is raised.
+
+        `schedule`: slots of each bucket, as many as sets of memory that its program was loaded with at most; and, by iteration of
+        a period, what becomes of each bucket's turn (it goes on, it ends and is launched when its last gradient is there, or it
+        ends and waits), and which buckets' turns that wait are launched by `begin` and at the end of `finish`, in order. Turns of a
+        bucket take its slots one after the other. A launch's factor is 1 over the iterations that it sums. Default: every bucket
+        is launched in every iteration. UsageError: no such schedule can be kept."""
 
     enabled: bool
     """False: hooks do nothing (gradient accumulation)."""
@@ -239,9 +253,24 @@ class Readiness:
     def times(self) -> list[tuple[tuple[int, int], int]]:
         """(bucket, index) of the gradients that have come in this backward, and when, as `now_ns`; 0 where times were not kept."""
 
-    def hook(self, places: Sequence[tuple[int, int]], view: object) -> Callable[[Any], None]:
+    def hook(
+        self, places: Sequence[tuple[int, int]], view: object, others: Sequence[object] = ...
+    ) -> Callable[[Any], None]:
         """The native callable for `parameter.register_post_accumulate_grad_hook`. `places`: (bucket, index) of each part of the
-        gradient; `view` is its place in memory. `adopt` is called with the first of `places`."""
+        gradient; `view` is its place in memory, `others` those in the slots after the first. `adopt` is called with the first of
+        `places`."""
+
+    def begin(self) -> None:
+        """The next iteration has begun: what the schedule launches then leaves."""
+
+    def hold(self) -> None:
+        """From now on no turn ends: gradients are summed until `flush`."""
+
+    def flush(self) -> None:
+        """End all turns that have gradients, and launch whatever was not. Not within a backward."""
+
+    def slot(self, bucket: int) -> int:
+        """The slot that the bucket's gradients are added to."""
 
     def missing(self) -> list[tuple[int, int]]:
         """(bucket, index) of gradients that have not come in this backward."""
@@ -254,7 +283,7 @@ class Readiness:
         backward's; its first gradient raises UsageError when a bucket was not applied."""
 
     def wait(self, bucket: int, timeout_s: float) -> None:
-        """Until the bucket is reduced, if it was launched and not applied."""
+        """Until the bucket's oldest launch that was not applied is complete, if there is one."""
 
     def applied(self, bucket: int) -> None:
         """What the bucket's launch reduced was used: its memory may fill again. UsageError when nothing was launched."""

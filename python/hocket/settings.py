@@ -77,7 +77,14 @@ class Settings:
         "HOCKET_PROMISE",
         None,
         str,
-        "How far results may be from DDP's: `exact`, or `rounded` (f16 on slow links); else exact, or as the plan file says.",
+        "How far results may be from DDP's: `exact`, `rounded` (f16 on slow links), `merged` (larger batches) or `delayed` (late "
+        "gradients); else exact, or as the plan file says.",
+    )
+    sentinel: bool = _variable(
+        "HOCKET_SENTINEL",
+        True,
+        flag,
+        "0: merged and late gradients begin at once, and nobody watches whether training goes on as without.",
     )
     servers: int = _variable(
         "HOCKET_SERVERS",

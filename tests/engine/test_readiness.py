@@ -5,7 +5,7 @@ import pytest
 
 from hocket import _native
 from hocket.errors import PeerError, UsageError
-from tests.engine.test_completion import load
+from tests.engine.test_completion import ELEMENTS, load, program
 from tests.support.engines import TIMEOUT_S, Job
 
 
@@ -116,3 +116,55 @@ def test_an_error_of_a_callback_is_the_error_of_backward(job):
     view = object()
     with pytest.raises(UsageError, match="a forked child"):
         readiness.hook([(0, 0)], view)(Parameter(view))
+
+
+def test_gradients_go_where_the_open_turn_is(job):
+    """Merged gradients would be added to a bucket that is on its way, or counted as if they were of one iteration."""
+    engine = job.engines[0]
+    memories = [engine.allocate(4 * ELEMENTS) for _ in range(2)]
+    number = engine.load(
+        program(1), {0: (memories[0], 0)}, priority=0, label="bucket", others=[{0: (memories[1], 0)}]
+    )
+    values = [np.frombuffer(memoryview(memory), np.float32)[:ELEMENTS] for memory in memories]
+    views, calls = [object(), object()], []
+    # Turns of two iterations, applied one later.
+    table = ([2], [(["continues"], [], []), (["leaves"], [], [])])
+    readiness = _native.Readiness(
+        engine,
+        [(number, 1)],
+        lambda: calls.append("first"),
+        lambda *_: calls.append("adopt"),
+        print,
+        print,
+        table,
+    )
+    hook = readiness.hook([(0, 0)], views[0], views[1:])
+    for iteration in range(6):
+        slot = readiness.slot(0)
+        assert slot == iteration // 2 % 2
+        values[slot][:] += 1
+        hook(Parameter(views[slot]))
+        readiness.finish()
+        readiness.begin()
+        if iteration in (2, 4):
+            readiness.wait(0, TIMEOUT_S)
+            assert values[1 - slot].tolist() == [1.0] * ELEMENTS
+            values[1 - slot][:] = 0
+            readiness.applied(0)
+    assert calls == ["first"] * 6
+    hook(Parameter(views[0]))
+    assert calls == ["first"] * 6 + ["adopt", "first"], "the fourth turn is in the second slot"
+
+
+def test_tables_that_cannot_be_kept(job):
+    """A slip would be gradients that never leave."""
+    engine = job.engines[0]
+    number, _ = load(engine, world=1)
+    for table, said in (
+        (([2], [(["leaves"], [], [])]), "2 slots for bucket 0; its program has 1"),
+        (([1], [(["waits"], [0], [])]), "no slot is left"),
+        (([1], [(["stays"], [], [])]), "`stays` is nothing that a turn does"),
+        (([], []), "at least one slot and one iteration"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            _native.Readiness(engine, [(number, 1)], print, print, print, print, table)

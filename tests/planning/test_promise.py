@@ -39,7 +39,6 @@ def test_levels_contain_those_before() -> None:
         ("exact,codec=bf16", "`exact` has no codec, `rounded` has"),
         ("rounded,delay=1", "`rounded` has no delay, `delayed` has"),
         ("merged,merge=0", "merge is at least 1"),
-        ("delayed,delay=1,merge=2,epsilon=0.05", "`delayed` is not available yet"),
         ("lossy", "`lossy` is not available yet"),
         ("", "promise ``"),
     ],

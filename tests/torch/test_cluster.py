@@ -81,8 +81,8 @@ def test_policies_and_stale_servers_are_less_than_exact():
     stale = hk.ParameterServer(servers=1, staleness=2)
     with pytest.raises(UsageError, match="a staleness of 2 promises `delayed`"):
         hk.distribute(layer, optimizer, parameter_server=stale, promise="exact", settings=alone)
-    with pytest.raises(UsageError, match="`merged` is not available yet"):
-        hk.distribute(layer, optimizer, promise=hk.Promise("merged", merge=2), settings=alone)
+    with pytest.raises(UsageError, match="`lossy` is not available yet"):
+        hk.distribute(layer, optimizer, promise="lossy", settings=alone)
 
 
 @pytest.mark.timing

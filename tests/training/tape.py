@@ -129,6 +129,8 @@ class Momentum:
         self.parameters = {each.name: each for each in parameters}
         self.rate, self.momentum = rate, momentum
         self.moments: dict[str, np.ndarray] = {}
+        self.factors: dict[str, float] = {}
+        """Of the next step, by parameter."""
 
     def step(self, names: Iterable[str] | None = None) -> None:
         """All of them, or these."""
@@ -139,7 +141,8 @@ class Momentum:
             moment = self.moments.setdefault(name, np.zeros_like(own.value))
             moment *= self.momentum
             moment += own.grad
-            own.value -= self.rate * moment
+            own.value -= self.rate * self.factors.get(name, 1.0) * moment
+        self.factors = {}
 
     def zero_grad(self) -> None:
         """No gradients."""

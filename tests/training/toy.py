@@ -232,6 +232,21 @@ class Toy:
         for name, view in zip(bucket.names, bucket.views, strict=True):
             self._of(name).grad = view
 
+    def add(self, name: str, view: np.ndarray) -> None:
+        own = self._of(name)
+        if own.grad is view:
+            return
+        if own.grad is not None:
+            view += own.grad
+        own.grad = view
+
+    def show(self, bucket: LoadedBucket) -> None:
+        for name, view in zip(bucket.names, bucket.views, strict=True):
+            self._of(name).grad = view
+
+    def rates(self, factors: Mapping[str, float]) -> None:
+        self.optimizer.factors = dict(factors)
+
     def drop(self, name: str) -> None:
         self._of(name).grad = None
 

@@ -32,7 +32,7 @@ impl<'a> Arrival<'a> {
     fn taken(&self, program: u32, instance: u32, op: u32) -> Result<(), String> {
         let (loaded, at) = self.core.addressed(program, op)?;
         let whole = loaded.is_running(instance) && !loaded.is_done(op, instance);
-        if let Action::InPlace(own) = &loaded.instructions[at].action
+        if let Action::InPlace(own) = &loaded.instructions()[at].action
             && let (Some(member), true) = (own.position(self.peer.who.rank), whole)
         {
             if self.core.part_done(&loaded, op, instance, member)? {
@@ -40,7 +40,8 @@ impl<'a> Arrival<'a> {
             }
             return Ok(());
         }
-        let ours = matches!(&loaded.instructions[at].action, Action::Send(s) if s.peer == self.peer.who.rank);
+        let ours =
+            matches!(&loaded.instructions()[at].action, Action::Send(s) if s.peer == self.peer.who.rank);
         if !ours || !whole {
             return Err(format!("took what op {op} of program {program} did not give"));
         }
@@ -75,7 +76,7 @@ fn announce(core: &Core, announcement: Announcement) -> Result<(), String> {
             loaded.launched()
         ));
     }
-    match (&loaded.instructions[at].action, offer) {
+    match (&loaded.instructions()[at].action, offer) {
         (Action::InPlace(own), Some(Offer { offset_bytes, len_bytes, claims: Some(claims) })) => {
             let member = own.position(from).filter(|member| *member != own.own);
             let member = member
@@ -123,7 +124,7 @@ impl Arrivals for Arrival<'_> {
         // A program with a payload in flight is not complete, so it stays loaded.
         let Ok((loaded, at)) = self.core.addressed(data.program, data.op) else { return };
         let received = loaded.land(data.op, u64::from(data.payload_bytes));
-        let Action::Receive(receive) = &loaded.instructions[at].action else {
+        let Action::Receive(receive) = &loaded.instructions()[at].action else {
             unreachable!("payloads land at receives");
         };
         if received == receive.wire_bytes() as u64 {

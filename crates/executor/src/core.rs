@@ -107,6 +107,21 @@ impl Core {
         }
     }
 
+    /// A claimed launch of a program starts soon.
+    pub fn begin(&self, program: u32) {
+        lock(&self.launches).push_back(program);
+        self.wake();
+    }
+
+    /// The failure to be told if a peer that the program needs has left.
+    pub fn gone(&self, loaded: &Loaded) -> Option<Failure> {
+        let mut peers = loaded.peers().map(|rank| self.peer(rank));
+        let gone = peers.find(|peer| peer.link.has_left())?;
+        let what = format_args!("left the job; `{}` needs it", loaded.label);
+        let location = Location { program: loaded.number, launch: loaded.launched(), op: None };
+        Some(gone.failed(Why::Left, Some(location), what))
+    }
+
     /// Sends a post to a peer.
     pub fn post(&self, peer: &Peer, post: Post) {
         if let Err(error) = peer.link.post(post) {
@@ -167,7 +182,7 @@ impl Core {
     pub fn addressed(&self, program: u32, op: u32) -> Result<(Arc<Loaded>, usize), String> {
         let loaded = self.programs.get(program).ok_or_else(|| format!("there is no program {program}"))?;
         let op = op as usize;
-        if op < loaded.instructions.len() {
+        if op < loaded.instructions().len() {
             Ok((loaded, op))
         } else {
             Err(format!("program {program} has no op {op}"))

@@ -18,14 +18,25 @@ use hocket_wire::shm::take::take;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+/// In place of an op: the work that comes before all of them, which is to multiply the bound memory with the launch's
+/// factor.
+const SCALING: u32 = u32::MAX;
+
+/// How much of it is done at a time, so that more urgent work need not wait.
+const SCALED_BYTES: usize = 1 << 20;
+
 /// Limit of non-finite findings kept for the caller; further ones add no information.
 const NON_FINITE_MAX: usize = 1024;
 
 impl Core {
     /// Starts a claimed launch.
     pub fn start(&self, loaded: &Arc<Loaded>) {
+        if loaded.is_scaled() { self.enqueue(loaded, SCALING) } else { self.start_roots(loaded) }
+    }
+
+    fn start_roots(&self, loaded: &Arc<Loaded>) {
         let roots = loaded.start();
-        if loaded.instructions.is_empty() {
+        if loaded.instructions().is_empty() {
             self.finish_instance(loaded, loaded.instance());
         }
         let now_ns = self.traced_now_ns();
@@ -45,7 +56,7 @@ impl Core {
         if self.recorder.is_some() {
             loaded.note_ready(op, now_ns);
         }
-        let instruction = &loaded.instructions[op as usize];
+        let instruction = &loaded.instructions()[op as usize];
         if let Err(what) = instruction.refusal() {
             return self.fail_op(loaded, op, what);
         }
@@ -91,7 +102,7 @@ impl Core {
 
     /// Both sides of send `op` are ready.
     pub fn send(&self, loaded: &Arc<Loaded>, op: u32, instance: u32) {
-        let Action::Send(send) = &loaded.instructions[op as usize].action else {
+        let Action::Send(send) = &loaded.instructions()[op as usize].action else {
             unreachable!("only sends pass this gate");
         };
         if self.recorder.is_some() {
@@ -129,10 +140,14 @@ impl Core {
     }
 
     fn run(&self, loaded: &Arc<Loaded>, op: u32) {
+        if op == SCALING {
+            let done = loaded.scale_part(SCALED_BYTES);
+            return if done { self.start_roots(loaded) } else { self.enqueue(loaded, SCALING) };
+        }
         if self.recorder.is_some() {
             loaded.note_start(op, now_ns());
         }
-        match &loaded.instructions[op as usize].action {
+        match &loaded.instructions()[op as usize].action {
             Action::Compute(compute) => {
                 if let Err(what) = self.compute(loaded, compute) {
                     return self.fail_op(loaded, op, what);
@@ -173,7 +188,7 @@ impl Core {
     /// `op` of the running instance is done: releases its dependents.
     pub fn complete(&self, loaded: &Arc<Loaded>, op: u32) {
         let instance = loaded.instance();
-        let instruction = &loaded.instructions[op as usize];
+        let instruction = &loaded.instructions()[op as usize];
         let end_ns = self.traced_now_ns();
         for &next in &instruction.then {
             if loaded.meet(next) {
@@ -191,10 +206,10 @@ impl Core {
 
     fn finish_instance(&self, loaded: &Loaded, instance: u32) {
         if let Some(recorder) = &self.recorder {
-            let launched_ns = loaded.launched_ns();
+            let (ready_ns, start_ns) = loaded.launched_ns();
             recorder.push(&Record {
-                ready_ns: launched_ns,
-                start_ns: launched_ns,
+                ready_ns,
+                start_ns,
                 end_ns: now_ns(),
                 bytes: loaded.bytes,
                 program: loaded.number,
@@ -203,7 +218,13 @@ impl Core {
                 ..Record::default()
             });
         }
-        loaded.complete(instance);
+        if loaded.complete(instance, now_ns) {
+            // It was asked for while all peers were here.
+            match self.gone(loaded) {
+                Some(failure) => self.fail(failure),
+                None => self.begin(loaded.number),
+            }
+        }
         self.note_change();
         self.notify_completed(loaded.number, instance);
     }
@@ -211,7 +232,7 @@ impl Core {
     /// The library has executed the collective.
     pub fn complete_external(&self, program: u32, op: u32) -> Result<(), Error> {
         let (loaded, at) = self.addressed(program, op).map_err(Error::Usage)?;
-        if !matches!(loaded.instructions[at].action, Action::Library(..)) || loaded.is_complete() {
+        if !matches!(loaded.instructions()[at].action, Action::Library(..)) || loaded.is_complete() {
             return Err(Error::Usage(format!("op {op} of program {program} is no collective that waits")));
         }
         self.complete(&loaded, op);

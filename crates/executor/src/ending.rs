@@ -16,7 +16,28 @@ impl Engine {
         &self,
         program: u32,
         timeout: Duration,
+        interrupted: impl FnMut() -> bool,
+    ) -> Result<bool, Error> {
+        self.wait_until(program, timeout, interrupted, Loaded::is_complete)
+    }
+
+    /// Waits until the first `launches` launches of the program are complete, otherwise as [`Self::wait`].
+    pub fn wait_for(
+        &self,
+        program: u32,
+        launches: u32,
+        timeout: Duration,
+        interrupted: impl FnMut() -> bool,
+    ) -> Result<bool, Error> {
+        self.wait_until(program, timeout, interrupted, |loaded| loaded.has_completed(launches))
+    }
+
+    fn wait_until(
+        &self,
+        program: u32,
+        timeout: Duration,
         mut interrupted: impl FnMut() -> bool,
+        is_complete: impl Fn(&Loaded) -> bool,
     ) -> Result<bool, Error> {
         let loaded = self.loaded(program)?;
         if in_callback() {
@@ -24,7 +45,7 @@ impl Engine {
         }
         let deadline = Instant::now() + timeout;
         loop {
-            if loaded.is_complete() {
+            if is_complete(&loaded) {
                 return Ok(true);
             }
             if let Some(failure) = self.core.failure() {
@@ -34,7 +55,7 @@ impl Engine {
             if left.is_zero() {
                 return Err(self.core.timed_out(&loaded, timeout));
             }
-            self.core.wait_for_change(left.min(WAKE), || !loaded.is_complete());
+            self.core.wait_for_change(left.min(WAKE), || !is_complete(&loaded));
             if interrupted() {
                 return Ok(false);
             }

@@ -5,17 +5,18 @@ use crate::compile::{compile, own_bytes, refuse_spaces};
 use crate::core::Core;
 use crate::error::Error;
 use crate::external::External;
-use crate::failure::{Location, Who};
+use crate::failure::Who;
 use crate::instruction::{Action, peers_of};
 use crate::io_thread::{Ports, run};
-use crate::loaded::{Loaded, NonFinite};
+use crate::loaded::{Begun, Launch, Loaded, NonFinite, Set};
 use crate::lock::lock;
 use crate::options::Options;
 use crate::peer::{Peer, Peers};
 use crate::peer_table::{LOCAL_WORLD_MAX, PeerTable};
+use crate::sets::{apart, bound, bound_of};
 use hocket_ids::{BufferId, Member, Rank};
 use hocket_kernels::Function;
-use hocket_program::{BufferKind, Program};
+use hocket_program::Program;
 use hocket_protocol::why::Why;
 use hocket_trace::{Kind, Record, Recorder};
 use hocket_wire::bell::Bell;
@@ -198,12 +199,12 @@ impl Engine {
         Ok(self.arena.allocate(bytes)?)
     }
 
-    /// Compiles our part of `program`; `buffers` are the regions of its bound buffers, `kernels` the user's kernels by
-    /// name.
+    /// Compiles our part of `program`; `sets` are the regions of its bound buffers, of which each launch uses one set,
+    /// `kernels` the user's kernels by name. No two sets overlap.
     pub fn load(
         &self,
         program: &Program,
-        buffers: &HashMap<BufferId, Region>,
+        sets: &[HashMap<BufferId, Region>],
         kernels: &HashMap<String, Function>,
         priority: u32,
         label: &str,
@@ -213,6 +214,9 @@ impl Engine {
         let Some(peers) = self.core.peers.get() else {
             return Err(Error::Usage("programs are loaded after `connect`".into()));
         };
+        if sets.is_empty() {
+            return Err(wrong("no memory is given".into()));
+        }
         let world = peers.table.world();
         if program.world() != world {
             return Err(wrong(format!("made for {} ranks, loaded by a world of {world}", program.world())));
@@ -220,51 +224,48 @@ impl Engine {
         refuse_spaces(program).map_err(wrong)?;
         let rank = self.identity.rank;
         let mut scratch = Vec::new();
-        let mut regions = Vec::new();
-        let mut bytes = 0;
+        let mut regions = vec![Vec::new(); sets.len()];
         for (at, wanted) in own_bytes(program, rank).into_iter().enumerate() {
             let buffer = &program.ranks[rank.index()].buffers[at];
             if let Some(wanted) = wanted {
                 let allocation = self.allocate(wanted)?;
-                regions.push(allocation.region().clone());
+                for own in &mut regions {
+                    own.push(allocation.region().clone());
+                }
                 scratch.push((buffer.name.clone(), allocation));
             } else {
-                debug_assert_eq!(buffer.kind, BufferKind::Bound);
-                let given = buffers.get(&BufferId::from_index(at));
-                let region =
-                    given.ok_or_else(|| wrong(format!("no memory is given for `{}`", buffer.name)))?;
-                let wanted = buffer.len * buffer.dtype.bytes();
-                if region.len() < wanted {
-                    return Err(wrong(format!(
-                        "`{}` needs {wanted} bytes, got {}",
-                        buffer.name,
-                        region.len()
-                    )));
+                for (own, given) in regions.iter_mut().zip(sets) {
+                    own.push(bound(buffer, given.get(&BufferId::from_index(at))).map_err(wrong)?);
                 }
-                bytes += wanted as u64;
-                regions.push(region.sub(0, wanted));
             }
         }
+        let bound: Vec<_> = regions.iter().map(|own| bound_of(program, rank, own)).collect();
+        apart(&bound).map_err(wrong)?;
+        let bytes = bound[0].iter().map(|(region, _)| region.len() as u64).sum();
         let mut functions = Vec::with_capacity(program.kernels.len());
         for kernel in &program.kernels {
             let known = kernels.get(&kernel.name).copied().or_else(|| Function::builtin(&kernel.name));
             functions.push(known.ok_or_else(|| wrong(format!("there is no kernel `{}`", kernel.name)))?);
         }
-        let mut instructions = compile(program, rank, &regions, &functions)?;
-        for peer in peers_of(&instructions).into_iter().filter_map(|rank| peers.get(rank)) {
-            for region in &regions {
-                peer.register(region)?;
-            }
-        }
-        for instruction in &mut instructions {
-            if let Action::InPlace(own) = &mut instruction.action {
-                self.core.shares_memory(own).map_err(wrong)?;
-                if own.own == 0 {
-                    own.claims = Some(self.allocate(2 * CLAIMS_BYTES)?);
+        let mut loaded = Vec::with_capacity(sets.len());
+        for (regions, bound) in regions.iter().zip(bound) {
+            let mut instructions = compile(program, rank, regions, &functions)?;
+            for peer in peers_of(&instructions).into_iter().filter_map(|rank| peers.get(rank)) {
+                for region in regions {
+                    peer.register(region)?;
                 }
             }
+            for instruction in &mut instructions {
+                if let Action::InPlace(own) = &mut instruction.action {
+                    self.core.shares_memory(own).map_err(wrong)?;
+                    if own.own == 0 {
+                        own.claims = Some(self.allocate(2 * CLAIMS_BYTES)?);
+                    }
+                }
+            }
+            loaded.push(Set { instructions, bound });
         }
-        let make = |number| Loaded::new(number, label.to_owned(), priority, instructions, bytes, scratch);
+        let make = |number| Loaded::new(number, label.to_owned(), priority, loaded, bytes, scratch);
         add(&self.core, number, make).map_err(Error::Usage)
     }
 
@@ -293,24 +294,42 @@ impl Engine {
         Ok(())
     }
 
-    /// Launches an instance of a loaded program; returns at once.
+    /// Launches an instance of a loaded program on its first set; returns at once.
     pub fn launch(&self, program: u32) -> Result<(), Error> {
+        self.launch_on(program, 0, 1.0)
+    }
+
+    /// Launches an instance on one of the program's sets, whose elements are multiplied with `factor` first; returns at
+    /// once. It starts when launches of the other sets are complete that were asked for before.
+    ///
+    /// [`Error::Usage`]: the set is in use, or there is none of that number.
+    pub fn launch_on(&self, program: u32, set: u32, factor: f64) -> Result<(), Error> {
         let loaded = self.loaded(program)?;
         if let Some(failure) = self.core.failure() {
             return Err(failure);
         }
-        let mut peers = loaded.peers().map(|rank| self.core.peer(rank));
-        if let Some(gone) = peers.find(|peer| peer.link.has_left()) {
-            let what = format_args!("left the job; `{}` needs it", loaded.label);
-            return Err(gone
-                .failed(Why::Left, Some(Location { program, launch: loaded.launched(), op: None }), what)
-                .into());
+        if let Some(gone) = self.core.gone(&loaded) {
+            return Err(gone.into());
         }
-        if !loaded.launch(now_ns()) {
-            return Err(Error::Usage(format!("`{}` is launched while its last launch runs", loaded.label)));
+        if set >= loaded.sets() {
+            let what =
+                format!("`{}` has {} sets of memory: there is no set {set}", loaded.label, loaded.sets());
+            return Err(Error::Usage(what));
         }
-        lock(&self.core.launches).push_back(program);
-        self.core.wake();
+        let launch = Launch { set, factor, asked_ns: now_ns() };
+        if launch.scales() && loaded.has_integers() {
+            return Err(Error::Usage(format!("`{}` has integers, which are not scaled", loaded.label)));
+        }
+        match loaded.launch(launch) {
+            Begun::Now => self.core.begin(program),
+            Begun::Later => {}
+            Begun::Refused => {
+                return Err(Error::Usage(format!(
+                    "`{}` is launched while its last launch runs",
+                    loaded.label
+                )));
+            }
+        }
         Ok(())
     }
 

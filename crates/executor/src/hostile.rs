@@ -11,7 +11,7 @@ use crate::arrival::{Arrival, add};
 use crate::compile::compile;
 use crate::core::Core;
 use crate::failure::Who;
-use crate::loaded::Loaded;
+use crate::loaded::{Begun, Launch, Loaded, Set};
 use crate::peer::{Peer, Peers};
 use crate::peer_table::PeerTable;
 use hocket_hostile::frames::{Random, frame};
@@ -66,12 +66,12 @@ impl World {
             let allocation = arena.allocate(ELEMENTS * 4).unwrap();
             allocation.region().as_bytes_mut().fill(UNTOUCHED);
             let instructions = compile(&program(), Rank(0), &[allocation.region().clone()], &[]).unwrap();
-            add(&core, None, |number| Loaded::new(number, "bucket".into(), 0, instructions, 0, Vec::new()))
-                .unwrap();
+            let sets = vec![Set { instructions, bound: Vec::new() }];
+            add(&core, None, |number| Loaded::new(number, "bucket".into(), 0, sets, 0, Vec::new())).unwrap();
             memory.push(allocation);
         }
         let running = core.programs.get(0).unwrap();
-        assert!(running.launch(0));
+        assert_eq!(running.launch(Launch { set: 0, factor: 1.0, asked_ns: 0 }), Begun::Now);
         core.start(&running);
         let region = arena.allocate(400).unwrap();
         for from in [Some(Rank(1)), None, Some(Rank(2))] {

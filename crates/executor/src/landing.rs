@@ -18,7 +18,7 @@ impl Core {
         payload_bytes: u32,
     ) -> Result<Landing, String> {
         let (loaded, instruction) = self.addressed(program, op)?;
-        let Action::Receive(receive) = &loaded.instructions[instruction].action else {
+        let Action::Receive(receive) = &loaded.instructions()[instruction].action else {
             return Err(format!("data for op {op} of program {program}, which is not a receive"));
         };
         if receive.peer != from {

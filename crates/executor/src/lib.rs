@@ -34,6 +34,7 @@ mod peer;
 mod peer_table;
 mod programs;
 pub mod readiness;
+mod sets;
 
 pub use engine::Engine;
 pub use error::Error;

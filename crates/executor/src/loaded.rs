@@ -1,20 +1,23 @@
 //! A program loaded into this rank's executor: its instructions and the state of its current instance.
 //!
 //! One instance of a program runs at a time; `flow` counts its dependencies, and `gate` joins the two sides of its
-//! messages.
+//! messages. A program may have several *sets* of bound memory, of which each instance uses one: while one set is under
+//! way, another fills, and its launch waits until the instance before is complete. Scratch and state are the program's.
 
 use crate::failure::Location;
 use crate::instruction::{Action, Instruction, peers_of};
 use crate::lock::lock;
-use hocket_ids::Rank;
+use hocket_ids::{DType, Rank};
+use hocket_kernels as kernels;
 use hocket_protocol::extents::{ExtentError, Extents};
 use hocket_sync::OutOfTurn;
 use hocket_sync::flow::Flow;
 use hocket_sync::gate::{ANNOUNCED, Gate, RELEASED};
 use hocket_sync::meeting::Meeting;
 use hocket_wire::memory::{Allocation, Region};
+use std::collections::VecDeque;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// State of one instruction.
 #[derive(Debug, Default)]
@@ -59,6 +62,45 @@ pub struct NonFinite {
     pub element: usize,
 }
 
+/// The program over one set of bound memory.
+#[derive(Debug)]
+pub struct Set {
+    /// Instructions in an order that respects dependencies; of all sets the same, but for regions.
+    pub instructions: Vec<Instruction>,
+    /// The bound buffers, with their element types.
+    pub bound: Vec<(Region, DType)>,
+}
+
+/// How an instance is launched.
+#[derive(Clone, Copy, Debug)]
+pub struct Launch {
+    /// The set of bound memory.
+    pub set: u32,
+    /// Each element of the set is multiplied with it first.
+    pub factor: f64,
+    /// When it was asked for.
+    pub asked_ns: u64,
+}
+
+impl Launch {
+    /// Whether its factor changes anything.
+    #[expect(clippy::float_cmp, reason = "any other factor is applied, however near it is to 1")]
+    pub fn scales(&self) -> bool {
+        self.factor != 1.0
+    }
+}
+
+/// What became of a launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Begun {
+    /// It may start.
+    Now,
+    /// It starts when those before are complete.
+    Later,
+    /// Its set is in use.
+    Refused,
+}
+
 /// A loaded program.
 #[derive(Debug)]
 pub struct Loaded {
@@ -68,9 +110,8 @@ pub struct Loaded {
     pub label: String,
     /// Lower values go first.
     pub priority: u32,
-    /// Instructions in an order that respects dependencies.
-    pub instructions: Vec<Instruction>,
-    /// Bytes of the program's bound buffers.
+    sets: Vec<Set>,
+    /// Bytes of the program's bound buffers, of one set.
     pub bytes: u64,
     /// Ranks that it needs.
     peers: Vec<Rank>,
@@ -80,7 +121,18 @@ pub struct Loaded {
     depths: Vec<u32>,
     states: Vec<State>,
     flow: Flow,
+    /// The set of the running instance.
+    set: AtomicU32,
+    /// Whether its elements are multiplied first.
+    scales: AtomicBool,
+    /// The bits of its factor.
+    factor: AtomicU64,
+    /// Bytes of the set that were multiplied with it.
+    scaled: AtomicU64,
+    asked_ns: AtomicU64,
     launched_ns: AtomicU64,
+    /// Launches that wait for the running instance.
+    waiting: Mutex<VecDeque<Launch>>,
 }
 
 impl Loaded {
@@ -89,27 +141,53 @@ impl Loaded {
         number: u32,
         label: String,
         priority: u32,
-        instructions: Vec<Instruction>,
+        sets: Vec<Set>,
         bytes: u64,
         own: Vec<(String, Allocation)>,
     ) -> Self {
-        let depths = depths(&instructions);
-        let peers = peers_of(&instructions);
+        let instructions = sets.first().map_or(&[][..], |set| &set.instructions);
+        let depths = depths(instructions);
+        let peers = peers_of(instructions);
         let states = instructions.iter().map(State::of).collect();
         let flow = Flow::new(instructions.len());
         Self {
             number,
             label,
             priority,
-            instructions,
+            sets,
             bytes,
             peers,
             own,
             depths,
             states,
             flow,
+            set: AtomicU32::new(0),
+            scales: AtomicBool::new(false),
+            factor: AtomicU64::new(1_f64.to_bits()),
+            scaled: AtomicU64::new(0),
+            asked_ns: AtomicU64::new(0),
             launched_ns: AtomicU64::new(0),
+            waiting: Mutex::default(),
         }
+    }
+
+    /// How many sets of bound memory there are.
+    pub fn sets(&self) -> u32 {
+        self.sets.len() as u32
+    }
+
+    /// Whether a bound buffer has elements that no factor can be applied to.
+    pub fn has_integers(&self) -> bool {
+        self.sets.iter().flat_map(|set| &set.bound).any(|(_, dtype)| !dtype.is_float())
+    }
+
+    /// Instructions over the set of the running instance.
+    pub fn instructions(&self) -> &[Instruction] {
+        self.running().map_or(&[], |set| &set.instructions)
+    }
+
+    fn running(&self) -> Option<&Set> {
+        self.sets.get(self.set.load(Ordering::Acquire) as usize)
     }
 
     /// The executor's own buffer with that name.
@@ -117,9 +195,9 @@ impl Loaded {
         self.own.iter().find(|(known, _)| known == name).map(|(_, allocation)| allocation.region().clone())
     }
 
-    /// Depth of `op`: the length of the longest chain before it.
+    /// Depth of `op`: the length of the longest chain before it; of what comes before all ops, zero.
     pub fn depth(&self, op: u32) -> u32 {
-        self.depths[op as usize]
+        self.depths.get(op as usize).copied().unwrap_or_default()
     }
 
     /// Launches so far.
@@ -142,25 +220,64 @@ impl Loaded {
         Location { program: self.number, launch: self.instance(), op }
     }
 
-    /// Claims the next launch; `false` while the one before runs.
-    pub fn launch(&self, now_ns: u64) -> bool {
-        let claimed = self.flow.claim();
-        if claimed {
-            self.launched_ns.store(now_ns, Ordering::Relaxed);
+    /// Claims the next launch, or notes it for when the ones before are complete.
+    pub fn launch(&self, launch: Launch) -> Begun {
+        let mut waiting = lock(&self.waiting);
+        if waiting.is_empty() && self.flow.claim() {
+            self.begin(launch, launch.asked_ns);
+            return Begun::Now;
         }
-        claimed
+        let used = self.set.load(Ordering::Acquire);
+        if launch.set == used || waiting.iter().any(|other| other.set == launch.set) {
+            return Begun::Refused;
+        }
+        waiting.push_back(launch);
+        Begun::Later
+    }
+
+    /// For a claimed launch; nothing of it has started.
+    fn begin(&self, launch: Launch, now_ns: u64) {
+        self.set.store(launch.set, Ordering::Release);
+        self.scales.store(launch.scales(), Ordering::Relaxed);
+        self.factor.store(launch.factor.to_bits(), Ordering::Relaxed);
+        self.scaled.store(0, Ordering::Relaxed);
+        self.asked_ns.store(launch.asked_ns, Ordering::Relaxed);
+        self.launched_ns.store(now_ns, Ordering::Relaxed);
     }
 
     /// Resets the dataflow for a claimed launch and returns the instructions that depend on nothing.
     pub fn start(&self) -> Vec<u32> {
-        self.flow.start(self.instructions.iter().map(|instruction| instruction.after));
-        let roots = self.instructions.iter().enumerate().filter(|(_, instruction)| instruction.after == 0);
+        let instructions = self.instructions();
+        self.flow.start(instructions.iter().map(|instruction| instruction.after));
+        let roots = instructions.iter().enumerate().filter(|(_, instruction)| instruction.after == 0);
         roots.map(|(at, _)| at as u32).collect()
     }
 
-    /// When the current instance was launched.
-    pub fn launched_ns(&self) -> u64 {
-        self.launched_ns.load(Ordering::Relaxed)
+    /// Whether the running instance multiplies its set with a factor first.
+    pub fn is_scaled(&self) -> bool {
+        self.scales.load(Ordering::Relaxed)
+    }
+
+    /// Multiplies the next `bytes_max` of the set with the factor; whether that was the rest. One thread at a time.
+    pub fn scale_part(&self, bytes_max: usize) -> bool {
+        let mut skip = self.scaled.load(Ordering::Acquire) as usize;
+        for (region, dtype) in self.running().into_iter().flat_map(|set| &set.bound) {
+            if skip >= region.len() {
+                skip -= region.len();
+                continue;
+            }
+            let part = region.sub(skip, (region.len() - skip).min(bytes_max));
+            let factor = f64::from_bits(self.factor.load(Ordering::Relaxed));
+            kernels::scale(*dtype, part.as_bytes_mut(), factor);
+            self.scaled.fetch_add(part.len() as u64, Ordering::Release);
+            return false;
+        }
+        true
+    }
+
+    /// When the current instance was asked for, and when the one before was complete, too.
+    pub fn launched_ns(&self) -> (u64, u64) {
+        (self.asked_ns.load(Ordering::Relaxed), self.launched_ns.load(Ordering::Relaxed))
     }
 
     /// One dependency of `op` is met; whether it was the last.
@@ -269,9 +386,20 @@ impl Loaded {
         self.flow.finish()
     }
 
-    /// The instance is complete; the next may be launched.
-    pub fn complete(&self, instance: u32) {
+    /// The instance is complete; whether another has waited for that and may start.
+    pub fn complete(&self, instance: u32, now_ns: impl FnOnce() -> u64) -> bool {
+        let mut waiting = lock(&self.waiting);
         self.flow.complete(instance);
+        let Some(next) = waiting.pop_front() else { return false };
+        let claimed = self.flow.claim();
+        debug_assert!(claimed, "launches are claimed under the lock, in order");
+        self.begin(next, now_ns());
+        true
+    }
+
+    /// Whether the first `launches` launches are complete.
+    pub fn has_completed(&self, launches: u32) -> bool {
+        self.flow.has_completed(launches)
     }
 
     /// Ranks that the running instance waits for, each with whether it waits for a send of that rank.
@@ -292,7 +420,7 @@ impl Loaded {
     /// Incomplete ops, the rank that each waits for, and whether for a send of that rank.
     fn waits(&self) -> impl Iterator<Item = (u32, Rank, bool)> + '_ {
         let running = self.launched();
-        let both = self.instructions.iter().zip(&self.states).zip(0..);
+        let both = self.instructions().iter().zip(&self.states).zip(0..);
         let unfinished = both.filter(move |((_, state), _)| state.done.load(Ordering::Acquire) != running);
         unfinished.flat_map(|((instruction, state), op)| {
             let (message, meeting) = match (&instruction.action, &state.meeting) {
@@ -311,7 +439,7 @@ impl Loaded {
     /// Whether a collective of a library is incomplete.
     pub fn waits_for_library(&self) -> bool {
         let running = self.launched();
-        let mut both = self.instructions.iter().zip(&self.states);
+        let mut both = self.instructions().iter().zip(&self.states);
         both.any(|(instruction, state)| {
             matches!(instruction.action, Action::Library(..)) && state.done.load(Ordering::Acquire) != running
         })

@@ -50,7 +50,7 @@ fn check_on(engines: &[Arc<Engine>], len: usize, wire: DType, launches: usize) {
     each(engines, |rank, engine| {
         let memory = engine.allocate(len * 4).unwrap();
         let buffers = HashMap::from([(BufferId(0), memory.region().clone())]);
-        let number = engine.load(&program, &buffers, &HashMap::new(), 0, "bucket", None).unwrap();
+        let number = engine.load(&program, &[buffers], &HashMap::new(), 0, "bucket", None).unwrap();
         for launch in 0..launches {
             let value = |at: usize, rank: usize| ((at * 7 + rank * 3 + launch) % 64) as f32;
             for (at, cell) in memory.region().as_bytes_mut().chunks_exact_mut(4).enumerate() {
@@ -110,7 +110,7 @@ fn a_dead_rank_is_named() {
     each(&engines, |rank, engine| {
         let memory = engine.allocate(999 * 4).unwrap();
         let buffers = HashMap::from([(BufferId(0), memory.region().clone())]);
-        let number = engine.load(&program, &buffers, &HashMap::new(), 0, "bucket", None).unwrap();
+        let number = engine.load(&program, &[buffers], &HashMap::new(), 0, "bucket", None).unwrap();
         if rank == 1 {
             engine.close();
             return;
@@ -130,7 +130,7 @@ fn a_time_out_names_the_rank() {
     each(&engines, |rank, engine| {
         let memory = engine.allocate(40).unwrap();
         let buffers = HashMap::from([(BufferId(0), memory.region().clone())]);
-        let number = engine.load(&program, &buffers, &HashMap::new(), 0, "bucket", None).unwrap();
+        let number = engine.load(&program, &[buffers], &HashMap::new(), 0, "bucket", None).unwrap();
         if rank == 0 {
             engine.launch(number).unwrap();
             let outcome = engine.wait(number, Duration::from_millis(200), || false);
@@ -140,5 +140,95 @@ fn a_time_out_names_the_rank() {
         } else {
             thread::sleep(Duration::from_millis(400));
         }
+    });
+}
+
+/// Merged and late gradients would be summed into what is under way, overtake one another, or have the wrong mean.
+#[test]
+fn launches_alternate_between_sets_of_memory() {
+    const LEN: usize = 70_001;
+    for (hosts, threads) in [(["a", "b", "c"], 1), (["a", "a", "a"], 1), (["a", "a", "b"], 3)] {
+        let engines = mesh(&hosts, threads);
+        let program = ring(3, LEN, DType::F32);
+        each(&engines, |rank, engine| {
+            let memory: Vec<_> = (0..2).map(|_| engine.allocate(LEN * 4).unwrap()).collect();
+            let set = |at: usize| HashMap::from([(BufferId(0), memory[at].region().clone())]);
+            let number =
+                engine.load(&program, &[set(0), set(1)], &HashMap::new(), 0, "bucket", None).unwrap();
+            let value = |at: usize, rank: usize, launch: usize| ((at * 7 + rank * 3 + launch) % 64) as f32;
+            let fill = |launch: usize| {
+                let cells = memory[launch % 2].region().as_bytes_mut().chunks_exact_mut(4).enumerate();
+                cells.for_each(|(at, cell)| cell.copy_from_slice(&value(at, rank, launch).to_le_bytes()));
+            };
+            // A factor for every other launch: a power of two keeps the sums exact.
+            let factor = |launch: usize| if launch % 4 < 2 { 1.0 } else { 0.25 };
+            for launch in 0..8_usize {
+                fill(launch);
+                engine.launch_on(number, launch as u32 % 2, factor(launch)).unwrap();
+                let Some(due) = launch.checked_sub(1) else { continue };
+                assert!(engine.wait_for(number, due as u32 + 1, TIMEOUT, || false).unwrap());
+                for (at, &sum) in floats(memory[due % 2].region().as_bytes()).iter().enumerate() {
+                    let sums: f32 = (0..3).map(|rank| value(at, rank, due)).sum();
+                    let expected = sums * factor(due) as f32;
+                    assert!(sum == expected, "rank {rank} launch {due} element {at}: {sum} for {expected}");
+                }
+            }
+            assert!(engine.wait(number, TIMEOUT, || false).unwrap());
+        });
+        each(&engines, |_, engine| engine.close());
+    }
+}
+
+/// Gradients would be written while they travel, and nobody would know.
+#[test]
+fn a_set_that_is_in_use_is_not_launched() {
+    let engines = mesh(&["a", "b"], 1);
+    let program = ring(2, 10, DType::F32);
+    let used =
+        |outcome: Result<(), Error>| matches!(outcome, Err(Error::Usage(what)) if what.contains("runs"));
+    each(&engines, |rank, engine| {
+        let memory: Vec<_> = (0..2).map(|_| engine.allocate(40).unwrap()).collect();
+        let set = |at: usize| HashMap::from([(BufferId(0), memory[at].region().clone())]);
+        let overlapping = engine.load(&program, &[set(0), set(0)], &HashMap::new(), 0, "bucket", None);
+        assert!(
+            matches!(overlapping, Err(Error::Program { what, .. }) if what.contains("0 and 1 of its memory"))
+        );
+        let number = engine.load(&program, &[set(0), set(1)], &HashMap::new(), 0, "bucket", None).unwrap();
+        if rank == 1 {
+            thread::sleep(Duration::from_millis(100));
+        }
+        engine.launch_on(number, 0, 1.0).unwrap();
+        engine.launch_on(number, 1, 1.0).unwrap();
+        if rank == 0 {
+            assert!(used(engine.launch_on(number, 0, 1.0)) && used(engine.launch_on(number, 1, 1.0)));
+            assert!(
+                matches!(engine.launch_on(number, 2, 1.0), Err(Error::Usage(what)) if what.contains("no set 2"))
+            );
+        }
+        assert!(engine.wait_for(number, 2, TIMEOUT, || false).unwrap());
+    });
+}
+
+/// A rank that dies between two launches that were asked for must be named, too.
+#[test]
+fn a_rank_that_is_gone_when_a_waiting_launch_starts_is_named() {
+    let engines = mesh(&["a", "b"], 1);
+    let program = ring(2, 10, DType::F32);
+    each(&engines, |rank, engine| {
+        let memory: Vec<_> = (0..2).map(|_| engine.allocate(40).unwrap()).collect();
+        let set = |at: usize| HashMap::from([(BufferId(0), memory[at].region().clone())]);
+        let number = engine.load(&program, &[set(0), set(1)], &HashMap::new(), 0, "bucket", None).unwrap();
+        if rank == 1 {
+            // Rank 0 has asked for both by then, and only the first becomes complete.
+            thread::sleep(Duration::from_millis(200));
+            engine.launch_on(number, 0, 1.0).unwrap();
+            assert!(engine.wait(number, TIMEOUT, || false).unwrap());
+            return engine.close();
+        }
+        engine.launch_on(number, 0, 1.0).unwrap();
+        engine.launch_on(number, 1, 1.0).unwrap();
+        let outcome = engine.wait_for(number, 2, TIMEOUT, || false);
+        let Err(Error::Peer(failure)) = outcome else { panic!("{outcome:?}") };
+        assert_eq!((failure.who.rank, failure.why), (Rank(1), Why::Left));
     });
 }

@@ -35,7 +35,7 @@ fn add() -> Program {
 fn load(engine: &Engine) -> (u32, Region) {
     let region = engine.allocate(8).unwrap().region().clone();
     let buffers = HashMap::from([(BufferId(0), region.clone())]);
-    (engine.load(&add(), &buffers, &HashMap::new(), 0, "bucket", None).unwrap(), region)
+    (engine.load(&add(), &[buffers], &HashMap::new(), 0, "bucket", None).unwrap(), region)
 }
 
 /// Two ranks on two hosts; rank 1's program is launched, rank 0's is not.

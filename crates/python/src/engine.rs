@@ -128,6 +128,23 @@ fn part(py: Python<'_>, memory: &Memory, size_bytes: usize) -> PyResult<Region> 
     Ok(region.sub(0, size_bytes))
 }
 
+/// By the number of a bound buffer: memory, and where in it the buffer begins.
+type Buffers = HashMap<u32, (Py<Memory>, usize)>;
+
+fn regions(py: Python<'_>, buffers: Buffers) -> PyResult<HashMap<BufferId, Region>> {
+    let mut found = HashMap::new();
+    for (buffer, (memory, offset_bytes)) in buffers {
+        let region = memory.get().allocation.region();
+        let len = region.len();
+        if offset_bytes > len {
+            let what = format!("buffer {buffer}: offset {offset_bytes} in memory of {len} bytes");
+            return Err(error(py, "UsageError", &what));
+        }
+        found.insert(BufferId(buffer), region.sub(offset_bytes, len - offset_bytes));
+    }
+    Ok(found)
+}
+
 /// Waits without the GIL. Ctrl-C ends the wait with its exception, and so does an exception of `meanwhile`, which is
 /// called several times a second.
 pub fn interruptible<T: Send>(
@@ -242,16 +259,17 @@ impl Engine {
     }
 
     #[expect(clippy::too_many_arguments, reason = "Python's are keywords")]
-    #[pyo3(signature = (program, buffers, *, priority, label, kernels = HashMap::new(), number = None))]
+    #[pyo3(signature = (program, buffers, *, priority, label, kernels = HashMap::new(), number = None, others = Vec::new()))]
     fn load(
         &self,
         py: Python<'_>,
         program: &Program,
-        buffers: HashMap<u32, (Py<Memory>, usize)>,
+        buffers: Buffers,
         priority: u32,
         label: &str,
         kernels: HashMap<String, usize>,
         number: Option<u32>,
+        others: Vec<Buffers>,
     ) -> PyResult<u32> {
         let mut functions = HashMap::new();
         for (name, address) in kernels {
@@ -262,23 +280,16 @@ impl Engine {
                 .ok_or_else(|| error(py, "UsageError", &format!("kernel `{name}` has no address")))?;
             functions.insert(name, Function::Foreign(function));
         }
-        let mut regions = HashMap::new();
-        for (buffer, (memory, offset_bytes)) in buffers {
-            let region = memory.get().allocation.region();
-            let len = region.len();
-            if offset_bytes > len {
-                let what = format!("buffer {buffer}: offset {offset_bytes} in memory of {len} bytes");
-                return Err(error(py, "UsageError", &what));
-            }
-            regions.insert(BufferId(buffer), region.sub(offset_bytes, len - offset_bytes));
-        }
+        let sets = std::iter::once(buffers).chain(others).map(|set| regions(py, set));
+        let sets = sets.collect::<PyResult<Vec<_>>>()?;
         let program = program.inner();
-        py.detach(|| self.executor.load(program, &regions, &functions, priority, label, number))
+        py.detach(|| self.executor.load(program, &sets, &functions, priority, label, number))
             .map_err(|cause| raise(py, &cause))
     }
 
-    fn launch(&self, py: Python<'_>, program: u32) -> PyResult<()> {
-        self.executor.launch(program).map_err(|cause| raise(py, &cause))
+    #[pyo3(signature = (program, slot = 0, factor = 1.0))]
+    fn launch(&self, py: Python<'_>, program: u32, slot: u32, factor: f64) -> PyResult<()> {
+        self.executor.launch_on(program, slot, factor).map_err(|cause| raise(py, &cause))
     }
 
     #[pyo3(signature = (program, timeout_s, meanwhile = None))]

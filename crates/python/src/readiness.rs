@@ -5,11 +5,35 @@
 use crate::engine::{Engine, duration, interruptible};
 use crate::exceptions::{error, raise};
 use hocket_executor::Engine as Executor;
-use hocket_executor::readiness::{Arrival, Readiness as Counters, Schedule};
+use hocket_executor::readiness::{Arrival, Phase, Point, Readiness as Counters, Schedule, Turn};
 use pyo3::intern;
 use pyo3::prelude::*;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// What becomes of each bucket's turn; buckets launched before the first gradient, and after backward.
+type DescribedPhase = (Vec<String>, Vec<usize>, Vec<usize>);
+
+/// Slots by bucket, and the iterations of a period.
+type DescribedSchedule = (Vec<u32>, Vec<DescribedPhase>);
+
+fn turn(py: Python<'_>, name: &str) -> PyResult<Turn> {
+    match name {
+        "continues" => Ok(Turn::Continues),
+        "leaves" => Ok(Turn::Leaves),
+        "waits" => Ok(Turn::Waits),
+        _ => Err(error(py, "UsageError", &format!("`{name}` is nothing that a turn does"))),
+    }
+}
+
+fn schedule(py: Python<'_>, (slots, phases): DescribedSchedule) -> PyResult<Schedule> {
+    let phase = |(turns, begin, end): DescribedPhase| {
+        let turns = turns.iter().map(|name| turn(py, name)).collect::<PyResult<_>>()?;
+        Ok(Phase { turns, begin, end })
+    };
+    let phases = phases.into_iter().map(phase).collect::<PyResult<_>>()?;
+    Schedule::new(slots, phases).map_err(|cause| raise(py, &cause))
+}
 
 struct Shared {
     counters: Counters<Executor>,
@@ -44,7 +68,9 @@ pub struct Readiness(Arc<Shared>);
 #[pymethods]
 impl Readiness {
     #[new]
+    #[pyo3(signature = (engine, buckets, on_first, adopt, twice, refused, schedule = None))]
     #[expect(clippy::needless_pass_by_value, reason = "conversions from Python give values")]
+    #[expect(clippy::too_many_arguments, reason = "one callback per event")]
     fn new(
         py: Python<'_>,
         engine: &Engine,
@@ -53,9 +79,11 @@ impl Readiness {
         adopt: Py<PyAny>,
         twice: Py<PyAny>,
         refused: Py<PyAny>,
+        schedule: Option<DescribedSchedule>,
     ) -> PyResult<Self> {
-        let counters =
-            Counters::new(Arc::clone(engine.executor()), &buckets, Schedule::immediate(buckets.len()));
+        let table = schedule.map(|described| self::schedule(py, described)).transpose()?;
+        let table = table.unwrap_or_else(|| Schedule::immediate(buckets.len()));
+        let counters = Counters::new(Arc::clone(engine.executor()), &buckets, table);
         let counters = counters.map_err(|cause| raise(py, &cause))?;
         Ok(Self(Arc::new(Shared { counters, on_first, adopt, twice, refused })))
     }
@@ -79,7 +107,14 @@ impl Readiness {
         self.0.counters.times()
     }
 
-    fn hook(&self, py: Python<'_>, places: Vec<(usize, usize)>, view: Py<PyAny>) -> PyResult<ReadyHook> {
+    #[pyo3(signature = (places, view, others = Vec::new()))]
+    fn hook(
+        &self,
+        py: Python<'_>,
+        places: Vec<(usize, usize)>,
+        view: Py<PyAny>,
+        others: Vec<Py<PyAny>>,
+    ) -> PyResult<ReadyHook> {
         let counters = &self.0.counters;
         if places.is_empty() {
             return Err(error(py, "UsageError", "a gradient is in one bucket at least"));
@@ -91,7 +126,29 @@ impl Readiness {
             let what = format!("there is no gradient {index} in bucket {bucket}");
             return Err(error(py, "UsageError", &what));
         }
-        Ok(ReadyHook { shared: Arc::clone(&self.0), places, view })
+        let views: Vec<_> = std::iter::once(view).chain(others).collect();
+        let few = places.iter().find(|(bucket, _)| counters.slots(*bucket) > views.len() as u32);
+        if let Some((bucket, _)) = few {
+            let what = format!("{} views for the slots of bucket {bucket}", views.len());
+            return Err(error(py, "UsageError", &what));
+        }
+        Ok(ReadyHook { shared: Arc::clone(&self.0), places, views })
+    }
+
+    fn begin(&self, py: Python<'_>) -> PyResult<()> {
+        self.0.launched(py, self.0.counters.begin(Point::Begin))
+    }
+
+    fn hold(&self) {
+        self.0.counters.hold();
+    }
+
+    fn flush(&self, py: Python<'_>) -> PyResult<()> {
+        self.0.launched(py, self.0.counters.flush())
+    }
+
+    fn slot(&self, py: Python<'_>, bucket: usize) -> PyResult<u32> {
+        self.0.counters.slot(bucket).map_err(|cause| raise(py, &cause))
     }
 
     fn missing(&self) -> Vec<(usize, usize)> {
@@ -125,7 +182,22 @@ impl Readiness {
 pub struct ReadyHook {
     shared: Arc<Shared>,
     places: Vec<(usize, usize)>,
-    view: Py<PyAny>,
+    /// By slot of its bucket.
+    views: Vec<Py<PyAny>>,
+}
+
+impl ReadyHook {
+    /// Where the gradient belongs now.
+    fn view(&self, py: Python<'_>) -> PyResult<&Py<PyAny>> {
+        // Buckets that have parts of the same gradient have the same turns.
+        match self.views.as_slice() {
+            [only] => Ok(only),
+            views => {
+                let slot = self.shared.counters.slot(self.places[0].0).map_err(|cause| raise(py, &cause))?;
+                Ok(&views[slot as usize])
+            }
+        }
+    }
 }
 
 #[pymethods]
@@ -133,7 +205,7 @@ impl ReadyHook {
     fn __call__(&self, py: Python<'_>, parameter: &Bound<'_, PyAny>) -> PyResult<()> {
         let shared = &*self.shared;
         let gradient = parameter.getattr(intern!(py, "grad"))?;
-        if !gradient.is(&self.view) {
+        if !gradient.is(self.view(py)?) {
             // Whichever part it is counted by: all are of one view.
             let (bucket, index) = self.places[0];
             shared.adopt.call1(py, (bucket, index, parameter))?;

@@ -34,6 +34,11 @@ impl Flow {
         self.completed.load(Ordering::Acquire) == self.launched()
     }
 
+    /// Whether the first `launches` launches are complete.
+    pub fn has_completed(&self, launches: u32) -> bool {
+        self.completed.load(Ordering::Acquire).wrapping_sub(launches) as i32 >= 0
+    }
+
     /// Claims the next launch; `false` while the previous one runs.
     pub fn claim(&self) -> bool {
         let completed = self.completed.load(Ordering::Acquire);

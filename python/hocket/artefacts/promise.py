@@ -14,7 +14,7 @@ error feedback."""
 
 LEVELS: tuple[Level, ...] = get_args(Level)
 
-AVAILABLE: tuple[Level, ...] = ("exact", "rounded")
+AVAILABLE: tuple[Level, ...] = ("exact", "rounded", "merged", "delayed")
 """What can be asked for so far."""
 
 ShortType = Literal["f16", "bf16"]

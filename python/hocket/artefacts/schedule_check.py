@@ -71,6 +71,16 @@ def check_job(schedule: Schedule, made_for: Job, job: Job) -> None:
     )
 
 
+def slots_needed(turns: Sequence[Turn], period: int) -> int:
+    """How many turns of a bucket are open at the same time, at most.
+
+    >>> from hocket.artefacts.plan import Due
+    >>> [slots_needed([Turn(first=0, last=0, due=Due(iteration=due))], 1) for due in (0, 1)]
+    [1, 2]
+    """
+    return max(sum(_alive(turn, iteration, period) for turn in turns) for iteration in range(period))
+
+
 def _turns(turns: Sequence[Turn], schedule: Schedule) -> Iterator[str]:
     period = schedule.period
     outside = [turn for turn in turns if not 0 <= turn.first <= turn.last < period]
@@ -111,10 +121,9 @@ def _sequence(turns: Sequence[Turn], period: int) -> Iterator[str]:
         next_first = after.first if after else first.first + period
         if before is not None and not (_sent(before) < sent and _due(before) < due):
             yield f"the turn of iteration {next_first} is sent or applied before the one before it"
-    for iteration in range(period):
-        alive = sum(_alive(turn, iteration, period) for turn in turns)
-        if alive > SLOTS_MAX:
-            yield f"{alive} turns are open in iteration {iteration}: at most {SLOTS_MAX}"
+    alive = slots_needed(turns, period)
+    if alive > SLOTS_MAX:
+        yield f"{alive} turns are open at the same time: at most {SLOTS_MAX}"
 
 
 def _sent(turn: Turn) -> Moment:

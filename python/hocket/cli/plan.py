@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import get_args
 
 import click
 from rich.table import Table
@@ -24,9 +25,11 @@ from hocket.cli.shared.options import (
     world_option,
 )
 from hocket.cli.shared.output import publish
-from hocket.planning import search
+from hocket.errors import UsageError
+from hocket.planning import delays, search
 from hocket.planning.search import Option
 from hocket.planning.updating import by_owners
+from hocket.planning.walk import Rule
 from hocket.simulation import shortlist
 
 
@@ -54,6 +57,14 @@ from hocket.simulation import shortlist
     show_default=True,
     help="Who updates values: all ranks, or owners alone, which have the optimizer's state of their parts alone.",
 )
+@click.option(
+    "--rate",
+    type=click.Choice(get_args(Rule)),
+    default="linear",
+    show_default=True,
+    help="Of promises from `merged` on: what the learning rate is multiplied with for an update of k iterations: k (for SGD), its "
+    "root (for Adam), or one.",
+)
 @output_option("Write the plan here (JSON).")
 @json_option
 def command(
@@ -66,6 +77,7 @@ def command(
     builder: str | None,
     explain: str | None,
     update: str,
+    rate: Rule,
     output: Path | None,
     as_json: bool,
 ) -> None:
@@ -88,8 +100,15 @@ def command(
         plan = shortlist.chosen(considered, cluster, profile)
     else:
         plan = shortlist.with_sensitivity(considered.explained(considered.of_builder(builder)), considered)
+    if update == "owners" and promise is not None and promise.allows("merged"):
+        raise UsageError(
+            f"--update owners with the promise `{promise.level}`: no rank has the whole mean, which turns need\n"
+            "hint: leave out --update, or promise `rounded`"
+        )
     if update == "owners":
         plan = considered.rescored(by_owners(plan))
+    elif profile_path is not None:
+        plan = delays.scheduled(plan, considered.question.graph, profile, promise or EXACT, rate)
     options = [] if explain is None else considered.options(plan, explain)
     if output:
         files.write(output, plan)

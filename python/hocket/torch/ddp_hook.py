@@ -124,7 +124,7 @@ class _Buckets:
                 "hint: hocket.torch.distribute"
             )
         made = CompiledBucket.traced(planned, traced)
-        bucket = buckets.load([made], self._process.engine, array, 0, self._process.job.rank)[0]
+        bucket = buckets.load([made], self._process.engine, array, epoch=0, rank=self._process.job.rank)[0]
         bucket.elements.copy_(grads.buffer())
         buckets.start_states([bucket], self._process.engine)
         self._process.libraries.learn(bucket.program, traced.program)

@@ -239,6 +239,17 @@ def join(
     return joining.joined_training(windows)
 
 
+def flush(model: torch.nn.Module) -> None:
+    """Apply all gradients that were made and not applied yet: `optimizer.step()` is called once for each update that is left.
+
+    For plans with merged or late gradients, before the model is evaluated or saved, and at the end; with other plans there is
+    nothing to do. All ranks call it at the same place, after a step.
+
+    Raises UsageError when the last backward's gradients wait for a step.
+    """
+    _of(model).session.flush()
+
+
 def log(model: torch.nn.Module, **values: Any) -> None:
     """Add values of this step (`step=3, loss=2.5`) to the trace. Without a trace, this does nothing."""
     spans = _of(model).session.spans

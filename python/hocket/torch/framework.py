@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from hocket import _native
 from hocket.errors import UsageError
+from hocket.torch import optimizers
 from hocket.torch.division import DividedGradient, Division
 from hocket.torch.dtypes import DTYPES, TORCH_DTYPES
 from hocket.torch.gates import Gates
@@ -39,6 +40,7 @@ class Torch:
         self._hooked: set[int] = set()
         self._gates: Gates | None = None
         self.division = Division(optimizer)
+        self._rates: optimizers.Rates | None = None
 
     def parameters(self) -> list[Parameter]:
         """All, and buffers."""
@@ -109,6 +111,16 @@ class Torch:
         stepped.reads_nothing = True  # type: ignore[attr-defined]
         self.optimizer.register_step_post_hook(stepped)
 
+    def rates(self, factors: Mapping[str, float]) -> None:
+        """Of the groups of its parameters."""
+        if self._rates is None:
+            self._rates = optimizers.Rates(self.optimizer)
+        self._rates.of_next_step({id(self.trained[name]): factor for name, factor in factors.items()})
+
+    def step(self) -> None:
+        """With its hooks."""
+        self.optimizer.step()
+
     def optimizer_state(self) -> bytes:
         """In the form of `torch.save`."""
         if not self.optimizer.state:
@@ -174,6 +186,23 @@ class Torch:
             parameter = self.trained[name]
             if parameter.grad is not view:
                 parameter.grad = view
+
+    def add(self, name: str, view: torch.Tensor) -> None:
+        """After `grad = None` while gradients are summed over iterations."""
+        parameter = self.trained[name]
+        gradient = parameter.grad
+        if gradient is view:
+            return
+        if gradient is not None:
+            gradient = gradient.to_dense() if gradient.is_sparse else gradient
+            _check_type(name, view, gradient)
+            view.add_(gradient)
+        parameter.grad = view
+
+    def show(self, bucket: LoadedBucket) -> None:
+        """Without touching memory."""
+        for name, view in zip(bucket.names, bucket.views, strict=True):
+            self.trained[name].grad = view
 
     def drop(self, name: str) -> None:
         """Optimizers skip a parameter whose gradient is None."""

@@ -27,6 +27,7 @@ class Window:
 
     barrier = True
     """Finished ranks reduce at once, so the others do, too."""
+    meets = False
 
     def __init__(
         self,

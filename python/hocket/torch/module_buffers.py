@@ -92,6 +92,11 @@ class Buffers:
         """Whether there is anything to do."""
         return self._sent is not None
 
+    @property
+    def meets(self) -> bool:
+        """Where buffers may be reassigned, added or removed."""
+        return self.kept
+
     def begin(self) -> None:
         """Backward begins: the source's live buffers leave."""
         if self._sent is not None and self.keep == "after_step" and not self._late:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from typing import Any
 from torch.optim import optimizer as internals
 
 import torch
+from hocket.errors import UsageError
 
 # Each updates a parameter from that parameter, its gradient and its state alone. Missing: LBFGS, whose state is of all
 # parameters together, and SparseAdam, whose gradients are not dense.
@@ -174,6 +176,61 @@ class Step:
         finally:
             optimizer.param_groups = groups
         return True
+
+
+class Rates:
+    """Learning rates of one optimizer's steps, times a factor for each parameter: those of batches of other sizes."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        """Wraps its `step`; until factors are given, nothing changes."""
+        self._optimizer = optimizer
+        self._factors: Mapping[int, float] = {}
+        optimizer.step = wrapped_step(optimizer, self._on_step)  # type: ignore[method-assign]
+
+    def of_next_step(self, factors: Mapping[int, float]) -> None:
+        """By parameters' `id`; others have their own rate."""
+        self._factors = {key: factor for key, factor in factors.items() if factor != 1}
+
+    def _on_step(self, plain: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        optimizer = self._optimizer
+        if any(each is not None for each in [*args, *kwargs.values()]):
+            raise UsageError(
+                "step() was called with a closure, and gradients are merged or late: a closure needs those of its own backward\n"
+                "hint: a plan without merged or late gradients"
+            )
+        if _of_grad_scaler():
+            raise UsageError(
+                "a GradScaler scales these gradients, which were made before its last change\n"
+                "hint: a plan without merged or late gradients, or bf16, which needs no scale"
+            )
+        factors, self._factors = self._factors, {}
+        if not factors:
+            return plain(*args, **kwargs)
+        groups = optimizer.param_groups
+        optimizer.param_groups = [part for group in groups for part in _by_factor(group, factors)]
+        try:
+            return plain(*args, **kwargs)
+        finally:
+            optimizer.param_groups = groups
+
+
+def _of_grad_scaler() -> bool:
+    """Whether a GradScaler that is enabled calls this step: PyTorch leaves no other mark on the optimizer."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == "_maybe_opt_step":
+            return True
+        frame = frame.f_back  # type: ignore[assignment]  # None above the last one
+    return False
+
+
+def _by_factor(group: dict[str, Any], factors: Mapping[int, float]) -> Iterator[dict[str, Any]]:
+    """A group in parts with a learning rate each."""
+    parts: dict[float, list[torch.Tensor]] = {}
+    for parameter in group["params"]:
+        parts.setdefault(factors.get(id(parameter), 1.0), []).append(parameter)
+    for factor, parameters in parts.items():
+        yield {**group, "params": parameters, "lr": group["lr"] * factor}
 
 
 @dataclass

@@ -84,6 +84,9 @@ class Profiler:
     def settle(self) -> None:
         """Gradients are this rank's own, and final."""
 
+    def flush(self) -> None:
+        """Each step was applied."""
+
     def joinable(self) -> None:
         """No rank waits for another."""
 

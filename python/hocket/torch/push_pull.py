@@ -98,6 +98,9 @@ class PushPullSession(InPlace):
             "hint: clip without parameter servers, or scale the loss"
         )
 
+    def flush(self) -> None:
+        """Values are there as soon as forward needs them."""
+
     def joinable(self) -> None:
         """Raise UsageError: it is not needed."""
         raise UsageError(

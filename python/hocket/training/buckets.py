@@ -14,7 +14,7 @@ from msgspec.structs import replace as replaced
 from hocket import _native
 from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.gradient import Gradient
-from hocket.artefacts.plan import Bucket, Gathered, Owned, Part, Plan, Rule, Schedule
+from hocket.artefacts.plan import AllReduce, Bucket, Gathered, Owned, Part, Plan, Rule
 from hocket.artefacts.plan_check import check
 from hocket.errors import UsageError
 from hocket.launch.rendezvous import Job
@@ -120,6 +120,13 @@ class LoadedBucket:
     launches: tuple[Launch, ...]
     values: LoadedBucket | None = None
     """Where owners update some of it: the parameters themselves in memory, in the same way."""
+    others: tuple[LoadedBucket, ...] = ()
+    """The same in the slots after the first, where turns of the bucket overlap."""
+
+    @property
+    def slots(self) -> tuple[LoadedBucket, ...]:
+        """In each of its slots."""
+        return (self, *self.others)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -222,11 +229,39 @@ def check_runs(plan: Plan, gradients: Mapping[str, Gradient]) -> None:
     hint = "\nhint: `hocket plan` makes plans that jobs run"
     if plan.workers != tuple(range(plan.world)):
         raise UsageError(f"plan: ranks that do not compute are not run by plans{hint}")
-    if plan.schedule not in (Schedule(), Schedule(overlap="gates")):
-        raise UsageError(f"plan: delayed or merged gradients are not run{hint}")
+    _check_turns(plan, hint)
     for index, bucket in enumerate(plan.buckets):
         if bucket.cards is not None:
             raise UsageError(f"plan: bucket {index} uses some cards alone, and all are used{hint}")
+
+
+def _check_turns(plan: Plan, hint: str) -> None:
+    """UsageError names what of a schedule sessions do not run."""
+    schedule = plan.schedule
+    if not schedule.turns:
+        return
+    if schedule.overlap == "gates":
+        raise UsageError(
+            f"plan: merged or late gradients are applied at the end of backward, not at gates{hint}"
+        )
+    first_of: dict[str, int] = {}
+    for index, bucket in enumerate(plan.buckets):
+        route = bucket.route
+        if not isinstance(route, AllReduce) and not (isinstance(route, Owned) and route.update == "replicas"):
+            raise UsageError(
+                f"plan: bucket {index} does not reduce means for all ranks, so its gradients are not merged or late{hint}"
+            )
+        for name in bucket.variables:
+            other = first_of.setdefault(name, index)
+            kept, own = (
+                [(turn.first, turn.last, turn.due) for turn in schedule.turns[each]]
+                for each in (other, index)
+            )
+            if kept != own:
+                raise UsageError(
+                    f"plan: parts of `{name}` are in buckets {other} and {index}, whose turns differ: a gradient is "
+                    f"applied as a whole{hint}"
+                )
 
 
 def assumed_backward(names: Iterable[str]) -> tuple[str, ...]:
@@ -245,15 +280,37 @@ def ordered(gradients: Mapping[str, Gradient], backward: Sequence[str] = ()) -> 
 
 
 def load(
-    buckets: Sequence[CompiledBucket], engine: _native.Engine, array: MakeArray, epoch: int, rank: int
+    buckets: Sequence[CompiledBucket],
+    engine: _native.Engine,
+    array: MakeArray,
+    *,
+    epoch: int,
+    rank: int,
+    slots: Sequence[int] = (),
 ) -> list[LoadedBucket]:
-    """Allocate memory for the gradients and load programs, in order: the same on all ranks."""
+    """Allocate memory for the gradients and load programs, in order: the same on all ranks.
+
+    `slots`: by bucket, how many copies of its memory there are; default: one. Of buckets that share memory, the same.
+    """
     parts = [_parts(bucket) for bucket in buckets]
     gradients = {each.name: each for bucket in buckets for each in bucket.gradients}
     return [
-        _loaded(arena, buckets, engine, array, epoch=epoch, rank=rank)
+        _loaded(
+            arena,
+            buckets,
+            engine,
+            array,
+            epoch=epoch,
+            rank=rank,
+            slots=slots[arena.numbers[0]] if slots else 1,
+        )
         for arena in arenas_of(parts, gradients)
     ]
+
+
+def again(bucket: LoadedBucket, array: MakeArray) -> LoadedBucket:
+    """Other arrays over the same memory, by which one can tell who looks at it."""
+    return replace(_over(bucket.gradients, bucket.memory, array), launches=bucket.launches)
 
 
 def _parts(bucket: CompiledBucket) -> list[Part]:
@@ -268,11 +325,13 @@ def _loaded(
     *,
     epoch: int,
     rank: int,
+    slots: int,
 ) -> LoadedBucket:
-    memory = engine.allocate(sum(each.bytes for each in arena.gradients))
+    size = sum(each.bytes for each in arena.gradients)
+    memory, *more = [engine.allocate(size) for _ in range(slots)]
     values = None
     if any(buckets[number].values is not None for number in arena.numbers):
-        values = _over(engine.allocate(len(memory)), arena, array)
+        values = _over(arena.gradients, engine.allocate(size), array)
     launches = []
     for number in arena.numbers:
         bucket = buckets[number]
@@ -285,6 +344,7 @@ def _loaded(
             priority=bucket.priority,
             label=label,
             kernels=bucket.kernels,
+            others=[launch.bound(each) for each in more],
         )
         if rows is not None:
             rows.load(priority=bucket.priority, label=label)
@@ -297,20 +357,22 @@ def _loaded(
                 label=f"values of {label}",
             )
         launches.append(replace(launch, program=program, values=back, rows=rows))
-    return replace(_over(memory, arena, array), launches=tuple(launches), values=values)
+    first, *others = (
+        replace(_over(arena.gradients, each, array), launches=tuple(launches)) for each in (memory, *more)
+    )
+    return replace(first, values=values, others=tuple(others))
 
 
-def _over(memory: _native.Memory, arena: Arena, array: MakeArray) -> LoadedBucket:
-    """The arena's arrays over this memory."""
-    dtype = arena.gradients[0].dtype
-    starts = itertools.accumulate((each.bytes for each in arena.gradients), initial=0)
+def _over(gradients: tuple[Gradient, ...], memory: _native.Memory, array: MakeArray) -> LoadedBucket:
+    """The arrays of an arena's gradients over this memory."""
+    starts = itertools.accumulate((each.bytes for each in gradients), initial=0)
     return LoadedBucket(
-        gradients=arena.gradients,
+        gradients=gradients,
         memory=memory,
-        elements=array(memory, 0, dtype, (sum(each.elements for each in arena.gradients),)),
+        elements=array(memory, 0, gradients[0].dtype, (sum(each.elements for each in gradients),)),
         views=tuple(
             array(memory, start, each.dtype, each.shape)
-            for each, start in zip(arena.gradients, starts, strict=False)
+            for each, start in zip(gradients, starts, strict=False)
         ),
         launches=(),
     )

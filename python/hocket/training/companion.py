@@ -12,9 +12,14 @@ class Companion(Protocol):
 
     Attributes:
         barrier: backward waits for all buckets, also where there are gates.
+        meets: it may request meetings, which belong to the step that asks for them.
     """
 
     barrier: bool
+
+    @property
+    def meets(self) -> bool:
+        """As above."""
 
     def begin(self) -> None:
         """Backward begins, here or on another rank."""
@@ -42,6 +47,7 @@ class Alone:
     """Sends nothing beside the gradients."""
 
     barrier = False
+    meets = False
 
     def begin(self) -> None:
         """Does nothing."""

@@ -116,6 +116,15 @@ class Framework(HasRows, Protocol):
     def on_step(self, call: Callable[[], None]) -> None:
         """Call `call()` after each step of the optimizer; of a step that gates put off, as it is put off."""
 
+    def rates(self, factors: Mapping[str, float]) -> None:
+        """The optimizer's next step, and it alone, multiplies its learning rate by a factor for each of these parameters.
+
+        From the first call on, UsageError for steps that need more than one backward, or whose gradients have another scale.
+        """
+
+    def step(self) -> None:
+        """The optimizer's step, as a script calls it."""
+
     def optimizer_state(self) -> bytes:
         """The optimizer's state, serialised; empty if there is none."""
 
@@ -152,6 +161,13 @@ class Framework(HasRows, Protocol):
 
     def zero(self, bucket: LoadedBucket) -> None:
         """Zero all gradients of a bucket, and make them the bucket's views."""
+
+    def add(self, name: str, view: Array) -> None:
+        """The gradient of `name` is added to what is in `view`, if it is elsewhere, and is that array from now on.
+        UsageError: shape or type is another."""
+
+    def show(self, bucket: LoadedBucket) -> None:
+        """All gradients of a bucket are its views, as they are."""
 
     def drop(self, name: str) -> None:
         """Remove the gradient of `name`, which no rank made, so that the optimizer skips the parameter."""

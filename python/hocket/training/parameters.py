@@ -78,6 +78,9 @@ class ParameterSession:
     def settle(self) -> None:
         """Do nothing: gradients are this rank's own, and final."""
 
+    def flush(self) -> None:
+        """Each step was applied."""
+
     def joinable(self) -> None:
         """UsageError: `join` is not possible."""
         raise UsageError(
@@ -93,7 +96,9 @@ class ParameterSession:
         old = self.buckets
         buckets = self.source.buckets()
         number = self.source.epochs.current.number
-        self.buckets = bucket_memory.load(buckets, self.engine, self._framework.array, number, self.job.rank)
+        self.buckets = bucket_memory.load(
+            buckets, self.engine, self._framework.array, epoch=number, rank=self.job.rank
+        )
         self._framework.hold_parameters(self.buckets)
         bucket_memory.start_states(self.buckets, self.engine)
         bucket_memory.carry_states(old, self.buckets, self.engine, self.job.rank)

@@ -20,7 +20,7 @@ from hocket.launch.rendezvous import Job
 from hocket.libraries.service import Service
 from hocket.policy.policy import Value
 from hocket.training import buckets as bucket_memory
-from hocket.training.buckets import Launch, LoadedBucket, launches_of
+from hocket.training.buckets import CompiledBucket, Launch, LoadedBucket, launches_of
 from hocket.training.companion import Companion
 from hocket.training.framework import Framework, Gates
 from hocket.training.gathered import Rows, dense_names
@@ -29,12 +29,16 @@ from hocket.training.owners import Owners, check_joins
 from hocket.training.places import Hooks, InPlace
 from hocket.training.source import ProgramSource
 from hocket.training.spans import Spans
+from hocket.training.turns import Table
 from hocket.training.values import squared_norm
 from hocket.training.votes import Votes
 
 
 class ReducingSession(InPlace):
     """The engine, buckets and hooks of one distributed model."""
+
+    counted_in = "iteration"
+    """What an instance of a bucket's program is to people."""
 
     def __init__(
         self,
@@ -109,6 +113,10 @@ class ReducingSession(InPlace):
         if self.gates is not None:
             self.gates.open_all()
 
+    def flush(self) -> None:
+        """As `Session`: the last step is all there is."""
+        self.settle()
+
     def joinable(self) -> ReducingSession:
         """Itself; UsageError for owners that update, and for policies that keep or round what a finished rank would have to leave
         out."""
@@ -136,24 +144,15 @@ class ReducingSession(InPlace):
         self.owners.release()
         buckets = self.source.buckets()
         number = self.source.epochs.current.number
-        self.buckets = bucket_memory.load(buckets, self.engine, self.framework.array, number, self.job.rank)
+        self.buckets = self._placed(buckets, number)
         bucket_memory.carry_states(old, self.buckets, self.engine, self.job.rank)
         before, self.launches = self.launches, launches_of(self.buckets)
         self._rows = [each.rows for each in self.launches if each.rows is not None]
         for each in self.launches:
             self._libraries.learn(each.program, each.compiled.program)
-        self.readiness = _native.Readiness(
-            self.engine,
-            [(launch.program, len(launch.compiled.ranges)) for launch in self.launches],
-            self._on_first,
-            self._adopt,
-            self._twice,
-            self._on_refused,
-        )
         if not old:
             self.zero_grad()
-        self.hooks = Hooks(self.buckets, self.readiness)
-        self.framework.hook(self.buckets, self.hooks)
+        self._count_gradients()
         self.owners.take(self.buckets)
         for bucket in self.buckets if old else ():
             self.owners.reduced(bucket)
@@ -161,6 +160,27 @@ class ReducingSession(InPlace):
             self._libraries.forget(each.program)
         bucket_memory.unload(before, self.engine)
         self._loaded(self.buckets)
+
+    def _count_gradients(self) -> None:
+        self.readiness = _native.Readiness(
+            self.engine,
+            [(launch.program, len(launch.compiled.ranges)) for launch in self.launches],
+            self._on_first,
+            self._adopt,
+            self._twice,
+            self._on_refused,
+            self._table(),
+        )
+        self.hooks = Hooks(self.buckets, self.readiness)
+        self.framework.hook(self.buckets, self.hooks)
+
+    def _placed(self, buckets: Sequence[CompiledBucket], epoch: int) -> list[LoadedBucket]:
+        array = self.framework.array
+        return bucket_memory.load(buckets, self.engine, array, epoch=epoch, rank=self.job.rank)
+
+    def _table(self) -> Table | None:
+        """When buckets are launched; None: each in every iteration."""
+        return None
 
     def _gate(self) -> Gates:
         names = [bucket.names for bucket in self.buckets]
@@ -373,8 +393,8 @@ class ReducingSession(InPlace):
             if program in programs:
                 name = self.launches[programs.index(program)].compiled.name_of(element)
                 warnings.warn(
-                    f"rank {self.job.rank} on {self.job.host}: the gradient of `{name}` has NaN or infinity in iteration "
-                    f"{iteration}; said once.{self.framework.hints.non_finite}",
+                    f"rank {self.job.rank} on {self.job.host}: the gradient of `{name}` has NaN or infinity in "
+                    f"{self.counted_in} {iteration}; said once.{self.framework.hints.non_finite}",
                     RuntimeWarning,
                     stacklevel=2,
                 )

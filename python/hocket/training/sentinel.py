@@ -48,6 +48,39 @@ class Alarm(NamedTuple):
         )
 
 
+class Watch:
+    """The sentinel of one training: it learns a band from synchronous updates, and looks at those that are merged or late.
+
+    Attributes:
+        learns: synchronous updates are still to be seen.
+        alarm: what was seen; nothing is watched after it.
+    """
+
+    def __init__(self, name: str) -> None:
+        """`name`: what is watched, for people."""
+        self.alarm: Alarm | None = None
+        self._name = name
+        self._synchronous: list[float] = []
+        self._sentinel: Sentinel | None = None
+
+    @property
+    def learns(self) -> bool:
+        """As above."""
+        return self._sentinel is None
+
+    def see(self, value: float) -> None:
+        """The next update's value."""
+        if self.alarm is not None:
+            return
+        if self._sentinel is not None:
+            self.alarm = self._sentinel.see(value)
+        elif 0 < value < math.inf:
+            # An update by nothing, or by no number, says nothing about the band.
+            self._synchronous.append(value)
+            if len(self._synchronous) == WINDOW_MIN:
+                self._sentinel = Sentinel(self._name, self._synchronous)
+
+
 class Sentinel:
     """Watches one positive value, such as the norm of applied gradients, or the loss.
 

@@ -47,6 +47,9 @@ class Session(Protocol):
         UsageError: there are none to read.
         """
 
+    def flush(self) -> None:
+        """Apply what was made and is not applied yet, a step of the optimizer for each update; all ranks call it."""
+
     def joinable(self) -> ReducingSession | None:
         """The session whose reductions a rank without batches joins with zeros; None: ranks do not wait for one another.
 

@@ -8,6 +8,7 @@ from hocket.policy.policy import Policy
 from hocket.settings import Settings
 from hocket.training.choice import source_of
 from hocket.training.companion import Companion
+from hocket.training.delayed import DelayedSession
 from hocket.training.framework import Framework
 from hocket.training.gradients import agree, gradients_of
 from hocket.training.parameters import ParameterSession
@@ -68,7 +69,13 @@ def session_of(
 ) -> ReducingSession | ParameterSession:
     """A session with loaded programs and hooks. Call its `start` before the script trains."""
     exchanged = {policy.exchanges for policy in source.policies}
-    kind = ParameterSession if "parameters" in exchanged else ReducingSession
+    kind: type[ParameterSession | ReducingSession]
+    if "parameters" in exchanged:
+        kind = ParameterSession
+    elif source.plan(source.epochs.current).schedule.turns:
+        kind = DelayedSession
+    else:
+        kind = ReducingSession
     session: ParameterSession | ReducingSession = kind(
         framework,
         source=source,

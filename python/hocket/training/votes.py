@@ -1,7 +1,7 @@
 """A few numbers of every rank and iteration, of which all ranks get the largest.
 
-They tell which gradients were made, which have more rows than travel, which epoch is known, and whether the ranks must meet about
-the model's buffers.
+They tell which gradients were made, which have more rows than travel, which epoch is known, whether the ranks must meet about
+the model's buffers, and whether one of them sees that training no longer goes as it did.
 
 They travel in a program of their own beside the buckets, so that a policy cannot affect them.
 """
@@ -16,36 +16,48 @@ from hocket import _native
 from hocket.planning.compile import votes_program
 
 ITEM_BYTES = 4
+FLAGS = 3
+"""Values before those of parameters."""
 
 UNMADE, MADE, DENSE = 0, 1, 2
 """Of a parameter: it has no gradient, it has one, and one of more rows than its plan lets travel."""
 
 
 def elements_of(parameters: int) -> int:
-    """How many f32 travel: an epoch, a meeting, and a vote for each parameter."""
-    return 2 + parameters
+    """How many f32 travel: the flags, and a vote for each parameter."""
+    return FLAGS + parameters
 
 
 class Votes:
-    """One epoch number, negated so that the largest is the smallest; whether to meet; one of the votes above per parameter."""
+    """One epoch number, negated so that the largest is the smallest; whether to meet; whether to retreat; one of the votes above
+    per parameter."""
 
     def __init__(self, engine: _native.Engine, hosts: Sequence[str], names: Sequence[str]) -> None:
         """Load the program, at the same position on all ranks."""
         self._engine = engine
-        self._place = {name: 2 + at for at, name in enumerate(names)}
+        self._place = {name: FLAGS + at for at, name in enumerate(names)}
         count = elements_of(len(names))
         memory = engine.allocate(count * ITEM_BYTES)
         self._values = np.frombuffer(memoryview(memory), dtype=np.float32)
         self._program = engine.load(votes_program(hosts, count), {0: (memory, 0)}, priority=0, label="votes")
 
-    def cast(self, epoch: int, missing: Collection[str], *, meet: bool, dense: Collection[str] = ()) -> None:
-        """Send this rank's votes: its known epoch, the parameters without a gradient, whether it requests a meeting, and the
-        parameters whose gradients have too many rows here.
+    def cast(
+        self,
+        epoch: int,
+        missing: Collection[str],
+        *,
+        meet: bool,
+        dense: Collection[str] = (),
+        retreat: bool = False,
+    ) -> None:
+        """Send this rank's votes: its known epoch, the parameters without a gradient, whether it requests a meeting, the
+        parameters whose gradients have too many rows here, and whether it requests that gradients are neither merged nor late
+        from now on.
 
         Returns at once.
         """
-        self._values[2:] = MADE
-        self._values[:2] = -epoch, meet
+        self._values[FLAGS:] = MADE
+        self._values[:FLAGS] = -epoch, meet, retreat
         for names, vote in ((missing, UNMADE), (dense, DENSE)):
             for name in names:
                 self._values[self._place[name]] = vote
@@ -60,6 +72,11 @@ class Votes:
     def meet(self) -> bool:
         """Whether any rank requested a meeting."""
         return bool(self._values[1] > 0)
+
+    @property
+    def retreat(self) -> bool:
+        """Whether any rank requested a retreat."""
+        return bool(self._values[2] > 0)
 
     def made(self, name: str) -> bool:
         """Whether any rank made a gradient of that parameter."""

@@ -23,15 +23,20 @@ use std::time::Duration;
 /// What runs programs.
 pub trait Launcher {
     /// How many places a program has for what it reduces.
-    fn slots(&self) -> u32;
+    fn slots(&self, program: u32) -> Result<u32, Error>;
 
-    /// Starts an instance of `program` on `slot`; returns at once. Not while the instance before runs.
-    fn launch(&self, program: u32, slot: u32) -> Result<(), Error>;
+    /// How often it was launched.
+    fn launched(&self, program: u32) -> Result<u32, Error>;
 
-    /// Waits for the instance of `program` that was launched last, as [`Engine::wait`].
+    /// Starts an instance of `program` on `slot`, whose elements it multiplies with `factor` first, when those before
+    /// are complete; returns at once. Not while an instance on that slot runs.
+    fn launch(&self, program: u32, slot: u32, factor: f64) -> Result<(), Error>;
+
+    /// Waits for the first `launches` instances of `program`, as [`Engine::wait`].
     fn wait(
         &self,
         program: u32,
+        launches: u32,
         timeout: Duration,
         interrupted: &mut dyn FnMut() -> bool,
     ) -> Result<bool, Error>;
@@ -41,24 +46,26 @@ pub trait Launcher {
 }
 
 impl Launcher for Engine {
-    fn slots(&self) -> u32 {
-        1
+    fn slots(&self, program: u32) -> Result<u32, Error> {
+        Ok(self.loaded(program)?.sets())
     }
 
-    fn launch(&self, program: u32, slot: u32) -> Result<(), Error> {
-        match slot {
-            0 => Self::launch(self, program),
-            _ => Err(Error::Usage(format!("program {program} has one slot, not {}", slot + 1))),
-        }
+    fn launched(&self, program: u32) -> Result<u32, Error> {
+        Ok(self.loaded(program)?.launched())
+    }
+
+    fn launch(&self, program: u32, slot: u32, factor: f64) -> Result<(), Error> {
+        self.launch_on(program, slot, factor)
     }
 
     fn wait(
         &self,
         program: u32,
+        launches: u32,
         timeout: Duration,
         interrupted: &mut dyn FnMut() -> bool,
     ) -> Result<bool, Error> {
-        Self::wait(self, program, timeout, interrupted)
+        self.wait_for(program, launches, timeout, interrupted)
     }
 
     fn failure(&self) -> Option<Error> {
@@ -90,11 +97,16 @@ pub struct Progress {
 
 struct Bucket {
     program: u32,
+    /// How often the program had been launched before.
+    before: u32,
+    slots: u32,
     arrivals: Arrivals,
     /// By gradient: when it arrived last, on the clock of `now_ns`; kept only while times are.
     times_ns: Vec<AtomicU64>,
     /// The turn that gradients are added to.
     turn: AtomicU32,
+    /// By slot: iterations that its turn has summed, those that have ended.
+    summed: Vec<AtomicU32>,
     launched: AtomicU32,
     applied: AtomicU32,
 }
@@ -105,6 +117,8 @@ pub struct Readiness<L> {
     schedule: Schedule,
     buckets: Vec<Bucket>,
     enabled: AtomicBool,
+    /// Turns go on until [`Readiness::flush`].
+    held: AtomicBool,
     /// Whether times of arrivals are kept.
     timed: AtomicBool,
     /// A backward has begun and not ended.
@@ -122,24 +136,31 @@ impl<L: Launcher> Readiness<L> {
             let what = format!("a schedule of {} buckets for {}", schedule.buckets(), buckets.len());
             return Err(Error::Usage(what));
         }
-        if schedule.slots() > launcher.slots() {
-            let what =
-                format!("a schedule of {} slots; programs have {}", schedule.slots(), launcher.slots());
-            return Err(Error::Usage(what));
+        let mut made = Vec::with_capacity(buckets.len());
+        for (at, &(program, gradients)) in buckets.iter().enumerate() {
+            let (slots, there) = (schedule.slots(at), launcher.slots(program)?);
+            if slots > there {
+                let what = format!("a schedule of {slots} slots for bucket {at}; its program has {there}");
+                return Err(Error::Usage(what));
+            }
+            made.push(Bucket {
+                program,
+                before: launcher.launched(program)?,
+                slots,
+                arrivals: Arrivals::new(gradients),
+                times_ns: (0..gradients).map(|_| AtomicU64::new(0)).collect(),
+                turn: AtomicU32::new(0),
+                summed: (0..slots).map(|_| AtomicU32::new(0)).collect(),
+                launched: AtomicU32::new(0),
+                applied: AtomicU32::new(0),
+            });
         }
-        let bucket = |&(program, gradients): &(u32, usize)| Bucket {
-            program,
-            arrivals: Arrivals::new(gradients),
-            times_ns: (0..gradients).map(|_| AtomicU64::new(0)).collect(),
-            turn: AtomicU32::new(0),
-            launched: AtomicU32::new(0),
-            applied: AtomicU32::new(0),
-        };
         Ok(Self {
             launcher,
             schedule,
-            buckets: buckets.iter().map(bucket).collect(),
+            buckets: made,
             enabled: AtomicBool::new(true),
+            held: AtomicBool::new(false),
             timed: AtomicBool::new(false),
             open: AtomicBool::new(false),
             phase: AtomicUsize::new(0),
@@ -162,6 +183,32 @@ impl<L: Launcher> Readiness<L> {
         self.enabled.store(enabled, Ordering::Relaxed);
     }
 
+    /// From now on no turn ends: gradients are summed until [`Self::flush`]. Not within a backward.
+    pub fn hold(&self) {
+        self.held.store(true, Ordering::Relaxed);
+    }
+
+    /// How many slots `bucket` has.
+    ///
+    /// # Panics
+    /// When there is no such bucket.
+    pub fn slots(&self, bucket: usize) -> u32 {
+        self.buckets[bucket].slots
+    }
+
+    /// The slot that the gradients of `bucket` are added to.
+    pub fn slot(&self, bucket: usize) -> Result<u32, Error> {
+        let own = self.bucket(bucket)?;
+        Ok(own.turn.load(Ordering::Relaxed) % own.slots)
+    }
+
+    fn turn_of(&self, phase: usize, bucket: usize) -> Turn {
+        if self.held.load(Ordering::Relaxed) {
+            return Turn::Continues;
+        }
+        self.schedule.turn(phase, bucket)
+    }
+
     /// Says whether [`Self::times`] are kept: a look at the clock per gradient.
     pub fn set_timed(&self, timed: bool) {
         self.timed.store(timed, Ordering::Relaxed);
@@ -182,9 +229,8 @@ impl<L: Launcher> Readiness<L> {
     ///
     /// [`Error::Usage`]: a bucket's slot still holds what was not applied. The job's failure, if it has failed.
     pub fn check(&self) -> Result<(), Error> {
-        let slots = self.schedule.slots();
         let full = |own: &Bucket| {
-            own.turn.load(Ordering::Relaxed) >= own.applied.load(Ordering::Acquire).saturating_add(slots)
+            own.turn.load(Ordering::Relaxed) >= own.applied.load(Ordering::Acquire).saturating_add(own.slots)
         };
         match self.buckets.iter().position(full) {
             None => Ok(()),
@@ -206,8 +252,8 @@ impl<L: Launcher> Readiness<L> {
         match own.arrivals.note(index, || self.arrived.fetch_add(1, Ordering::Relaxed)) {
             arrivals::Arrival::Counted => Ok(Arrival::Counted),
             arrivals::Arrival::Last => {
-                if self.schedule.turn(self.phase.load(Ordering::Relaxed), bucket) == Turn::Leaves {
-                    self.launch(own, own.turn.load(Ordering::Relaxed))?;
+                if self.turn_of(self.phase.load(Ordering::Relaxed), bucket) == Turn::Leaves {
+                    self.launch(own, own.turn.load(Ordering::Relaxed), 1)?;
                 }
                 Ok(Arrival::Counted)
             }
@@ -257,10 +303,28 @@ impl<L: Launcher> Readiness<L> {
             let next = own.launched.load(Ordering::Acquire);
             // In the first period there may be none yet.
             if next < own.turn.load(Ordering::Relaxed) {
-                self.launch(own, next)?;
+                self.launch(own, next, 0)?;
             }
         }
         Ok(())
+    }
+
+    /// Ends all turns that have gradients, however few, and launches whatever was not; turns end as the schedule says
+    /// from then on. Not within a backward. Of several errors, the first.
+    pub fn flush(&self) -> Result<(), Error> {
+        self.held.store(false, Ordering::Relaxed);
+        let mut outcome = Ok(());
+        for own in &self.buckets {
+            let turn = own.turn.load(Ordering::Relaxed);
+            for ended in own.launched.load(Ordering::Acquire)..turn {
+                outcome = outcome.and(self.launch(own, ended, 0));
+            }
+            if own.summed[(turn % own.slots) as usize].load(Ordering::Relaxed) > 0 {
+                outcome = outcome.and(self.launch(own, turn, 0));
+                own.turn.store(turn + 1, Ordering::Relaxed);
+            }
+        }
+        outcome
     }
 
     /// Backward has ended: what leaves in this iteration is launched as it is, and the next iteration begins. Of several errors, the
@@ -270,9 +334,12 @@ impl<L: Launcher> Readiness<L> {
         let mut outcome = Ok(());
         for (bucket, own) in self.buckets.iter().enumerate() {
             let turn = own.turn.load(Ordering::Relaxed);
-            let what = self.schedule.turn(phase, bucket);
+            let what = self.turn_of(phase, bucket);
+            if own.launched.load(Ordering::Acquire) <= turn {
+                own.summed[(turn % own.slots) as usize].fetch_add(1, Ordering::Relaxed);
+            }
             if what == Turn::Leaves {
-                outcome = outcome.and(self.launch(own, turn));
+                outcome = outcome.and(self.launch(own, turn, 0));
             }
             if what != Turn::Continues {
                 own.turn.store(turn + 1, Ordering::Relaxed);
@@ -286,7 +353,7 @@ impl<L: Launcher> Readiness<L> {
         outcome
     }
 
-    /// Waits for the launch of `bucket` that was not applied, if there is one, as [`Engine::wait`].
+    /// Waits for the oldest launch of `bucket` that was not applied, if there is one, as [`Engine::wait`].
     pub fn wait(
         &self,
         bucket: usize,
@@ -294,10 +361,12 @@ impl<L: Launcher> Readiness<L> {
         interrupted: &mut dyn FnMut() -> bool,
     ) -> Result<bool, Error> {
         let own = self.bucket(bucket)?;
-        if own.launched.load(Ordering::Acquire) == own.applied.load(Ordering::Acquire) {
+        let applied = own.applied.load(Ordering::Acquire);
+        if own.launched.load(Ordering::Acquire) == applied {
             return Ok(true);
         }
-        self.launcher.wait(own.program, timeout, interrupted)
+        let launches = own.before.wrapping_add(applied).wrapping_add(1);
+        self.launcher.wait(own.program, launches, timeout, interrupted)
     }
 
     /// What the oldest launch of `bucket` reduced was used: its slot may fill again.
@@ -314,7 +383,7 @@ impl<L: Launcher> Readiness<L> {
     /// How far `bucket` is.
     pub fn progress(&self, bucket: usize) -> Result<Progress, Error> {
         let own = self.bucket(bucket)?;
-        let ends = self.schedule.turn(self.phase.load(Ordering::Relaxed), bucket) != Turn::Continues;
+        let ends = self.turn_of(self.phase.load(Ordering::Relaxed), bucket) != Turn::Continues;
         let complete = own.arrivals.gradients() > 0 && own.arrivals.is_complete();
         Ok(Progress {
             ready: own.turn.load(Ordering::Relaxed) + u32::from(ends && complete),
@@ -332,12 +401,14 @@ impl<L: Launcher> Readiness<L> {
         self.buckets.get(bucket).ok_or_else(|| Error::Usage(format!("there is no bucket {bucket}")))
     }
 
-    /// Launches turn `turn`, if it was not.
-    fn launch(&self, own: &Bucket, turn: u32) -> Result<(), Error> {
+    /// Launches turn `turn`, if it was not; `running`: iterations of it that have not ended.
+    fn launch(&self, own: &Bucket, turn: u32, running: u32) -> Result<(), Error> {
         let claimed = own.launched.compare_exchange(turn, turn + 1, Ordering::AcqRel, Ordering::Acquire);
-        match claimed {
-            Ok(_) => self.launcher.launch(own.program, turn % self.schedule.slots()),
-            Err(_) => Ok(()),
+        if claimed.is_err() {
+            return Ok(());
         }
+        let slot = turn % own.slots;
+        let iterations = own.summed[slot as usize].swap(0, Ordering::Relaxed) + running;
+        self.launcher.launch(own.program, slot, 1.0 / f64::from(iterations))
     }
 }

@@ -40,7 +40,8 @@ pub struct Phase {
 /// The table of all iterations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedule {
-    slots: u32,
+    /// By bucket.
+    slots: Vec<u32>,
     phases: Vec<Phase>,
 }
 
@@ -48,16 +49,16 @@ impl Schedule {
     /// Every bucket leaves in every iteration when its last gradient arrives; one slot.
     pub fn immediate(buckets: usize) -> Self {
         let phase = Phase { turns: vec![Turn::Leaves; buckets], ..Phase::default() };
-        Self { slots: 1, phases: vec![phase] }
+        Self { slots: vec![1; buckets], phases: vec![phase] }
     }
 
-    /// A period of `phases`, repeated; a bucket has `slots` slots for turns.
+    /// A period of `phases`, repeated; each bucket has its number of `slots` for turns.
     ///
     /// [`Error::Usage`]: phases with different buckets, a bucket that is launched without a turn to launch, or that
     /// ends a turn without a slot for the next.
-    pub fn new(slots: u32, phases: Vec<Phase>) -> Result<Self, Error> {
-        let buckets = phases.first().map_or(0, |phase| phase.turns.len());
-        if slots == 0 || phases.is_empty() {
+    pub fn new(slots: Vec<u32>, phases: Vec<Phase>) -> Result<Self, Error> {
+        let buckets = slots.len();
+        if slots.contains(&0) || phases.is_empty() {
             return Err(Error::Usage("a schedule has at least one slot and one iteration".into()));
         }
         for (at, phase) in phases.iter().enumerate() {
@@ -105,7 +106,8 @@ impl Schedule {
                     }
                 }
                 take(&mut waiting, &phase.end)?;
-                if let Some(bucket) = waiting.iter().position(|&waiting| waiting >= self.slots) {
+                let mut both = waiting.iter().zip(&self.slots);
+                if let Some(bucket) = both.position(|(waiting, slots)| waiting >= slots) {
                     return Err(wrong(bucket, "no slot is left for the next turn"));
                 }
             }
@@ -121,9 +123,9 @@ impl Schedule {
         }
     }
 
-    /// Number of slots of a bucket.
-    pub fn slots(&self) -> u32 {
-        self.slots
+    /// Number of slots of `bucket`.
+    pub fn slots(&self, bucket: usize) -> u32 {
+        self.slots[bucket]
     }
 
     /// Number of iterations of a period.

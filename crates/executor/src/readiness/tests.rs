@@ -3,35 +3,54 @@
 use super::*;
 use crate::lock::lock;
 use proptest::prelude::*;
+use std::collections::HashMap;
 use std::sync::Mutex;
 use std::thread;
 
-/// Records launches as (program, slot). A launch runs until it is waited for.
+/// How often each program was launched before its buckets were counted.
+const BEFORE: u32 = 5;
+
+/// Records launches as (program, slot, factor). A launch runs until it is waited for.
 #[derive(Default)]
 struct Records {
-    launches: Mutex<Vec<(u32, u32)>>,
-    running: Mutex<Vec<u32>>,
+    launches: Mutex<Vec<(u32, u32, f64)>>,
+    /// (program, its launch, slot)
+    running: Mutex<Vec<(u32, u32, u32)>>,
+    counts: Mutex<HashMap<u32, u32>>,
     broken: AtomicBool,
 }
 
 impl Launcher for Records {
-    fn slots(&self) -> u32 {
-        2
+    fn slots(&self, _: u32) -> Result<u32, Error> {
+        Ok(2)
     }
 
-    fn launch(&self, program: u32, slot: u32) -> Result<(), Error> {
+    fn launched(&self, program: u32) -> Result<u32, Error> {
+        Ok(BEFORE + lock(&self.counts).get(&program).copied().unwrap_or_default())
+    }
+
+    fn launch(&self, program: u32, slot: u32, factor: f64) -> Result<(), Error> {
         if let Some(failure) = self.failure() {
             return Err(failure);
         }
+        let number = self.launched(program)?;
         let mut running = lock(&self.running);
-        assert!(!running.contains(&program), "program {program} is launched while it runs");
-        running.push(program);
-        lock(&self.launches).push((program, slot));
+        let used = running.iter().any(|&(other, _, its)| (other, its) == (program, slot));
+        assert!(!used, "program {program} is launched while slot {slot} is reduced");
+        running.push((program, number, slot));
+        *lock(&self.counts).entry(program).or_default() += 1;
+        lock(&self.launches).push((program, slot, factor));
         Ok(())
     }
 
-    fn wait(&self, program: u32, _: Duration, _: &mut dyn FnMut() -> bool) -> Result<bool, Error> {
-        lock(&self.running).retain(|running| *running != program);
+    fn wait(
+        &self,
+        program: u32,
+        launches: u32,
+        _: Duration,
+        _: &mut dyn FnMut() -> bool,
+    ) -> Result<bool, Error> {
+        lock(&self.running).retain(|&(other, number, _)| other != program || number >= launches);
         Ok(true)
     }
 
@@ -42,6 +61,10 @@ impl Launcher for Records {
 
 impl Records {
     fn take(&self) -> Vec<(u32, u32)> {
+        self.take_all().into_iter().map(|(program, slot, _)| (program, slot)).collect()
+    }
+
+    fn take_all(&self) -> Vec<(u32, u32, f64)> {
         std::mem::take(&mut *lock(&self.launches))
     }
 }
@@ -158,7 +181,7 @@ fn turns_merge_and_wait_as_the_schedule_says() {
         Phase { turns: vec![Leaves, Continues], begin: vec![1], end: vec![] },
         Phase { turns: vec![Leaves, Waits], ..Phase::default() },
     ];
-    let readiness = readiness(&[1, 1], Schedule::new(2, phases).unwrap());
+    let readiness = readiness(&[1, 1], Schedule::new(vec![2, 2], phases).unwrap());
     let mut seen = Vec::new();
     for iteration in 0..5 {
         readiness.begin(Point::Begin).unwrap();
@@ -188,6 +211,71 @@ fn turns_merge_and_wait_as_the_schedule_says() {
     assert_eq!(progress(&readiness, 1), (2, 2, 2));
 }
 
+/// A mean would be of other iterations than it sums, or what is under way would be waited for as if it were what is due.
+#[test]
+fn launches_are_told_how_many_iterations_they_sum() {
+    use Turn::{Continues, Leaves};
+    let phase = |turn| Phase { turns: vec![turn], ..Phase::default() };
+    // Turns of two iterations and of one, applied an iteration late.
+    let phases = vec![phase(Continues), phase(Leaves), phase(Leaves)];
+    let readiness = readiness(&[1], Schedule::new(vec![2], phases).unwrap());
+    for iteration in 0..6_u32 {
+        assert!(readiness.open());
+        readiness.check().unwrap();
+        // In iteration 4 the gradient is not made: the turn leaves as it is.
+        if iteration != 4 {
+            readiness.arrive(0, 0).unwrap();
+        }
+        readiness.finish().unwrap();
+        if [2, 3, 5].contains(&iteration) {
+            apply(&readiness, 0);
+        }
+    }
+    let factors: Vec<f64> = readiness.launcher().take_all().iter().map(|launch| launch.2).collect();
+    assert_eq!(factors, [0.5, 1.0, 0.5, 1.0]);
+    assert_eq!(progress(&readiness, 0), (4, 4, 3));
+}
+
+/// At the end of training, or before another plan, gradients would be lost or reduced twice.
+#[test]
+fn a_flush_launches_what_is_left_and_a_held_turn_goes_on() {
+    use Turn::{Continues, Leaves, Waits};
+    let phases = vec![
+        Phase { turns: vec![Leaves, Continues, Leaves], begin: vec![1], end: vec![] },
+        Phase { turns: vec![Leaves, Waits, Leaves], ..Phase::default() },
+    ];
+    let readiness = readiness(&[1, 1, 1], Schedule::new(vec![2, 2, 1], phases).unwrap());
+    let iteration = || {
+        readiness.begin(Point::Begin).unwrap();
+        assert!(readiness.open());
+        readiness.check().unwrap();
+        (0..3).for_each(|bucket| assert_eq!(readiness.arrive(bucket, 0).unwrap(), Arrival::Counted));
+        readiness.finish().unwrap();
+        apply(&readiness, 2);
+    };
+    iteration();
+    iteration();
+    apply(&readiness, 0);
+    assert_eq!(readiness.launcher().take(), [(10, 0), (12, 0), (10, 1), (12, 0)]);
+    // Bucket 1 has a turn of two iterations that waits for the next one; nothing has begun since.
+    readiness.flush().unwrap();
+    assert_eq!(readiness.launcher().take_all(), [(11, 0, 0.5)]);
+    apply_all(&readiness);
+    readiness.flush().unwrap();
+    assert_eq!(readiness.launcher().take(), []);
+    readiness.hold();
+    (0..3).for_each(|_| {
+        assert!(readiness.open());
+        readiness.check().unwrap();
+        (0..3).for_each(|bucket| assert_eq!(readiness.arrive(bucket, 0).unwrap(), Arrival::Counted));
+        readiness.finish().unwrap();
+    });
+    assert_eq!(readiness.launcher().take(), []);
+    readiness.flush().unwrap();
+    let third = 1.0 / 3.0;
+    assert_eq!(readiness.launcher().take_all(), [(10, 0, third), (11, 1, third), (12, 0, third)]);
+}
+
 /// A schedule in which gradients never leave, leave twice or have no place would train wrongly instead of being refused.
 #[test]
 fn impossible_schedules_are_refused() {
@@ -208,13 +296,13 @@ fn impossible_schedules_are_refused() {
         (2, vec![phase(&[Continues], &[0], &[])], "no turn to launch"),
         (3, vec![phase(&[Waits], &[], &[])], "other numbers of turns"),
     ] {
-        let what = usage(Schedule::new(slots, phases));
+        let what = usage(Schedule::new(vec![slots], phases));
         assert!(what.contains(why), "{what} for {why}");
     }
-    Schedule::new(1, vec![phase(&[Waits], &[], &[0])]).unwrap();
-    let three = Schedule::new(3, vec![phase(&[Leaves], &[], &[])]).unwrap();
+    Schedule::new(vec![1], vec![phase(&[Waits], &[], &[0])]).unwrap();
+    let three = Schedule::new(vec![3], vec![phase(&[Leaves], &[], &[])]).unwrap();
     let refused = Readiness::new(Arc::<Records>::default(), &[(0, 1)], three);
-    assert!(usage(refused.map(drop)).contains("3 slots; programs have 2"));
+    assert!(usage(refused.map(drop)).contains("3 slots for bucket 0; its program has 2"));
     let refused = Readiness::new(Arc::<Records>::default(), &[], Schedule::immediate(1));
     assert!(usage(refused.map(drop)).contains("1 buckets for 0"));
 }
@@ -278,10 +366,12 @@ proptest! {
         phases in phases(),
         made in proptest::collection::vec(any::<[bool; 4]>(), 1..12),
     ) {
-        let Ok(schedule) = Schedule::new(slots, phases.clone()) else { return Ok(()) };
+        let Ok(schedule) = Schedule::new(vec![slots; 2], phases.clone()) else { return Ok(()) };
         let readiness = readiness(&[2, 2], schedule);
         // By bucket: turns that ended, and what was launched of them.
         let (mut ended, mut slots_seen) = ([0_u32; 2], [const { Vec::new() }; 2]);
+        // By bucket: iterations that launches have summed, and those of turns that have ended.
+        let (mut summed, mut whole) = ([0.0; 2], [0.0; 2]);
         for (iteration, made) in made.iter().enumerate() {
             readiness.begin(Point::Begin).unwrap();
             apply_all(&readiness);
@@ -291,8 +381,9 @@ proptest! {
                 readiness.arrive(at / 2, at % 2).unwrap();
             }
             readiness.finish().unwrap();
-            for (program, slot) in readiness.launcher().take() {
+            for (program, slot, factor) in readiness.launcher().take_all() {
                 slots_seen[program as usize - 10].push(slot);
+                summed[program as usize - 10] += factor.recip();
             }
             for bucket in 0..2 {
                 let ends = phases[iteration % phases.len()].turns[bucket] != Turn::Continues;
@@ -301,6 +392,10 @@ proptest! {
                 prop_assert_eq!(ready, ended[bucket]);
                 prop_assert!(applied <= launched && launched <= ready && ready - launched < slots);
                 prop_assert_eq!(launched as usize, slots_seen[bucket].len());
+                if ends {
+                    whole[bucket] = iteration as f64 + 1.0;
+                }
+                prop_assert!(launched < ready || (summed[bucket] - whole[bucket]).abs() < 1e-9);
             }
             apply_all(&readiness);
         }

@@ -114,7 +114,8 @@ promise_option = click.option(
     "--promise",
     type=One("promise", "a promise", promise_of),
     metavar="PROMISE",
-    help="How far results may be from DDP's: `exact`, or `rounded` (f16 on slow links).  [default: exact]",
+    help="How far results may be from DDP's: `exact`, `rounded` (f16 on slow links), `merged,merge=2` (larger batches), or "
+    "`delayed,delay=1` (late gradients).  [default: exact]",
 )
 
 

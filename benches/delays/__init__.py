@@ -1,0 +1,1 @@
+"""What merged and late gradients gain, by coverage rate."""

@@ -1,0 +1,176 @@
+"""Which turns of a schedule are open, on their way and due: the bookkeeping of one rank, the same on all. No I/O, no clock.
+
+A *turn* of a bucket sums the gradients of one iteration or of several, is reduced by one launch, and is applied once. The native
+`Readiness` launches by `table`; a session waits for and applies what `ended` returns.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from hocket.artefacts import plan as artefact
+from hocket.artefacts.plan import Begun, Due, Schedule
+from hocket.artefacts.schedule_check import slots_needed
+
+Action = Literal["continues", "leaves", "waits"]
+
+Phase = tuple[list[Action], list[int], list[int]]
+"""By bucket, what becomes of its turn in an iteration; buckets launched at the iteration's begin, and at the end of backward."""
+
+Table = tuple[list[int], list[Phase]]
+"""Slots by bucket, and the iterations of a period."""
+
+IMMEDIATE = (artefact.Turn(first=0, last=0, due=Due(iteration=0)),)
+
+
+def turns_of(schedule: Schedule, bucket: int) -> tuple[artefact.Turn, ...]:
+    """A bucket's turns over a period."""
+    return schedule.turns[bucket] if schedule.turns else IMMEDIATE
+
+
+def is_synchronous(schedule: Schedule) -> bool:
+    """Whether every gradient is applied by itself, in its own iteration.
+
+    >>> late = artefact.Turn(first=0, last=0, due=Due(iteration=1))
+    >>> is_synchronous(Schedule()), is_synchronous(Schedule(turns=((late,),)))
+    (True, False)
+    """
+    turns = [turn for each in schedule.turns for turn in each]
+    return all(turn.first == turn.last == turn.due.iteration for turn in turns)
+
+
+def table(schedule: Schedule, buckets: int) -> Table:
+    """The schedule as `_native.Readiness` takes it.
+
+    >>> turns = (artefact.Turn(first=0, last=1, sent=Begun(iteration=2, point="begin"), due=Due(iteration=2)),)
+    >>> table(Schedule(period=2, turns=(turns,), delay_max=1), 1)
+    ([2], [(['continues'], [0], []), (['waits'], [], [])])
+    """
+    period = schedule.period
+    actions: list[list[Action]] = [["continues"] * buckets for _ in range(period)]
+    begun: dict[tuple[int, str], list[tuple[int, int]]] = {}
+    for bucket in range(buckets):
+        for turn in turns_of(schedule, bucket):
+            if isinstance(turn.sent, Begun):
+                actions[turn.last][bucket] = "waits"
+                at = turn.sent.iteration % period, turn.sent.point
+                begun.setdefault(at, []).append((turn.sent.place, bucket))
+            else:
+                actions[turn.last][bucket] = "leaves"
+
+    def listed(phase: int, point: str) -> list[int]:
+        return [bucket for _, bucket in sorted(begun.get((phase, point), []))]
+
+    phases = [
+        (actions[phase], listed(phase, "begin"), listed(phase, "backward_end")) for phase in range(period)
+    ]
+    return [slots_needed(turns_of(schedule, bucket), period) for bucket in range(buckets)], phases
+
+
+@dataclass(eq=False)
+class Turn:
+    """Gradients of some iterations in one slot of an arena.
+
+    Attributes:
+        last: its last iteration; None: it is open.
+        due: the iteration at whose end it is applied.
+        iterations: how many it has summed.
+        unmade: parameters whose gradient no rank has made in any of them, as far as votes are counted.
+    """
+
+    arena: int
+    slot: int
+    iterations: int = 0
+    last: int | None = None
+    due: int | None = None
+    unmade: frozenset[str] | None = None
+
+
+class Turns:
+    """All turns of a session, by arena: buckets that share memory have the same.
+
+    Attributes:
+        made: iterations whose gradients were summed.
+        applied: iterations whose gradients were handed out to be applied; the least of all arenas.
+    """
+
+    def __init__(self, schedule: Schedule, arenas: Sequence[int]) -> None:
+        """`arenas`: a bucket of each."""
+        self._period = schedule.period
+        self._turns = [
+            {turn.last: turn.due.iteration - turn.last for turn in turns_of(schedule, bucket)}
+            for bucket in arenas
+        ]
+        self._slots = [slots_needed(turns_of(schedule, bucket), schedule.period) for bucket in arenas]
+        self.open = [Turn(arena, 0) for arena in range(len(arenas))]
+        self._waiting: list[deque[Turn]] = [deque() for _ in arenas]
+        self._summed: list[Turn] = []
+        self._held = False
+        self._applied = [0] * len(arenas)
+        self.made = 0
+
+    @property
+    def applied(self) -> int:
+        """As above."""
+        return min(self._applied, default=self.made)
+
+    @property
+    def drained(self) -> bool:
+        """Nothing is on its way: what is left is open."""
+        return not any(self._waiting)
+
+    def ended(self) -> list[Turn]:
+        """The backward of an iteration has ended: the turns that are due now, at most one of each arena."""
+        iteration, phase = self.made, self.made % self._period
+        self.made += 1
+        self._summed = list(self.open)
+        due = []
+        for arena, turn in enumerate(self._summed):
+            turn.iterations += 1
+            late = self._turns[arena].get(phase)
+            if late is not None and not self._held:
+                self._close(turn, iteration + late)
+            if self._waiting[arena] and self._waiting[arena][0].due == iteration:
+                due.append(self._apply(arena))
+        return due
+
+    def counted(self, unmade: Iterable[str]) -> None:
+        """The votes of the last iteration that ended are counted: `unmade` is what no rank has made in it."""
+        never = frozenset(unmade)
+        for turn in self._summed:
+            turn.unmade = never if turn.unmade is None else turn.unmade & never
+        self._summed = []
+
+    @property
+    def counts(self) -> bool:
+        """Whether votes of the last iteration that ended are still to be counted."""
+        return bool(self._summed)
+
+    def hold(self) -> None:
+        """From now on no turn ends: what is on its way becomes due, and what is open goes on until `flush`."""
+        self._held = True
+
+    def flush(self) -> list[list[Turn]]:
+        """All that was not applied, in the order in which it is: each list has at most one turn of each arena."""
+        self._held = False
+        for turn in list(self.open):
+            if turn.iterations:
+                self._close(turn, self.made - 1)
+        rounds: list[list[Turn]] = []
+        while not self.drained:
+            left = [arena for arena, waiting in enumerate(self._waiting) if waiting]
+            rounds.append([self._apply(arena) for arena in left])
+        return rounds
+
+    def _close(self, turn: Turn, due: int) -> None:
+        turn.last, turn.due = self.made - 1, due
+        self._waiting[turn.arena].append(turn)
+        self.open[turn.arena] = Turn(turn.arena, (turn.slot + 1) % self._slots[turn.arena])
+
+    def _apply(self, arena: int) -> Turn:
+        turn = self._waiting[arena].popleft()
+        self._applied[arena] += turn.iterations
+        return turn

@@ -1,0 +1,361 @@
+"""What ranks of `test_delayed.py` do."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Sequence
+
+import msgspec
+import numpy as np
+
+import hocket.torch as hk
+import torch
+from hocket.artefacts.plan import AllReduce, Begun, Bucket, Due, Part, Plan, Schedule, Turn
+from hocket.artefacts.schedule_check import findings
+from hocket.errors import UsageError
+from hocket.planning.buckets import plan_of
+from hocket.planning.walk import rate_factor
+from hocket.torch.distribute import _of
+from hocket.training import choice
+from hocket.training.buckets import assumed_backward
+from tests.training.delayed_reference import train
+from torch import nn
+
+ITERATIONS = 12
+WIDTHS = (5, 7, 3)
+
+Optimizer = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
+
+OPTIMIZERS: dict[str, Optimizer] = {
+    "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.02),
+    "momentum": lambda parameters: torch.optim.SGD(parameters, lr=0.02, momentum=0.8),
+    "nesterov": lambda parameters: torch.optim.SGD(parameters, lr=0.02, momentum=0.8, nesterov=True),
+    "decay": lambda parameters: torch.optim.SGD(parameters, lr=0.02, momentum=0.5, weight_decay=0.1),
+    "adam": lambda parameters: torch.optim.Adam(parameters, lr=0.02, weight_decay=0.1),
+    "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=0.02, weight_decay=0.1),
+}
+
+
+def network() -> nn.Module:
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 3)).double()
+
+
+def here() -> tuple[int, int]:
+    return int(os.environ["HOCKET_RANK"]), int(os.environ["HOCKET_WORLD"])
+
+
+def loss_of(model: nn.Module, iteration: int, rank: int) -> torch.Tensor:
+    draw = torch.Generator().manual_seed(100 * iteration + rank)
+    return model(torch.randn(4, 5, generator=draw, dtype=torch.float64)).square().sum()
+
+
+def plan_for(model: nn.Module, schedule: Schedule, groups: Sequence[Sequence[str]]) -> Plan:
+    """A bucket for each group of parameters, by one ring or another."""
+    world = here()[1]
+    sizes = {name: each.numel() for name, each in model.named_parameters()}
+    buckets = [
+        Bucket(
+            parts=tuple(Part(variable=name) for name in names),
+            elements=sum(sizes[name] for name in names),
+            dtype="f64",
+            route=AllReduce(algorithm="ring" if at % 2 else "halving_doubling"),
+            order=tuple(range(world)),
+            priority=at,
+        )
+        for at, names in enumerate(groups)
+    ]
+    made = plan_of(buckets, world, label="delayed")
+    return msgspec.structs.replace(made, schedule=schedule, promise="delayed")
+
+
+def schedule_of(lengths: Sequence[int], delay: int, buckets: int, rate: str) -> Schedule:
+    """All buckets together."""
+    first, turns = 0, []
+    for length in lengths:
+        last = first + length - 1
+        turns.append(Turn(first=first, last=last, due=Due(iteration=last + delay)))
+        first += length
+    return Schedule(period=first, turns=(tuple(turns),) * buckets, rate=rate, delay_max=delay)
+
+
+def against_the_reference(kind: str) -> list[tuple[str, float, bool]]:
+    """By schedule: how far the parameters are from the reference's in the end, and whether a second run has the same bits."""
+    rank, world = here()
+    plain = network()
+    names = [name for name, _ in plain.named_parameters()]
+    shapes = [each.shape for each in plain.parameters()]
+
+    def flat(parameters) -> np.ndarray:
+        return torch.cat([each.detach().reshape(-1) for each in parameters]).numpy().copy()
+
+    def gradient(values: np.ndarray, iteration: int, worker: int) -> np.ndarray:
+        parts = torch.from_numpy(values).split([shape.numel() for shape in shapes])
+        with torch.no_grad():
+            for each, part, shape in zip(plain.parameters(), parts, shapes, strict=True):
+                each.copy_(part.view(shape))
+        plain.zero_grad()
+        loss_of(plain, iteration, worker).backward()
+        return flat(each.grad for each in plain.parameters())
+
+    rule = "sqrt" if kind.startswith("adam") else "linear"
+    found = []
+    for lengths, delay in [
+        *(((length,), 0) for length in (1, 2, 3)),
+        *(((length,), 1) for length in (1, 2)),
+        ((1, 2), 0),
+        ((2, 1, 3), 1),
+        ((2,), 2),
+        ((4, 2), 2),
+    ]:
+        groups = [names[2:], names[:2]]
+        schedule = schedule_of(lengths, delay, len(groups), rule)
+        assert not list(findings(schedule, len(groups))), lengths
+        runs = []
+        for _ in range(2):
+            model = network()
+            start = flat(model.parameters())
+            model, optimizer = hk.distribute(
+                model, OPTIMIZERS[kind](list(model.parameters())), plan=plan_for(model, schedule, groups)
+            )
+            for iteration in range(ITERATIONS):
+                optimizer.zero_grad()
+                loss_of(model, iteration, rank).backward()
+                optimizer.step()
+            runs.append(flat(model.parameters()))
+            hk.flush(model)
+        expected = train(
+            kind,
+            start,
+            gradient,
+            workers=world,
+            lengths=lengths,
+            delay=delay,
+            iterations=ITERATIONS,
+            factor=lambda merged: rate_factor(rule, merged),
+        )
+        label = f"{lengths} late by {delay}"
+        found.append((label, float(np.abs(runs[0] - expected).max()), np.array_equal(*runs)))
+    return found
+
+
+class Integers(nn.Module):
+    """A loss whose gradients are integers that do not depend on the values: what an optimizer does with them adds up."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weights = nn.ParameterList(
+            [nn.Parameter(torch.zeros(size, dtype=torch.float64)) for size in (6, 3, 5)]
+        )
+
+    def forward(self, factors: Sequence[int | None]) -> torch.Tensor:
+        # The last one first, so that backward does not follow the order that registration suggests.
+        used = [*zip(self.weights, factors, strict=True)][::-1]
+        return sum(each.sum() * factor for each, factor in used if factor is not None)
+
+
+def random_schedule(draw: random.Random, buckets: int) -> Schedule:
+    """Sound, with turns of each bucket's own, sent at any point."""
+    while True:
+        period = draw.randint(1, 4)
+        by_bucket = []
+        for _ in range(buckets):
+            turns, first = [], 0
+            while first < period:
+                last = draw.randint(first, period - 1)
+                due = last + draw.randint(0, 2)
+                sent = {}
+                if draw.random() < 0.5:
+                    point = draw.choice(["begin", "backward_end"])
+                    sent = {"sent": Begun(iteration=draw.randint(last, due), point=point, place=len(turns))}
+                turns.append(Turn(first=first, last=last, due=Due(iteration=due), **sent))
+                first = last + 1
+            by_bucket.append(tuple(turns))
+        schedule = Schedule(period=period, together=False, turns=tuple(by_bucket), rate="linear", delay_max=2)
+        if not list(findings(schedule, buckets)):
+            return schedule
+
+
+Found = tuple[int, int, list[float], tuple[int, int]]
+"""Of a seed: the epoch in the end, how far each weight is from the sum of all gradients, and what was made and applied."""
+
+
+def found(seed: int, model: nn.Module, sums: Sequence[float]) -> Found:
+    weights = zip(model.weights, sums, strict=True)  # type: ignore[arg-type]
+    far = [float((each.detach() + total).abs().max()) for each, total in weights]
+    return seed, int(hk.agreed(model)["epoch"]), far, _of(model).session.counts  # type: ignore[attr-defined]
+
+
+def exactly_once(first: str, count: str) -> list[Found]:
+    """Random iterations with accumulation, gradients that some or no ranks make, and flushes."""
+    return [once(seed) for seed in range(int(first), int(first) + int(count))]
+
+
+def once(seed: int) -> Found:
+    rank, world = here()
+    draw = random.Random(seed)  # noqa: S311
+    model = Integers()
+    names = [name for name, _ in model.named_parameters()]
+    plan = plan_for(model, random_schedule(draw, len(names)), [[name] for name in names])
+    model, optimizer = hk.distribute(model, torch.optim.SGD(model.parameters(), lr=1.0), plan=plan)
+    sums = [0.0] * len(names)
+
+    def backward() -> None:
+        # The same draws on all ranks.
+        drawn = [[draw.choice([None, *range(-4, 5)]) for _ in names] for _ in range(world)]
+        for own in drawn:
+            if all(each is None for each in own):
+                own[0] = 0
+        for at in range(len(names)):
+            sums[at] += sum(own[at] or 0 for own in drawn) / world
+        model(drawn[rank]).backward()
+
+    for _ in range(draw.randint(1, 12)):
+        (optimizer if draw.random() < 0.5 else model).zero_grad()
+        if draw.random() < 0.3:
+            with model.no_sync():
+                backward()
+        backward()
+        optimizer.step()
+        if draw.random() < 0.15:
+            hk.flush(model)
+    hk.flush(model)
+    return found(seed, model, sums)
+
+
+def trivial(kind: str) -> bool:
+    """Whether a schedule that says what plain plans do has their bits."""
+    rank, _ = here()
+    results = []
+    for turns in (0, 1):
+        model = network()
+        names = [name for name, _ in model.named_parameters()]
+        plan = plan_for(model, schedule_of((1,), 0, 2, "linear"), [names[2:], names[:2]])
+        if not turns:
+            plan = msgspec.structs.replace(plan, schedule=Schedule())
+        model, optimizer = hk.distribute(model, OPTIMIZERS[kind](list(model.parameters())), plan=plan)
+        for iteration in range(ITERATIONS):
+            optimizer.zero_grad()
+            loss_of(model, iteration, rank).backward()
+            optimizer.step()
+        results.append([each.detach().clone() for each in model.parameters()])
+    return all(torch.equal(*pair) for pair in zip(*results, strict=True))
+
+
+def noisy(delay: str) -> list[float | int | None]:
+    """Descent on a quadratic at a rate between the delayed and the synchronous limit: the largest distance from the floor in the
+    last iterations, and the iteration in which the session went back to synchronous updates."""
+    rank, _ = here()
+    model = nn.Linear(20, 1, bias=False).double()
+    with torch.no_grad():
+        model.weight.fill_(1.0)
+    plan = plan_for(model, schedule_of((1,), int(delay), 1, "linear"), [["weight"]])
+    # Curvature 1: with momentum 0.9, late by 1, the limit is 0.1; synchronously, it is 3.8.
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.3, momentum=0.9)
+    model, optimizer = hk.distribute(model, optimizer, plan=plan)
+    draw = torch.Generator().manual_seed(rank)
+    session = _of(model).session
+    far, retreated = [], None
+    for iteration in range(200):
+        optimizer.zero_grad()
+        centre = torch.randn(1, 20, generator=draw, dtype=torch.float64)
+        (0.5 * (model.weight - centre).square().sum()).backward()
+        optimizer.step()
+        far.append(float(model.weight.detach().norm()))
+        if retreated is None and session.retreated:  # type: ignore[attr-defined]
+            retreated = iteration
+    hk.flush(model)
+    return [max(far[-20:]), retreated]
+
+
+def late() -> tuple[nn.Module, torch.optim.Optimizer]:
+    model = network()
+    names = [name for name, _ in model.named_parameters()]
+    plan = plan_for(model, schedule_of((1,), 1, 2, "linear"), [names[2:], names[:2]])
+    return hk.distribute(model, torch.optim.SGD(model.parameters(), lr=0.01), plan=plan)
+
+
+def refused() -> dict[str, str]:
+    """What is said to what cannot be."""
+    rank, _ = here()
+    said = {}
+
+    def one(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        optimizer.zero_grad()
+        loss_of(model, 0, rank).backward()
+
+    def attempt(name: str, call: Callable[[], object]) -> None:
+        try:
+            call()
+            said[name] = "nothing"
+        except UsageError as error:
+            said[name] = str(error)
+
+    model, optimizer = late()
+    one(model, optimizer)
+    optimizer.step()
+    one(model, optimizer)
+    attempt("no step", lambda: one(model, optimizer))
+    model, optimizer = late()
+    for _ in range(2):
+        one(model, optimizer)
+        optimizer.step()
+    attempt("no zero_grad", lambda: loss_of(model, 0, rank).backward())
+    model, optimizer = late()
+    one(model, optimizer)
+    optimizer.step()
+    one(model, optimizer)
+    attempt("closure", lambda: optimizer.step(lambda: 1.0))
+    attempt("flush before the step", lambda: hk.flush(model))
+    optimizer.step()
+    scaler = torch.amp.GradScaler("cpu")
+    optimizer.zero_grad()
+    scaler.scale(loss_of(model, 0, rank)).backward()
+    attempt("scaler", lambda: scaler.step(optimizer))
+    optimizer.step()
+    attempt("join", lambda: hk.join(model))
+    return said
+
+
+def not_flushed() -> None:
+    """A loop that ends with gradients on their way."""
+    rank, _ = here()
+    model, optimizer = late()
+    for iteration in range(3):
+        optimizer.zero_grad()
+        loss_of(model, iteration, rank).backward()
+        optimizer.step()
+
+
+def between_two_schedules(first: str, count: str) -> list[Found]:
+    """Another schedule follows after backward's order was seen."""
+    return [between(seed) for seed in range(int(first), int(first) + int(count))]
+
+
+def between(seed: int) -> Found:
+    rank, world = here()
+    draw = random.Random(seed)  # noqa: S311
+    model = Integers()
+    names = [name for name, _ in model.named_parameters()]
+    before, after = (
+        plan_for(model, random_schedule(draw, len(names)), [[name] for name in order])
+        for order in (names, names[::-1])
+    )
+
+    def planned(gradients: dict[str, object], *_: object) -> Callable[[Sequence[str]], Plan]:
+        assumed = assumed_backward(gradients)
+        return lambda backward: before if tuple(backward) == assumed else after
+
+    choice._default_plan = planned  # type: ignore[assignment]
+    choice.useful = lambda _: False  # type: ignore[assignment]  # this job does not plan for itself
+    model, optimizer = hk.distribute(model, torch.optim.SGD(model.parameters(), lr=1.0))
+    sums = [0.0] * len(names)
+    for _ in range(14):
+        drawn = [[draw.randint(-4, 4) for _ in names] for _ in range(world)]
+        optimizer.zero_grad()
+        model(drawn[rank]).backward()
+        optimizer.step()
+        sums = [total + sum(own[at] for own in drawn) / world for at, total in enumerate(sums)]
+    hk.flush(model)
+    return found(seed, model, sums)

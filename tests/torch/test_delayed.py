@@ -1,0 +1,111 @@
+"""Merged and late gradients on real ranks: equal to the reference, each applied once, refused where they cannot be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hocket.settings import Settings
+from tests.support import ranks
+from tests.torch.delayed_scripts import OPTIMIZERS
+
+SCRIPTS = "tests.torch.delayed_scripts"
+AT_ONCE = Settings(timeout_s=30, start_timeout_s=30, sentinel=False)
+"""Schedules begin with the first iteration."""
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[list[tuple[str, float, bool]]]]:
+    """By optimizer, what each rank found."""
+    calls = [(f"{SCRIPTS}:against_the_reference", kind) for kind in OPTIMIZERS]
+    ended = ranks.in_turn(calls, 2, tmp_path_factory.mktemp("reference"), settings=AT_ONCE)
+    assert ended.outcome.code == 0, ended.output
+    return {kind: [each[at] for each in ended.returned] for at, kind in enumerate(OPTIMIZERS)}
+
+
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+def test_ranks_train_what_the_reference_does(kind: str, trained: dict) -> None:
+    """Broken: merged or late gradients would train another model than variable-batch training at earlier parameters, or one that
+    depends on timing."""
+    for found in trained[kind]:
+        assert len(found) == 9
+        assert [(label, far) for label, far, _ in found if not far < 1e-9] == []
+        assert [label for label, _, same in found if not same] == []
+
+
+@pytest.mark.parametrize("first", range(0, 120, 60))
+def test_every_gradient_is_applied_once(first: int, tmp_path: Path) -> None:
+    """Broken: accumulation, unmade gradients or a flush would lose gradients or apply them twice, under some schedule."""
+    ended = ranks.run(f"{SCRIPTS}:exactly_once", 2, tmp_path, str(first), "60", settings=AT_ONCE)
+    assert ended.outcome.code == 0, ended.output
+    for found in ended.returned:
+        assert len(found) == 60
+        for seed, _, far, (made, applied) in found:
+            assert max(far) < 1e-9, seed
+            assert made == applied, seed
+
+
+def test_another_schedule_follows_without_loss(tmp_path: Path) -> None:
+    """Broken: gradients on their way when another plan begins would be lost, or applied with the wrong weight."""
+    ended = ranks.run(f"{SCRIPTS}:between_two_schedules", 2, tmp_path, "0", "30", settings=AT_ONCE)
+    assert ended.outcome.code == 0, ended.output
+    for found in ended.returned:
+        assert {epoch for _, epoch, _, _ in found} == {1}
+        for seed, _, far, (made, applied) in found:
+            assert max(far) < 1e-9, seed
+            assert made == applied == 14, seed
+
+
+def test_a_trivial_schedule_has_the_bits_of_none(tmp_path: Path) -> None:
+    """Broken: synchronous training would depend on how it is said."""
+    calls = [(f"{SCRIPTS}:trivial", kind) for kind in OPTIMIZERS]
+    ended = ranks.in_turn(calls, 2, tmp_path)
+    assert ended.outcome.code == 0, ended.output
+    assert ended.returned == [[True] * len(OPTIMIZERS)] * 2
+
+
+def test_what_late_gradients_cannot_do_is_said(tmp_path: Path) -> None:
+    """Broken: training would go on with gradients that are lost, added up twice, or of another scale."""
+    ended = ranks.run(f"{SCRIPTS}:refused", 2, tmp_path, settings=AT_ONCE)
+    assert ended.outcome.code == 0, ended.output
+    for said in ended.returned:
+        for name, expected in {
+            "no step": "a backward began before optimizer.step() applied",
+            "no zero_grad": "was added to the mean that the last step applied",
+            "closure": "called with a closure",
+            "flush before the step": "optimizer.step() first",
+            "scaler": "a GradScaler scales these gradients",
+            "join": "a rank that has finished",
+        }.items():
+            assert expected in said[name], name
+
+
+def test_a_loop_that_ends_early_says_what_it_lacks(tmp_path: Path) -> None:
+    """Broken: the last gradients would be missing from the model in silence, or a rank would end while others need it."""
+    ended = ranks.run(f"{SCRIPTS}:not_flushed", 2, tmp_path, settings=AT_ONCE)
+    assert ended.outcome.code == 0, ended.output
+    assert ended.output.count("gradients of the last 1 of 3 iterations were made and not applied") == 1
+
+
+@pytest.fixture(scope="module")
+def noisy(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, bool], list[list[float | int | None]]]:
+    """By delay, and whether a sentinel watches."""
+    found = {}
+    for delay, watched in (("1", True), ("1", False), ("0", False)):
+        settings = Settings(timeout_s=30, start_timeout_s=30, sentinel=watched)
+        directory = tmp_path_factory.mktemp("noisy")
+        ended = ranks.run(f"{SCRIPTS}:noisy", 2, directory, delay, settings=settings)
+        assert ended.outcome.code == 0, ended.output
+        found[delay, watched] = ended.returned
+    return found
+
+
+def test_training_that_diverges_goes_back_to_synchronous_updates(noisy: dict) -> None:
+    """Broken: a rate that is fine synchronously would ruin a training with late gradients, and nobody would say so."""
+    for (far, at), (unwatched, never), (synchronous, _) in zip(*noisy.values(), strict=True):
+        assert unwatched > 1e6
+        assert never is None
+        assert 10 < at <= 10 + 30
+        assert far < 2 * synchronous
+    assert len({tuple(each) for each in noisy["1", True]}) == 1, "all ranks at the same iteration"

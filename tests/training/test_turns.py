@@ -1,0 +1,168 @@
+"""Turns of random schedules, held and flushed at any iteration: every gradient is applied once, in the mean of its turn."""
+
+import doctest
+from collections import defaultdict
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from hocket.artefacts.plan import Begun, Due, Ready, Schedule, Turn
+from hocket.artefacts.schedule_check import SLOTS_MAX, findings
+from hocket.training import turns as module
+from hocket.training.turns import Turns, table
+
+ITERATIONS = 12
+
+
+@st.composite
+def turns_of_a_bucket(draw: st.DrawFn, period: int) -> tuple[Turn, ...]:
+    """That tile a period; most are sound."""
+    cuts = sorted(draw(st.sets(st.integers(1, max(period - 1, 1)), max_size=period - 1)))
+    turns = []
+    for first, after in zip([0, *cuts], [*cuts, period], strict=True):
+        last = after - 1
+        due = last + draw(st.integers(0, 2))
+        begun = st.builds(
+            Begun,
+            iteration=st.integers(last, due),
+            point=st.sampled_from(["begin", "backward_end"]),
+            place=st.integers(0, 1),
+        )
+        sent = draw(st.one_of(st.just(Ready()), begun))
+        turns.append(Turn(first=first, last=last, sent=sent, due=Due(iteration=due)))
+    return tuple(turns)
+
+
+@st.composite
+def schedules(draw: st.DrawFn, buckets: int = 2) -> Schedule:
+    """Of several buckets, sound."""
+    period = draw(st.integers(1, 4))
+    turns = tuple(draw(turns_of_a_bucket(period)) for _ in range(buckets))
+    schedule = Schedule(period=period, together=False, turns=turns, delay_max=2)
+    assume(not list(findings(schedule, buckets)))
+    return schedule
+
+
+class Memory:
+    """Slots of each arena: which iterations' gradients are summed in them, and what was applied."""
+
+    def __init__(self, schedule: Schedule, arenas: int) -> None:
+        self.turns = Turns(schedule, range(arenas))
+        self.slots = [defaultdict(set) for _ in range(arenas)]
+        self.applied = [[] for _ in range(arenas)]
+        self.iteration = 0
+
+    def backward(self):
+        for arena, turn in enumerate(self.turns.open):
+            assert self.iteration not in self.slots[arena][turn.slot]
+            self.slots[arena][turn.slot].add(self.iteration)
+        self.iteration += 1
+        due = self.turns.ended()
+        assert len({turn.arena for turn in due}) == len(due), "one update of a parameter per step"
+        assert all(turn.due == self.iteration - 1 for turn in due)
+        self.apply(due)
+        return due
+
+    def apply(self, due):
+        for turn in due:
+            taken = self.slots[turn.arena].pop(turn.slot)
+            assert len(taken) == turn.iterations
+            self.applied[turn.arena].append(sorted(taken))
+
+    def flush(self):
+        for due in self.turns.flush():
+            self.apply(due)
+        assert all(not any(slots.values()) for slots in self.slots)
+
+
+@settings(max_examples=500, deadline=None)
+@given(
+    schedules(), st.lists(st.sampled_from(["backward", "backward", "backward", "hold", "flush"]), max_size=24)
+)
+def test_every_iteration_is_applied_once_in_order(schedule, events):
+    """A gradient would be lost, applied twice, or divided by another number than it was summed of."""
+    memory = Memory(schedule, 2)
+    for event in events:
+        if event == "backward":
+            memory.backward()
+        elif event == "hold":
+            memory.turns.hold()
+        else:
+            memory.flush()
+        assert memory.turns.made == memory.iteration
+        done = [sum(map(len, applied)) for applied in memory.applied]
+        assert memory.turns.applied == min(done)
+    memory.flush()
+    for applied in memory.applied:
+        assert [each for taken in applied for each in taken] == list(range(memory.iteration))
+    assert memory.turns.applied == memory.iteration
+
+
+@settings(max_examples=200, deadline=None)
+@given(schedules())
+def test_turns_are_applied_when_the_schedule_says(schedule):
+    """Ranks would wait for what has not left, or apply gradients later than promised."""
+    memory = Memory(schedule, 2)
+    seen = [[] for _ in range(2)]
+    for iteration in range(ITERATIONS):
+        for turn in memory.backward():
+            seen[turn.arena].append((iteration, turn.last, turn.iterations))
+    for arena, turns in enumerate(schedule.turns):
+        expected = [
+            (turn.due.iteration + start, turn.last + start, turn.last - turn.first + 1)
+            for start in range(0, ITERATIONS, schedule.period)
+            for turn in sorted(turns, key=lambda each: each.first)
+        ]
+        assert seen[arena] == [each for each in expected if each[0] < ITERATIONS]
+
+
+def test_held_turns_drain_and_what_is_open_goes_on():
+    """Before another plan, two updates would be due in one step."""
+    late = (Turn(first=0, last=0, due=Due(iteration=1)),)
+    memory = Memory(Schedule(turns=(late,), delay_max=1), 1)
+    assert [len(memory.backward()) for _ in range(3)] == [0, 1, 1]
+    memory.turns.hold()
+    assert not memory.turns.drained
+    assert [turn.last for turn in memory.backward()] == [2]
+    assert memory.turns.drained
+    memory.flush()
+    assert memory.applied == [[[0], [1], [2], [3]]]
+
+
+def test_a_parameter_is_dropped_only_where_no_iteration_made_its_gradient():
+    """The optimizer would move a parameter by nothing, or leave out a gradient that one iteration made."""
+    merged = (Turn(first=0, last=1, due=Due(iteration=1)),)
+    turns = Turns(Schedule(period=2, turns=(merged,)), [0])
+    assert turns.ended() == []
+    turns.counted(["a", "b"])
+    (due,) = turns.ended()
+    assert turns.counts
+    turns.counted(["b", "c"])
+    assert not turns.counts
+    assert due.unmade == {"b"}
+
+
+@settings(max_examples=200, deadline=None)
+@given(schedules())
+def test_the_table_has_every_launch_once(schedule):
+    """Buckets would not leave, or twice."""
+    slots, phases = table(schedule, 2)
+    assert all(1 <= each <= SLOTS_MAX for each in slots)
+    for bucket, turns in enumerate(schedule.turns):
+        actions = [actions[bucket] for actions, _, _ in phases]
+        assert len([each for each in actions if each != "continues"]) == len(turns)
+        listed = sum(begin.count(bucket) + end.count(bucket) for _, begin, end in phases)
+        assert listed == actions.count("waits")
+
+
+def test_examples():
+    """The documentation would be wrong."""
+    assert doctest.testmod(module).failed == 0
+
+
+def test_no_turns_is_one_in_each_iteration():
+    """A schedule that says nothing would be another than the one that says so."""
+    assert table(Schedule(), 2) == ([1, 1], [(["leaves", "leaves"], [], [])])
+    with pytest.raises(IndexError):
+        table(Schedule(turns=((Turn(first=0, last=0, due=Due(iteration=0)),),)), 2)
