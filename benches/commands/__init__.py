@@ -17,6 +17,7 @@ from benches.commands import (
     predict,
     routes,
     simulate,
+    strategies,
 )
 from hocket.cli.main import run
 
@@ -42,6 +43,7 @@ for _each in (
     predict,
     routes,
     simulate,
+    strategies,
 ):
     benches.add_command(_each.command)
 

@@ -141,7 +141,8 @@ def measure(clusters: Sequence[str] | None = None) -> list[Row]:
     for name in clusters or CLUSTERS:
         cluster = CLUSTERS[name]
         considered = list(plans(cluster))
-        for plan, measured_s in zip(considered, _measured(cluster, considered), strict=True):
+        found = steps(cluster, considered, profile(), STEPS)
+        for plan, measured_s in zip(considered, map(statistics.median, found), strict=True):
             flow_s, closed_s = (_predicted(plan, cluster, fidelity) for fidelity in ("flow", "closed-form"))
             rows.append(
                 Row(
@@ -216,7 +217,8 @@ def _predicted(plan: Plan, cluster: Cluster, fidelity: Fidelity) -> float:
     return predict(plan, cluster, profile(), fidelity=fidelity, shaped=True).step_s
 
 
-def _measured(cluster: Cluster, considered: Sequence[Plan]) -> list[float]:
+def steps(cluster: Cluster, considered: Sequence[Plan], made_for: Profile, count: int) -> list[list[float]]:
+    """Seconds of so many steps of each plan, one plan after the other on one testbed. PeerError, TestbedError."""
     with (
         tempfile.TemporaryDirectory(prefix="hocket-predict-") as folder,
         open_emulation(cluster) as emulation,
@@ -226,17 +228,17 @@ def _measured(cluster: Cluster, considered: Sequence[Plan]) -> list[float]:
         directory = Path(folder)
         for at, plan in enumerate(considered):
             files.write(directory / f"{at}.json", plan)
-        files.write(directory / "profile.json", profile())
+        files.write(directory / "profile.json", made_for)
         argv = [
             sys.executable,
             "-m",
             "benches.predict.rank",
             str(directory),
             str(len(considered)),
-            str(STEPS),
+            str(count),
         ]
         settings = Settings(timeout_s=TIMEOUT_S, start_timeout_s=TIMEOUT_S)
         slots = [host.name for host in cluster.hosts]
         run_ranks(emulation, slots[0], ranks(emulation, slots, argv), settings)
-        steps = json.loads((directory / "steps.json").read_text())
-    return [statistics.median(times) for times in steps]
+        found: list[list[float]] = json.loads((directory / "steps.json").read_text())
+    return found

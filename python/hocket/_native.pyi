@@ -537,7 +537,6 @@ def solve_plan(
     chunk_bytes: float,
     shared_chunk_bytes: float,
     admitted: Sequence[str] | None,
-    only: int | None,
     classes: Sequence[tuple[float, tuple[float, float] | None]],
     variables: Sequence[tuple[int, int, float, float]],
     backward_end_s: float,
@@ -552,11 +551,11 @@ def solve_plan(
 
     `racks`, by rank. The first `workers` ranks have gradients. `orders` of the workers, simplest first: the rule, the only
     algorithm that it is for, ranks. `codecs`: bytes of an element, and ordered pairs of ranks.
-    `admitted`: algorithms, as they are measured, and `owned` for owners of parts; None: all. `only`: index of the only
-    order that buckets may take. `classes`: bytes of an element; of sparse gradients the share of rows and bytes of one.
-    `variables`, in the order of the model: elements, class, ready, needed. `factors`, by the name under which an algorithm
-    is measured: measured times over the model's, by elements, ascending. `splits`: whether a variable may be in several
-    buckets. UsageError when these do not fit each other.
+    `admitted`: algorithms, as they are measured, and `owned` for owners of parts; None: all. `classes`: bytes of an
+    element; of sparse gradients the share of rows and bytes of one. `variables`, in the order of the model: elements,
+    class, ready, needed. `factors`, by the name under which an algorithm is measured: measured times over the model's, by
+    elements, ascending. `splits`: whether a variable may be in several buckets. UsageError when these do not fit each
+    other.
     """
 
 STEP_TICKS: int

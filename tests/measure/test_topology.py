@@ -82,3 +82,10 @@ def test_a_half_duplex_link_counts_half() -> None:
     even = matrix([0, 0], 1e9, 1e9)
     assert host_rates(even, {(0, 1): 5e8, (1, 0): 5e8}) == [5e8, 5e8]
     assert host_rates(even, {(0, 1): 1.1e9, (1, 0): 9e8}) == [1e9, 1e9]
+
+
+def test_a_host_is_as_fast_as_its_slower_direction() -> None:
+    """Broken: a host that sends slowly would own as much of a model as the others, who would wait for it."""
+    slow_out = [[0, 1e8, 1e8], [1e9, 0, 1e9], [1e9, 1e9, 0]]
+    slow_in = [list(column) for column in zip(*slow_out, strict=True)]
+    assert host_rates(slow_out, {}) == host_rates(slow_in, {}) == [1e8, 1e9, 1e9]

@@ -5,13 +5,18 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from hocket.artefacts.cluster import Cluster, Host
 from hocket.artefacts.network import GOODPUT, LATENCY_S
+from hocket.artefacts.plan import AllReduce, Bucket
 from hocket.artefacts.tuning import Ladder, NetworkShape, Point, Timing, Tuning
 from hocket.planning import search
 from hocket.planning.compile import programs
 from hocket.planning.cost import alone_s
 from hocket.planning.links import link_graph
 from hocket.planning.measured import correction_of
+from hocket.planning.routes import name
+from hocket.policy.selection import network_shape
+from hocket.policy.topology import Topology
 from tests.planning.planner_inputs import alternating, model
 
 SHAPE = NetworkShape(
@@ -31,10 +36,10 @@ def tuning(shape: NetworkShape = SHAPE, **slower: float) -> Tuning:
     points = []
     for size in SIZES:
         timings = []
-        for name, bucket in shapes.items():
+        for algorithm, bucket in shapes.items():
             sized = msgspec.structs.replace(bucket, elements=size // 4, order=(0, 2, 1, 3))
-            time_s = alone_s(sized, graph) * slower.get(name.partition(".")[0], 1.0)
-            timings.append(Timing(algorithm=name, median_s=time_s, p10_s=time_s, p90_s=time_s, rounds=3))
+            time_s = alone_s(sized, graph) * slower.get(algorithm.partition(".")[0], 1.0)
+            timings.append(Timing(algorithm=algorithm, median_s=time_s, p10_s=time_s, p90_s=time_s, rounds=3))
         points.append(Point(size_bytes=size, timings=tuple(timings)))
     ladder = Ladder(collective="all_reduce", shape=shape, points=tuple(points))
     return Tuning(measured_at="2026-01-01", machine="test", ladders=(ladder,))
@@ -90,3 +95,38 @@ def test_what_was_measured_can_be_planned() -> None:
     assert not any("halving" in each.label for each in search.plan(cluster, profile, 4).evidence.candidates)
     for program in programs(plan):
         program.verify()
+
+
+def test_owners_are_corrected_by_the_direct_exchange() -> None:
+    """Broken: owners would be planned where everybody with everybody was measured to be slow, as senders collide."""
+    hosts = tuple(Host(name=f"h{at}", bandwidth_bit_per_s=1e8 if at == 0 else 1e9) for at in range(4))
+    cluster, profile = Cluster(hosts=hosts), model(gradients=1, elements=1_000_000)
+    graph = link_graph(cluster, 4)
+    shape = network_shape(range(4), Topology.of([host.name for host in hosts], cluster))
+
+    def slower(factor: float) -> Tuning:
+        points = []
+        for size in SIZES:
+            timings = []
+            for algorithm, times in (("ring", 1.0), ("direct", factor)):
+                bucket = Bucket(
+                    parts=(),
+                    elements=size // 4,
+                    dtype="f32",
+                    route=AllReduce(algorithm=algorithm),
+                    order=(0, 1, 2, 3),
+                    priority=0,
+                )
+                time_s = times * alone_s(bucket, graph)
+                timings.append(
+                    Timing(algorithm=algorithm, median_s=time_s, p10_s=time_s, p90_s=time_s, rounds=3)
+                )
+            points.append(Point(size_bytes=size, timings=tuple(timings)))
+        ladder = Ladder(collective="all_reduce", shape=shape, points=tuple(points))
+        return Tuning(measured_at="2026-01-01", machine="test", ladders=(ladder,))
+
+    def routes(tuning: Tuning) -> set[str]:
+        return {name(bucket.route) for bucket in search.plan(cluster, profile, 4, tuning=tuning).buckets}
+
+    assert routes(slower(1.0)) == {"owned"}
+    assert routes(slower(3.0)) == {"ring"}

@@ -5,10 +5,8 @@ from __future__ import annotations
 import random
 from collections import Counter
 
-import numpy as np
 import pytest
 
-from hocket import reference
 from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import Plan
@@ -16,9 +14,7 @@ from hocket.artefacts.plan_check import findings
 from hocket.planning.compile import programs
 from hocket.planning.routes import name
 from hocket.planning.traffic import sent
-from hocket.reference.ops import STORED
-from hocket.training.arenas import arenas_of, arranged
-from hocket.training.buckets import of_plan
+from tests.support.means import assert_means
 from tests.support.random_plans import random_plan
 
 SEEDS = 500
@@ -40,22 +36,8 @@ def plan_of_seed(seed: int, *, traced: bool = False) -> Plan:
 @pytest.mark.parametrize("part", range(10))
 def test_plans_at_random_end_with_means(part: int) -> None:
     """Broken: some mix of routes, orders, chunks and cuts would lose a gradient, or add one twice."""
-    named = {each.name: each for each in GRADIENTS}
     for seed in range(part, SEEDS, 10):
-        plan = arranged(plan_of_seed(seed), named)
-        compiled = of_plan(plan, named)
-        draw = np.random.default_rng(seed)
-        for arena in arenas_of([bucket.parts for bucket in plan.buckets], named):
-            elements = sum(each.elements for each in arena.gradients)
-            inputs = draw.standard_normal((plan.world, elements)).astype(STORED[arena.gradients[0].dtype])
-            memory = [row.copy() for row in inputs]
-            for number in arena.numbers:
-                runs = arena.runs(plan.buckets[number].parts) or ((0, 0),)
-                bound = [[row[start:stop] for start, stop in runs] for row in memory]
-                reference.run(compiled[number].program, bound)
-            for row in memory:
-                assert np.array_equal(row, memory[0]), "replicas differ"
-            np.testing.assert_allclose(memory[0], inputs.mean(axis=0), rtol=1e-5, atol=1e-5)
+        assert_means(plan_of_seed(seed), GRADIENTS, seed)
 
 
 def test_bytes_of_plans_at_random_are_those_that_are_counted() -> None:

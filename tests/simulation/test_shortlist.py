@@ -30,20 +30,29 @@ def test_simulated_times_are_those_of_hocket_simulate() -> None:
             assert simulated[each.label] == fidelity.predict(each, CLUSTER, even).step_s
 
 
-@pytest.mark.parametrize(("gain", "wanted"), [(0.9, 1), (0.995, 0)])
+@pytest.mark.parametrize(
+    ("simulated", "wanted"), [([1.0, 1.1, 0.9], 2), ([1.0, 1.1, 0.995], 0), ([1.0, 0.995, 1.1], 1)]
+)
 def test_a_plan_that_is_faster_message_by_message_is_chosen(
-    monkeypatch: pytest.MonkeyPatch, gain: float, wanted: int
+    monkeypatch: pytest.MonkeyPatch, simulated: list[float], wanted: int
 ) -> None:
-    """Broken: what the closed form does not see would cost the user time, or noise would change plans."""
-    found = considered()
-    first, second = found.fastest[:2]
+    """Broken: what the closed form does not see would cost the user time, noise would change plans, or a plan would be slower than
+    the simple one, which is the second."""
+    rates = (1e8, 1e9, 1e9, 1e9)
+    slow = Cluster(
+        hosts=tuple(Host(name=f"h{at}", bandwidth_bit_per_s=rate) for at, rate in enumerate(rates))
+    )
+    found, seen = considered(slow), list[Plan]()
 
-    def simulated(plans: list[Plan], *_: object) -> list[float]:
-        return [1.0, gain]
+    def simulate(plans: list[Plan], *_: object) -> list[float]:
+        seen.extend(plans[: len(simulated)])
+        return simulated
 
-    monkeypatch.setattr(shortlist, "_simulated", simulated)
-    plan = shortlist.chosen(found, CLUSTER, model())
-    assert plan.buckets == (first, second)[wanted].buckets
+    monkeypatch.setattr(shortlist, "_simulated", simulate)
+    plan = shortlist.chosen(found, slow, model())
+    assert seen[0] == found.best != seen[1]
+    assert seen[1] in found.uniform
+    assert plan.buckets == seen[wanted].buckets
     assert ("but simulated message by message" in plan.reason) == bool(wanted)
 
 

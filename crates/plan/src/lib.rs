@@ -32,6 +32,8 @@ pub use seeds::{BUCKET_BYTES, BUILDERS};
 pub use timeline::{Outcome, Piece, Timeline};
 
 #[cfg(test)]
+mod exhaustive_tests;
+#[cfg(test)]
 mod search_tests;
 #[cfg(test)]
 mod tests;

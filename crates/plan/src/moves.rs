@@ -4,15 +4,17 @@ use crate::problem::{Part, Placed, Problem};
 use crate::seeds::State;
 use std::rc::Rc;
 
-/// Places to split a variable: this many eighths to the first bucket.
-const EIGHTHS: u64 = 8;
+/// Places to split a variable: so many parts of it to the first bucket.
+const SIXTEENTHS: u64 = 16;
 /// Minimum number of elements of a part of a variable.
-const PART_ELEMENTS_MIN: u64 = 16_384;
+pub const PART_ELEMENTS_MIN: u64 = 16_384;
+/// Variables are cut at multiples of this many elements, so that memory stays aligned.
+pub const CUT_ELEMENTS: u64 = 64;
 
 /// A plan that differs by one move; `None` if that move is impossible.
 pub fn moved(problem: &Problem, state: &State, splits: bool, random: &mut fastrand::Rng) -> Option<State> {
     let at = random.usize(..state.len());
-    match random.u32(..if splits { 9 } else { 8 }) {
+    match random.u32(..if splits { 10 } else { 8 }) {
         0 | 1 => rerouted(problem, state, at, random),
         2 => all_rerouted(problem, state, at, random),
         3 => split(problem, state, at, random),
@@ -20,8 +22,38 @@ pub fn moved(problem: &Problem, state: &State, splits: bool, random: &mut fastra
         5 => shifted(problem, state, at, random),
         6 => handed_over(problem, state, at, random),
         7 => reprioritised(state, at, random),
-        _ => variable_split(problem, state, at, random),
+        8 => variable_split(problem, state, at, random),
+        _ => recut(problem, state, at, random),
     }
+}
+
+/// Plans in which one bucket has another route, or is one with a bucket that has more of its variables, or with the next one.
+pub fn neighbours<'a>(problem: &'a Problem, state: &'a State, at: usize) -> impl Iterator<Item = State> + 'a {
+    let bucket = &state[at];
+    let continues = move |other: &&usize| {
+        let own = |part: &Part| bucket.parts.iter().any(|known| known.place == part.place);
+        **other > at && state[**other].class == bucket.class && state[**other].parts.iter().any(own)
+    };
+    let others: Vec<usize> = (0..state.len()).collect();
+    let mut merging: Vec<usize> = others.iter().filter(continues).copied().collect();
+    merging.extend(next(state, at).filter(|other| !merging.contains(other)));
+    let rerouted = problem.live[bucket.class].iter().filter(|&&route| route != bucket.proposal).filter_map(
+        move |&route| {
+            let mut found = state.clone();
+            found[at] = problem.placed(bucket.parts.clone(), route)?;
+            Some(found)
+        },
+    );
+    let merged = merging.into_iter().flat_map(move |other| {
+        [(at, other), (other, at)].into_iter().filter_map(move |(kept, gone)| {
+            let parts = joined(&state[at].parts, &state[other].parts);
+            let mut found = state.clone();
+            found[kept] = problem.placed(parts, state[kept].proposal)?;
+            found.remove(gone);
+            Some(found)
+        })
+    });
+    rerouted.chain(merged)
 }
 
 fn any_route(problem: &Problem, class: usize, random: &mut fastrand::Rng) -> usize {
@@ -70,15 +102,36 @@ fn variable_split(problem: &Problem, state: &State, at: usize, random: &mut fast
     let bucket = &state[at];
     let which = random.usize(..bucket.parts.len());
     let part = bucket.parts[which];
-    let cut = part.start + (part.stop - part.start) * random.u64(1..EIGHTHS) / EIGHTHS;
-    if cut - part.start < PART_ELEMENTS_MIN || part.stop - cut < PART_ELEMENTS_MIN {
-        return None;
-    }
+    let cut = any_cut(part.start, part.stop, random)?;
     let mut first = bucket.parts[..which].to_vec();
     first.push(Part { stop: cut, ..part });
     let mut second = vec![Part { start: cut, ..part }];
     second.extend_from_slice(&bucket.parts[which + 1..]);
     in_two(problem, state, at, [first, second], random)
+}
+
+/// Where to cut elements; `None` where a part would be too small.
+fn any_cut(start: u64, stop: u64, random: &mut fastrand::Rng) -> Option<u64> {
+    let cut = start + (stop - start) * random.u64(1..SIXTEENTHS) / SIXTEENTHS;
+    let cut = cut / CUT_ELEMENTS * CUT_ELEMENTS;
+    (start + PART_ELEMENTS_MIN <= cut && cut + PART_ELEMENTS_MIN <= stop).then_some(cut)
+}
+
+/// Moves the place at which a variable is cut between two buckets.
+fn recut(problem: &Problem, state: &State, at: usize, random: &mut fastrand::Rng) -> Option<State> {
+    let ends = |part: &Part| part.stop < problem.variable(part.place).elements;
+    let which = state[at].parts.iter().position(ends)?;
+    let part = state[at].parts[which];
+    let follows = |other: &Part| other.place == part.place && other.start == part.stop;
+    let rest = |bucket: &Rc<Placed>| bucket.parts.iter().position(follows);
+    let (other, next) = state.iter().enumerate().find_map(|(other, bucket)| Some((other, rest(bucket)?)))?;
+    let cut = any_cut(part.start, state[other].parts[next].stop, random)?;
+    let (mut first, mut second) = (state[at].parts.clone(), state[other].parts.clone());
+    (first[which].stop, second[next].start) = (cut, cut);
+    let mut found = state.clone();
+    found[at] = problem.placed(first, state[at].proposal)?;
+    found[other] = problem.placed(second, state[other].proposal)?;
+    Some(found)
 }
 
 fn in_two(

@@ -144,9 +144,12 @@ impl Problem {
         self.routes[class][proposal]
     }
 
-    /// A bucket of parts of one class; `None` if the proposal does not fit it.
+    /// A bucket of parts of one class; `None` if the proposal does not fit it, or its parts cannot lie next to one another.
     pub fn placed(&self, mut parts: Vec<Part>, proposal: usize) -> Option<Rc<Placed>> {
         parts.sort_unstable();
+        if !self.is_one_piece(&parts) {
+            return None;
+        }
         let class = self.variable(parts.first()?.place).class;
         let route = self.route(class, proposal)?;
         let elements = parts.iter().map(|part| part.stop - part.start).sum::<u64>() as f64;
@@ -162,6 +165,21 @@ impl Problem {
         };
         let piece = self.cost.piece(&launch).ok()?;
         Some(Rc::new(Placed { parts, class, proposal, piece }))
+    }
+
+    /// Whether a bucket's elements can lie in one piece, although each variable does: it may begin within one variable and end
+    /// within another. Others would be copied together in every step, and apart again.
+    fn is_one_piece(&self, parts: &[Part]) -> bool {
+        let (mut ends, mut begins, mut middles) = (0, 0, 0);
+        for part in parts {
+            match (part.start > 0, part.stop < self.variable(part.place).elements) {
+                (false, false) => {}
+                (true, false) => begins += 1,
+                (false, true) => ends += 1,
+                (true, true) => middles += 1,
+            }
+        }
+        if middles == 0 { begins <= 1 && ends <= 1 } else { parts.len() == 1 }
     }
 
     /// When a gradient must be there, if the next forward needs it then.

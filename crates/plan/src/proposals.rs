@@ -10,8 +10,10 @@ use std::collections::{BTreeSet, HashSet};
 const QUADRATIC_RANKS_MAX: usize = 256;
 /// With more ranks, no single rank is considered as the only owner.
 const SINGLE_OWNERS_MAX: usize = 16;
-/// Shares of owners are multiples of this part of the fastest one's.
-const SHARES: f64 = 16.0;
+/// Shares of owners are multiples of this part of the largest one.
+const SHARES: f64 = 60.0;
+/// That halve an interval until its ends are neighbours.
+const HALVINGS: u32 = 64;
 /// Ranks whose own links differ by less are equally fast.
 const EQUAL: f64 = 0.95;
 
@@ -32,8 +34,6 @@ pub struct Setting {
     pub shared_chunk_bytes: f64,
     /// Names under which algorithms are measured, and `owned` for owners; none: all that fit.
     pub admitted: Option<HashSet<String>>,
-    /// Index of the only order that buckets may take; the others still say which algorithms fit.
-    pub only: Option<usize>,
 }
 
 impl Setting {
@@ -68,7 +68,8 @@ pub struct Proposal {
     pub codec_links: Vec<(u32, u32)>,
     /// The longest message.
     pub chunk_bytes: f64,
-    /// The name under which its algorithm is measured; empty where none is.
+    /// The name under which its algorithm is measured: of owners that of everybody with everybody, whose parts all own. Empty where
+    /// nothing like it is.
     pub measured_as: &'static str,
 }
 
@@ -111,9 +112,6 @@ pub fn proposals(network: &Network, setting: &Setting, sparse: bool) -> Result<V
     if setting.racks.len() != network.world() || setting.workers > network.world() || setting.workers == 0 {
         return Err(PlanError::Network("racks or workers are not of its ranks"));
     }
-    if setting.only.is_some_and(|only| only >= setting.orders.len()) {
-        return Err(PlanError::Network("only order is not among those given"));
-    }
     let mut plain = all_reduces(network, setting);
     if setting.workers > 1 {
         if setting.admits("owned") {
@@ -122,9 +120,6 @@ pub fn proposals(network: &Network, setting: &Setting, sparse: bool) -> Result<V
         if sparse {
             plain.extend(gathers(setting));
         }
-    }
-    if let Some(only) = setting.only {
-        plain.retain(|each| each.order == setting.orders[only].ranks);
     }
     let mut found = Vec::new();
     for codec in std::iter::once(None).chain((0..setting.codecs.len()).map(Some)) {
@@ -182,8 +177,7 @@ fn all_reduces(network: &Network, setting: &Setting) -> Vec<Proposal> {
                 measured_as: fit.measured_as,
             };
             // Everybody with everybody is the same in any order.
-            let anyhow =
-                matches!(fit.algorithm, Algorithm::Direct | Algorithm::InPlace) && setting.only.is_none();
+            let anyhow = matches!(fit.algorithm, Algorithm::Direct | Algorithm::InPlace);
             let known = found.iter().any(|each| each.exchange == proposal.exchange && anyhow);
             if meant && !known {
                 found.push(proposal);
@@ -200,17 +194,17 @@ fn owners(network: &Network, setting: &Setting) -> Vec<Proposal> {
     if workers > QUADRATIC_RANKS_MAX || !remote {
         return Vec::new();
     }
-    let speeds: Vec<f64> = (0..network.world() as u32).map(|rank| own_bit_per_s(network, rank)).collect();
+    let speeds = own_speeds(network);
     let blocks = rack_blocks(setting);
-    // By rank; where every rank talks to owners by itself, any order will do.
-    let direct = |shares: &[u32], rule: &str| {
-        let order = match setting.only {
-            Some(only) => setting.orders[only].ranks.clone(),
-            None => (0..shares.len() as u32).collect(),
-        };
-        let shares = order.iter().map(|&rank| shares[rank as usize]).collect();
-        let exchange = Exchange::Owned(Owned { shares, workers, via: Via::Direct });
-        proposal(exchange, order, rule.to_owned(), setting)
+    // Every rank talks to owners by itself: any order will do.
+    let direct = |shares: Vec<u32>, rule: &str| {
+        let order = (0..shares.len() as u32).collect();
+        proposal(
+            Exchange::Owned(Owned { shares, workers, via: Via::Direct }),
+            order,
+            rule.to_owned(),
+            setting,
+        )
     };
     let equal = |ranks: &[u32]| -> Vec<u32> {
         (0..workers as u32).map(|rank| u32::from(ranks.contains(&rank))).collect()
@@ -223,37 +217,48 @@ fn owners(network: &Network, setting: &Setting) -> Vec<Proposal> {
     if workers <= SINGLE_OWNERS_MAX {
         sets.extend((0..workers as u32).map(|rank| ("one", equal(&[rank]))));
     }
-    sets.push(("hosts by bandwidth", by_speed(&speeds[..workers])));
+    sets.extend(filled(&speeds[..workers], workers).map(|shares| ("hosts by bandwidth", shares)));
     let mut found: Vec<Proposal> = Vec::new();
     for (rule, shares) in sets {
-        let proposal = direct(&shares, rule);
+        let proposal = direct(shares, rule);
+        let Exchange::Owned(owned) = &proposal.exchange else { continue };
         // Equal parts of all are the direct exchange.
-        let all_equal = shares.iter().all(|&share| share == shares[0]);
+        let all_equal = owned.shares.iter().all(|&share| share == owned.shares[0]);
         if !all_equal && found.iter().all(|each| each.exchange != proposal.exchange) {
             found.push(proposal);
         }
     }
-    if workers < speeds.len() && setting.only.is_none() {
-        let idle: Vec<u32> = (0..speeds.len()).map(|rank| u32::from(rank >= workers)).collect();
-        found.push(direct(&idle, "idle hosts"));
-        found.push(direct(&by_speed(&speeds), "hosts by bandwidth"));
+    if workers < speeds.len() {
+        let idle = (0..speeds.len()).map(|rank| u32::from(rank >= workers));
+        found.push(direct(idle.collect(), "idle hosts"));
+        found.extend(filled(&speeds, workers).map(|shares| direct(shares, "hosts by bandwidth")));
     }
     if 1 < blocks.len() && blocks.len() < workers {
-        found.extend(stationed(&blocks, speeds.len(), setting));
+        found.extend(stationed(network, &blocks, setting));
     }
     found
 }
 
 /// Owners to whom the workers of a rack push and pull through its first.
-fn stationed(blocks: &[Vec<u32>], world: usize, setting: &Setting) -> Vec<Proposal> {
-    let workers = setting.workers;
+fn stationed(network: &Network, blocks: &[Vec<u32>], setting: &Setting) -> Vec<Proposal> {
+    let (workers, world) = (setting.workers, network.world());
     let order = blocks.concat();
     let owned = |shares: Vec<u32>, order: Vec<u32>, rule: &str| {
         let via = Via::Stations(blocks.iter().map(|block| block.len() as u32).collect());
         proposal(Exchange::Owned(Owned { shares, workers, via }), order, rule.to_owned(), setting)
     };
-    let leads = |rank: &u32| u32::from(blocks.iter().any(|block| block[0] == *rank));
-    let mut found = vec![owned(order.iter().map(leads).collect(), order.clone(), "rack leaders")];
+    let led = |shares: &[u32]| -> Vec<u32> {
+        let of = |(block, &share): (&Vec<u32>, &u32)| {
+            (0..block.len()).map(move |at| if at == 0 { share } else { 0 })
+        };
+        blocks.iter().zip(shares).flat_map(of).collect()
+    };
+    let equal = vec![1; blocks.len()];
+    let mut found = vec![owned(led(&equal), order.clone(), "rack leaders")];
+    let speeds: Vec<f64> = blocks.iter().map(|block| own_bit_per_s(network, block)).collect();
+    if let Some(shares) = filled(&speeds, blocks.len()).filter(|shares| *shares != equal) {
+        found.push(owned(led(&shares), order.clone(), "rack leaders"));
+    }
     if workers < world {
         let order = [order, (workers as u32..world as u32).collect()].concat();
         let idle = order.iter().map(|&rank| u32::from(rank as usize >= workers)).collect();
@@ -262,9 +267,39 @@ fn stationed(blocks: &[Vec<u32>], world: usize, setting: &Setting) -> Vec<Propos
     found
 }
 
-fn by_speed(speeds: &[f64]) -> Vec<u32> {
-    let fastest = speeds.iter().copied().fold(0.0, f64::max);
-    speeds.iter().map(|speed| (SHARES * speed / fastest).round() as u32).collect()
+/// Shares with which the traffic of all owners takes equally long, in least whole numbers; none where shares change nothing.
+///
+/// Of a gradient of length 1, a worker among n that owns s sends 1 − s and gets it back, and serves n − 1 others: 1 + s(n − 2) each
+/// way; an owner that does not train carries s · n. So with time T a worker of rate r can own (T · r − 1) / (n − 2), and one that does
+/// not train T · r / n. T is the least for which these are the whole gradient.
+fn filled(speeds: &[f64], workers: usize) -> Option<Vec<u32>> {
+    let fastest = speeds[..workers].iter().copied().fold(0.0, f64::max);
+    if workers < 3 || !fastest.is_finite() {
+        return None;
+    }
+    let n = workers as f64;
+    let share = |time: f64, (rank, speed): (usize, &f64)| {
+        if rank < workers { ((time * speed - 1.0) / (n - 2.0)).max(0.0) } else { time * speed / n }
+    };
+    let shares = |time: f64| speeds.iter().enumerate().map(move |each| share(time, each));
+    // The fastest worker alone could own everything in that time.
+    let (mut short, mut enough) = (0.0, (n - 1.0) / fastest);
+    for _ in 0..HALVINGS {
+        let time = f64::midpoint(short, enough);
+        if shares(time).sum::<f64>() < 1.0 {
+            short = time;
+        } else {
+            enough = time;
+        }
+    }
+    let most = shares(enough).fold(0.0, f64::max);
+    let whole: Vec<u32> = shares(enough).map(|share| (SHARES * share / most).round() as u32).collect();
+    let divisor = whole.iter().copied().fold(0, greatest_common_divisor);
+    Some(whole.iter().map(|share| share / divisor).collect())
+}
+
+fn greatest_common_divisor(one: u32, other: u32) -> u32 {
+    if other == 0 { one } else { greatest_common_divisor(other, one % other) }
 }
 
 fn gathers(setting: &Setting) -> Vec<Proposal> {
@@ -282,7 +317,9 @@ fn gathers(setting: &Setting) -> Vec<Proposal> {
 
 fn proposal(exchange: Exchange, order: Vec<u32>, rule: String, setting: &Setting) -> Proposal {
     let chunk_bytes = setting.chunk_bytes;
-    Proposal { exchange, order, rule, codec: None, codec_links: Vec::new(), chunk_bytes, measured_as: "" }
+    let direct = matches!(&exchange, Exchange::Owned(owned) if owned.via == Via::Direct);
+    let measured_as = if direct { "direct" } else { "" };
+    Proposal { exchange, order, rule, codec: None, codec_links: Vec::new(), chunk_bytes, measured_as }
 }
 
 /// Workers of each rack, racks as they first appear.
@@ -309,25 +346,73 @@ fn speed_classes(speeds: &[f64]) -> Vec<Vec<u32>> {
     steps.map(|two| faster(two[0])).collect()
 }
 
-/// Rate of the narrowest link that all of a rank's traffic with other hosts crosses, either way; of its fastest path where it has
-/// no such link.
-fn own_bit_per_s(network: &Network, rank: u32) -> f64 {
-    let others: Vec<u32> =
-        (0..network.world() as u32).filter(|&other| network.is_remote(rank, other)).collect();
-    let way = |outward: bool| -> f64 {
-        let path = |other: u32| if outward { network.path(rank, other) } else { network.path(other, rank) };
-        let mut crossed = vec![0_usize; network.links()];
-        others.iter().flat_map(|&other| path(other)).for_each(|&link| crossed[link as usize] += 1);
-        let own = (0..crossed.len()).filter(|&link| crossed[link] == others.len() && !others.is_empty());
-        own.map(|link| network.bit_per_s(link as u32)).fold(f64::INFINITY, f64::min)
+/// By rank: its part of what its host can carry to and from others.
+fn own_speeds(network: &Network) -> Vec<f64> {
+    let ranks: Vec<u32> = (0..network.world() as u32).collect();
+    let speed = |&rank: &u32| {
+        let host: Vec<u32> = ranks.iter().copied().filter(|&each| !network.is_remote(rank, each)).collect();
+        own_bit_per_s(network, &host) / host.len() as f64
     };
-    let own = way(true).min(way(false));
-    if own.is_finite() {
-        return own;
+    ranks.iter().map(speed).collect()
+}
+
+/// What ranks can carry together to all others and from them, whichever is less: the rate of the narrowest link that all of this
+/// traffic crosses, and no more than that of the fastest path. 1 if there are no others.
+fn own_bit_per_s(network: &Network, ranks: &[u32]) -> f64 {
+    let others: Vec<u32> = (0..network.world() as u32).filter(|other| !ranks.contains(other)).collect();
+    let pairs: Vec<(u32, u32)> =
+        ranks.iter().flat_map(|&rank| others.iter().map(move |&other| (rank, other))).collect();
+    if pairs.is_empty() {
+        return 1.0;
     }
-    let narrowest = |other: &u32| {
-        let links = network.path(rank, *other).iter();
-        links.map(|&link| network.bit_per_s(link)).fold(f64::INFINITY, f64::min)
+    let one_way = |outward: bool| -> f64 {
+        let path = |&(rank, other): &(u32, u32)| {
+            if outward { network.path(rank, other) } else { network.path(other, rank) }
+        };
+        let mut crossed = vec![0_usize; network.links()];
+        pairs.iter().flat_map(path).for_each(|&link| crossed[link as usize] += 1);
+        let common = (0..crossed.len()).filter(|&link| crossed[link] == pairs.len());
+        let common = common.map(|link| network.bit_per_s(link as u32)).fold(f64::INFINITY, f64::min);
+        let narrowest = |pair: &(u32, u32)| {
+            path(pair).iter().map(|&link| network.bit_per_s(link)).fold(f64::INFINITY, f64::min)
+        };
+        pairs.iter().map(narrowest).fold(0.0, f64::max).min(common)
     };
-    others.iter().map(narrowest).fold(1.0, f64::max)
+    one_way(true).min(one_way(false))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The least time with owners among the `k` fastest, by hand: `Σ (T · r − 1) = n − 2` for them.
+    fn least_time(speeds: &[f64]) -> f64 {
+        let mut descending = speeds.to_vec();
+        descending.sort_by(|one, other| other.total_cmp(one));
+        let all = 1..=speeds.len();
+        let among = |k: usize| (speeds.len() + k - 2) as f64 / descending[..k].iter().sum::<f64>();
+        all.map(among).fold(f64::INFINITY, f64::min).max(1.0 / descending[speeds.len() - 1])
+    }
+
+    /// Broken: a fast host would wait for a slow one that owns too much, or a slow one own what the others have room for.
+    #[test]
+    fn owners_take_equally_long() {
+        assert_eq!(filled(&[1e9, 1e9, 8e8, 8e8], 4), Some(vec![2, 2, 1, 1]));
+        // Half as fast: their own gradients up and the values down are all that they have time for.
+        assert_eq!(filled(&[1e9, 1e9, 5e8, 5e8], 4), Some(vec![1, 1, 0, 0]));
+        assert_eq!(filled(&[1e9; 5], 5), Some(vec![1; 5]));
+        // Of four workers and two helpers the helpers own 0.6.
+        assert_eq!(filled(&[2e8; 6], 4), Some(vec![1, 1, 1, 1, 3, 3]));
+        assert_eq!(filled(&[1e9, 1e8], 2), None);
+        let mut random = fastrand::Rng::with_seed(5);
+        for _ in 0..500 {
+            let speeds: Vec<f64> = (0..random.usize(3..12)).map(|_| 0.1 + random.f64()).collect();
+            let shares = filled(&speeds, speeds.len()).expect("shares");
+            let sum = f64::from(shares.iter().sum::<u32>());
+            let carried = |share: &u32| 1.0 + f64::from(*share) / sum * (speeds.len() - 2) as f64;
+            let times = shares.iter().zip(&speeds).map(|(share, speed)| carried(share) / speed);
+            let time = times.fold(0.0, f64::max);
+            assert!(time <= 1.06 * least_time(&speeds), "{speeds:?} {shares:?}");
+        }
+    }
 }

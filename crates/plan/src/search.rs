@@ -3,15 +3,17 @@
 //! give the same plan on every machine.
 
 use crate::bound::{Bound, bound};
-use crate::moves::moved;
+use crate::moves::{moved, neighbours};
 use crate::network::PlanError;
 use crate::problem::{Part, Placed, Problem};
-use crate::seeds::{State, Uniform, bundlings, mixed, uniform};
+use crate::seeds::{State, Uniform, bundlings, cut_by_shares, mixed, uniform};
 use crate::timeline::{Outcome, Timeline};
 use std::rc::Rc;
 
 /// Seeds that are searched from.
 const STARTS: usize = 4;
+/// One of so many evaluations is kept for the descent at the end.
+const DESCENT: usize = 5;
 /// The first threshold, as a part of what the start has of waiting.
 const FIRST: f64 = 0.05;
 /// What a resource's mean time counts beside the step: of two plans that take as long, the one with less work goes on.
@@ -20,13 +22,18 @@ const MEAN: f64 = 1e-3;
 const BUCKET: f64 = 1e-7;
 /// A mixed plan must take less than this part of the best uniform one: what is predicted to gain less is not worth its intricacy.
 pub(crate) const WORTH: f64 = 0.999;
+/// A plan that cuts variables must take less than this part of the best one that does not: buckets that share a variable share memory,
+/// and wait for one another where an epoch begins.
+pub(crate) const SPLIT_WORTH: f64 = 0.98;
+/// What a part beyond one of each variable counts, in seconds.
+const PART: f64 = 2e-5;
 
 /// How long to search. The same budget and input give the same plan.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
     /// Of all random choices.
     pub seed: u64,
-    /// Of whole plans, beyond the seeds.
+    /// Of whole plans, beyond the seeds; as many again where variables may be cut and that could pay.
     pub evaluations: usize,
     /// Whether a variable may be in several buckets.
     pub splits: bool,
@@ -81,35 +88,40 @@ struct Scored {
 
 /// The fastest plan that was found.
 pub fn solve(problem: &Problem, budget: &Budget) -> Result<Solution, PlanError> {
-    let mut timeline = Timeline::new(problem.cost.resources());
     let bound = bound(problem, budget.splits)?;
-    let Seeds { uniform, mut scored, built, mut evaluations } = seeded(problem, &bound, &mut timeline)?;
-    let simplest = simplest(&uniform).ok_or(PlanError::Model("gradients fit no route"))?;
-    scored.sort_by(|one, other| one.energy_s.total_cmp(&other.energy_s));
-    let mut starts: Vec<Scored> = Vec::new();
-    for seed in scored {
-        let alike = |known: &Scored| routes(&known.state) == routes(&seed.state);
-        if starts.len() < STARTS && !starts.iter().any(alike) {
-            starts.push(seed);
-        }
-    }
-    let mut random = fastrand::Rng::with_seed(budget.seed);
-    let each = budget.evaluations / starts.len().max(1);
-    let mut best: Option<Scored> = None;
-    for start in starts {
-        let found = anneal(problem, start, each, budget.splits, &mut timeline, &mut random);
-        evaluations += each;
-        if best.as_ref().is_none_or(|known| found.energy_s < known.energy_s) {
-            best = Some(found);
-        }
-    }
-    let best = best.map(|found| tidied(problem, found, &mut timeline));
-    let listed = uniform.iter().map(|(each, step_s)| (each.proposal, each.size, *step_s)).collect();
-    let (one, uniform_s) = &uniform[simplest];
-    let (state, step_s, chosen) = match &best {
-        Some(found) if found.step_s < uniform_s * WORTH => (&found.state, found.step_s, None),
-        _ => (&one.state, *uniform_s, Some(simplest)),
+    let mut search = Search {
+        problem,
+        timeline: Timeline::new(problem.cost.resources()),
+        random: fastrand::Rng::with_seed(budget.seed),
+        splits: false,
     };
+    let Seeds { uniform, scored, built, mut evaluations } = seeded(problem, &bound, &mut search.timeline)?;
+    let simplest = simplest(&uniform).ok_or(PlanError::Model("gradients fit no route"))?;
+    let whole = search.best(different(scored), budget.evaluations);
+    evaluations += budget.evaluations;
+    let (one, uniform_s) = &uniform[simplest];
+    let mut chosen = (&one.state, *uniform_s, Some(simplest));
+    if let Some(found) = whole.as_ref().filter(|found| found.step_s < uniform_s * WORTH) {
+        chosen = (&found.state, found.step_s, None);
+    }
+    let cut = match &whole {
+        Some(whole) if budget.splits && whole.step_s > bound.step_s / SPLIT_WORTH => {
+            let mut starts = vec![Scored { state: whole.state.clone(), ..*whole }];
+            for state in cut_by_shares(problem, &bound) {
+                evaluations += 1;
+                starts.extend(scored_state(problem, state, &mut search.timeline));
+            }
+            search.splits = true;
+            evaluations += budget.evaluations;
+            search.best(different(starts), budget.evaluations)
+        }
+        _ => None,
+    };
+    if let Some(found) = cut.as_ref().filter(|found| found.step_s < chosen.1 * SPLIT_WORTH) {
+        chosen = (&found.state, found.step_s, None);
+    }
+    let (state, step_s, chosen) = chosen;
+    let listed = uniform.iter().map(|(each, step_s)| (each.proposal, each.size, *step_s)).collect();
     Ok(Solution {
         buckets: chosen_of(problem, state),
         step_s,
@@ -121,6 +133,19 @@ pub fn solve(problem: &Problem, budget: &Budget) -> Result<Solution, PlanError> 
         bundlings: listed_bundlings(problem),
         built,
     })
+}
+
+/// The few best ones that differ in routes.
+fn different(mut scored: Vec<Scored>) -> Vec<Scored> {
+    scored.sort_by(|one, other| one.energy_s.total_cmp(&other.energy_s));
+    let mut starts: Vec<Scored> = Vec::new();
+    for seed in scored {
+        let alike = |known: &Scored| routes(&known.state) == routes(&seed.state);
+        if starts.len() < STARTS && !starts.iter().any(alike) {
+            starts.push(seed);
+        }
+    }
+    starts
 }
 
 fn chosen_of(problem: &Problem, state: &State) -> Vec<Chosen> {
@@ -164,7 +189,7 @@ fn seeded(problem: &Problem, bound: &Bound, timeline: &mut Timeline) -> Result<S
     let (mut listed, mut found, mut evaluations) = (Vec::new(), Vec::new(), 0);
     let mut built: Vec<Built> = Vec::new();
     for each in uniform(problem) {
-        let scored = scored(problem, each.state.clone(), timeline);
+        let scored = scored_state(problem, each.state.clone(), timeline);
         evaluations += 1;
         if let Some(scored) = scored {
             listed.push((each, scored.step_s));
@@ -173,7 +198,7 @@ fn seeded(problem: &Problem, bound: &Bound, timeline: &mut Timeline) -> Result<S
     }
     for (builder, state) in mixed(problem, bound, timeline) {
         evaluations += 1;
-        let Some(scored) = scored(problem, state, timeline) else { continue };
+        let Some(scored) = scored_state(problem, state, timeline) else { continue };
         let made = Built { builder, step_s: scored.step_s, buckets: chosen_of(problem, &scored.state) };
         match built.iter_mut().find(|known| known.builder == builder) {
             Some(known) if made.step_s < known.step_s => *known = made,
@@ -188,14 +213,16 @@ fn seeded(problem: &Problem, bound: &Bound, timeline: &mut Timeline) -> Result<S
     Ok(Seeds { uniform: listed, scored: found, built, evaluations })
 }
 
-fn scored(problem: &Problem, state: State, timeline: &mut Timeline) -> Option<Scored> {
+fn scored_state(problem: &Problem, state: State, timeline: &mut Timeline) -> Option<Scored> {
     let outcome = timeline.run(&state, f64::INFINITY)?;
-    let energy_s = energy_s(&outcome, state.len());
+    let energy_s = energy_s(problem, &outcome, &state);
     Some(Scored { step_s: problem.step_s(&outcome), energy_s, state })
 }
 
-fn energy_s(outcome: &Outcome, buckets: usize) -> f64 {
-    outcome.late_s.max(0.0) + MEAN * outcome.mean_s + BUCKET * buckets as f64
+fn energy_s(problem: &Problem, outcome: &Outcome, state: &State) -> f64 {
+    let parts = state.iter().map(|bucket| bucket.parts.len()).sum::<usize>();
+    let cuts = parts - problem.backward.len();
+    outcome.late_s.max(0.0) + MEAN * outcome.mean_s + BUCKET * state.len() as f64 + PART * cuts as f64
 }
 
 /// Of those that are equally fast to a microsecond, the first.
@@ -211,7 +238,7 @@ fn tidied(problem: &Problem, found: Scored, timeline: &mut Timeline) -> Scored {
         let (one, other) = (&one.piece, &other.piece);
         one.due_s.total_cmp(&other.due_s).then(one.start_s.total_cmp(&other.start_s))
     });
-    let tidy = scored(problem, state, timeline);
+    let tidy = scored_state(problem, state, timeline);
     tidy.filter(|tidy| tidy.step_s <= found.step_s * (1.0 + 1e-9)).unwrap_or(found)
 }
 
@@ -223,30 +250,74 @@ fn routes(state: &State) -> Vec<usize> {
     routes
 }
 
-fn anneal(
-    problem: &Problem,
-    start: Scored,
-    evaluations: usize,
+/// Local search over a problem.
+struct Search<'a> {
+    problem: &'a Problem,
+    timeline: Timeline,
+    random: fastrand::Rng,
+    /// Whether it may cut variables.
     splits: bool,
-    timeline: &mut Timeline,
-    random: &mut fastrand::Rng,
-) -> Scored {
-    let first_s = FIRST * start.energy_s;
-    let mut current = (start.state.clone(), start.energy_s);
-    let mut best = start;
-    for at in 0..evaluations {
-        let threshold_s = first_s * (evaluations - at) as f64 / evaluations as f64;
-        let Some(state) = moved(problem, &current.0, splits, random) else { continue };
-        let limit_s = current.1 + threshold_s;
-        let Some(outcome) = timeline.run(&state, limit_s) else { continue };
-        let after_s = energy_s(&outcome, state.len());
-        if after_s > limit_s {
-            continue;
+}
+
+impl Search<'_> {
+    /// The best that is found from all starts, which share the evaluations.
+    fn best(&mut self, starts: Vec<Scored>, evaluations: usize) -> Option<Scored> {
+        let kept = evaluations / DESCENT;
+        let each = (evaluations - kept) / starts.len().max(1);
+        let mut best: Option<Scored> = None;
+        for start in starts {
+            let found = self.anneal(start, each);
+            if best.as_ref().is_none_or(|known| found.energy_s < known.energy_s) {
+                best = Some(found);
+            }
         }
-        if after_s < best.energy_s {
-            best = Scored { state: state.clone(), energy_s: after_s, step_s: problem.step_s(&outcome) };
-        }
-        current = (state, after_s);
+        best.map(|found| self.descend(found, kept))
+            .map(|found| tidied(self.problem, found, &mut self.timeline))
     }
-    best
+
+    /// Better neighbours until there is none: what a random search leaves undone.
+    fn descend(&mut self, start: Scored, evaluations: usize) -> Scored {
+        let (mut best, mut left) = (start, evaluations);
+        let (mut at, mut since) = (0, 0);
+        while left > 0 && since < best.state.len() {
+            at = (at + 1) % best.state.len();
+            since += 1;
+            if let Some(found) = self.better_neighbour(&best, at, &mut left) {
+                (best, since) = (found, 0);
+            }
+        }
+        best
+    }
+
+    fn better_neighbour(&mut self, best: &Scored, at: usize, left: &mut usize) -> Option<Scored> {
+        neighbours(self.problem, &best.state, at).take(*left).find_map(|state| {
+            *left -= 1;
+            let found = scored_state(self.problem, state, &mut self.timeline)?;
+            (found.energy_s < best.energy_s * (1.0 - 1e-9)).then_some(found)
+        })
+    }
+
+    fn anneal(&mut self, start: Scored, evaluations: usize) -> Scored {
+        let first_s = FIRST * start.energy_s;
+        let mut current = (start.state.clone(), start.energy_s);
+        let mut best = start;
+        for at in 0..evaluations {
+            let threshold_s = first_s * (evaluations - at) as f64 / evaluations as f64;
+            let Some(state) = moved(self.problem, &current.0, self.splits, &mut self.random) else {
+                continue;
+            };
+            let limit_s = current.1 + threshold_s;
+            let Some(outcome) = self.timeline.run(&state, limit_s) else { continue };
+            let after_s = energy_s(self.problem, &outcome, &state);
+            if after_s > limit_s {
+                continue;
+            }
+            if after_s < best.energy_s {
+                best =
+                    Scored { step_s: self.problem.step_s(&outcome), energy_s: after_s, state: state.clone() };
+            }
+            current = (state, after_s);
+        }
+        best
+    }
 }

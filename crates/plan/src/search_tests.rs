@@ -1,16 +1,16 @@
-//! Searches: against all plans of small spaces, against the bound, and on clusters of which the best plan is known.
+//! Searches: against the bound, and on clusters of which the best plan is known.
 
 use crate::bound::bound;
 use crate::moves::moved;
 use crate::problem::{Part, Problem};
-use crate::seeds::{State, uniform};
+use crate::seeds::{State, cut_by_shares, uniform};
 use crate::timeline::Timeline;
 use crate::{
     Budget, Class, Codec, Exchange, Model, Network, Order, Overlap, Setting, Solution, Variable, score, solve,
 };
 use hocket_algorithms::Algorithm;
 
-const BUDGET: Budget = Budget { seed: 1, evaluations: 4_000, splits: false };
+pub const BUDGET: Budget = Budget { seed: 1, evaluations: 4_000, splits: false };
 
 /// Hosts with cards of their own rates and a rank each; racks with trunks.
 fn network(cards: &[f64], racks: &[u32], trunk_bit_per_s: f64, latency_s: f64) -> Network {
@@ -43,7 +43,6 @@ fn setting(racks: &[u32], workers: usize) -> Setting {
         chunk_bytes: 262_144.0,
         shared_chunk_bytes: 8_388_608.0,
         admitted: None,
-        only: None,
     }
 }
 
@@ -65,7 +64,7 @@ fn model(elements: &[u64], backward_s: f64, overlap: Overlap) -> Model {
     }
 }
 
-fn random_problem(random: &mut fastrand::Rng, variables: usize, world: usize) -> Problem {
+pub fn random_problem(random: &mut fastrand::Rng, variables: usize, world: usize) -> Problem {
     let between = |random: &mut fastrand::Rng, low: f64, high: f64| low + (high - low) * random.f64();
     let cards: Vec<f64> = (0..world).map(|_| 1e8 * f64::from(random.u32(1..11))).collect();
     let racks: Vec<u32> = (0..world).map(|_| random.u32(..2)).collect();
@@ -82,7 +81,7 @@ fn random_problem(random: &mut fastrand::Rng, variables: usize, world: usize) ->
     Problem::new(&network, &setting, model, &[]).expect("a problem")
 }
 
-fn step_s(problem: &Problem, state: &State) -> f64 {
+pub fn step_s(problem: &Problem, state: &State) -> f64 {
     let outcome = Timeline::new(problem.cost.resources()).run(state, f64::INFINITY).expect("no limit");
     problem.step_s(&outcome)
 }
@@ -125,56 +124,6 @@ fn builders_are_listed_by_name_and_beaten() {
             assert!(solution.step_s * super::search::WORTH <= built.step_s);
         }
     }
-}
-
-/// All plans of whole variables in backward's order.
-fn exhaustive(problem: &Problem) -> f64 {
-    let count = problem.backward.len();
-    let whole = |place: usize| Part { place, start: 0, stop: problem.variable(place).elements };
-    let live = &problem.live[0];
-    let mut best_s = f64::INFINITY;
-    for cuts in 0..1_u32 << (count - 1) {
-        let mut bundles = vec![vec![whole(0)]];
-        for place in 1..count {
-            if cuts >> (place - 1) & 1 == 1 {
-                bundles.push(Vec::new());
-            }
-            bundles.last_mut().expect("one").push(whole(place));
-        }
-        for mut number in 0..live.len().pow(bundles.len() as u32) {
-            let bucket = |bundle: &Vec<Part>| {
-                let proposal = live[number % live.len()];
-                number /= live.len();
-                problem.placed(bundle.clone(), proposal).expect("it fits")
-            };
-            let mut state: State = bundles.iter().map(bucket).collect();
-            best_s = best_s.min(step_s(problem, &state));
-            state.reverse();
-            best_s = best_s.min(step_s(problem, &state));
-        }
-    }
-    best_s
-}
-
-/// Broken: the plan would be one of many, not the best.
-#[test]
-fn the_best_of_all_plans_of_small_spaces_is_found() {
-    let mut random = fastrand::Rng::with_seed(11);
-    let (mut missed, mut gaps) = (0, Vec::new());
-    for _ in 0..40 {
-        let problem = random_problem(&mut random, 3, 3);
-        if problem.live[0].len() > 20 {
-            continue;
-        }
-        let best_s = exhaustive(&problem);
-        let found = solve(&problem, &BUDGET).expect("a plan");
-        assert!(found.bound_s <= best_s * (1.0 + 1e-9));
-        missed += u32::from(found.step_s > best_s * 1.01);
-        gaps.push(best_s / found.bound_s - 1.0);
-    }
-    gaps.sort_by(f64::total_cmp);
-    assert!(missed <= 1, "{missed} of {} missed", gaps.len());
-    assert!(gaps.len() >= 30 && gaps[gaps.len() / 2] < 0.1, "{gaps:?}");
 }
 
 /// Broken: a search would give back a worse plan than it began with, or say another time than its plan takes.
@@ -225,6 +174,75 @@ fn a_slow_host_owns_nothing() {
     assert!(best.step_s < 1.05 * best.bound_s, "{best:?}");
 }
 
+/// Hosts of fast cards, and between each ordered pair of them a slow path of its own.
+fn narrow_paths(world: u32, card_bit_per_s: f64, path_bit_per_s: f64) -> Network {
+    let mut rates = vec![card_bit_per_s; 2 * world as usize];
+    let (mut starts, mut crossed) = (vec![0], Vec::new());
+    for (from, to) in (0..world).flat_map(|from| (0..world).map(move |to| (from, to))) {
+        if from != to {
+            crossed.extend([2 * from, rates.len() as u32, 2 * to + 1]);
+            rates.push(path_bit_per_s);
+        }
+        starts.push(crossed.len() as u32);
+    }
+    let latency_s = vec![1e-4; (world * world) as usize];
+    Network::new((0..world).collect(), rates, starts, crossed, latency_s).expect("a network")
+}
+
+/// Broken: half of the network would stay idle where a model is one large tensor, or small tensors would be cut for nothing.
+#[test]
+fn a_large_variable_takes_two_routes_that_share_no_link() {
+    let network = narrow_paths(5, 1e9, 1e8);
+    let rings = Setting { admitted: Some(["ring".to_owned()].into()), ..setting(&[0, 1, 0, 1, 0], 5) };
+    let step_s = |elements: &[u64], splits| {
+        let (_, found) = planned(&network, &rings, model(elements, 0.0, Overlap::Barrier), splits);
+        (found.step_s, found.buckets.len(), found.bound_s)
+    };
+    let (whole_s, ..) = step_s(&[4_000_000], false);
+    let (cut_s, buckets, bound_s) = step_s(&[4_000_000], true);
+    assert_eq!(buckets, 2);
+    assert!(whole_s > 1.9 * cut_s && cut_s < 1.03 * bound_s, "{whole_s} {cut_s} {bound_s}");
+    let (small_s, whole, _) = step_s(&[30_000], true);
+    assert_eq!((small_s, whole), (step_s(&[30_000], false).0, 1));
+    // Among many, a few are cut.
+    let (_, many) = planned(&network, &rings, model(&[400_000; 7], 0.0, Overlap::Barrier), true);
+    let parts = many.buckets.iter().map(|bucket| bucket.parts.len()).sum::<usize>();
+    assert!(many.buckets.len() >= 2 && (7..=9).contains(&parts), "{many:?}");
+    assert!(many.step_s < 1.05 * many.bound_s, "{many:?}");
+}
+
+/// Broken: elements would be in two buckets or in none, or buckets would be of elements that no memory has in one piece.
+#[test]
+fn cut_variables_are_the_ends_of_buckets() {
+    let mut random = fastrand::Rng::with_seed(17);
+    let mut cut = 0;
+    for _ in 0..60 {
+        let (variables, ranks) = (random.usize(1..9), random.usize(2..7));
+        let problem = random_problem(&mut random, variables, ranks);
+        for mut state in cut_by_shares(&problem, &bound(&problem, true).expect("a bound")) {
+            for _ in 0..200 {
+                state = moved(&problem, &state, true, &mut random).unwrap_or(state);
+            }
+            let mut parts: Vec<Part> = state.iter().flat_map(|bucket| bucket.parts.clone()).collect();
+            parts.sort_unstable();
+            cut += parts.len() - variables;
+            let mut next = (0, 0);
+            for part in &parts {
+                assert_eq!((part.place, part.start), next);
+                let ends = part.stop == problem.variable(part.place).elements;
+                next = if ends { (part.place + 1, 0) } else { (part.place, part.stop) };
+            }
+            assert_eq!(next, (variables, 0));
+            for bucket in &state {
+                let begins = bucket.parts.iter().filter(|part| part.start > 0).count();
+                let ends = |part: &&Part| part.stop < problem.variable(part.place).elements;
+                assert!(begins <= 1 && bucket.parts.iter().filter(ends).count() <= 1);
+            }
+        }
+    }
+    assert!(cut > 100, "{cut}");
+}
+
 /// Broken: hosts that do not train would stay idle. Their links take two fifths of the traffic off those of the workers.
 #[test]
 fn idle_hosts_own_a_part() {
@@ -256,21 +274,6 @@ fn small_gradients_take_another_way_than_large_ones() {
     assert_eq!(best.chosen, None);
     assert_ne!(of(0), of(4));
     assert!(best.uniform.iter().all(|(.., step_s)| best.step_s < *step_s));
-}
-
-/// Broken: a plan would take an order by bucket where its runtime has one for all.
-#[test]
-fn the_only_order_is_that_of_all_buckets() {
-    let (racks, cards) = ([0, 1, 0, 1], [1e9, 1e9, 1e8, 1e9]);
-    let network = network(&cards, &racks, 1e9, 1e-4);
-    for only in 0..2 {
-        let setting = Setting { only: Some(only), ..setting(&racks, 4) };
-        let (problem, _) = planned(&network, &setting, model(&[100_000; 3], 0.01, Overlap::Barrier), false);
-        assert!(problem.proposals.len() > 2);
-        assert!(problem.proposals.iter().all(|each| each.order == setting.orders[only].ranks));
-    }
-    let setting = Setting { only: Some(2), ..setting(&racks, 4) };
-    assert!(Problem::new(&network, &setting, model(&[1], 0.0, Overlap::Barrier), &[]).is_err());
 }
 
 /// Broken: gates would be planned as a barrier, and the order in which forward needs gradients thrown away.

@@ -2,6 +2,7 @@
 
 use crate::bound::Bound;
 use crate::exchange::Exchange;
+use crate::moves::{CUT_ELEMENTS, PART_ELEMENTS_MIN};
 use crate::problem::{Part, Placed, Problem};
 use crate::timeline::Timeline;
 use hocket_algorithms::{Algorithm, Via};
@@ -15,6 +16,8 @@ const BUCKETS_MAX: usize = 1024;
 const GROUP: usize = 128;
 /// Buckets of a plan whose routes are chosen one after the other.
 const GREEDY_BUCKETS_MAX: usize = 64;
+/// A smaller share of the bound's is left to the other routes: a bucket of its own costs more than it takes off them.
+const SHARE_MIN: f64 = 0.05;
 
 /// Names of the builders of plans that may mix routes.
 pub const BUILDERS: [&str; 4] = ["bound-shares", "greedy", "ps-load-balancing", "parallax"];
@@ -94,6 +97,71 @@ pub fn mixed(problem: &Problem, bound: &Bound, timeline: &mut Timeline) -> Vec<(
     found.extend(load_balanced(problem).map(|state| (balanced, state)));
     found.extend(parallax(problem).map(|state| (by_sparsity, state)));
     found
+}
+
+/// The bound's shares of each bundle, cut through variables; none where the bound has one route for each class.
+pub fn cut_by_shares(problem: &Problem, bound: &Bound) -> Vec<State> {
+    let shares: Vec<Vec<(usize, f64)>> = bound.shares.iter().map(|shares| largest(shares)).collect();
+    if shares.iter().all(|shares| shares.len() < 2) {
+        return Vec::new();
+    }
+    let cut = |(_, bundles): (usize, Vec<Bundle>)| {
+        let of = |bundle: &Bundle| {
+            let class = problem.variable(bundle[0].place).class;
+            cut_bundle(bundle, &shares[class])
+        };
+        let cut: Vec<(Bundle, usize)> = bundles.iter().flat_map(of).collect();
+        cut.into_iter().map(|(bundle, proposal)| problem.placed(bundle, proposal)).collect()
+    };
+    bundlings(problem).into_iter().filter_map(cut).collect()
+}
+
+/// Those that are worth a bucket, the largest first.
+fn largest(shares: &[(usize, f64)]) -> Vec<(usize, f64)> {
+    let mut largest = shares.to_vec();
+    largest.sort_by(|one, other| other.1.total_cmp(&one.1));
+    let kept = largest.iter().take_while(|(_, share)| *share >= SHARE_MIN).count();
+    largest.truncate(kept.max(1));
+    largest
+}
+
+/// Consecutive pieces of a bundle by these shares, each with its proposal.
+fn cut_bundle(bundle: &Bundle, shares: &[(usize, f64)]) -> Vec<(Bundle, usize)> {
+    let kept: f64 = shares.iter().map(|(_, share)| share).sum();
+    let (all, mut left) = (elements(bundle), bundle.iter().copied().rev().collect::<Vec<Part>>());
+    let mut found = Vec::new();
+    for (at, (proposal, share)) in shares.iter().enumerate() {
+        let wanted = if at + 1 == shares.len() { u64::MAX } else { (all * share / kept) as u64 };
+        let piece = taken(&mut left, wanted);
+        if !piece.is_empty() {
+            found.push((piece, *proposal));
+        }
+    }
+    found
+}
+
+/// About so many elements off the end of a list, through a variable where its parts are then not too small.
+fn taken(left: &mut Vec<Part>, wanted: u64) -> Bundle {
+    let (mut piece, mut elements) = (Bundle::new(), 0);
+    while let Some(part) = left.pop() {
+        let missing = (wanted - elements) / CUT_ELEMENTS * CUT_ELEMENTS;
+        let cut = part.start.saturating_add(missing);
+        if cut >= part.stop || part.stop - cut < PART_ELEMENTS_MIN {
+            elements += part.stop - part.start;
+            piece.push(part);
+        } else if missing < PART_ELEMENTS_MIN {
+            left.push(part);
+            return piece;
+        } else {
+            left.push(Part { start: cut, ..part });
+            piece.push(Part { stop: cut, ..part });
+            return piece;
+        }
+        if elements >= wanted {
+            return piece;
+        }
+    }
+    piece
 }
 
 fn placed(

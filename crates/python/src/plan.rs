@@ -231,7 +231,7 @@ impl PlanSolution {
 }
 
 #[pyfunction]
-#[pyo3(signature = (network, *, racks, workers, orders, codecs, chunk_bytes, shared_chunk_bytes, admitted, only,
+#[pyo3(signature = (network, *, racks, workers, orders, codecs, chunk_bytes, shared_chunk_bytes, admitted,
     classes, variables, backward_end_s, step_s, gates, factors, seed, evaluations, splits))]
 #[expect(clippy::too_many_arguments, reason = "all are named")]
 #[expect(clippy::needless_pass_by_value, reason = "made from Python's")]
@@ -245,7 +245,6 @@ fn solve_plan(
     chunk_bytes: f64,
     shared_chunk_bytes: f64,
     admitted: Option<Vec<String>>,
-    only: Option<usize>,
     classes: Vec<DescribedClass>,
     variables: Vec<(u64, usize, f64, f64)>,
     backward_end_s: f64,
@@ -273,7 +272,6 @@ fn solve_plan(
             chunk_bytes,
             shared_chunk_bytes,
             admitted: admitted.map(|names| names.into_iter().collect()),
-            only,
         };
         let model = Model {
             variables: variables.into_iter().map(variable).collect(),

@@ -134,12 +134,14 @@ def _table(plan: Plan) -> Table:
 
 
 def _options(variable: str, options: Sequence[Option]) -> Table:
-    table = Table(
-        "route", "bucket alone", "step", "", title=f"the bucket with {variable}, other buckets unchanged"
-    )
+    several = len({each.bucket for each in options}) > 1
+    title = f"{'buckets' if several else 'the bucket'} with {variable}, other buckets unchanged"
+    columns = ["route", "bucket alone", "step", ""]
+    table = Table(*(["bucket", *columns] if several else columns), title=title)
     for each in options:
         mark = "chosen" if each.chosen else ""
-        table.add_row(each.label, _milliseconds(each.alone_s), _milliseconds(each.step_s), mark)
+        cells = each.label, _milliseconds(each.alone_s), _milliseconds(each.step_s), mark
+        table.add_row(*((str(each.bucket), *cells) if several else cells))
     return table
 
 

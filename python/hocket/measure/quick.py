@@ -178,9 +178,19 @@ def alike(rates: Sequence[float]) -> list[float]:
 
 
 def _own_rate(rates: Sequence[Sequence[float]], mates: Sequence[int], host: int) -> float:
-    """A host's own link: the third quartile of its flows; the slowest show others' links, the fastest are mistakes."""
-    flows = [rate for peer in mates if peer != host for rate in (rates[host][peer], rates[peer][host])]
-    return float(np.quantile(flows, 0.75, method="lower"))
+    """A host's own link in its slower direction: the third quartile of its flows; the slowest show others' links, the fastest are
+    mistakes.
+
+    >>> slow_out = [[0, 1e8, 1e8], [9e8, 0, 9e8], [9e8, 9e8, 0]]
+    >>> [_own_rate(slow_out, range(3), host) for host in range(3)]
+    [100000000.0, 900000000.0, 900000000.0]
+    """
+    peers = [peer for peer in mates if peer != host]
+    one_way = [rates[host][peer] for peer in peers], [rates[peer][host] for peer in peers]
+    # Of two flows, the slower one may be slow for its other end.
+    return min(
+        float(np.quantile(flows, 0.75, method="lower" if len(flows) > 2 else "higher")) for flows in one_way
+    )
 
 
 class Look:

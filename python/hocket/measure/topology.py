@@ -132,11 +132,12 @@ def fastest_pair(rates: Matrix, first: Sequence[int], second: Sequence[int]) -> 
 def host_rates(alone: Matrix, duplex: Flows) -> list[float]:
     """Rate of every host's own link, each direction.
 
-    It is the host's fastest flow, less the loss from sending and receiving at once, which the flows of `duplex` show.
+    It is the host's fastest flow in its slower direction, less the loss from sending and receiving at once, which the flows of
+    `duplex` show. Whatever ranks exchange, they send as much as they receive, so the slower direction is what they wait for.
     """
     rates = []
     for host in range(len(alone)):
-        fastest = max(_fastest_out(alone, host), _fastest_in(alone, host))
+        fastest = min(_fastest_out(alone, host), _fastest_in(alone, host))
         kept = [rate / alone[i][j] for (i, j), rate in duplex.items() if host in (i, j)]
         rates.append(fastest * min(1.0, max(kept, default=1.0)))
     return rates

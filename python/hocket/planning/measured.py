@@ -2,6 +2,7 @@
 
 The model knows how time changes with order, codec and buckets; a tuning knows how long an all-reduce really takes, in one order and
 without a codec, on a network of some shape. Their ratio there corrects the model everywhere, as far as the shape is the same.
+Owners are corrected as the direct exchange is: everybody pushes to them and pulls from them by itself.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from hocket.artefacts.algorithms import Fitting, fitting
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.gradient import Gradient
-from hocket.artefacts.plan import AllReduce, Bucket
+from hocket.artefacts.plan import AllReduce, Bucket, Direct, Owned, Route
 from hocket.artefacts.tuning import Tuning
 from hocket.planning.cost import Factor, alone_s
 from hocket.planning.links import LinkGraph
@@ -79,11 +80,12 @@ def correction_of(tuning: Tuning, cluster: Cluster, world: int, graph: LinkGraph
 
     def remembered(bucket: Bucket) -> float:
         """The same for all buckets of a size."""
-        algorithm = route_name(bucket.route)
+        route = _measured_route(bucket.route)
+        algorithm = route_name(route)
         key = (algorithm, bucket.chunk_bytes, bucket.elements * ITEM_BYTES[bucket.dtype])
         if key not in known:
             name = f"two_level.{level}" if algorithm == "two_level" else algorithm
-            known[key] = ratio(name, bucket)
+            known[key] = ratio(name, msgspec.structs.replace(bucket, route=route))
         return known[key]
 
     return Correction(
@@ -108,6 +110,13 @@ def _of(elements: int, gradient: Gradient, route: AllReduce, chunk_bytes: int) -
         priority=0,
         chunk_bytes=chunk_bytes,
     )
+
+
+def _measured_route(route: Route) -> Route:
+    """The one that was measured in its place."""
+    if isinstance(route, Owned) and isinstance(route.via, Direct):
+        return AllReduce(algorithm="direct")
+    return route
 
 
 def _plain(bucket: Bucket, order: tuple[int, ...]) -> Bucket:

@@ -30,7 +30,7 @@ from hocket.artefacts.plan import (
     Rule,
     TwoLevel,
 )
-from hocket.artefacts.profile import Gradient, Profile
+from hocket.artefacts.profile import Profile
 from hocket.artefacts.promise import Promise
 from hocket.artefacts.tuning import Tuning
 from hocket.errors import UsageError
@@ -44,6 +44,9 @@ from hocket.planning.rows import with_rows
 from hocket.planning.solved import solved_orders
 
 SEED = 1
+
+_Slice = tuple[int, int, int]
+"""A variable, and its elements from which to which."""
 
 TITLES = {"in_place": "in place"}
 """In labels, where that is not the name with hyphens."""
@@ -97,11 +100,8 @@ class Question:
             1.0 if self.correction is None else self.correction.factor(bucket)
         )
 
-    def solved(self, evaluations: int) -> list[Solved]:
-        """The best plan of each order, with its bound; `evaluations` of all together."""
-        return [self._solved(at, evaluations // len(self.orders)) for at in range(len(self.orders))]
-
-    def _solved(self, only: int, evaluations: int) -> Solved:
+    def solved(self, evaluations: int) -> Solved:
+        """The best plan that is found by scoring so many, beside those that a search begins with."""
         gradients = self.profile.gradients
         sizes = {each.dtype: each.item_bytes for each in gradients}
         classes = list(sizes)
@@ -115,7 +115,6 @@ class Question:
             chunk_bytes=chunk,
             shared_chunk_bytes=SHARED_CHUNK_BYTES,
             admitted=sorted(self.admitted),
-            only=only,
             classes=[(size, None) for size in sizes.values()],
             variables=[
                 (each.elements, classes.index(each.dtype), each.ready_s, each.needed_s) for each in gradients
@@ -126,72 +125,68 @@ class Question:
             factors=[] if self.correction is None else self.correction.factors(gradients, chunk),
             seed=SEED,
             evaluations=evaluations,
-            splits=False,
+            # A factor is of a whole bucket alone: nobody measured what parts of a variable take at once.
+            splits=self.correction is None,
         )
-        return Solved(self, self.orders[only], solution)
+        return Solved(self, solution)
 
 
 @dataclass(frozen=True)
 class Solved:
-    """What the search found with one order."""
+    """What the search found."""
 
     question: Question
-    order: Order
     solution: _native.PlanSolution
 
     def plan(self) -> Plan:
         """The fastest one."""
         if self.solution.chosen is not None:
             return self.uniform()[self.solution.chosen]
-        grouped = self._grouped(self.solution.buckets)
-        routes = dict.fromkeys(self._route_title(proposal) for _, proposal in grouped)
-        title = " + ".join(routes) if len(routes) > 1 else f"{next(iter(routes))} uneven buckets"
-        return self._plan(f"{self.order.title} {title}", grouped, self.solution.step_s)
+        buckets = self.solution.buckets
+        return self._plan(self._mixed_title(buckets), buckets, self.solution.step_s)
 
     def uniform(self) -> list[Plan]:
         """Those with one route for all buckets, simplest first."""
-        gradients = self.question.profile.gradients
         bundlings = dict(self.solution.bundlings)
         found = []
         for proposal, size, step_s in self.solution.uniform:
             size_bytes = _native.PLAN_BUCKET_BYTES[size]
             size_title = f"{size_bytes >> 20} MiB" if size_bytes else "one bucket"
-            label = f"{self.order.title} {self._route_title(proposal)} {size_title}"
-            grouped = [([gradients[each] for each in bundle], proposal) for bundle in bundlings[size]]
-            found.append(self._plan(label, grouped, step_s))
+            buckets = [(self._whole(bundle), proposal) for bundle in bundlings[size]]
+            found.append(self._plan(f"{self._title(proposal)} {size_title}", buckets, step_s))
         return found
 
     def built(self) -> list[tuple[str, Plan]]:
         """Of each builder, its fastest plan."""
         return [
-            (builder, self._plan(f"{self.order.title} {builder}", self._grouped(buckets), step_s))
+            (builder, self._plan(builder, buckets, step_s))
             for builder, step_s, buckets in self.solution.built
         ]
 
     def alternatives(self, bucket: Bucket) -> list[Alternative]:
-        """All routes for a bucket in this order."""
-        gradients = {each.name: each for each in self.question.profile.gradients}
-        own = [gradients[part.variable] for part in bucket.parts]
+        """All routes for a bucket."""
         return [
             Alternative(
-                f"{self.order.title} {self._route_title(proposal)}",
-                self._bucket(own, bucket.priority, proposal),
+                self._title(proposal),
+                self._bucket(bucket.parts, bucket.elements, bucket.dtype, bucket.priority, proposal),
             )
             for proposal in range(len(self.solution.proposals))
         ]
 
-    def _grouped(
-        self, buckets: list[tuple[list[tuple[int, int, int]], int]]
-    ) -> list[tuple[list[Gradient], int]]:
+    def _whole(self, bundle: list[int]) -> list[_Slice]:
         gradients = self.question.profile.gradients
-        return [([gradients[variable] for variable, _, _ in parts], proposal) for parts, proposal in buckets]
+        return [(each, 0, gradients[each].elements) for each in bundle]
 
-    def _plan(self, label: str, grouped: list[tuple[list[Gradient], int]], step_s: float) -> Plan:
-        buckets = tuple(
-            self._bucket(own, priority, proposal) for priority, (own, proposal) in enumerate(grouped)
-        )
-        plan = plan_of(buckets, len(self.order.ranks), label=label, step_s=step_s)
-        return self._with_rows(plan)
+    def _plan(self, label: str, grouped: list[tuple[list[_Slice], int]], step_s: float) -> Plan:
+        gradients = self.question.profile.gradients
+        buckets = []
+        for priority, (slices, proposal) in enumerate(grouped):
+            parts = tuple(
+                Part(variable=gradients[each].name, start=start, stop=stop) for each, start, stop in slices
+            )
+            elements = sum(stop - start for _, start, stop in slices)
+            buckets.append(self._bucket(parts, elements, gradients[slices[0][0]].dtype, priority, proposal))
+        return self._with_rows(plan_of(buckets, len(self.question.graph.hosts), label=label, step_s=step_s))
 
     def _with_rows(self, plan: Plan) -> Plan:
         """Sparse gradients travel as rows whatever else is fastest, and are predicted as such."""
@@ -201,21 +196,23 @@ class Solved:
         evidence = Evidence(predicted_step_s=self.question.predicted(found).step_s)
         return msgspec.structs.replace(found, evidence=evidence)
 
-    def _bucket(self, gradients: list[Gradient], priority: int, proposal: int) -> Bucket:
+    def _bucket(
+        self, parts: tuple[Part, ...], elements: int, dtype: str, priority: int, proposal: int
+    ) -> Bucket:
         route = self.solution.proposals[proposal]
         codec = self._codec(route)
         return Bucket(
-            parts=tuple(Part(variable=each.name, stop=each.elements) for each in gradients),
-            elements=sum(each.elements for each in gradients),
-            dtype=gradients[0].dtype,
+            parts=parts,
+            elements=elements,
+            dtype=dtype,
             route=self._route(route),
-            order=self.order.ranks,
+            order=tuple(route.order),
             priority=priority,
             codec=codec,
             codec_links=tuple(route.codec_links),
             chunk_bytes=route.chunk_bytes,
             rule=Rule(
-                order=self.order.rule,
+                order=self._order(route).rule,
                 groups=GROUPS.get(route.measured_as),
                 owners=OWNERS.get(route.rule),
                 links=None if codec == "none" else self.question.links,
@@ -226,15 +223,34 @@ class Solved:
         kind, name, numbers, stations = proposal.exchange
         if kind == "all_reduce":
             return AllReduce(algorithm=name, sizes=tuple(numbers))
-        shares = zip(self.order.ranks, numbers, strict=True)
+        shares = zip(proposal.order, numbers, strict=True)
         return Owned(
             owners=tuple(Owner(rank=rank, share=share) for rank, share in shares if share),
             via=TwoLevel(stations=tuple(stations)) if name == "two_level" else Direct(),
         )
 
+    def _order(self, route: _native.PlanProposal) -> Order:
+        """Of several rules that end with the same ranks, the first."""
+        return next(each for each in self.question.orders if each.ranks == tuple(route.order))
+
     def _codec(self, route: _native.PlanProposal) -> Codec:
         shorter = [name for name, _ in self.question.codecs if name != "none"]
         return "none" if route.codec is None else shorter[route.codec]
+
+    def _mixed_title(self, buckets: list[tuple[list[_Slice], int]]) -> str:
+        """The routes of all buckets, each once, behind their order; and whether variables are cut."""
+        proposals = list(dict.fromkeys(proposal for _, proposal in buckets))
+        orders = {self._order(self.solution.proposals[each]).title for each in proposals}
+        if len(orders) == 1:
+            title = " + ".join(dict.fromkeys(self._route_title(each) for each in proposals))
+            title = f"{orders.pop()} {title}"
+        else:
+            title = " + ".join(dict.fromkeys(self._title(each) for each in proposals))
+        cut = sum(len(slices) for slices, _ in buckets) > len(self.question.profile.gradients)
+        return f"{title} {'split' if cut else 'uneven'} buckets" if cut or len(proposals) == 1 else title
+
+    def _title(self, proposal: int) -> str:
+        return f"{self._order(self.solution.proposals[proposal]).title} {self._route_title(proposal)}"
 
     def _route_title(self, proposal: int) -> str:
         route = self.solution.proposals[proposal]

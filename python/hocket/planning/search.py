@@ -3,9 +3,9 @@
 The search considers three kinds of routes: algorithms whose predictions were compared with runs (`proposed` in the list of
 algorithms), algorithms that a tuning of such a network measured, and owners of parts if hosts are unequal. If the promise allows
 it, each is also tried with a codec on slow links, or between all hosts if no link is slow. A path between two hosts is slow if
-its rate is below half that of the fastest path (`LinkGraph.slow_pairs`). Buckets of one plan may take different routes, but
-share one order: the given one, rack by rack, fast hosts first, or one found by a search over measured latencies. Each order is
-planned separately.
+its rate is below half that of the fastest path (`LinkGraph.slow_pairs`). Buckets of one plan may take different routes in
+different orders: the given one, rack by rack, fast hosts first, or one found by a search over measured latencies. A large
+variable is cut between buckets where that gains more than a fiftieth of the step.
 
 The search is deterministic: it is seeded, and its budget counts evaluations. Among predictions that agree to a microsecond, the
 first candidate wins; candidates are sorted simplest first.
@@ -31,7 +31,7 @@ from hocket.planning import reason
 from hocket.planning.question import Alternative, Question, Solved, builder_of, question_of
 
 EVALUATIONS = 20_000
-"""Budget for all orders together, beyond the plans that a search starts from: half a second for 64 ranks and 200 gradients."""
+"""Budget beyond the plans that a search starts from, and as much again where cutting variables could pay."""
 
 
 def plan(
@@ -77,14 +77,13 @@ def considered(
     """All results of the search. Arguments and exceptions as for `plan`."""
     question = question_of(cluster, profile or neutral_profile(), world, promise, tuning)
     solved = question.solved(EVALUATIONS)
-    best = min(solved, key=lambda each: round(each.solution.step_s, 6)).plan()
     made_from = {"cluster": cluster, "profile": profile, "tuning": tuning}
     return Considered(
         question=question,
-        solved=tuple(solved),
-        uniform=tuple(each for one in solved for each in one.uniform()),
-        built=tuple(each for one in solved for each in one.built()),
-        best=best,
+        solved=solved,
+        uniform=tuple(solved.uniform()),
+        built=tuple(solved.built()),
+        best=solved.plan(),
         digests={kind: digest(each) for kind, each in made_from.items() if each is not None},
         by=reason.by(tuning, question.correction),
     )
@@ -94,8 +93,7 @@ def candidates(
     cluster: Cluster, profile: Profile | None, world: int, *, promise: Promise = EXACT
 ) -> list[Plan]:
     """Every plan with one route for all buckets, with its prediction, simplest first."""
-    found = question_of(cluster, profile or neutral_profile(), world, promise, None).solved(0)
-    return [each for solved in found for each in solved.uniform()]
+    return question_of(cluster, profile or neutral_profile(), world, promise, None).solved(0).uniform()
 
 
 def neutral_profile(gradients: Iterable[Gradient] = ()) -> Profile:
@@ -120,8 +118,9 @@ def neutral_profile(gradients: Iterable[Gradient] = ()) -> Profile:
 
 
 class Option(msgspec.Struct, frozen=True, kw_only=True):
-    """A route for a bucket: its own time with the network to itself, and the whole step, as predicted."""
+    """A route for a bucket: its own time with the network to itself, and the whole step, as predicted. `bucket`: its index."""
 
+    bucket: int
     label: str
     alone_s: float
     step_s: float
@@ -132,12 +131,12 @@ class Option(msgspec.Struct, frozen=True, kw_only=True):
 class Considered:
     """What a search found.
 
-    `uniform`: plans with one route for all buckets, simplest first. `built`: by order, the names of builders and their plans.
+    `uniform`: plans with one route for all buckets, simplest first. `built`: the names of builders and their plans.
     `by`: a sentence on the tuning.
     """
 
     question: Question
-    solved: tuple[Solved, ...]
+    solved: Solved
     uniform: tuple[Plan, ...]
     built: tuple[tuple[str, Plan], ...]
     best: Plan
@@ -147,8 +146,7 @@ class Considered:
     @property
     def fastest(self) -> list[Plan]:
         """All different plans, by prediction; those that are equally fast to a microsecond as they were found, the best first."""
-        own = [each.plan() for each in self.solved]
-        plans = (self.best, *self.uniform, *own, *(plan for _, plan in self.built))
+        plans = (self.best, *self.uniform, *(plan for _, plan in self.built))
         return sorted(
             {each.buckets: each for each in reversed(plans)}.values(),
             key=lambda each: (round(each.predicted_step_s, 6), each is not self.best),
@@ -169,7 +167,7 @@ class Considered:
         listed = [*self.uniform, *beaten]
         if all(each.label != chosen.label for each in listed):
             listed.append(chosen)
-        bound_s = min(each.solution.bound_s for each in self.solved)
+        bound_s = self.solved.solution.bound_s
         scored = self.question.predicted
         others = [(each, scored(each)) for each in (self.uniform[0], max(listed, key=_predicted_s))]
         return msgspec.structs.replace(
@@ -180,7 +178,7 @@ class Considered:
             evidence=Evidence(
                 predicted_step_s=chosen.predicted_step_s,
                 bound_step_s=bound_s,
-                evaluations=sum(each.solution.evaluations for each in self.solved),
+                evaluations=self.solved.solution.evaluations,
                 digests=self.digests,
                 candidates=tuple(
                     Candidate(label=each.label, predicted_step_s=each.predicted_step_s) for each in listed
@@ -195,32 +193,40 @@ class Considered:
         return self.explained(msgspec.structs.replace(changed, evidence=evidence))
 
     def options(self, plan: Plan, variable: str) -> list[Option]:
-        """What each route for the bucket with a variable would cost, if nothing else of the plan changed; the fastest first.
+        """What each route for a bucket with a variable would cost, if nothing else of the plan changed: bucket by bucket, the
+        fastest first.
 
         UsageError: the plan has no such variable.
         """
-        at = next(
-            (
-                index
-                for index, bucket in enumerate(plan.buckets)
-                if any(part.variable == variable for part in bucket.parts)
-            ),
-            None,
-        )
-        if at is None:
+        found = [
+            option
+            for at, bucket in enumerate(plan.buckets)
+            if any(part.variable == variable for part in bucket.parts)
+            for option in self._options(plan, at)
+        ]
+        if not found:
             raise UsageError(
                 f"the plan has no variable `{variable}`\nhint: {', '.join(_near(plan, variable))}"
             )
+        return found
+
+    def _options(self, plan: Plan, at: int) -> list[Option]:
         bucket = plan.buckets[at]
-        alternatives = [each for one in self.solved for each in one.alternatives(bucket)]
+        alternatives = self.solved.alternatives(bucket)
         if all(each.bucket != bucket for each in alternatives):
             alternatives.append(Alternative(plan.label, bucket))
         found = []
         for each in alternatives:
             changed = (*plan.buckets[:at], each.bucket, *plan.buckets[at + 1 :])
-            step_s = self.question.predicted(msgspec.structs.replace(plan, buckets=changed)).step_s
-            alone = self.question.alone_s(each.bucket)
-            found.append(Option(label=each.label, alone_s=alone, step_s=step_s, chosen=each.bucket == bucket))
+            found.append(
+                Option(
+                    bucket=at,
+                    label=each.label,
+                    alone_s=self.question.alone_s(each.bucket),
+                    step_s=self.question.predicted(msgspec.structs.replace(plan, buckets=changed)).step_s,
+                    chosen=each.bucket == bucket,
+                )
+            )
         return sorted(found, key=lambda each: (round(each.step_s, 6), not each.chosen, each.alone_s))
 
 

@@ -13,7 +13,7 @@ import msgspec
 
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.dtypes import ITEM_BYTES
-from hocket.artefacts.plan import Plan, Sensitivity
+from hocket.artefacts.plan import AllReduce, Plan, Sensitivity
 from hocket.artefacts.profile import Profile
 from hocket.planning.links import LinkGraph
 from hocket.planning.reason import seconds
@@ -41,12 +41,14 @@ def chosen(considered: Considered, cluster: Cluster, profile: Profile) -> Plan:
 
     Where a tuning corrects predictions, what was measured counts, and nothing is simulated.
     """
-    plans = considered.fastest[:PLANS_MAX]
+    simple = _simple(considered)
+    plans = _near(considered, simple)
     simulated = [] if considered.question.correction is not None else _simulated(plans, cluster, profile)
     best = plans[0]
     if simulated:
         fastest = min(range(len(simulated)), key=lambda at: round(simulated[at], 6))
-        if simulated[fastest] < FASTER * simulated[0]:
+        least = FASTER if simulated[0] <= simulated[plans.index(simple)] else 1.0
+        if simulated[fastest] < least * simulated[0]:
             best = plans[fastest]
     by_label = {plan.label: step_s for plan, step_s in zip(plans, simulated, strict=False)}
     plan = considered.explained(best)
@@ -79,12 +81,26 @@ def with_sensitivity(plan: Plan, considered: Considered) -> Plan:
     return msgspec.structs.replace(plan, evidence=evidence, reason=plan.reason + _said(found))
 
 
+def _simple(considered: Considered) -> Plan:
+    """The best one with one all-reduce for all buckets."""
+    simple = [each for each in considered.uniform if isinstance(each.buckets[0].route, AllReduce)]
+    return min(simple, key=lambda each: round(each.predicted_step_s, 6))
+
+
+def _near(considered: Considered, simple: Plan) -> list[Plan]:
+    """The best one, the simple one, and those that are predicted to be nearly as fast as the best."""
+    best, *others = considered.fastest
+    near = [each for each in others if each.predicted_step_s <= WITHIN * best.predicted_step_s]
+    return [best, *([] if best == simple else [simple]), *(each for each in near if each != simple)][
+        :PLANS_MAX
+    ]
+
+
 def _simulated(plans: Sequence[Plan], cluster: Cluster, profile: Profile) -> list[float]:
     """Steps of the first ones; none where there is nothing to choose from."""
-    near = [plan for plan in plans if plan.predicted_step_s <= WITHIN * plans[0].predicted_step_s]
     network = from_cluster(cluster, plans[0].world)
     messages, found = 0.0, list[float]()
-    for plan in near:
+    for plan in plans:
         messages += _messages(plan)
         if messages > MESSAGES_MAX:
             break

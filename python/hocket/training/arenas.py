@@ -91,7 +91,8 @@ def arranged(plan: Plan, gradients: Mapping[str, Gradient]) -> Plan:
 def _arena(
     numbers: Sequence[int], buckets: Sequence[Sequence[Part]], gradients: Mapping[str, Gradient]
 ) -> Arena:
-    """In the order of the first buckets or of the last ones, whichever leaves fewer of them to be packed.
+    """In the order of the first buckets, of the last ones, or of those that go on with one another's gradients, whichever leaves
+    the fewest of them to be packed.
 
     Of several buckets it depends on what they have, not on the order of their parts, which follows from it.
     """
@@ -102,7 +103,7 @@ def _arena(
         return (1 if whole else 0 if part.start else 2), part.variable
 
     tried = []
-    for order in (numbers, numbers[::-1]):
+    for order in (numbers, numbers[::-1], _following(numbers, buckets)):
         parts = [
             part
             for number in order
@@ -113,6 +114,28 @@ def _arena(
         packed = sum(len(arena.runs(_ended(buckets[number], gradients))) > 1 for number in numbers)
         tried.append((packed, arena))
     return min(tried, key=lambda each: each[0])[1]
+
+
+def _following(numbers: Sequence[int], buckets: Sequence[Sequence[Part]]) -> list[int]:
+    """Each bucket before one that goes on with a gradient of it, as far as there is such an order."""
+    goes_on = {
+        (part.variable, part.start): at
+        for at in numbers
+        for part in buckets[at]
+        if part.start and part.start != part.stop
+    }
+    next_of: dict[int, int | None] = {}
+    for at in numbers:
+        others = {goes_on.get((part.variable, part.stop or 0), at) for part in buckets[at]} - {at}
+        next_of[at] = min(others, default=None)
+    first = [at for at in numbers if at not in next_of.values()]
+    found: list[int] = []
+    for begin in (*first, *numbers):
+        own: int | None = begin
+        while own is not None and own not in found:
+            found.append(own)
+            own = next_of[own]
+    return found
 
 
 def _ended(parts: Sequence[Part], gradients: Mapping[str, Gradient]) -> list[Part]:

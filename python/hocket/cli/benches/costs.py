@@ -1,4 +1,4 @@
-"""Costs of single parts of Hocket: the hook, the trace, verification."""
+"""Costs of single parts of Hocket: the hook, the trace, verification, the planner."""
 
 from __future__ import annotations
 
@@ -88,4 +88,38 @@ def verify(*, output: Path | None, as_json: bool) -> None:
     publish((table, *sentences), result, as_json=as_json, output=output)
 
 
-COMMANDS = [hook, trace, verify]
+@click.command("planner")
+@numbers_options
+def planner(*, output: Path | None, as_json: bool) -> None:
+    """How many whole plans the planner scores a second, and how near to the bound its plans are.
+
+    For 64 ranks with 200 gradients and 1,024 ranks with 400, on hosts of two speeds in four racks. Two minutes.
+
+    Example: hocket bench planner
+    """
+    from hocket.bench.planner import measure  # noqa: PLC0415  # loads what only this verb needs
+
+    costs = [measure(), measure(world=1024, variables=400, longer=False)]
+    table = Table(
+        "ranks",
+        "gradients",
+        "routes",
+        "plan",
+        "evaluations a second",
+        "above the bound",
+        "of a longer search",
+    )
+    for cost in costs:
+        table.add_row(
+            str(cost.world),
+            str(cost.variables),
+            str(cost.routes),
+            f"{cost.total_s:.2f} s",
+            f"{cost.evaluations_per_s:,.0f}",
+            f"{cost.gap:.1%}",
+            "" if cost.longer is None else f"{cost.longer:.4f}",
+        )
+    publish((table,), {"rows": [to_builtins(cost) for cost in costs]}, as_json=as_json, output=output)
+
+
+COMMANDS = [hook, trace, verify, planner]

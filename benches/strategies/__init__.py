@@ -1,0 +1,1 @@
+"""Plans of the planner against those of builders, on emulated clusters."""

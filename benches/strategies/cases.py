@@ -1,0 +1,93 @@
+"""Clusters and models on which plans are compared, and the builders' plans for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from benches.emulated import hosts
+from hocket.artefacts.chunks import chunk_bytes
+from hocket.artefacts.cluster import Cluster
+from hocket.artefacts.gradient import Gradient as Shape
+from hocket.artefacts.plan import AllReduce, Plan
+from hocket.artefacts.profile import Gradient, Profile
+from hocket.planning.buckets import buckets, plan_of
+from hocket.planning.default import by_hosts, default_plan
+from hocket.planning.links import link_graph
+from hocket.planning.search import Considered
+from hocket.policy.bucketing import bucketed
+
+GIGABIT, MEGABIT = 1e9, 1e6
+ELEMENTS = 3_250_000
+"""13 MB: the demo's model."""
+FORWARD_S, BACKWARD_S = 0.0, 0.04
+
+FUSED_BYTES = 64 << 20
+"""Horovod's fusion buffer."""
+
+CLUSTERS: dict[str, Cluster] = {
+    "star": hosts([GIGABIT] * 4),
+    "racks": hosts([GIGABIT] * 4, 2, 100 * MEGABIT, alternating=True),
+    "three racks": hosts([500 * MEGABIT] * 6, 3, 200 * MEGABIT),
+    "slow host": hosts([100 * MEGABIT, *([GIGABIT] * 3)]),
+}
+
+
+def _model(name: str, shares: Sequence[float]) -> Profile:
+    """Gradients with these shares of ELEMENTS, each ready when backward has come as far through the layers, last ones first."""
+    whole, count = sum(shares), len(shares)
+    return Profile(
+        model=name,
+        world=1,
+        steps=0,
+        forward_s=FORWARD_S,
+        backward_s=BACKWARD_S,
+        optimizer_s=0.0,
+        step_s=FORWARD_S + BACKWARD_S,
+        gradients=tuple(
+            Gradient(
+                name=f"g{at}",
+                shape=(max(1, round(ELEMENTS * share / whole)),),
+                dtype="f32",
+                ready_s=FORWARD_S + BACKWARD_S * (count - at) / count,
+                needed_s=0.0,
+            )
+            for at, share in enumerate(shares)
+        ),
+    )
+
+
+MODELS: dict[str, Profile] = {
+    "even": _model("even", [1.0] * 13),
+    # One layer has two thirds of the parameters (VGG).
+    "uneven": _model("uneven", [0.5, 1, 2, 3, 4, 5, 5, 5, 68, 11, 3]),
+    # Many small ones between some large ones (ResNet-50: 161 tensors).
+    "small": _model("small", [20.0 if at % 8 == 0 else 0.05 for at in range(160)]),
+    # An embedding, and blocks of four matrices with their norms.
+    "blocks": _model("blocks", [12.0, *([3.0, 1.0, 4.0, 4.0, 0.01, 0.01] * 6)]),
+}
+
+
+def builders(cluster: Cluster, profile: Profile, considered: Considered) -> dict[str, Plan]:
+    """The plan of each builder: Hocket's default, Horovod's, AutoDist's, and a ring with the size of bucket that is predicted to be
+    the best.
+    """
+    world = len(cluster.hosts)
+    gradients = [Shape(each.name, each.shape, each.dtype) for each in reversed(profile.gradients)]
+    chunk = chunk_bytes(link_graph(cluster, world).slowest_bit_per_s)
+
+    def of(label: str, size_bytes: int, algorithm: str) -> Plan:
+        route = AllReduce(algorithm=algorithm)
+        made = buckets(bucketed(gradients, size_bytes), route, range(world), chunk_bytes=chunk)
+        return plan_of(made, world, label=label)
+
+    made = {
+        # Its buckets are DDP's.
+        "default": default_plan(gradients, by_hosts([host.name for host in cluster.hosts])),
+        "horovod": of("horovod", FUSED_BYTES, "ring"),
+        # Every variable in as many parts as there are hosts, each on a host of its own.
+        "partitioned-ps": of("partitioned-ps", 0, "direct"),
+        "ring": considered.of_builder("ring"),
+    }
+    own = ("parallax", "ps-load-balancing")
+    there = {name for name, _ in considered.built}
+    return made | {name: considered.of_builder(name) for name in own if name in there}

@@ -1,0 +1,95 @@
+"""How fast the planner searches, and how near its plans are to the bound."""
+
+from __future__ import annotations
+
+import random
+import time
+
+from msgspec import Struct
+
+from hocket.artefacts.cluster import Cluster, Host, Rack
+from hocket.artefacts.profile import Gradient, Profile
+from hocket.artefacts.promise import EXACT
+from hocket.planning.question import question_of
+from hocket.planning.search import EVALUATIONS
+
+RACKS = 4
+HOST_BIT_PER_S, TRUNK_BIT_PER_S = 1e10, 1e11
+UNEQUAL = (1.0, 1.0, 1.0, 0.5)
+"""Rates of hosts in turn: on equal hosts the search would be over before it has begun."""
+FORWARD_S, BACKWARD_S = 0.03, 0.07
+LONGER = 20
+"""A search of so many times the usual evaluations is what the usual one is compared with."""
+
+
+class PlannerCost(Struct, frozen=True, kw_only=True):
+    """One job: seconds until the plan is there, evaluations a second of the search alone, and by how much of the bound the step is
+    above it; `longer`: the step over that of a search LONGER times as long, None where none was made.
+    """
+
+    world: int
+    variables: int
+    routes: int
+    total_s: float
+    evaluations_per_s: float
+    gap: float
+    longer: float | None = None
+
+
+def measure(*, world: int = 64, variables: int = 200, longer: bool = True) -> PlannerCost:
+    """Plan for ranks on hosts of their own in RACKS racks; gradients of 4 kB to 16 MB, drawn by a seed."""
+    question = question_of(_cluster(world), _profile(variables), world, EXACT, None)
+    began_s = time.perf_counter()
+    seeds = question.solved(0)
+    without_s = time.perf_counter() - began_s
+    began_s = time.perf_counter()
+    found = question.solved(EVALUATIONS)
+    total_s = time.perf_counter() - began_s
+    best = question.solved(EVALUATIONS * LONGER) if longer else None
+    searched = found.solution.evaluations - seeds.solution.evaluations
+    step_s = found.solution.step_s
+    return PlannerCost(
+        world=world,
+        variables=variables,
+        routes=len(found.solution.proposals),
+        total_s=total_s,
+        evaluations_per_s=searched / (total_s - without_s),
+        gap=step_s / found.solution.bound_s - 1,
+        longer=None if best is None else step_s / best.solution.step_s,
+    )
+
+
+def _cluster(world: int) -> Cluster:
+    hosts = (
+        Host(
+            name=f"h{at}",
+            rack=f"rack{at * RACKS // world}",
+            bandwidth_bit_per_s=HOST_BIT_PER_S * UNEQUAL[at % len(UNEQUAL)],
+        )
+        for at in range(world)
+    )
+    racks = (Rack(name=f"rack{at}", uplink_bit_per_s=TRUNK_BIT_PER_S) for at in range(RACKS))
+    return Cluster(hosts=tuple(hosts), racks=tuple(racks))
+
+
+def _profile(variables: int) -> Profile:
+    draw = random.Random(1)  # noqa: S311  # sizes, not secrets
+    return Profile(
+        model="drawn",
+        world=1,
+        steps=0,
+        forward_s=FORWARD_S,
+        backward_s=BACKWARD_S,
+        optimizer_s=0.0,
+        step_s=FORWARD_S + BACKWARD_S,
+        gradients=tuple(
+            Gradient(
+                name=f"g{at}",
+                shape=(1 << draw.randint(10, 22),),
+                dtype="f32",
+                ready_s=FORWARD_S + BACKWARD_S * (variables - at) / variables,
+                needed_s=FORWARD_S * at / variables,
+            )
+            for at in range(variables)
+        ),
+    )
