@@ -170,16 +170,21 @@ impl Problem {
     /// Whether a bucket's elements can lie in one piece, although each variable does: it may begin within one variable and end
     /// within another. Others would be copied together in every step, and apart again.
     fn is_one_piece(&self, parts: &[Part]) -> bool {
-        let (mut ends, mut begins, mut middles) = (0, 0, 0);
+        let (mut begins, mut ends) = (None, None);
         for part in parts {
-            match (part.start > 0, part.stop < self.variable(part.place).elements) {
-                (false, false) => {}
-                (true, false) => begins += 1,
-                (false, true) => ends += 1,
-                (true, true) => middles += 1,
+            let cut = (part.start > 0, part.stop < self.variable(part.place).elements);
+            let known = match cut {
+                (false, false) => continue,
+                (true, false) => begins.replace(part.place),
+                (false, true) => ends.replace(part.place),
+                (true, true) => return parts.len() == 1,
+            };
+            if known.is_some() {
+                return false;
             }
         }
-        if middles == 0 { begins <= 1 && ends <= 1 } else { parts.len() == 1 }
+        // Both of one variable: what lies between them is elsewhere.
+        begins.is_none() || begins != ends
     }
 
     /// When a gradient must be there, if the next forward needs it then.

@@ -3,6 +3,7 @@
 //! give the same plan on every machine.
 
 use crate::bound::{Bound, bound};
+use crate::constants::BUCKET_S;
 use crate::moves::{moved, neighbours};
 use crate::network::PlanError;
 use crate::problem::{Part, Placed, Problem};
@@ -25,8 +26,8 @@ pub(crate) const WORTH: f64 = 0.999;
 /// A plan that cuts variables must take less than this part of the best one that does not: buckets that share a variable share memory,
 /// and wait for one another where an epoch begins.
 pub(crate) const SPLIT_WORTH: f64 = 0.98;
-/// What a part beyond one of each variable counts, in seconds.
-const PART: f64 = 2e-5;
+/// A part beyond one of each variable must gain so much of the waiting, and `BUCKET_S` for its launch.
+const PART: f64 = 3e-3;
 
 /// How long to search. The same budget and input give the same plan.
 #[derive(Clone, Copy, Debug)]
@@ -222,7 +223,8 @@ fn scored_state(problem: &Problem, state: State, timeline: &mut Timeline) -> Opt
 fn energy_s(problem: &Problem, outcome: &Outcome, state: &State) -> f64 {
     let parts = state.iter().map(|bucket| bucket.parts.len()).sum::<usize>();
     let cuts = parts - problem.backward.len();
-    outcome.late_s.max(0.0) + MEAN * outcome.mean_s + BUCKET * state.len() as f64 + PART * cuts as f64
+    let cuts_s = cuts as f64 * (PART * outcome.late_s.max(0.0) + BUCKET_S);
+    outcome.late_s.max(0.0) + MEAN * outcome.mean_s + BUCKET * state.len() as f64 + cuts_s
 }
 
 /// Of those that are equally fast to a microsecond, the first.

@@ -237,6 +237,7 @@ fn cut_variables_are_the_ends_of_buckets() {
                 let begins = bucket.parts.iter().filter(|part| part.start > 0).count();
                 let ends = |part: &&Part| part.stop < problem.variable(part.place).elements;
                 assert!(begins <= 1 && bucket.parts.iter().filter(ends).count() <= 1);
+                assert!(bucket.parts.windows(2).all(|two| two[0].place < two[1].place), "{:?}", bucket.parts);
             }
         }
     }
