@@ -82,9 +82,9 @@ def with_sensitivity(plan: Plan, considered: Considered) -> Plan:
 
 
 def _simple(considered: Considered) -> Plan:
-    """The best one with one all-reduce for all buckets."""
+    """The best one with one all-reduce for all buckets, or with one route where no bucket is reduced: all travel as rows."""
     simple = [each for each in considered.uniform if isinstance(each.buckets[0].route, AllReduce)]
-    return min(simple, key=lambda each: round(each.predicted_step_s, 6))
+    return min(simple or considered.uniform, key=lambda each: round(each.predicted_step_s, 6))
 
 
 def _near(considered: Considered, simple: Plan) -> list[Plan]:
