@@ -15,6 +15,7 @@ from hocket.planning import compile as compiling
 from hocket.planning.buckets import buckets, plan_of
 from hocket.settings import Settings
 from hocket.training import buckets as bucket_memory
+from hocket.training import host_programs
 
 HOSTS = ("a", "a", "b", "b", "b")
 GRADIENTS = {
@@ -111,6 +112,15 @@ def changed_plan(**changes):
     made = plan()
     changed = tuple(replace(each, **changes) for each in made.buckets)
     return replace(made, buckets=changed)
+
+
+def test_an_edited_checkout_compiles_anew(tmp_path, compiled, monkeypatch):
+    """A developer would test the programs of the code before the last edit."""
+    start(at(tmp_path))
+    compiled.clear()
+    monkeypatch.setattr(host_programs, "_code", lambda: b"edited")
+    start(at(tmp_path))
+    assert len(compiled) == 2 * len(GRADIENTS)
 
 
 def test_damaged_entries_are_compiled_again(tmp_path, alone, compiled):

@@ -7,6 +7,8 @@ compiles for itself.
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -16,20 +18,22 @@ from hocket.errors import ProgramError
 from hocket.launch import cache
 from hocket.launch.cache import Cache
 from hocket.launch.rendezvous import Job
+from hocket.planning import compile as compiling
+from hocket.planning import routes
 
 
 def compiled(job: Job, determined_by: bytes, make: Callable[[], Sequence[Program]]) -> list[Program]:
-    """The programs that `make` makes: whole ones, or the parts that this rank needs. Whatever `make` raises.
+    """The programs that `make` makes by `hocket.planning`: whole ones, or the parts that this rank needs. Whatever `make` raises.
 
-    `determined_by`: equal where the programs are.
+    `determined_by`: equal where the arguments are.
     """
     kept = Cache.of(job.settings)
     host = ranks_of_host(job)
-    names = {rank: cache.key(b"programs", determined_by, str(rank).encode()) for rank in host}
+    names = {rank: cache.key(b"programs", _code(), determined_by, str(rank).encode()) for rank in host}
     found = read(kept.get(names[job.rank]))
     if found is not None:
         return found
-    lock = cache.key(b"programs", determined_by, b"of", str(host[0]).encode())
+    lock = cache.key(b"programs", _code(), determined_by, b"of", str(host[0]).encode())
     with kept.locked(lock, job.settings.timeout_s):
         found = read(kept.get(names[job.rank]))
         if found is not None:
@@ -39,6 +43,12 @@ def compiled(job: Job, determined_by: bytes, make: Callable[[], Sequence[Program
             for rank, name in names.items():
                 kept.put(name, written(made, rank))
         return made
+
+
+@functools.cache
+def _code() -> bytes:
+    """The Python that makes programs of plans: in an edited checkout, entries of the code before must not be taken."""
+    return b"".join(inspect.getsource(module).encode() for module in (compiling, routes))
 
 
 def ranks_of_host(job: Job) -> list[int]:
