@@ -7,9 +7,10 @@ from msgspec.structs import replace
 
 from hocket.artefacts.cluster import Cluster, Host
 from hocket.artefacts.gradient import Gradient
-from hocket.artefacts.plan import AllReduce, Gathered
+from hocket.artefacts.plan import AllReduce, Gathered, Schedule
 from hocket.artefacts.plan_check import findings
 from hocket.artefacts.profile import Gradient as Profiled
+from hocket.artefacts.promise import promise_of
 from hocket.planning import traffic
 from hocket.planning.buckets import buckets, plan_of
 from hocket.planning.cost import predict
@@ -106,3 +107,5 @@ def test_a_planned_job_has_sparse_gradients_as_rows() -> None:
         rows = {bucket.variables for bucket in plan.buckets if isinstance(bucket.route, Gathered)}
         assert rows == {("words",), ("h",)}
     assert {each.label for each in found.options(found.best, "words")}
+    late = plan_for(STAR, profile, 4, promise=promise_of("delayed"))
+    assert late.schedule == Schedule(), "sessions do not run rows late"

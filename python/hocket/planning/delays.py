@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from hocket.artefacts.plan import Plan, Schedule
+from hocket.artefacts.plan import Gathered, Plan, Schedule
 from hocket.artefacts.profile import Profile
 from hocket.artefacts.promise import LEVELS, Promise
 from hocket.planning.links import LinkGraph
@@ -26,6 +26,9 @@ def scheduled(plan: Plan, graph: LinkGraph, profile: Profile, promise: Promise, 
     """
     if not promise.allows("merged"):
         return plan
+    if any(isinstance(bucket.route, Gathered) for bucket in plan.buckets):
+        said = " Rows of sparse gradients are neither merged nor late: no gradients are."
+        return msgspec.structs.replace(plan, reason=plan.reason + said)
     choices = front(plan, graph, profile, promise, gates=False, rate=rate)
     # Turns of one iteration that are applied in it are what the plan does anyway, maybe at gates.
     changing = [each for each in choices if merge_of(each.schedule) > 1 or each.schedule.delay_max]
