@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from hocket.artefacts.cluster import Cluster, Host
-from hocket.artefacts.plan import Plan, Schedule
+from hocket.artefacts.plan import Gathered, Plan, Schedule
 from hocket.artefacts.plan_check import check
 from hocket.artefacts.profile import Gradient, Profile
 from hocket.artefacts.promise import EXACT, ROUNDED, Promise
+from hocket.artefacts.schedule_check import divided
 from hocket.planning import delays, search
 from hocket.training.buckets import check_runs
 from hocket.training.gradients import Gradient as Trained
@@ -77,6 +79,45 @@ def test_where_computation_hides_everything_nothing_is_late() -> None:
     assert plan.schedule == plain.schedule
     assert plan.promise == plain.promise
     assert "would gain nothing" in plan.reason
+
+
+def test_parts_of_a_gradient_have_the_same_turns() -> None:
+    """Broken: `hocket plan` would write plans that no session runs."""
+    plain, _ = planned(0.15, EXACT)
+    first = plain.buckets[0]
+    part = first.parts[0]
+    stop = 1_000_000 if part.stop is None else part.stop
+    halves = (
+        msgspec.structs.replace(
+            first, parts=(msgspec.structs.replace(part, stop=400_000),), elements=400_000, priority=100
+        ),
+        msgspec.structs.replace(
+            first,
+            parts=(msgspec.structs.replace(part, start=400_000, stop=stop), *first.parts[1:]),
+            elements=first.elements - 400_000,
+        ),
+    )
+    cut = msgspec.structs.replace(plain, buckets=(*halves, *plain.buckets[1:]))
+    hosts = tuple(Host(name=name, bandwidth_bit_per_s=1e9) for name in "abcd")
+    promise = Promise("delayed", delay=1, merge=3)
+    question = search.considered(Cluster(hosts=hosts), profile(0.15), 4, promise=promise).question
+    plan = delays.scheduled(cut, question.graph, profile(0.15), promise, "linear")
+    assert plan.schedule.turns
+    assert divided(plan.schedule, [bucket.variables for bucket in plan.buckets]) is None
+    check(plan)
+
+
+def test_rows_are_neither_merged_nor_late() -> None:
+    """Broken: `hocket plan` would write plans that no session runs."""
+    plain, _ = planned(0.15, EXACT)
+    rows = msgspec.structs.replace(plain.buckets[0], route=Gathered(rows=10, row_elements=1))
+    sparse = msgspec.structs.replace(plain, buckets=(rows, *plain.buckets[1:]))
+    hosts = tuple(Host(name=name, bandwidth_bit_per_s=1e9) for name in "abcd")
+    promise = Promise("delayed", delay=1)
+    question = search.considered(Cluster(hosts=hosts), profile(0.15), 4, promise=promise).question
+    plan = delays.scheduled(sparse, question.graph, profile(0.15), promise, "linear")
+    assert plan.schedule == plain.schedule
+    assert "neither merged nor late" in plan.reason
 
 
 @pytest.mark.parametrize("promise", [EXACT, ROUNDED])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -79,6 +79,24 @@ def slots_needed(turns: Sequence[Turn], period: int) -> int:
     [1, 2]
     """
     return max(sum(_alive(turn, iteration, period) for turn in turns) for iteration in range(period))
+
+
+def divided(schedule: Schedule, buckets: Sequence[Collection[str]]) -> tuple[str, int, int] | None:
+    """A variable with parts in two buckets whose turns differ, and these; `buckets`: the variables of each.
+
+    A gradient is applied as a whole, so all of its parts have the same turns; they may be sent one after the other.
+    """
+    first_of: dict[str, int] = {}
+    for index, names in enumerate(buckets):
+        for name in names:
+            other = first_of.setdefault(name, index)
+            kept, own = (
+                [(turn.first, turn.last, turn.due) for turn in schedule.turns[each]]
+                for each in (other, index)
+            )
+            if kept != own:
+                return name, other, index
+    return None
 
 
 def _turns(turns: Sequence[Turn], schedule: Schedule) -> Iterator[str]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
-from hocket.artefacts.plan import Gathered, Plan, Schedule
+from hocket.artefacts.plan import Plan, Schedule
 from hocket.artefacts.profile import Profile
 from hocket.artefacts.promise import LEVELS, Promise
+from hocket.artefacts.schedule_check import divided
 from hocket.planning.links import LinkGraph
 from hocket.planning.reason import seconds
+from hocket.planning.routes import reduces_means
 from hocket.planning.schedules import Choice, front
 from hocket.planning.walk import Rule
 
@@ -26,12 +28,18 @@ def scheduled(plan: Plan, graph: LinkGraph, profile: Profile, promise: Promise, 
     """
     if not promise.allows("merged"):
         return plan
-    if any(isinstance(bucket.route, Gathered) for bucket in plan.buckets):
-        said = " Rows of sparse gradients are neither merged nor late: no gradients are."
+    if not all(reduces_means(bucket) for bucket in plan.buckets):
+        said = " Gradients are neither merged nor late where not all of them are reduced to a mean for all ranks."
         return msgspec.structs.replace(plan, reason=plan.reason + said)
+    variables = [bucket.variables for bucket in plan.buckets]
     choices = front(plan, graph, profile, promise, gates=False, rate=rate)
     # Turns of one iteration that are applied in it are what the plan does anyway, maybe at gates.
-    changing = [each for each in choices if merge_of(each.schedule) > 1 or each.schedule.delay_max]
+    changing = [
+        each
+        for each in choices
+        if (merge_of(each.schedule) > 1 or each.schedule.delay_max)
+        and divided(each.schedule, variables) is None
+    ]
     synchronous_s = plan.predicted_step_s
     best = _best(changing)
     if best is None or best.iteration_s > FASTER * synchronous_s:

@@ -51,6 +51,13 @@ def _workers(bucket: Bucket, workers: Collection[int] | None) -> tuple[int, ...]
     return tuple(rank for rank in bucket.order if workers is None or rank in workers)
 
 
+def reduces_means(bucket: Bucket) -> bool:
+    """Whether every rank gets the mean of the bucket's gradients: such gradients may be summed over iterations first, and applied
+    later."""
+    route = bucket.route
+    return isinstance(route, AllReduce) or (isinstance(route, Owned) and route.update == "replicas")
+
+
 def known(plan: Plan | None) -> bool:
     """Whether a plan determines all traffic; policies decide at run time, and rows depend on the batch."""
     return plan is not None and not any(

@@ -6,7 +6,9 @@ The search is `crates/plan/src/schedules`; here are its inputs from a plan, and 
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Sequence
+from itertools import chain
 from typing import Literal, NamedTuple
 
 from hocket import _native
@@ -55,7 +57,8 @@ def front(
         delay_max=delay,
         merge_max=merge,
         gates=gates,
-        together=False,
+        # Parts of a gradient in different buckets have the same turns.
+        together=any(count > 1 for count in Counter(chain(*(each.variables for each in urgent))).values()),
         others=[own] if own is not None and kept else [],
     )
     return tuple(

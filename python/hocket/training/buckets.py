@@ -14,11 +14,13 @@ from msgspec.structs import replace as replaced
 from hocket import _native
 from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.gradient import Gradient
-from hocket.artefacts.plan import AllReduce, Bucket, Gathered, Owned, Part, Plan, Rule
+from hocket.artefacts.plan import Bucket, Gathered, Owned, Part, Plan, Rule
 from hocket.artefacts.plan_check import check
+from hocket.artefacts.schedule_check import divided
 from hocket.errors import UsageError
 from hocket.launch.rendezvous import Job
 from hocket.planning.compile import bucket_program, halves, packed
+from hocket.planning.routes import reduces_means
 from hocket.policy import bucketing
 from hocket.policy.trace import Traced
 from hocket.training import host_programs
@@ -244,24 +246,17 @@ def _check_turns(plan: Plan, hint: str) -> None:
         raise UsageError(
             f"plan: merged or late gradients are applied at the end of backward, not at gates{hint}"
         )
-    first_of: dict[str, int] = {}
-    for index, bucket in enumerate(plan.buckets):
-        route = bucket.route
-        if not isinstance(route, AllReduce) and not (isinstance(route, Owned) and route.update == "replicas"):
-            raise UsageError(
-                f"plan: bucket {index} does not reduce means for all ranks, so its gradients are not merged or late{hint}"
-            )
-        for name in bucket.variables:
-            other = first_of.setdefault(name, index)
-            kept, own = (
-                [(turn.first, turn.last, turn.due) for turn in schedule.turns[each]]
-                for each in (other, index)
-            )
-            if kept != own:
-                raise UsageError(
-                    f"plan: parts of `{name}` are in buckets {other} and {index}, whose turns differ: a gradient is "
-                    f"applied as a whole{hint}"
-                )
+    index = next((at for at, bucket in enumerate(plan.buckets) if not reduces_means(bucket)), None)
+    if index is not None:
+        raise UsageError(
+            f"plan: bucket {index} does not reduce means for all ranks, so its gradients are not merged or late{hint}"
+        )
+    if (found := divided(schedule, [bucket.variables for bucket in plan.buckets])) is not None:
+        name, one, other = found
+        raise UsageError(
+            f"plan: parts of `{name}` are in buckets {one} and {other}, whose turns differ: a gradient is applied as a "
+            f"whole{hint}"
+        )
 
 
 def assumed_backward(names: Iterable[str]) -> tuple[str, ...]:
