@@ -84,8 +84,8 @@ class Engine:
         others: Sequence[Mapping[int, tuple[Memory, int]]] = ...,
     ) -> int:
         """Compile this rank's part. `buffers`: bound buffer id → (memory, byte offset); `others`: further sets of them, apart from
-        the first, of which each launch uses one. All ranks load the same programs in the same order. Lower `priority` overtakes
-        higher. Returns the program's number.
+        the first, of which each launch uses one. All ranks of the program, which are the first of the job or all, load the same
+        programs in the same order. Lower `priority` overtakes higher. Returns the program's number.
 
         `number`: for a program that only some ranks load: the same on these, from 2^31 up, and free; unloading frees it.
 

@@ -199,8 +199,8 @@ impl Engine {
         Ok(self.arena.allocate(bytes)?)
     }
 
-    /// Compiles our part of `program`; `sets` are the regions of its bound buffers, of which each launch uses one set,
-    /// `kernels` the user's kernels by name. No two sets overlap.
+    /// Compiles our part of `program`, which may be of the world's first ranks alone; `sets` are the regions of its bound
+    /// buffers, of which each launch uses one set, `kernels` the user's kernels by name. No two sets overlap.
     pub fn load(
         &self,
         program: &Program,
@@ -218,8 +218,10 @@ impl Engine {
             return Err(wrong("no memory is given".into()));
         }
         let world = peers.table.world();
-        if program.world() != world {
-            return Err(wrong(format!("made for {} ranks, loaded by a world of {world}", program.world())));
+        let ranks = program.world();
+        if ranks > world || self.identity.rank.index() >= ranks {
+            let rank = self.identity.rank;
+            return Err(wrong(format!("made for {ranks} ranks, loaded by rank {rank} of a world of {world}")));
         }
         refuse_spaces(program).map_err(wrong)?;
         let rank = self.identity.rank;
