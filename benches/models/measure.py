@@ -47,7 +47,12 @@ def measure(name: str, *, servers: int, iterations: int | None = None, keep: Pat
     ):
         directory = keep or Path(scratch) / "trace"
         settings = Settings(
-            servers=servers, trace=str(directory), timeout_s=DEADLINE_S, start_timeout_s=START_S_MAX
+            servers=servers,
+            # As in the paper: a key is a tensor.
+            server_bucket_bytes=0,
+            trace=str(directory),
+            timeout_s=DEADLINE_S,
+            start_timeout_s=START_S_MAX,
         )
         processes = [*ranks(emulation, hosts[:WORKERS], train), *ranks(emulation, hosts[WORKERS:], serve)]
         run_ranks(emulation, hosts[0], processes, settings)

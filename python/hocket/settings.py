@@ -98,6 +98,12 @@ class Settings:
         str,
         "Iterations that workers of parameter servers may be apart: 0 for synchronous, K, or `any`.",
     )
+    server_bucket_bytes: int = _variable(
+        "HOCKET_SERVER_BUCKET_BYTES",
+        1 << 20,
+        int,
+        "Size up to which parameters travel together to and from servers; 0: each by itself.",
+    )
     timer_interval_s: float | None = _variable(
         "HOCKET_TIMER_INTERVAL_S", None, float, "Seconds between calls of a policy's `on_timer`."
     )

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from hocket.artefacts import files
 from hocket.artefacts.gradient import Gradient
-from hocket.artefacts.plan import AllReduce, Plan, Traced
+from hocket.artefacts.plan import AllReduce, Plan, Served, Traced
 from hocket.cli.verify import command
 from hocket.errors import UsageError
 from hocket.planning.buckets import buckets, plan_of
@@ -42,6 +42,18 @@ def test_policies_of_a_plan_are_proven_too(tmp_path: Path) -> None:
     printed = verify(tmp_path, mixed("top_k"), "--after", "lower", "--bucket", "1").output
     assert "top_k.f32" in printed
     assert json.loads(verify(tmp_path, mixed("top_k"), "--json").stdout)["contract"] == "mean or same"
+
+
+def test_buckets_on_servers_are_proven_too(tmp_path: Path) -> None:
+    """Broken: nobody could look at what workers and servers send, and others' buckets would be proven for the servers, too."""
+    served, ring = mixed("empty", 2).buckets[::-1]
+    served = msgspec.structs.replace(served, route=Served(servers=(2,)), codec="f16", codec_links=((0, 2),))
+    plan = msgspec.structs.replace(plan_of([served, ring], 3, label=""), workers=(0, 1))
+    done = verify(tmp_path, plan, "--json")
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    assert (told["world"], told["contract"], len(told["buckets"])) == (3, "mean or none", 2)
+    assert "as f16 to 2" in verify(tmp_path, plan, "--after", "encode", "--bucket", "0").output
 
 
 def test_what_cannot_be_verified_so_is_refused(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ class World:
 
     def __init__(self, steps, keys, staleness):
         self.steps, self.keys, self.staleness = steps, keys, staleness
-        self.machine = Consistency(range(keys), len(steps), staleness)
+        self.machine = Consistency(dict.fromkeys(range(keys), staleness), len(steps))
         self.value = {key: np.zeros(3, np.float32) for key in range(keys)}
         self.done = [-1] * len(steps)
         self.left = set()
@@ -182,4 +182,4 @@ def test_how_far_a_worker_gets_without_the_slowest(random, slow, staleness):
 def test_what_a_worker_may_not_do_is_refused(told, named):
     """A worker out of step would be answered with another iteration's values."""
     with pytest.raises(PeerError, match=named):
-        told(Consistency([0], 2, 0))
+        told(Consistency({0: 0}, 2))

@@ -1,15 +1,28 @@
 """Where parameters are kept, what is chosen, and the programs of push and pull."""
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hocket.artefacts.gradient import Gradient
+from hocket.artefacts.plan_check import findings
 from hocket.errors import PeerError, UsageError
 from hocket.launch.hosts import Slots, place_servers
 from hocket.parameter_server.choice import ParameterServer, with_roles
-from hocket.parameter_server.description import Description, Group, Parameter
+from hocket.parameter_server.description import Description, Group, Key, Segment
 from hocket.parameter_server.keys import SPLIT_ELEMENTS_MIN, place
-from hocket.parameter_server.programs import buffers_program, first_pull_program, key_program, step_program
+from hocket.parameter_server.plan import served_plan
+from hocket.parameter_server.programs import (
+    FIRST_NUMBER,
+    check_numbers,
+    first_number,
+    first_program,
+    key_number,
+    key_program,
+    step_number,
+    step_program,
+)
 from hocket.settings import Settings
 
 SIZES = st.lists(st.tuples(st.integers(1, 3_000_000), st.sampled_from([2, 4, 8])), min_size=1, max_size=40)
@@ -32,18 +45,30 @@ def test_every_element_is_on_one_server_and_servers_are_even(sizes, servers):
     assert max(held) - min(held) <= whole + 8 * len(sizes)
 
 
-def described(workers, servers, sizes):
+NAMES = {2: "f16", 4: "f32", 8: "f64"}
+
+
+def described(workers, servers, sizes, *, codec="none", links=(), lengths=()):
+    placed = place(sizes, servers)
     return Description(
         workers=workers,
         servers=servers,
-        staleness=0,
         optimizer="SGD",
-        keys=tuple(
-            Parameter(name=f"p{at}", elements=elements, dtype={2: "f16", 4: "f32", 8: "f64"}[size], group=0)
+        keys={
+            at: Key(
+                name=f"p{at}",
+                dtype=NAMES[size],
+                segments=(Segment(elements=elements, group=0),),
+                lengths=tuple(lengths),
+                servers=tuple(piece.server for piece in placed[at]),
+                staleness=0,
+                priority=at,
+                codec=codec,
+                links=tuple(links),
+            )
             for at, (elements, size) in enumerate(sizes)
-        ),
+        },
         groups=(Group(fixed={}, numbers={"betas": (0.9, 0.999), "lr": 0.1}),),
-        buffers_bytes=12,
     )
 
 
@@ -51,19 +76,81 @@ def described(workers, servers, sizes):
        workers=st.integers(1, 4), servers=st.integers(1, 4))  # fmt: skip
 @settings(max_examples=40, deadline=None)
 def test_programs_are_right_for_any_model_and_job(sizes, workers, servers):
-    """A job would be refused, or would race, when it starts."""
+    """A job would be refused, or would race, when it starts, or ranks would take one program for another."""
     description = described(workers, servers, sizes)
+    numbers = []
     for worker in range(workers):
         assert step_program(description, worker).findings() == []
-        for key, pieces in enumerate(description.pieces):
-            both = key_program(description, key, worker), first_pull_program(description, key, worker)
-            for program in both:
+        numbers.append(step_number(worker))
+        for key, own in description.keys.items():
+            numbers += [number(description, key, worker) for number in (key_number, first_number)]
+            assert own.pieces == place(sizes, servers)[key]
+            for program in (
+                key_program(description, key, worker),
+                first_program(description, key, worker),
+            ):
                 assert program.findings() == []
-                serving = {workers + piece.server for piece in pieces}
+                serving = {workers + piece.server for piece in own.pieces}
                 assert set(program.pairs()) == {(worker, rank) for rank in serving} | {
                     (rank, worker) for rank in serving
                 }
-    assert buffers_program(description).findings() == []
+    assert len(set(numbers)) == len(numbers)
+    assert FIRST_NUMBER <= min(numbers) <= max(numbers) < 1 << 32
+
+
+def test_a_codec_is_on_its_links_alone():
+    """Values would be rounded on the way back, of which nothing was said, or gradients not on the slow link."""
+    description = described(2, 2, [(1_000_000, 4)], codec="f16", links=[(0, 2)])
+    for make, rounded in ((key_program, {(0, 2, "send")}), (first_program, set())):
+        wires = {
+            (worker, op["peer"], op["op"]): op["wire"]
+            for worker in range(2)
+            for op in make(description, 0, worker).ops(worker)
+        }
+        assert {place for place, wire in wires.items() if wire == "f16"} == rounded
+
+
+def test_what_lies_in_several_places_is_pushed_together_and_comes_back_apart():
+    """Parts of a gradient would be left out, or values land in another parameter."""
+    own = key_program(described(1, 1, [(10, 4)], lengths=(3, 7)), 0, 0)
+    assert [each[:4:2] for each in own.buffers(0)][:3] == [("key.0", 3), ("key.1", 7), ("key", 10)]
+    copies = [(op["src"], op["dst"]) for op in own.ops(0) if op["op"] == "copy"]
+    together = [((0, 0, 3), (2, 0, 3)), ((1, 0, 7), (2, 3, 10))]
+    assert copies == [*together, *((dst, src) for src, dst in together)]
+
+
+def test_too_many_programs_are_refused():
+    """Two programs would have one number."""
+    many = msgspec.structs.replace(described(2, 1, [(1, 4)]), workers=1 << 19)
+    with pytest.raises(UsageError, match="larger buckets"):
+        check_numbers(many)
+
+
+SHAPES = st.lists(
+    st.tuples(st.integers(0, 400_000), st.sampled_from(["f32", "f64"])), min_size=1, max_size=20
+)
+
+
+@given(
+    shapes=SHAPES, workers=st.integers(1, 4), servers=st.integers(1, 4), bucket_bytes=st.integers(0, 1 << 21)
+)
+@settings(deadline=None)
+def test_a_plan_of_servers_has_every_parameter_and_even_servers(shapes, workers, servers, bucket_bytes):
+    """A parameter would not be trained, or one server would hold all others up."""
+    gradients = [Gradient(f"p{at}", (elements,), dtype) for at, (elements, dtype) in enumerate(shapes)]
+    choice = ParameterServer(servers=servers, bucket_bytes=bucket_bytes)
+    plan = served_plan(gradients, workers + servers, choice)
+    assert list(findings(plan, gradients)) == []
+    if bucket_bytes == 0:
+        assert [bucket.variables for bucket in plan.buckets] == [(each.name,) for each in gradients]
+    held = dict.fromkeys(range(workers, workers + servers), 0)
+    largest = 0
+    for bucket in plan.buckets:
+        size = sum(each.bytes for each in gradients if each.name in bucket.variables)
+        largest = max(largest, size if len(bucket.route.servers) == 1 else 0)
+        for rank in bucket.route.servers:
+            held[rank] += size // len(bucket.route.servers)
+    assert max(held.values()) - min(held.values()) <= largest + 8 * len(plan.buckets)
 
 
 @given(numbers=st.lists(st.floats(allow_nan=False), min_size=3, max_size=3))

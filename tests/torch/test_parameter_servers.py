@@ -177,7 +177,10 @@ def test_hocket_run_starts_servers_beside_workers(tmp_path):
     [
         (["--staleness", "4"], "a staleness of 4 needs parameter servers"),
         (["--servers", "1", "--staleness", "soon"], "staleness `soon`: a whole number of iterations"),
-        (["--servers", "1", "--policy", "top_k"], "a policy and parameter servers"),
+        (
+            ["--servers", "1", "--policy", "top_k"],
+            "policy TopK and parameter servers: each would have all buckets",
+        ),
     ],
 )
 def test_wrong_options_are_refused_before_anything_trains(tmp_path, options, said):

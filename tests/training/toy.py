@@ -11,7 +11,7 @@ import numpy as np
 from hocket import _native
 from hocket.errors import UsageError
 from hocket.training.buckets import LoadedBucket
-from hocket.training.framework import Hints, Hooks
+from hocket.training.framework import Hints, Hooks, Remote
 from hocket.training.gradients import Parameter as Described
 from hocket.training.shards import Range, Shard, State
 from tests.training.tape import Parameter
@@ -164,6 +164,9 @@ class Toy:
 
     def on_step(self, call: Callable[[], None]) -> None:
         self._stepped.append(call)
+
+    def remote(self, names: Sequence[str]) -> Remote:
+        raise UsageError(f"servers do not know the optimizer of {', '.join(names)}")
 
     def optimizer_state(self) -> bytes:
         return pickle.dumps(self.optimizer.moments) if self.optimizer.moments else b""

@@ -195,6 +195,13 @@ def _promise(plan: Plan) -> Iterator[Finding]:
         where = f"bucket {index}"
         if bucket.codec != "none" and not allows(plan.promise, "rounded"):
             yield Finding("promise", f"{where} has {bucket.codec} on links: `{plan.promise}` rounds nothing")
+        if isinstance(bucket.route, Served) and not allows(plan.promise, "lossy"):
+            for source, to in bucket.codec_links:
+                if source in bucket.route.servers:
+                    yield Finding(
+                        "promise",
+                        f"{where} has {bucket.codec} from server {source} to {to}: `{plan.promise}` does not round values",
+                    )
         if isinstance(bucket.route, Traced) and not allows(plan.promise, "lossy"):
             yield Finding(
                 "promise",

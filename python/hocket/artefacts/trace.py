@@ -91,7 +91,8 @@ class LoadedProgram(Struct, frozen=True, kw_only=True):
 
 
 class Roles(Struct, frozen=True, kw_only=True):
-    """Of a run with parameter servers: the first `workers` ranks work, the others serve. `staleness`: 0 synchronous, None any."""
+    """Of a run of parameter servers alone: the first `workers` ranks work, the others serve. `staleness`: 0 synchronous, None any;
+    where keys differ, that of each is in the run's plan."""
 
     workers: int
     servers: int

@@ -31,7 +31,13 @@ PUSH_ON_PULL, PULL_ON_PUSH = 4, 2
 
 
 def to_dlc(trace: Trace | Recording) -> Iterator[tuple[int, dlc.Header, list[pa.RecordBatch]]]:
-    """Each rank's file: its number, header and records. Raises ArtefactError when the trace cannot be read."""
+    """Each rank's file: its number, header and records. Raises ArtefactError when the trace cannot be read, or when servers held
+    some of the buckets: then messages are of two kinds, and a file has fields for one."""
+    if any(each.worker is not None for each in trace.run.programs):
+        raise ArtefactError(
+            "servers held some of the run's buckets, and others were reduced: DLC's files are of one or the other\n"
+            "hint: record a run of --servers without a plan"
+        )
     world, start_us = trace.run.world, origin_us(trace.run)
     everyone = [trace.records(rank) for rank in range(world)]
     first_ns = min((int(records["start_ns"].min()) for records in everyone if len(records)), default=0)

@@ -1,7 +1,7 @@
 """A run with parameter servers in DLC's fields, designed for such runs: one file per node, one record per message.
 
-The op identifies a message of a key's program: a worker has four for each server with a part of the key (push,
-acknowledgement, pull, answer), and a server has these with two of its own between them. The programs determine the
+The order of ops identifies a message of a key's program: a worker has four for each server with a piece of the key (push,
+acknowledgement, pull, answer), and a server has these four for the worker. The programs determine the
 dependencies: an acknowledgement waits for the pushes in the update, an answer for its pull, a push for all answers of
 the previous iteration.
 """
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hocket.artefacts.plan import Served
 from hocket.artefacts.trace import Kind, Recording, Roles, RunInfo, Trace
 from hocket.formats import dlc
 from hocket.formats.dlc_native import batches_of, origin_us
@@ -24,16 +25,7 @@ if TYPE_CHECKING:
     from hocket.artefacts.trace import Records
 
 PUSH, ACKNOWLEDGEMENT, PULL, ANSWER = range(4)
-"""Position of a message among the four of a key in an iteration."""
-
-WORKER_OPS = (PUSH, ACKNOWLEDGEMENT, PULL, ANSWER)
-"""By op, again for each server."""
-
-SERVER_OPS = {0: PUSH, 2: ACKNOWLEDGEMENT, 3: PULL, 5: ANSWER}
-
-FIRST_WORKER_OPS = (PULL, ANSWER)
-FIRST_SERVER_OPS = {0: PULL, 2: ANSWER}
-"""In the program of a first pull."""
+"""Position of a message among the four of a key in an iteration. Of a first value, only worker 0 has the first two."""
 
 INDEPENDENT, PUSH_ON_PUSH, PULL_ON_PUSH, PULL_ON_PULL, PUSH_ON_PULL = range(5)
 INITIALISATION = -15
@@ -72,6 +64,13 @@ def names(run: RunInfo) -> dict[int, str]:
     }
 
 
+def _staleness(run: RunInfo, roles: Roles) -> dict[int, int | None]:
+    """By key."""
+    routes = [] if run.plan is None else [bucket.route for bucket in run.plan.buckets]
+    planned = {at: route.staleness for at, route in enumerate(routes) if isinstance(route, Served)}
+    return {key: planned.get(key, roles.staleness) for key in names(run)}
+
+
 Turns = dict[tuple[int, int], dict[int, int]]
 """By worker and iteration (-1: first pulls): the order in which keys were dispatched."""
 
@@ -91,12 +90,12 @@ class _Node:
     """One worker or server."""
 
     def __init__(self, run: RunInfo, roles: Roles, rank: int) -> None:
-        self._roles, self._rank = roles, rank
+        self._roles, self._rank, self._staleness = roles, rank, _staleness(run, roles)
         self._serves = rank >= roles.workers
         self.name = f"server{rank - roles.workers}" if self._serves else f"worker{rank}"
         self._keys = len(names(run))
         self._programs: dict[int, tuple[int, int, bool]] = {}
-        """By program: key, worker, and whether it is a first pull, which is loaded after the key's own."""
+        """By program: key, worker, and whether it is that of a first value, whose number is above the key's own."""
         known: set[tuple[int, int]] = set()
         for each in sorted(run.programs, key=lambda each: each.program):
             if each.bucket is None or each.worker is None:
@@ -117,14 +116,12 @@ class _Node:
             own["ready_ns"] = own["end_ns"]
         for (program, instance), moment_ns in launch_times(own).items():
             key, worker, first = self._programs[program]
-            yield worker, self._iteration(worker, instance, first=first), key, moment_ns
+            yield worker, -1 if first else instance, key, moment_ns
 
-    @staticmethod
-    def _iteration(worker: int, instance: int, *, first: bool) -> int:
-        """Iteration of training; -1: before it. Worker 0 initialises keys in the first launch of their programs."""
-        if first:
-            return -1
-        return instance - 1 if worker == 0 else instance
+    def _first_place(self, program: int) -> int:
+        """Of a first value, only worker 0 has a push."""
+        _, worker, first = self._programs[program]
+        return PULL if first and worker != 0 else PUSH
 
     def rows(self, records: Records, first_ns: int, start_us: int, turns: Turns) -> list[Row]:
         """The messages, in order of time."""
@@ -136,9 +133,19 @@ class _Node:
         order = np.argsort(time_ns, kind="stable")
         times_us = (start_us + (time_ns - first_ns) // 1000)[order].tolist()
         columns = (messages[name][order].tolist() for name in ("program", "instance", "op", "peer", "bytes"))
+        ops: dict[tuple[int, int], set[int]] = {}
+        for program, op, peer in np.unique(messages[["program", "op", "peer"]]).tolist():
+            ops.setdefault((program, peer), set()).add(op)
+        places = {
+            (program, peer, op): place
+            for (program, peer), own in ops.items()
+            for place, op in enumerate(sorted(own), self._first_place(program))
+        }
         rows = [
-            self._row(*fields, time_us=time_us, turns=turns)
-            for *fields, time_us in zip(*columns, times_us, strict=True)
+            self._row(
+                program, instance, peer, size, place=places[program, peer, op], time_us=time_us, turns=turns
+            )
+            for program, instance, op, peer, size, time_us in zip(*columns, times_us, strict=True)
         ]
         self._depend(rows)
         for number, row in enumerate(rows):
@@ -147,21 +154,16 @@ class _Node:
         return rows
 
     def _row(
-        self, program: int, instance: int, op: int, peer: int, size: int, *, time_us: int, turns: Turns
+        self, program: int, instance: int, peer: int, size: int, *, place: int, time_us: int, turns: Turns
     ) -> Row:
         """Fields of a message on its own."""
         key, worker, first = self._programs[program]
-        place = self._place(op, first)
-        if self._serves:
-            number = (4 * instance - 2 if worker == 0 else 4 * instance + 2) + place
-        else:
-            number = (4 * instance if worker == 0 else 4 * instance + 2) + place
-        # Without a push before it, a first pull is the key's first.
-        number -= 4 if first else 0
+        # A worker's first is 0, and of a server's, worker 0's first push is -2.
+        number = 4 * instance + place + (4 if worker == 0 and not self._serves else 2) - (4 if first else 0)
         towards_server = place in (PUSH, PULL)
         other = peer if not self._serves else worker
         ends = (self._rank, other) if towards_server != self._serves else (other, self._rank)
-        iteration = self._iteration(worker, instance, first=first)
+        iteration = -1 if first else instance
         return {
             "src": ends[0],
             "dst": ends[1],
@@ -174,12 +176,6 @@ class _Node:
             "time_us": time_us,
             "place": place,
         }
-
-    def _place(self, op: int, first: bool) -> int:
-        if self._serves:
-            return (FIRST_SERVER_OPS if first else SERVER_OPS)[op]
-        ops = FIRST_WORKER_OPS if first else WORKER_OPS
-        return ops[op % len(ops)]
 
     def _dispatch(self, turn: int, iteration: int, place: int) -> int:
         """A worker dispatches the first pulls of all keys, then in each iteration all keys, a push and its pull
@@ -228,7 +224,7 @@ class _Node:
             return PUSH_ON_PULL, f"({waits})", last[group], (-1, before)
         if one not in at:
             return INDEPENDENT, "-1", None, (-1, -1)
-        if place == ACKNOWLEDGEMENT and self._serves and self._roles.staleness == 0 and number >= 0:
+        if place == ACKNOWLEDGEMENT and self._serves and self._staleness[key] == 0 and number >= 0:
             workers = [each for each in range(self._roles.workers) if (key, before, each) in at]
             waits = "".join(f"{key}-{before}-w{each}." for each in workers)
             return PUSH_ON_PUSH, f"({waits})", max(at[key, before, each] for each in workers), (-1, before)

@@ -10,6 +10,7 @@ import dataclasses
 import re
 from dataclasses import dataclass
 
+from hocket.artefacts.chunks import FIRST_BUCKET_BYTES
 from hocket.errors import PeerError, UsageError
 from hocket.launch.rendezvous import Job
 from hocket.settings import Settings
@@ -26,6 +27,7 @@ class ParameterServer:
         servers: how many of the job's ranks serve: the last ones.
         staleness: 0: an update is of all workers' gradients together. K: each push is an update of its own, and a pull waits
             until the slowest worker is at most K iterations behind. None: each push is an update, and nobody waits.
+        bucket_bytes: neighbouring parameters travel together up to this size; 0: each by itself.
 
     >>> ParameterServer.parse(servers=2, staleness="any").title
     '2 servers, asynchronous'
@@ -33,6 +35,7 @@ class ParameterServer:
 
     servers: int = 1
     staleness: int | None = 0
+    bucket_bytes: int = FIRST_BUCKET_BYTES
 
     def __post_init__(self) -> None:
         """UsageError: fewer than one server, or a negative staleness."""
@@ -42,19 +45,26 @@ class ParameterServer:
             raise UsageError(f"a staleness of {self.staleness}\nhint: 0 for synchronous, K, or `{ANY}`")
 
     @classmethod
-    def parse(cls, *, servers: int, staleness: str) -> ParameterServer:
-        """From text: a whole number, or `any`. UsageError for others."""
+    def parse(
+        cls, *, servers: int, staleness: str, bucket_bytes: int = FIRST_BUCKET_BYTES
+    ) -> ParameterServer:
+        """The staleness from text: a whole number, or `any`. UsageError for others."""
         if staleness != ANY and not re.fullmatch(r"[0-9]{1,9}", staleness):
             raise UsageError(
                 f"staleness `{staleness}`: a whole number of iterations, 0 for synchronous, or `{ANY}`"
             )
-        return cls(servers=servers, staleness=None if staleness == ANY else int(staleness))
+        kept = None if staleness == ANY else int(staleness)
+        return cls(servers=servers, staleness=kept, bucket_bytes=bucket_bytes)
 
     @classmethod
     def of(cls, settings: Settings) -> ParameterServer | None:
         """The choice in the settings; None: no servers. UsageError for a staleness without servers."""
         if settings.servers:
-            return cls.parse(servers=settings.servers, staleness=settings.staleness)
+            return cls.parse(
+                servers=settings.servers,
+                staleness=settings.staleness,
+                bucket_bytes=settings.server_bucket_bytes,
+            )
         if settings.staleness != "0":
             raise UsageError(
                 f"a staleness of {settings.staleness} needs parameter servers\nhint: --servers N, or HOCKET_SERVERS"

@@ -3,6 +3,8 @@
 Every worker repeats the same sequence for each key: push, acknowledgement, pull, answer. The machine takes pushes and
 pulls as they arrive, and returns effects, in the order in which they must happen.
 
+Each key has a staleness of its own:
+
 - synchronous (staleness 0): an update uses the pushes of all present workers, in the order of workers, so that the
 order of arrival changes nothing; then all of them are acknowledged.
 - bounded (staleness K): a push is an update by itself; a pull waits while the worker is more than K pushes of the key
@@ -14,7 +16,7 @@ A worker that left no longer counts: others neither wait for it nor average over
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hocket.errors import PeerError
@@ -58,6 +60,7 @@ Effect = Initialise | Update | Acknowledge | Answer
 
 @dataclass
 class _Key:
+    staleness: int | None
     initialised: bool = False
     pushed: dict[int, int] = field(default_factory=dict)
     """By worker: number of pushes in training."""
@@ -70,10 +73,11 @@ class _Key:
 class Consistency:
     """State of one server's keys."""
 
-    def __init__(self, keys: Iterable[int], workers: int, staleness: int | None) -> None:
-        """`staleness` as in `ParameterServer.staleness`; all workers are present."""
-        self._staleness = staleness
-        self._keys = {key: _Key(pushed=dict.fromkeys(range(workers), 0)) for key in keys}
+    def __init__(self, staleness: Mapping[int, int | None], workers: int) -> None:
+        """`staleness`: by key, as in `ParameterServer.staleness`; all workers are present."""
+        self._keys = {
+            key: _Key(own, pushed=dict.fromkeys(range(workers), 0)) for key, own in staleness.items()
+        }
         self.present = set(range(workers))
         """Workers that have not left."""
 
@@ -88,7 +92,7 @@ class Consistency:
             state.initialised = True
             return [Initialise(key, worker), Acknowledge(key, worker), *self._answers(key)]
         state.pushed[worker] += 1
-        if self._staleness != 0:
+        if state.staleness != 0:
             return [Update(key, (worker,)), Acknowledge(key, worker), *self._answers(key)]
         state.pending.add(worker)
         return self._complete(key)
@@ -109,7 +113,7 @@ class Consistency:
             if worker in state.pending or worker in state.asking:
                 raise PeerError(f"worker {worker} leaves while it waits for key {key}")
             del state.pushed[worker]
-            effects += self._complete(key) if self._staleness == 0 else self._answers(key)
+            effects += self._complete(key) if state.staleness == 0 else self._answers(key)
         return effects
 
     def waits_for(self, key: int, worker: int) -> list[int]:
@@ -119,8 +123,8 @@ class Consistency:
             return [0]
         if worker in state.pending:
             return sorted(self.present - state.pending)
-        if worker in state.asking and self._staleness is not None:
-            most = state.pushed[worker] - self._staleness
+        if worker in state.asking and state.staleness is not None:
+            most = state.pushed[worker] - state.staleness
             return [other for other in sorted(self.present) if state.pushed[other] < most]
         return []
 
@@ -148,6 +152,6 @@ class Consistency:
         slowest = min((state.pushed[worker] for worker in self.present), default=0)
         ahead = {worker: state.pushed[worker] - slowest for worker in sorted(state.asking)}
         # Synchronous workers are apart only while one of them has its answer already; that update holds all pushes.
-        free = [worker for worker, lead in ahead.items() if not self._staleness or lead <= self._staleness]
+        free = [worker for worker, lead in ahead.items() if not state.staleness or lead <= state.staleness]
         state.asking.difference_update(free)
         return [Answer(key, worker, ahead[worker]) for worker in free]

@@ -1,28 +1,104 @@
-"""Worker 0's description of the training for the servers: parameters, and the optimizer to run. Plain data."""
+"""Worker 0's description of the training for the servers: keys, and the optimizer to run. Plain data."""
 
 from __future__ import annotations
 
-from functools import cached_property
+from collections.abc import Sequence
 
+import msgspec
 from msgspec import Struct
 
 from hocket.artefacts.dtypes import ITEM_BYTES
+from hocket.artefacts.plan import Bucket, Codec, Served
 from hocket.errors import UsageError
-from hocket.parameter_server.keys import Piece, place
+from hocket.parameter_server.keys import Piece, cut
 
 
-class Parameter(Struct, frozen=True, kw_only=True):
-    """A parameter, in the order of the model; `group`: its parameter group in the optimizer."""
+class Segment(Struct, frozen=True, kw_only=True):
+    """Elements of a key, next to one another, whose parameters are in one group of the optimizer."""
+
+    elements: int
+    group: int
+
+
+class Key(Struct, frozen=True, kw_only=True):
+    """What is pushed and pulled together: a bucket of the plan. Lower `priority` goes first.
+
+    `lengths`: of the pieces of a worker's memory that the elements lie in, where there are several. `servers`: which have a piece
+    of the key, counted from 0. `staleness` as `ParameterServer.staleness`. `codec` is used on `links`,
+    ordered pairs of ranks.
+    """
 
     name: str
-    elements: int
     dtype: str
-    group: int
+    segments: tuple[Segment, ...]
+    lengths: tuple[int, ...] = ()
+    servers: tuple[int, ...]
+    staleness: int | None
+    priority: int
+    codec: Codec = "none"
+    links: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def elements(self) -> int:
+        """Number of elements."""
+        return sum(each.elements for each in self.segments)
 
     @property
     def element_bytes(self) -> int:
         """Bytes of one element."""
         return ITEM_BYTES[self.dtype]
+
+    @property
+    def pieces(self) -> tuple[Piece, ...]:
+        """On its servers; a key without elements is on none."""
+        return tuple(piece for piece in cut(self.elements, self.servers) if len(piece))
+
+    def segments_of(self, piece: Piece) -> list[tuple[int, int, int]]:
+        """Of a piece, which elements of it are of which group: from, to, group.
+
+        >>> two = Key(name="", dtype="f32", segments=(Segment(elements=3, group=0), Segment(elements=4, group=1)),
+        ...           servers=(0,), staleness=0, priority=0)
+        >>> two.segments_of(Piece(0, 2, 6))
+        [(0, 1, 0), (1, 4, 1)]
+        """
+        found, end = [], 0
+        for each in self.segments:
+            start, end = end, end + each.elements
+            first, last = max(start, piece.start), min(end, piece.stop)
+            if first < last:
+                found.append((first - piece.start, last - piece.start, each.group))
+        return found
+
+
+def key_of(
+    bucket: Bucket,
+    route: Served,
+    workers: int,
+    *,
+    segments: Sequence[Segment] = (),
+    lengths: Sequence[int] = (),
+) -> Key:
+    """A bucket as a key; `segments`: default: all of one group.
+
+    >>> from hocket.artefacts.plan import Part
+    >>> bucket = Bucket(parts=(Part(variable="w"), Part(variable="b")), elements=9, dtype="f32", route=Served(servers=(3, 2)),
+    ...                 order=(), priority=0)
+    >>> key = key_of(bucket, bucket.route, 2)
+    >>> key.name, key.elements, key.servers
+    ('w and 1 more', 9, (1, 0))
+    """
+    first, *more = bucket.variables
+    return Key(
+        name=f"{first} and {len(more)} more" if more else first,
+        dtype=bucket.dtype,
+        segments=tuple(segments) or (Segment(elements=bucket.elements, group=0),),
+        lengths=tuple(lengths),
+        servers=tuple(rank - workers for rank in route.servers),
+        staleness=route.staleness,
+        priority=bucket.priority,
+        codec=bucket.codec,
+        links=bucket.codec_links,
+    )
 
 
 class Group(Struct, frozen=True, kw_only=True):
@@ -54,24 +130,23 @@ class Group(Struct, frozen=True, kw_only=True):
         return options
 
 
-class Description(Struct, frozen=True, kw_only=True, dict=True):
-    """The training.
-
-    `optimizer`: a class of torch.optim; `buffers_bytes`: size of workers' own data, such as running means.
-    """
+class Description(Struct, frozen=True, kw_only=True):
+    """The training. `keys` by the number of their bucket; `optimizer`: a class of torch.optim."""
 
     workers: int
     servers: int
-    staleness: int | None
     optimizer: str
-    keys: tuple[Parameter, ...]
+    keys: dict[int, Key]
     groups: tuple[Group, ...]
-    buffers_bytes: int
 
-    @cached_property
-    def pieces(self) -> tuple[tuple[Piece, ...], ...]:
-        """By key: its pieces on servers."""
-        return place([(key.elements, key.element_bytes) for key in self.keys], self.servers)
+    def text(self) -> str:
+        """For the store; `of_text` reads it."""
+        return msgspec.json.encode(self).decode()
+
+    @classmethod
+    def of_text(cls, text: object) -> Description:
+        """What `text` gave."""
+        return msgspec.json.decode(str(text), type=cls)
 
     @property
     def world(self) -> int:
@@ -98,5 +173,5 @@ class Description(Struct, frozen=True, kw_only=True, dict=True):
             if name != "groups" and getattr(self, name) != getattr(mine, name):
                 raise UsageError(
                     f"rank {rank} asks for another training than rank 0: `{name}` differs\n"
-                    "hint: build the same model, optimizer and choice of servers on every rank"
+                    "hint: build the same model, optimizer and plan or choice of servers on every rank"
                 )

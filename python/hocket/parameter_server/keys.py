@@ -1,18 +1,19 @@
-"""Places parameters on servers: large ones are split over all, small ones go to the server with the fewest bytes."""
+"""Places keys on servers: large ones are split over all, small ones go to the server with the fewest bytes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 SPLIT_ELEMENTS_MIN = 1_000_000
-"""Parameters of at least this size are split: a part of one is then worth a message to each server, and no server holds
+"""Keys of at least this size are split: a part of one is then worth a message to each server, and no server holds
 much more than the others whatever the model. The bound of MXNet's `MXNET_KVSTORE_BIGARRAY_BOUND`."""
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Elements `start..stop` of a parameter, on a server (counted from 0)."""
+    """Elements `start..stop` of a key, on a server (counted from 0)."""
 
     server: int
     start: int
@@ -23,15 +24,27 @@ class Piece:
         return self.stop - self.start
 
 
+def cut(elements: int, servers: Sequence[int]) -> tuple[Piece, ...]:
+    """The pieces of a key that these servers have together: as even as can be, in their order.
+
+    >>> [(piece.server, len(piece)) for piece in cut(5, [2, 0])]
+    [(2, 2), (0, 3)]
+    """
+    ends = [elements * part // len(servers) for part in range(len(servers) + 1)]
+    return tuple(
+        Piece(server, start, stop) for server, (start, stop) in zip(servers, pairwise(ends), strict=True)
+    )
+
+
 def place(
     sizes: Sequence[tuple[int, int]], servers: int, *, split_elements_min: int = SPLIT_ELEMENTS_MIN
 ) -> tuple[tuple[Piece, ...], ...]:
-    """The pieces of each parameter, the same for the same arguments.
+    """The pieces of each key, the same for the same arguments.
 
     Args:
-        sizes: of each parameter: elements (at least one), and bytes per element.
+        sizes: of each key: elements (at least one), and bytes per element.
         servers: number of servers.
-        split_elements_min: size from which a parameter is split.
+        split_elements_min: size from which a key is split.
 
     >>> [[piece.server for piece in each] for each in place([(4, 4), (2_000_000, 4), (9, 4)], 2)]
     [[1], [0, 1], [0]]
@@ -43,8 +56,7 @@ def place(
         if elements < max(split_elements_min, servers):
             small.append(key)
             continue
-        ends = [elements * part // servers for part in range(servers + 1)]
-        placed[key] = tuple(Piece(at, ends[at], ends[at + 1]) for at in range(servers))
+        placed[key] = cut(elements, range(servers))
         for piece in placed[key]:
             held_bytes[piece.server] += len(piece) * element_bytes
     # Largest first: the imbalance at the end is small.

@@ -3,138 +3,120 @@
 A server's part holds a buffer back until the server's own loop releases it: a collective of that server alone, executed
 by the library `parameter_server`, which is how a program passes a buffer to the code that runs it.
 
-Per key and worker there is one program, launched once an iteration at both ends. In it, per server that has a part of the key:
+Per key and worker there is one program, launched once an iteration at both ends. In it, per server that has a piece of the key:
 
     worker: send gradient                     recv token, send token                     recv value
     server:      recv gradient, UPDATE, send token          recv token, LOOK UP, send value
 
-UPDATE ends when the push is part of the parameter, LOOK UP when the value may be sent. The token is the server's count
-of the key's updates.
+UPDATE ends when the push is part of the parameter, LOOK UP when the value may be sent. The value lands where the gradient
+was. The token says nothing but that it came; it is an element behind those of the piece, so that UPDATE and LOOK UP,
+which have both, are ordered with it.
+
+Only the two ends load a program, under a number that follows from worker and key.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import accumulate
 
-from hocket._native import Builder, Engine, Memory, Program
-from hocket.parameter_server.description import Description
+import msgspec
+
+from hocket._native import Builder, PassOptions, Program
+from hocket.errors import UsageError
+from hocket.parameter_server.description import Description, Key
+
+Range = tuple[int, int, int]
+"""A buffer, and from which of its elements to which."""
 
 LIBRARY = "library:parameter_server"
-TOKEN_BYTES = 8
 
-UPDATE, LOOK_UP = 1, 4
-"""Ops of a server in a key's program."""
-
-FIRST_LOOK_UP = 1
-"""Op of a server in the program of a first pull."""
-
-HEADER = 1
-"""Op of a server in the program of a step."""
+NUMBERS = 1 << 20
+FIRST_NUMBER = (1 << 32) - NUMBERS
+"""Numbers of the programs: the last ones that ranks may choose."""
 
 
-@dataclass(frozen=True)
-class Part:
-    """A rank's view of a loaded program."""
-
-    number: int
-    memory: dict[str, Memory]
-    program: Program
+def step_number(worker: int) -> int:
+    """Of the program of a worker's header."""
+    return FIRST_NUMBER + worker
 
 
-@dataclass
-class Loaded:
-    """All programs of a training, by purpose; on a rank without a part in one, its memory is empty.
-
-    `first` and `buffers` are launched once.
-    """
-
-    keys: dict[tuple[int, int], Part] = field(default_factory=dict)
-    """By key and worker."""
-    first: dict[tuple[int, int], Part] = field(default_factory=dict)
-    """By key and worker, for workers that do not initialise it."""
-    steps: dict[int, Part] = field(default_factory=dict)
-    """By worker."""
-    buffers: Part | None = None
+def key_number(description: Description, key: int, worker: int) -> int:
+    """Of the program of a key's pushes and pulls by a worker."""
+    return FIRST_NUMBER + description.workers * (1 + key) + worker
 
 
-def load(engine: Engine, rank: int, description: Description) -> Loaded:
-    """Build, verify and load them, in the same order on all ranks; a rank's own buffers are allocated.
+def first_number(description: Description, key: int, worker: int) -> int:
+    """Of the program of a key's first value and a worker; above those of all keys."""
+    return key_number(description, max(description.keys, default=0) + 1 + key, worker)
 
-    Keys of the first layers have the most urgent programs.
-    """
-    loaded = Loaded()
 
-    def add(program: Program, label: str, priority: int, given: dict[str, Memory]) -> Part:
-        program.verify()
-        own = {
-            name: given.get(name) or engine.allocate(elements * (8 if dtype == "f64" else 1))
-            for name, dtype, elements, _, _ in program.buffers(rank)
-        }
-        bound = {at: (memory, 0) for at, memory in enumerate(own.values())}
-        return Part(engine.load(program, bound, priority=priority, label=label), own, program)
-
-    for worker in range(description.workers):
-        loaded.steps[worker] = add(step_program(description, worker), f"step of worker {worker}", 0, {})
-    for key, worker in _pairs(description):
-        label = f"{description.keys[key].name}, worker {worker}"
-        part = add(key_program(description, key, worker), label, key, {})
-        loaded.keys[key, worker] = part
-        if worker != 0:
-            # It lands where later values do; a server's part is its own, so that a request differs from a push.
-            given = part.memory if rank == worker else {}
-            program = first_pull_program(description, key, worker)
-            loaded.first[key, worker] = add(program, f"first pull of {label}", key, given)
-    if description.buffers_bytes and description.workers > 1:
-        loaded.buffers = add(buffers_program(description), "initial buffers", 0, {})
-    return loaded
+def check_numbers(description: Description) -> None:
+    """UsageError: there are too many programs."""
+    needed = description.workers * (1 + 2 * (max(description.keys, default=0) + 1))
+    if needed > NUMBERS:
+        raise UsageError(
+            f"{len(description.keys)} keys of {description.workers} workers are {needed} programs, and parameter servers can tell "
+            f"{NUMBERS} apart\nhint: larger buckets"
+        )
 
 
 def key_program(description: Description, key: int, worker: int) -> Program:
-    """Push and pull of a key by a worker."""
+    """Push and pull of a key by a worker, verified. The worker binds the key's elements, a server its piece and a token."""
+    return _proven(_key(description, key, worker), _options(description.keys[key]))
+
+
+def key_stages(description: Description, key: int, worker: int) -> dict[str, Program]:
+    """The same after each pass, by the pass's name, in order."""
+    built = _key(description, key, worker)
+    return {"build": built, **built.stages(_options(description.keys[key]))}
+
+
+def _key(description: Description, key: int, worker: int) -> Program:
     own = description.keys[key]
     builder = Builder(f"key.{key}.worker.{worker}", description.world)
-    pieces = description.pieces[key]
-    whole = own.elements * own.element_bytes
-    push = builder.buffer(worker, "push", "u8", whole, "bound")
-    pull = builder.buffer(worker, "pull", "u8", whole, "bound")
-    tokens = builder.buffer(worker, "tokens", "u8", TOKEN_BYTES * len(pieces), "bound")
-    for at, piece in enumerate(pieces):
-        start, stop = piece.start * own.element_bytes, piece.stop * own.element_bytes
-        size = stop - start
-        server = description.workers + piece.server
-        token = (tokens, TOKEN_BYTES * at, TOKEN_BYTES * (at + 1))
-        _send(builder, worker, (push, start, stop), server, 0)
-        _receive(builder, worker, token, server, 1)
-        _send(builder, worker, token, server, 2)
-        _receive(builder, worker, (pull, start, stop), server, 3)
-        # One buffer for both: the conflict orders the hand-over before what follows.
-        pushed = builder.buffer(server, "push", "u8", TOKEN_BYTES + size, "bound")
-        _receive(builder, server, (pushed, TOKEN_BYTES, TOKEN_BYTES + size), worker, 0)
-        _hand_over(builder, server, (pushed, 0, TOKEN_BYTES + size))
-        _send(builder, server, (pushed, 0, TOKEN_BYTES), worker, 1)
-        _serve_pull(builder, server, size, worker, 2)
+    whole = _whole(builder, own, worker)
+    for piece in own.pieces:
+        mine, servers = _ends(builder, own, worker, description.workers + piece.server)
+        size, token = len(piece), mine.buffer(f"token.{piece.server}", 1, "scratch")
+        mine.send((whole, piece.start, piece.stop), 0)
+        mine.receive((token, 0, 1), 1)
+        mine.send((token, 0, 1), 2)
+        mine.receive((whole, piece.start, piece.stop), 3)
+        part = servers.buffer("piece", size + 1, "bound")
+        servers.receive((part, 0, size), 0)
+        _hand_over(builder, servers.rank, (part, 0, size + 1))
+        servers.send((part, size, size + 1), 1)
+        _serve_pull(servers, part, size, 2)
+    _apart(builder, own, worker, whole)
     return builder.finish()
 
 
-def first_pull_program(description: Description, key: int, worker: int) -> Program:
-    """A pull of a key by a worker that has not pushed it."""
+def first_program(description: Description, key: int, worker: int) -> Program:
+    """A key's first value, verified: worker 0 pushes and pulls it, others pull it, and nothing is rounded. It binds what
+    `key_program` does."""
+    plain = msgspec.structs.replace(description.keys[key], codec="none", links=())
+    built = _key(description, key, worker) if worker == 0 else _pull(description, key, worker)
+    return _proven(built, _options(plain))
+
+
+def _pull(description: Description, key: int, worker: int) -> Program:
     own = description.keys[key]
     builder = Builder(f"first.{key}.worker.{worker}", description.world)
-    pieces = description.pieces[key]
-    pull = builder.buffer(worker, "pull", "u8", own.elements * own.element_bytes, "bound")
-    tokens = builder.buffer(worker, "tokens", "u8", TOKEN_BYTES * len(pieces), "bound")
-    for at, piece in enumerate(pieces):
-        start, stop = piece.start * own.element_bytes, piece.stop * own.element_bytes
-        server = description.workers + piece.server
-        _send(builder, worker, (tokens, TOKEN_BYTES * at, TOKEN_BYTES * (at + 1)), server, 0)
-        _receive(builder, worker, (pull, start, stop), server, 1)
-        _serve_pull(builder, server, stop - start, worker, 0)
+    whole = _whole(builder, own, worker)
+    for piece in own.pieces:
+        mine, servers = _ends(builder, own, worker, description.workers + piece.server)
+        # The request says nothing: any element does, and the value overwrites it.
+        mine.send((whole, piece.start, piece.start + 1), 0)
+        mine.receive((whole, piece.start, piece.stop), 1)
+        _serve_pull(servers, servers.buffer("piece", len(piece) + 1, "bound"), len(piece), 0)
+    _apart(builder, own, worker, whole)
     return builder.finish()
 
 
 def step_program(description: Description, worker: int) -> Program:
-    """A worker's header to all servers: a step begins, or the worker leaves."""
+    """A worker's header to all servers, verified: a step begins, or the worker leaves."""
     builder = Builder(f"step.worker.{worker}", description.world)
     elements = description.header_elements
     header = builder.buffer(worker, "header", "f64", elements, "bound")
@@ -144,33 +126,96 @@ def step_program(description: Description, worker: int) -> Program:
         got = builder.buffer(server, "header", "f64", elements, "bound")
         builder.recv(server, (got, 0, elements), worker, 0, wire="f64", reduce=None, count=None, source=None)
         _hand_over(builder, server, (got, 0, elements))
-    return builder.finish()
+    program = builder.finish()
+    program.verify()
+    return program
 
 
-def buffers_program(description: Description) -> Program:
-    """Worker 0's bytes to all other workers."""
-    builder = Builder("buffers", description.world)
-    size = description.buffers_bytes
-    source = builder.buffer(0, "buffers", "u8", size, "bound")
-    for worker in range(1, description.workers):
-        _send(builder, 0, (source, 0, size), worker, 0)
-        _receive(builder, worker, (builder.buffer(worker, "buffers", "u8", size, "bound"), 0, size), 0, 0)
-    return builder.finish()
+def handed_over(program: Program, rank: int) -> list[int]:
+    """The ops at which a server's part waits for the server's loop, in order."""
+    return [at for at, op in enumerate(program.ops(rank)) if "library" in op]
 
 
-def _pairs(description: Description) -> Iterator[tuple[int, int]]:
-    return ((key, worker) for key in range(len(description.keys)) for worker in range(description.workers))
+def part_of(program: Program, rank: int) -> Program:
+    """What one rank needs of a program."""
+    return Program.from_bytes(program.to_bytes(rank))
 
 
-def _serve_pull(builder: Builder, server: int, size: int, worker: int, tag: int) -> None:
+def _whole(builder: Builder, key: Key, worker: int) -> int:
+    """The buffer of a key's elements, copied together where they lie in several places, which are then the first buffers."""
+    if len(key.lengths) < 2:
+        return builder.buffer(worker, "key", key.dtype, key.elements, "bound")
+    for at, length in enumerate(key.lengths):
+        builder.buffer(worker, f"key.{at}", key.dtype, length, "bound")
+    whole = builder.buffer(worker, "key", key.dtype, key.elements, "scratch")
+    for (at, length), start in _places(key):
+        builder.copy(worker, (at, 0, length), (whole, start, start + length), casts=False, source=None)
+    return whole
+
+
+def _apart(builder: Builder, key: Key, worker: int, whole: int) -> None:
+    if len(key.lengths) < 2:
+        return
+    for (at, length), start in _places(key):
+        builder.copy(worker, (whole, start, start + length), (at, 0, length), casts=False, source=None)
+
+
+def _places(key: Key) -> Iterator[tuple[tuple[int, int], int]]:
+    """Number and length of each place, and where in the whole it begins."""
+    return zip(enumerate(key.lengths), accumulate(key.lengths, initial=0), strict=False)
+
+
+def _options(key: Key) -> PassOptions:
+    """The key's codec on its links, and messages of whole pieces: a server needs all of one, and frames are interleaved."""
+    return PassOptions(
+        chunk_bytes=max(1, (key.elements + 1) * key.element_bytes),
+        codec=None if key.codec == "none" else key.codec,
+        codec_links=key.links,
+    )
+
+
+def _proven(built: Program, options: PassOptions) -> Program:
+    program = built.compiled(options)
+    program.verify()
+    return program
+
+
+@dataclass(frozen=True)
+class _End:
+    """One of two ranks that exchange elements of a type."""
+
+    builder: Builder
+    rank: int
+    peer: int
+    dtype: str
+
+    def buffer(self, name: str, elements: int, kind: str) -> int:
+        """A buffer of this rank."""
+        return self.builder.buffer(self.rank, name, self.dtype, elements, kind)
+
+    def send(self, what: Range, tag: int) -> None:
+        """To the other rank."""
+        self.builder.send(self.rank, what, self.peer, tag, wire=self.dtype, count=None, source=None)
+
+    def receive(self, what: Range, tag: int) -> None:
+        """From the other rank."""
+        self.builder.recv(
+            self.rank, what, self.peer, tag, wire=self.dtype, reduce=None, count=None, source=None
+        )
+
+
+def _ends(builder: Builder, key: Key, worker: int, server: int) -> tuple[_End, _End]:
+    return _End(builder, worker, server, key.dtype), _End(builder, server, worker, key.dtype)
+
+
+def _serve_pull(server: _End, part: int, size: int, tag: int) -> None:
     """The request arrives, is handed over, and the value is sent: messages `tag` and `tag + 1`."""
-    pull = builder.buffer(server, "pull", "u8", TOKEN_BYTES + size, "bound")
-    _receive(builder, server, (pull, 0, TOKEN_BYTES), worker, tag)
-    _hand_over(builder, server, (pull, 0, TOKEN_BYTES + size))
-    _send(builder, server, (pull, TOKEN_BYTES, TOKEN_BYTES + size), worker, tag + 1)
+    server.receive((part, size, size + 1), tag)
+    _hand_over(server.builder, server.rank, (part, 0, size + 1))
+    server.send((part, 0, size), tag + 1)
 
 
-def _hand_over(builder: Builder, server: int, what: tuple[int, int, int]) -> None:
+def _hand_over(builder: Builder, server: int, what: Range) -> None:
     builder.collective(
         server,
         "broadcast",
@@ -184,11 +229,3 @@ def _hand_over(builder: Builder, server: int, what: tuple[int, int, int]) -> Non
         dst=None,
         source=None,
     )
-
-
-def _send(builder: Builder, rank: int, what: tuple[int, int, int], peer: int, tag: int) -> None:
-    builder.send(rank, what, peer, tag, wire="u8", count=None, source=None)
-
-
-def _receive(builder: Builder, rank: int, what: tuple[int, int, int], peer: int, tag: int) -> None:
-    builder.recv(rank, what, peer, tag, wire="u8", reduce=None, count=None, source=None)

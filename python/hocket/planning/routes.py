@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from hocket import _native
-from hocket.artefacts.plan import AllReduce, Bucket, Gathered, Owned, Plan, Route, Traced, TwoLevel
+from hocket.artefacts.plan import AllReduce, Bucket, Gathered, Owned, Plan, Route, Served, Traced, TwoLevel
 from hocket.errors import UsageError
 
 
@@ -31,6 +31,11 @@ def by(bucket: Bucket, workers: Collection[int] | None = None) -> AllReduce | _n
             workers=len(_workers(bucket, workers)),
             via="two_level" if stations else "direct",
             stations=stations,
+        )
+    if isinstance(route, Served):
+        raise UsageError(
+            "plan: a bucket is `served`: when its workers send is decided while they train\n"
+            "hint: owners (`owned`) of the same ranks send the same, in step"
         )
     raise UsageError(
         f"plan: what a bucket that is `{name(route)}` sends is decided when it runs\nhint: `hocket plan` makes plans that are known"
@@ -59,9 +64,10 @@ def reduces_means(bucket: Bucket) -> bool:
 
 
 def known(plan: Plan | None) -> bool:
-    """Whether a plan determines all traffic; policies decide at run time, and rows depend on the batch."""
+    """Whether a plan determines all traffic; policies decide at run time, rows depend on the batch, and workers of parameter
+    servers drift apart."""
     return plan is not None and not any(
-        isinstance(bucket.route, Gathered | Traced) for bucket in plan.buckets
+        isinstance(bucket.route, Gathered | Served | Traced) for bucket in plan.buckets
     )
 
 

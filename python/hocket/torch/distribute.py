@@ -10,18 +10,14 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args
 from weakref import WeakKeyDictionary
 
-import msgspec
-
 import torch
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.promise import Promise
-from hocket.artefacts.trace import write_run
 from hocket.errors import UsageError
 from hocket.parameter_server.choice import ParameterServer
 from hocket.policy.policy import Policy, Value
 from hocket.settings import Settings
 from hocket.torch import join as joining
-from hocket.torch import parameter_servers
 from hocket.torch.division import clip_divided
 from hocket.torch.framework import Torch
 from hocket.torch.module_buffers import BeforeForward, Buffers, Keep
@@ -29,11 +25,11 @@ from hocket.torch.profiler import Profiler
 from hocket.torch.rendezvous import publish
 from hocket.torch.shard import Shard
 from hocket.torch.spans import watch
-from hocket.training.choice import check_promise, policy_of, promise_asked, servers_of, spans_of
-from hocket.training.gradients import agree
+from hocket.training.choice import policy_of, promise_asked, spans_of
+from hocket.training.gradients import agree, gradients_of
 from hocket.training.process import Process, joined
 from hocket.training.reducing import ReducingSession
-from hocket.training.run_file import run_info
+from hocket.training.roles import plan_with, workers_of
 from hocket.training.serve import serve
 from hocket.training.session import Session
 from hocket.training.spans import Spans
@@ -84,8 +80,9 @@ def distribute(
         promise: how far results may be from DDP's: `"exact"` (up to the order of summation), `"rounded"` (gradients in f16 on slow
             links, where that is faster), or a `Promise` with its numbers; default: from `settings`, else what a given plan or
             policy does, else exact.
-        parameter_server: keep parameters on servers, the job's last ranks, instead of all-reducing gradients; default: from
-            `settings`. On a rank that serves, this call does not return: it serves, then ends the process (SystemExit).
+        parameter_server: the job's last ranks are servers; default: from `settings`, else those of the plan. They hold what the
+            plan says, or without one all parameters. On a rank that serves, this call does not return: it serves, then ends the
+            process (SystemExit).
         buffers: how the model's buffers are kept equal: `"after_step"` (default), `"before_forward"` or `"none"`.
         settings: default: from the environment.
 
@@ -109,28 +106,25 @@ def distribute(
     promise = promise_asked(promise, settings)
     if buffers not in (None, *get_args(Keep)):
         raise UsageError(f"buffers={buffers!r}: known are {', '.join(map(repr, get_args(Keep)))}")
-    parameter_server = servers_of(parameter_server, plan, policy, settings)
-    if parameter_server is not None and parameter_server.staleness != 0:
-        check_promise(promise, "delayed", f"a staleness of {parameter_server.staleness or 'any'}")
-    if parameter_server is not None and buffers not in (None, "none"):
-        raise UsageError(
-            f"buffers={buffers!r} with parameter servers: workers do not step together, each keeps its own buffers\n"
-            'hint: buffers="none", or no parameter servers'
-        )
+    parameter_server = parameter_server or ParameterServer.of(settings)
     process = joined(settings, publish)
-    job = process.job
-    if parameter_server is not None and process.serves:
-        # The job goes on: this call alone is refused.
-        raise UsageError("parameter servers serve one model of a process, and have one already")
-    if parameter_server is not None and job.rank >= parameter_server.workers(job.world):
-        serve(process, parameter_server, Shard)
+    gradients = gradients_of(framework.parameters())
+    workers, plan = workers_of(
+        process, plan=plan, parameter_server=parameter_server, gradients=gradients, settings=settings
+    )
+    if workers is not None and process.job.rank >= workers:
+        serve(process, workers, Shard)
         sys.exit(0)
     try:
+        if workers is not None:
+            process.train_among(workers)
         if parameter_server is not None:
-            made = _with_servers(framework, parameter_server, process, settings)
-        elif settings.profile_out is not None:
-            agree(framework.parameters(), job)
-            made = Distributed(Profiler(framework, job, Path(settings.profile_out)), framework)
+            plan = plan_with(
+                parameter_server, process, plan=plan, policy=policy, gradients=gradients, settings=settings
+            )
+        if settings.profile_out is not None:
+            agree(framework.parameters(), process.job)
+            made = Distributed(Profiler(framework, process.job, Path(settings.profile_out)), framework)
         else:
             made = _trained(
                 framework,
@@ -139,7 +133,7 @@ def distribute(
                 promise=promise,
                 process=process,
                 settings=settings,
-                keep=buffers or "after_step",
+                keep=buffers,
             )
     except BaseException as error:
         process.abort(f"{type(error).__name__}: {error}")
@@ -152,21 +146,6 @@ def distribute(
     return model, optimizer
 
 
-def _with_servers(
-    framework: Torch, choice: ParameterServer, process: Process, settings: Settings
-) -> Distributed:
-    process.serves = True
-    spans = _spans(framework, process, settings)
-    session, programs = parameter_servers.start(framework, choice=choice, process=process, spans=spans)
-    if spans is not None and process.job.rank == 0:
-        world = process.job.world
-        info = run_info(process.job, None, programs)
-        write_run(
-            spans.directory, msgspec.structs.replace(info, roles=parameter_servers.roles(choice, world))
-        )
-    return Distributed(session, framework)
-
-
 def _trained(
     framework: Torch,
     *,
@@ -175,11 +154,17 @@ def _trained(
     promise: Promise | None,
     process: Process,
     settings: Settings,
-    keep: Keep,
+    keep: Keep | None,
 ) -> Distributed:
-    """Whose gradients are reduced, or whose parameters are exchanged."""
+    """Whose gradients are reduced or pushed, or whose parameters are exchanged."""
     model = framework.model
     source = prepare(framework, plan=plan, policy=policy, promise=promise, process=process, settings=settings)
+    if not source.in_step and keep not in (None, "none"):
+        raise UsageError(
+            f"buffers={keep!r} with parameter servers alone: workers do not step together, each keeps its own buffers\n"
+            'hint: buffers="none", or a plan in which some buckets are reduced'
+        )
+    keep = keep or ("after_step" if source.in_step else "none")
     buffers = Buffers(model, keep, process.job, process.engine)
     spans = _spans(framework, process, settings)
     session = session_of(framework, source, process=process, companion=buffers, spans=spans)
@@ -279,11 +264,12 @@ def clip_grad_norm_(model: torch.nn.Module, max_norm: float, norm_type: float = 
 
 def optimizer_state(model: torch.nn.Module) -> dict[str, Any]:
     """`optimizer.state_dict()` of a distributed model's optimizer, the same on all ranks. All ranks must call it, as where owners
-    update, each has the state of what it owns alone. `optimizer.load_state_dict` takes it, whatever the plan is then."""
+    update, each has the state of what it owns alone. `optimizer.load_state_dict` takes it, whatever the plan is then. Of parameters
+    on servers there is none."""
     found = _of(model)
     session = found.session
     if isinstance(session, ReducingSession):
-        session.settle()
+        session.finish_step()
         if session.owners:
             return found.framework.division.state_dict(session.owners.whole())
     return found.framework.optimizer.state_dict()

@@ -15,6 +15,7 @@ from hocket.torch import optimizers
 from hocket.torch.division import DividedGradient, Division
 from hocket.torch.dtypes import DTYPES, TORCH_DTYPES
 from hocket.torch.gates import Gates
+from hocket.torch.remote import Remote
 from hocket.training.buckets import LoadedBucket
 from hocket.training.framework import Hints, Hooks, Values
 from hocket.training.gathered import Numbers, RowBytes
@@ -110,6 +111,10 @@ class Torch:
         # It reads nothing of a step that gates put off.
         stepped.reads_nothing = True  # type: ignore[attr-defined]
         self.optimizer.register_step_post_hook(stepped)
+
+    def remote(self, names: Sequence[str]) -> Remote:
+        """Of `torch.optim`."""
+        return Remote({name: self.trained[name] for name in names}, self.optimizer)
 
     def rates(self, factors: Mapping[str, float]) -> None:
         """Of the groups of its parameters."""

@@ -17,7 +17,8 @@ def main() -> None:
     choice = ParameterServer.of(settings)
     if choice is None:
         raise UsageError("HOCKET_SERVERS says that no rank serves\nhint: hocket run --servers N")
-    serve(joined(settings, publish), choice, Shard)
+    process = joined(settings, publish)
+    serve(process, choice.workers(process.everyone.world), Shard)
 
 
 if __name__ == "__main__":

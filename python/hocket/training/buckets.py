@@ -14,11 +14,12 @@ from msgspec.structs import replace as replaced
 from hocket import _native
 from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.gradient import Gradient
-from hocket.artefacts.plan import Bucket, Gathered, Owned, Part, Plan, Rule
+from hocket.artefacts.plan import Bucket, Gathered, Owned, Part, Plan, Rule, Served
 from hocket.artefacts.plan_check import check
 from hocket.artefacts.schedule_check import divided
 from hocket.errors import UsageError
 from hocket.launch.rendezvous import Job
+from hocket.parameter_server.plan import among_workers
 from hocket.planning.compile import bucket_program, halves, packed
 from hocket.planning.routes import reduces_means
 from hocket.policy import bucketing
@@ -52,6 +53,8 @@ class CompiledBucket:
     """What travels of each gradient; empty: all of all."""
     values: Values | None = None
     """Where owners update; else all ranks do."""
+    number: int | None = None
+    """Of the program, where not all ranks that train load it: parameter servers hold the bucket."""
     rows: CompiledRows | None = None
     """Of a gradient that travels as rows."""
 
@@ -141,6 +144,11 @@ class LoadedBucket:
         return self.gradients[0].dtype
 
     @property
+    def served(self) -> bool:
+        """Whether parameter servers hold it."""
+        return any(launch.compiled.number is not None for launch in self.launches)
+
+    @property
     def sparse(self) -> bool:
         """Whether its gradient is made and left as a sparse one: the views are for where it turns out dense."""
         return any(launch.rows is not None and launch.rows.sparse for launch in self.launches)
@@ -155,20 +163,20 @@ class LoadedBucket:
 def of_plan(
     plan: Plan,
     gradients: Mapping[str, Gradient],
-    traced: Mapping[int, CompiledBucket] | None = None,
+    ready: Mapping[int, CompiledBucket] | None = None,
     *,
     job: Job | None = None,
 ) -> list[CompiledBucket]:
-    """The buckets of a plan; `traced`: those that go by policies, by number, of the plan as `arranged`. Ranks of a host share what
-    their programs cost, if it is for a `job`. ProgramError: a program may not run."""
-    plan = arranged(plan, gradients)
+    """The buckets of a plan; `ready`: those that go by policies or that servers hold, by number, of the plan as `arranged`. Ranks
+    of a host share what the others' programs cost, if it is for a `job`. ProgramError: a program may not run."""
+    plan = among_workers(arranged(plan, gradients))
     made: dict[int, CompiledBucket] = {}
     untraced: dict[int, list[int]] = {}
     for arena in arenas_of([bucket.parts for bucket in plan.buckets], gradients):
         for at in arena.numbers:
             bucket = plan.buckets[at]
             runs = [stop - start for start, stop in arena.runs(bucket.parts)]
-            own = (traced or {}).get(at)
+            own = (ready or {}).get(at)
             if isinstance(bucket.route, Gathered):
                 made[at] = _gathered(at, plan, arena.gradients[0])
                 continue
@@ -178,7 +186,7 @@ def of_plan(
                 else:
                     untraced[at] = runs
                 continue
-            if len(runs) > 1:
+            if len(runs) > 1 and own.number is None:
                 own = replace(own, program=packed(own.program, runs))
             made[at] = own
     programs = _programs(plan, untraced, job)
@@ -229,12 +237,34 @@ def check_runs(plan: Plan, gradients: Mapping[str, Gradient]) -> None:
     """ArtefactError: the plan is for another model, or not sound. UsageError names what sessions do not run."""
     check(plan, tuple(gradients.values()))
     hint = "\nhint: `hocket plan` makes plans that jobs run"
-    if plan.workers != tuple(range(plan.world)):
-        raise UsageError(f"plan: ranks that do not compute are not run by plans{hint}")
+    check_roles(plan, gradients)
     _check_turns(plan, hint)
     for index, bucket in enumerate(plan.buckets):
         if bucket.cards is not None:
             raise UsageError(f"plan: bucket {index} uses some cards alone, and all are used{hint}")
+
+
+def check_roles(plan: Plan, gradients: Mapping[str, Gradient]) -> None:
+    """UsageError names ranks that neither train nor serve, and a variable of which servers hold a part alone."""
+    workers = len(plan.workers)
+    if plan.workers != tuple(range(workers)):
+        raise UsageError("plan: ranks that do not compute come after all that do")
+    servers = {rank for each in plan.buckets if isinstance(each.route, Served) for rank in each.route.servers}
+    if workers != plan.world and not servers:
+        raise UsageError("plan: of ranks that do not compute, only parameter servers are run")
+    for index, bucket in enumerate(plan.buckets):
+        if not isinstance(bucket.route, Served) and max(bucket.order, default=0) >= workers:
+            raise UsageError(
+                f"plan: owners of bucket {index} do not compute, and only parameter servers are run"
+            )
+    arenas = arenas_of([bucket.parts for bucket in arranged(plan, gradients).buckets], gradients)
+    for arena in arenas:
+        kinds = {isinstance(plan.buckets[at].route, Served) for at in arena.numbers}
+        if len(kinds) > 1:
+            raise UsageError(
+                f"plan: buckets {', '.join(map(str, arena.numbers))} share variables, and servers hold only some of them\n"
+                "hint: a variable is on servers as a whole, or not at all"
+            )
 
 
 def _check_turns(plan: Plan, hint: str) -> None:
@@ -282,15 +312,19 @@ def load(
     epoch: int,
     rank: int,
     slots: Sequence[int] = (),
+    before: Sequence[LoadedBucket] = (),
 ) -> list[LoadedBucket]:
-    """Allocate memory for the gradients and load programs, in order: the same on all ranks.
+    """Allocate memory for the gradients and load programs, in order: the same on all ranks. What servers hold stays as it was
+    `before`.
 
     `slots`: by bucket, how many copies of its memory there are; default: one. Of buckets that share memory, the same.
     """
     parts = [_parts(bucket) for bucket in buckets]
     gradients = {each.name: each for bucket in buckets for each in bucket.gradients}
+    kept = {tuple(launch.number for launch in each.launches): each for each in before if each.served}
     return [
-        _loaded(
+        kept.get(arena.numbers)
+        or _loaded(
             arena,
             buckets,
             engine,
@@ -339,6 +373,7 @@ def _loaded(
             priority=bucket.priority,
             label=label,
             kernels=bucket.kernels,
+            number=bucket.number,
             others=[launch.bound(each) for each in more],
         )
         if rows is not None:

@@ -10,13 +10,12 @@ import msgspec
 
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.gradient import Gradient
-from hocket.artefacts.plan import Plan, Traced
+from hocket.artefacts.plan import Plan, Served, Traced
 from hocket.artefacts.promise import EXACT, Level, Promise, promise_of
 from hocket.errors import UsageError
-from hocket.launch.first_file import of_rank_0
 from hocket.launch.knowledge import Memory
 from hocket.launch.rendezvous import Job
-from hocket.parameter_server.choice import ParameterServer
+from hocket.parameter_server.plan import serves
 from hocket.planning.default import Choice, by_cluster, by_hosts, default_plan
 from hocket.planning.reordered import matters
 from hocket.policies.load import load
@@ -27,8 +26,10 @@ from hocket.settings import Settings
 from hocket.training import buckets as bucket_memory
 from hocket.training.autopilot.beside import Autopilot, useful
 from hocket.training.autopilot.knowledge import Knowledge
+from hocket.training.framework import Remote
 from hocket.training.process import Process
 from hocket.training.scopes import Scope, scopes_of
+from hocket.training.served import ServedBuckets
 from hocket.training.source import Planned, ProgramSource, driven, of_plan, of_policy, planned_of
 from hocket.training.spans import Spans
 from hocket.training.timer import Timer
@@ -42,30 +43,6 @@ def policy_of(plan: Plan | None, policy: Policy | None, settings: Settings) -> P
     if policy is None and settings.policy is not None and plan is None:
         return load(settings.policy)
     return policy
-
-
-def servers_of(
-    parameter_server: ParameterServer | None, plan: Plan | None, policy: Policy | None, settings: Settings
-) -> ParameterServer | None:
-    """The parameter servers that were given, or that the settings ask for. UsageError: something does not go with them, or with
-    a policy."""
-    found = parameter_server or ParameterServer.of(settings)
-    if settings.reorder and (policy is not None or found is not None):
-        raise UsageError(
-            f"HOCKET_REORDER is for plans: {DECIDES}, and parameter servers have no order\nhint: leave it unset"
-        )
-    if found is None:
-        return None
-    for what, given in (
-        ("a plan", plan or settings.plan),
-        ("a policy", policy or settings.policy),
-        ("a profile of the script", settings.profile_out),
-    ):
-        if given is not None:
-            raise UsageError(
-                f"{what} and parameter servers: {what} is of all-reduced gradients\nhint: leave one of them out"
-            )
-    return found
 
 
 def promise_asked(promise: Promise | str | None, settings: Settings) -> Promise | None:
@@ -91,23 +68,31 @@ def source_of(
     promise: Promise | None,
     process: Process,
     settings: Settings,
+    remote: Callable[[Sequence[str]], Remote],
 ) -> ProgramSource:
-    """Where the programs of these gradients come from; the same on all ranks.
+    """Where the programs of these gradients come from; the same on all ranks. `remote`: as `Framework.remote`.
 
     Raises UsageError when the plan is for another job, or plan or policy promise less than `promise`.
     """
     job = process.job
-    plan = plan or of_rank_0(job, "plan", settings.plan, Plan)
-    if plan is not None and plan.world != job.world:
-        raise UsageError(
-            f"the plan is for {plan.world} ranks, the job has {job.world}\nhint: make a new plan"
-        )
+    if plan is not None:
+        check_world(plan, process)
     if plan is not None:
         check_promise(promise, plan.promise, f"plan `{plan.label}`")
     elif policy is not None:
         # Nobody knows what a policy's code rounds, merges or leaves out.
         check_promise(promise, "lossy", f"policy {type(policy).__name__}")
     scopes = _scopes(plan, policy)
+    served = None
+    if plan is not None and serves(plan):
+        if settings.reorder:
+            raise UsageError(
+                "HOCKET_REORDER is for plans without parameter servers, which have no order\nhint: leave it unset"
+            )
+        bucket_memory.check_runs(plan, gradients)
+        held = [each for each in plan.buckets if isinstance(each.route, Served)]
+        names = dict.fromkeys(name for each in held for name in each.variables)
+        served = ServedBuckets(plan, gradients, remote(list(names)), process)
     if scopes and settings.reorder:
         raise UsageError(f"HOCKET_REORDER is for plans: {DECIDES}\nhint: leave it unset")
     if settings.reorder and not settings.autopilot:
@@ -118,13 +103,27 @@ def source_of(
         traced, timer = _of_policies(scopes, gradients, process)
         if plan is None:
             return of_policy(scopes[0], gradients, traced=traced, timer=timer)
-        return of_plan(plan, gradients, job=job, traced=traced, timer=timer)
+        return of_plan(plan, gradients, job=job, traced=traced, timer=timer, served=served)
     if plan is None and useful(job):
         return _driven(gradients, process, promise or EXACT)
     if plan is not None and settings.reorder and useful(job) and matters(plan):
         return _reordered(plan, gradients, process)
     planned = plan or _default_plan(gradients, job, process.network, promise or EXACT)
-    return of_plan(planned, gradients, job=job)
+    return of_plan(planned, gradients, job=job, served=served)
+
+
+def check_world(plan: Plan, process: Process) -> None:
+    """UsageError: the plan is for another number of ranks."""
+    job = process.everyone
+    if plan.world != job.world:
+        raise UsageError(
+            f"the plan is for {plan.world} ranks, the job has {job.world}\nhint: make a new plan"
+        )
+    if len(plan.workers) != process.job.world:
+        raise UsageError(
+            f"{len(plan.workers)} ranks of the plan train, and {process.job.world} of the job\n"
+            "hint: as many parameter servers as the plan has"
+        )
 
 
 def _reordered(plan: Plan, gradients: Mapping[str, Gradient], process: Process) -> ProgramSource:

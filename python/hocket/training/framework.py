@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from hocket import _native
+from hocket.parameter_server.description import Group
 from hocket.training.buckets import LoadedBucket
 from hocket.training.gathered import HasRows
 from hocket.training.gradients import Parameter
@@ -58,6 +59,37 @@ class Hooks(Protocol):
 
     def hook(self, bucket: int, index: int, view: Array) -> Callable[[Any], None]:
         """The callable to call after each accumulation of gradient `index` of a bucket, with an object whose `grad` it is."""
+
+
+class Remote(Protocol):
+    """An optimizer that parameter servers run, for the parameters that they hold.
+
+    Attributes:
+        kind: what `hocket.training.serve.MakeShard` knows it as.
+        groups: options of its groups of parameters when the model was distributed.
+        group_of: by parameter, its group.
+    """
+
+    @property
+    def kind(self) -> str:
+        """As above."""
+
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        """As above."""
+
+    @property
+    def group_of(self) -> Mapping[str, int]:
+        """As above."""
+
+    def numbers(self) -> list[float]:
+        """Current numbers of all groups, as `Group.flat` orders them. UsageError: another option was changed."""
+
+    def give(self, name: str, into: Array) -> None:
+        """Write the parameter's value."""
+
+    def take(self, name: str, value: Array) -> None:
+        """The parameter gets this value, and has no gradient."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +147,10 @@ class Framework(HasRows, Protocol):
 
     def on_step(self, call: Callable[[], None]) -> None:
         """Call `call()` after each step of the optimizer; of a step that gates put off, as it is put off."""
+
+    def remote(self, names: Sequence[str]) -> Remote:
+        """The optimizer of these parameters, which servers hold from now on: the optimizer's step passes them over. UsageError:
+        servers cannot run it."""
 
     def rates(self, factors: Mapping[str, float]) -> None:
         """The optimizer's next step, and it alone, multiplies its learning rate by a factor for each of these parameters.

@@ -24,6 +24,7 @@ from hocket.launch.meeting import Publish
 from hocket.launch.rendezvous import Job, join
 from hocket.libraries.service import Service
 from hocket.measure.quick import known_cluster
+from hocket.parameter_server.choice import among_workers
 from hocket.settings import Settings
 
 
@@ -32,7 +33,10 @@ class Process:
 
     def __init__(self, settings: Settings, publish: Publish | None) -> None:
         """Join; every rank must call this."""
-        self.job: Job = join(settings, publish=publish)
+        self.everyone: Job = join(settings, publish=publish)
+        """The whole job, with parameter servers if there are any."""
+        self.job = self.everyone
+        """As ranks that train see it."""
         self._engine: _native.Engine | None = None
         self._tuning: Tuning | None = None
         self._cluster: Cluster | None = None
@@ -53,15 +57,19 @@ class Process:
     def engine(self) -> _native.Engine:
         """Connected to all ranks; the first use connects, on every rank."""
         if self._engine is None:
-            self._engine = self.job.engine()
+            self._engine = self.everyone.engine()
             self._log_clock()
         return self._engine
 
     def _log_clock(self) -> None:
         """If a trace is written and ranks have several clocks, the lowest rank of each clock reads it."""
-        job = self.job
+        job = self.everyone
         if job.settings.trace is not None and len(set(job.clocks)) > 1 and job.clocks[job.rank] == job.rank:
             self.also_close(ClockLog(job.store, Path(job.settings.trace), job.rank).close)
+
+    def train_among(self, workers: int) -> None:
+        """This rank trains, and ranks from `workers` on serve parameters."""
+        self.job, self.serves = among_workers(self.everyone, workers), True
 
     @property
     def tuning(self) -> Tuning:
@@ -108,7 +116,7 @@ class Process:
         """Tell all ranks why this one gives up."""
         if self._engine is not None:
             self._engine.abort(reason)
-        self.job.close(reason)
+        self.everyone.close(reason)
 
     def also_close(self, closer: Callable[[], None]) -> None:
         """Register a function to call before this process leaves the job."""
@@ -122,7 +130,7 @@ class Process:
                 closer()
             if self._engine is not None:
                 self._engine.close()
-            self.job.close()
+            self.everyone.close()
 
     def _on_exception(
         self, kind: type[BaseException], error: BaseException, trace: TracebackType | None

@@ -27,11 +27,12 @@ from hocket.training.gathered import Rows, dense_names
 from hocket.training.gradients import gradients_of
 from hocket.training.owners import Owners, check_joins
 from hocket.training.places import Hooks, InPlace
+from hocket.training.served import PATIENCE_S
 from hocket.training.source import ProgramSource
 from hocket.training.spans import Spans
 from hocket.training.turns import Table
 from hocket.training.values import squared_norm
-from hocket.training.votes import Votes
+from hocket.training.votes import Ballot, OutOfStep, Votes
 
 
 class ReducingSession(InPlace):
@@ -64,7 +65,9 @@ class ReducingSession(InPlace):
         self.iteration = 0
         self._gradients = gradients_of(framework.parameters())
         self._owner = os.getpid()
-        self._votes = Votes(engine, job.hosts, list(self._gradients))
+        self._votes: Ballot = OutOfStep()
+        if source.in_step:
+            self._votes = Votes(engine, job.hosts, list(self._gradients))
         self._warned = False
         self._under_way = False
         self._counted = False
@@ -109,18 +112,32 @@ class ReducingSession(InPlace):
         return self.source.agreed()
 
     def settle(self) -> None:
-        """Open all gates."""
-        if self.gates is not None:
-            self.gates.open_all()
+        """Open all gates. UsageError: gradients do not come back."""
+        if self.source.served is not None:
+            raise UsageError(
+                "gradients are not there to be clipped: they were pushed, and parameter servers update with them\n"
+                "hint: clip without parameter servers, or scale the loss"
+            )
+        self.finish_step()
 
     def flush(self) -> None:
         """As `Session`: the last step is all there is."""
-        self.settle()
+        self.finish_step()
+
+    def finish_step(self) -> None:
+        """Open all gates: what they put off is applied."""
+        if self.gates is not None:
+            self.gates.open_all()
 
     def joinable(self) -> ReducingSession:
-        """Itself; UsageError for owners that update, and for policies that keep or round what a finished rank would have to leave
-        out."""
+        """Itself; UsageError for owners that update, for parameter servers, and for policies that keep or round what a finished
+        rank would have to leave out."""
         check_joins(self.owners)
+        if self.source.served is not None:
+            raise UsageError(
+                "join: parameter servers let workers finish one after the other by themselves, if no other bucket waits for them\n"
+                "hint: give every rank the same number of batches"
+            )
         policy = next((each for each in self.source.policies if each.contract != "mean"), None)
         if policy is not None:
             raise UsageError(
@@ -136,6 +153,9 @@ class ReducingSession(InPlace):
             # Others need our part of the last step; where the job has failed, that was said already.
             with contextlib.suppress(PeerError):
                 self.gates.open_all()
+        if self.source.served is not None:
+            with contextlib.suppress(PeerError):
+                self.source.served.leave()
         self.source.stop()
 
     def _load(self) -> None:
@@ -149,16 +169,20 @@ class ReducingSession(InPlace):
         before, self.launches = self.launches, launches_of(self.buckets)
         self._rows = [each.rows for each in self.launches if each.rows is not None]
         for each in self.launches:
-            self._libraries.learn(each.program, each.compiled.program)
+            if each.compiled.number is None:
+                self._libraries.learn(each.program, each.compiled.program)
+        if not old and self.source.served is not None:
+            self.source.served.start(self.buckets)
         if not old:
             self.zero_grad()
         self._count_gradients()
         self.owners.take(self.buckets)
         for bucket in self.buckets if old else ():
             self.owners.reduced(bucket)
-        for each in before:
+        ended = [each for each in before if each not in self.launches]
+        for each in ended:
             self._libraries.forget(each.program)
-        bucket_memory.unload(before, self.engine)
+        bucket_memory.unload(ended, self.engine)
         self._loaded(self.buckets)
 
     def _count_gradients(self) -> None:
@@ -176,7 +200,9 @@ class ReducingSession(InPlace):
 
     def _placed(self, buckets: Sequence[CompiledBucket], epoch: int) -> list[LoadedBucket]:
         array = self.framework.array
-        return bucket_memory.load(buckets, self.engine, array, epoch=epoch, rank=self.job.rank)
+        return bucket_memory.load(
+            buckets, self.engine, array, epoch=epoch, rank=self.job.rank, before=self.buckets
+        )
 
     def _table(self) -> Table | None:
         """When buckets are launched; None: each in every iteration."""
@@ -202,6 +228,8 @@ class ReducingSession(InPlace):
         if self._watch is not None:
             self.readiness.timed = self._watch.began()
         self._libraries.expect(self.programs)
+        if self.source.served is not None:
+            self.source.served.begin(self.iteration)
         with self._naming_the_finished():
             self.companion.begin()
 
@@ -301,8 +329,8 @@ class ReducingSession(InPlace):
         """Until a bucket is reduced; gradients that no rank made become None."""
         if bucket in self._waited:
             return
-        timeout_s = self.job.settings.timeout_s
         own = self.buckets[bucket]
+        timeout_s = self.job.settings.timeout_s + (PATIENCE_S if own.served else 0.0)
         with self._naming_the_finished():
             for launch in own.launches:
                 self.readiness.wait(launch.number, timeout_s)
@@ -320,6 +348,8 @@ class ReducingSession(InPlace):
         for name in own.names:
             if name in self._unmade and not self._votes.made(name):
                 self.framework.drop(name)
+        if self.source.served is not None and own.served:
+            self.source.served.take(own)
         for launch in own.launches:
             self.readiness.applied(launch.number)
         if len(self._waited) == len(self.buckets) and not self._warned:
@@ -372,11 +402,16 @@ class ReducingSession(InPlace):
             yield
         except PeerError as error:
             self._on_refused(error)
+            if self.source.served is not None:
+                raise self.source.served.named(error) from None
             raise
 
     def _on_refused(self, error: Exception) -> None:
         """A rank is gone: the policy is told. Where it has only finished first, a better error than that it left."""
         if not isinstance(error, PeerError) or error.rank is None or error.rank == self.job.rank:
+            return
+        if error.rank >= self.job.world:
+            # A server has not finished its data: it has none.
             return
         if self.source.timer is not None:
             self.source.timer.worker_removed(error.rank)

@@ -26,6 +26,11 @@ class RunFile:
         self._directory = None if spans is None or job.rank != 0 else spans.directory
         self._info = run_info(job, None, (), cluster)
         self._source = source
+        self._served: tuple[LoadedProgram, ...] = ()
+        if source.served is not None:
+            self._served = source.served.loaded()
+            if not source.in_step:
+                self._info = msgspec.structs.replace(self._info, roles=source.served.roles)
 
     def loaded(self, buckets: Sequence[LoadedBucket]) -> None:
         """Note that the current epoch's buckets are loaded. Programs of earlier epochs stay listed, without a bucket."""
@@ -33,7 +38,11 @@ class RunFile:
             return
         current = self._source.epochs.current
         of_epoch = "" if current.number == 0 else f" of epoch {current.number}"
-        before = (msgspec.structs.replace(each, bucket=None) for each in self._info.programs)
+        before = (
+            msgspec.structs.replace(each, bucket=None)
+            for each in self._info.programs
+            if each not in self._served
+        )
         now = (
             LoadedProgram(
                 program=launch.program,
@@ -42,6 +51,7 @@ class RunFile:
                 bytes=launch.compiled.elements * ITEM_BYTES[launch.compiled.dtype],
             )
             for launch in launches_of(buckets)
+            if launch.compiled.number is None
         )
         values = (
             LoadedProgram(
@@ -53,7 +63,7 @@ class RunFile:
             if launch.values is not None
         )
         self._info = msgspec.structs.replace(
-            self._info, plan=self._source.plan(current), programs=(*before, *now, *values)
+            self._info, plan=self._source.plan(current), programs=(*before, *now, *values, *self._served)
         )
         write_run(self._directory, self._info)
 

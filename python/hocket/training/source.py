@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import Plan
 from hocket.launch.rendezvous import Job
+from hocket.parameter_server.plan import in_step
 from hocket.policy.epoch import Epoch, Epochs
 from hocket.policy.policy import Policy, Value
 from hocket.training import buckets as bucket_memory
@@ -19,13 +20,15 @@ from hocket.training.arenas import arranged
 from hocket.training.autopilot.beside import Autopilot
 from hocket.training.buckets import CompiledBucket
 from hocket.training.scopes import Scope
+from hocket.training.served import ServedBuckets
 from hocket.training.timer import Timer
 from hocket.training.traced import TracedBuckets
 
 
 @dataclass
 class ProgramSource:
-    """The programs of the current epoch, and what runs beside training: `timer` for policies, `autopilot` for plans that change."""
+    """The programs of the current epoch, and what runs beside training: `timer` for policies, `autopilot` for plans that change;
+    `served` where parameter servers hold buckets."""
 
     epochs: Epochs
     make: Callable[[Epoch], list[CompiledBucket]]
@@ -35,6 +38,12 @@ class ProgramSource:
     policies: tuple[Policy, ...] = ()
     timer: Timer | None = None
     autopilot: Autopilot | None = None
+    served: ServedBuckets | None = None
+
+    @property
+    def in_step(self) -> bool:
+        """Whether ranks wait for one another in each iteration."""
+        return self.served is None or in_step(self.plan(self.epochs.current))
 
     @property
     def gates(self) -> bool:
@@ -103,9 +112,10 @@ def of_plan(
     job: Job,
     traced: TracedBuckets | None = None,
     timer: Callable[[Epochs], Timer] | None = None,
+    served: ServedBuckets | None = None,
 ) -> ProgramSource:
     """One epoch without an end for a plan that was given; for a default plan one more when backward's order is seen; with a
-    `timer`, one for what policies agree on. `traced`: the buckets that go by policies.
+    `timer`, one for what policies agree on. `traced`: the buckets that go by policies; `served`: those that parameter servers hold.
 
     Raises ArtefactError: the plan is not sound, or for another model. UsageError: it has what sessions do not run.
     """
@@ -118,8 +128,10 @@ def of_plan(
 
     def make(epoch: Epoch) -> list[CompiledBucket]:
         now = current(epoch)
-        own = None if traced is None else traced.programs(now, epoch)
-        return bucket_memory.of_plan(now, gradients, own, job=job)
+        ready = {} if traced is None else traced.programs(now, epoch)
+        if served is not None:
+            ready |= served.programs()
+        return bucket_memory.of_plan(now, gradients, ready, job=job)
 
     def layout(backward: tuple[str, ...]) -> object:
         return _contents(current(Epoch(0, backward=backward)))
@@ -128,7 +140,7 @@ def of_plan(
     epochs = Epochs(Epoch(0, _initial(scopes)), observes=not isinstance(plan, Plan))
     policies = tuple(scope.policy for scope in scopes)
     beside = None if timer is None else timer(epochs)
-    return ProgramSource(epochs, make, current, layout, policies, beside)
+    return ProgramSource(epochs, make, current, layout, policies, beside, served=served)
 
 
 def driven(

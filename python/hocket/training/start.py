@@ -33,7 +33,7 @@ def prepare(
 
     Args:
         framework: the model and its optimizer.
-        plan: default: rank 0's plan file, else a plan for the network.
+        plan: how gradients travel, as `workers_of` gives it; None: one for the network.
         policy: instead of a plan.
         promise: allowed distance of results from DDP's; default: exact, or the promise of a given plan.
         process: joined.
@@ -54,6 +54,7 @@ def prepare(
         promise=promise,
         process=process,
         settings=settings,
+        remote=framework.remote,
     )
     replicate(framework, process.job, process.engine)
     return source
@@ -84,6 +85,6 @@ def session_of(
         libraries=process.libraries,
         spans=spans,
         companion=companion,
-        loaded=RunFile(spans, process.job, source, process.cluster).loaded,
+        loaded=RunFile(spans, process.everyone, source, process.cluster).loaded,
     )
     return session

@@ -9,10 +9,12 @@ They travel in a program of their own beside the buckets, so that a policy canno
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import Protocol
 
 import numpy as np
 
 from hocket import _native
+from hocket.errors import UsageError
 from hocket.planning.compile import votes_program
 
 ITEM_BYTES = 4
@@ -26,6 +28,70 @@ UNMADE, MADE, DENSE = 0, 1, 2
 def elements_of(parameters: int) -> int:
     """How many f32 travel: the flags, and a vote for each parameter."""
     return FLAGS + parameters
+
+
+class Ballot(Protocol):
+    """What a session votes by."""
+
+    def cast(
+        self,
+        epoch: int,
+        missing: Collection[str],
+        *,
+        meet: bool,
+        retreat: bool = False,
+        dense: Collection[str] = (),
+    ) -> None:
+        """This rank's votes, as `Votes.cast`."""
+
+    def count(self, timeout_s: float) -> int:
+        """The smallest epoch that all know, when all votes are there."""
+
+    @property
+    def meet(self) -> bool:
+        """Whether any rank requested a meeting."""
+
+    @property
+    def retreat(self) -> bool:
+        """Whether any rank requested a retreat."""
+
+    def made(self, name: str) -> bool:
+        """Whether any rank made a gradient of that parameter."""
+
+    def dense(self, name: str) -> bool:
+        """Whether any rank's gradient of that parameter has too many rows."""
+
+
+class OutOfStep:
+    """Of ranks that do not wait for one another, as those of parameter servers: each has its own, and there is one epoch."""
+
+    meet = retreat = False
+
+    def cast(
+        self,
+        epoch: int,
+        missing: Collection[str],
+        *,
+        meet: bool,
+        retreat: bool = False,
+        dense: Collection[str] = (),
+    ) -> None:
+        """Nobody is asked. UsageError: all would have to come to a meeting, or retreat together."""
+        if meet or retreat:
+            raise UsageError("ranks that do not wait for one another cannot meet or retreat")
+        self._epoch, self._missing, self._dense = epoch, frozenset(missing), frozenset(dense)
+
+    def count(self, _timeout_s: float) -> int:
+        """The epoch."""
+        return self._epoch
+
+    def made(self, name: str) -> bool:
+        """Whether this rank did."""
+        return name not in self._missing
+
+    def dense(self, name: str) -> bool:
+        """Whether this rank's has."""
+        return name in self._dense
 
 
 class Votes:

@@ -10,11 +10,14 @@ from hocket._native import Program
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.plan import Bucket as PlanBucket
-from hocket.artefacts.plan import Plan, Traced
+from hocket.artefacts.plan import Plan, Served, Traced
 from hocket.artefacts.profile import Profile
 from hocket.artefacts.tuning import Tuning
 from hocket.errors import UsageError
 from hocket.formats import chakra_program, foreign_program, msccl
+from hocket.parameter_server import programs as served
+from hocket.parameter_server.description import Description, key_of
+from hocket.parameter_server.plan import among_workers
 from hocket.planning import compile as planned
 from hocket.planning.buckets import sizes_of
 from hocket.policies.load import load
@@ -84,6 +87,8 @@ def of_plan(path: Path, cluster: Path | None, tuning: Path | None) -> Subject:
         raise UsageError(
             f"{path} has all that its programs depend on: --cluster and --tuning are for policies"
         )
+    described = _served(plan)
+    plan = among_workers(plan)
     topology = Topology.even(world=plan.world) if cluster is None else topology_of(cluster)
     if topology.world != plan.world:
         raise UsageError(f"{path} is for {plan.world} ranks, the cluster has {topology.world} slots")
@@ -98,25 +103,48 @@ def of_plan(path: Path, cluster: Path | None, tuning: Path | None) -> Subject:
         return scope.policy, TracedBucket(_gradients_of(bucket), bucket.priority), context
 
     def stages(at: int) -> Mapping[str, Program]:
+        if at in described.keys:
+            return served.key_stages(described, at, 0)
         found = traced_bucket(at)
         if found is None:
             return planned.stages(plan, at)
         return traced.stages(*found, name=f"bucket.{at}")
 
     def prove(at: int) -> Program:
+        if at in described.keys:
+            return served.key_program(described, at, 0)
         found = traced_bucket(at)
         if found is None:
             return planned.proven(at, plan)
         return traced.bucket_program(*found, name=f"bucket.{at}").program
 
-    contracts = {scope.policy.contract for scope in scopes.values()}
+    contracts: set[str] = {scope.policy.contract for scope in scopes.values()}
+    if described.keys:
+        # What an optimizer on a server makes of pushes is not in a program.
+        contracts.add("none")
     return Subject(
         title=str(path),
-        world=plan.world,
+        world=described.world,
         contract="mean" if contracts <= {"mean"} else " or ".join(sorted({"mean", *contracts})),
         buckets=tuple(Bucket(len(each.variables), each.elements, each.priority) for each in plan.buckets),
         stages=stages,
         prove=prove,
+    )
+
+
+def _served(plan: Plan) -> Description:
+    """The buckets on servers, of which the programs of worker 0 are shown: those of others are the same with another rank."""
+    workers = len(plan.workers)
+    return Description(
+        workers=workers,
+        servers=plan.world - workers,
+        optimizer="",
+        keys={
+            at: key_of(bucket, bucket.route, workers)
+            for at, bucket in enumerate(plan.buckets)
+            if isinstance(bucket.route, Served)
+        },
+        groups=(),
     )
 
 

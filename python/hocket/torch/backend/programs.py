@@ -21,6 +21,7 @@ from hocket.artefacts.chunks import chunk_bytes
 from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.tuning import Tuning
 from hocket.errors import UsageError
+from hocket.parameter_server import programs as parameter_servers
 from hocket.policy import algorithms
 from hocket.policy.topology import Topology
 
@@ -29,8 +30,8 @@ What = Literal["all_reduce", "broadcast", "reduce", "gather_parts", "reduce_part
 
 FIRST_NUMBER = 1 << 31
 """Numbers of programs from here on are chosen by the ranks that load them."""
-GROUP_BITS, CALL_BITS = 11, 20
-"""Bits of a number: the group, and the call. Leaders with different calls run programs with different numbers, so that
+CALL_BITS = 20
+"""Bits of a number below its group's, for the call. Leaders with different calls run programs with different numbers, so that
 neither takes the other's bytes for its own."""
 
 IDLE_BYTES_MAX = 256 << 20
@@ -75,9 +76,10 @@ class Programs:
         group: int,
     ) -> None:
         """`group`: its number among the job's. UsageError: there are too many groups."""
-        if group >= 1 << GROUP_BITS:
+        groups = (parameter_servers.FIRST_NUMBER - FIRST_NUMBER) >> CALL_BITS
+        if group >= groups:
             raise UsageError(
-                f"group {group} of this job: programs between hosts can be told apart in {1 << GROUP_BITS}"
+                f"group {group} of this job: programs between hosts can be told apart in {groups}"
             )
         self._engine, self._leaders = engine, list(leaders)
         self._topology, self._tuning = topology, tuning

@@ -1,0 +1,54 @@
+"""The optimizer of parameters that are on servers: it runs there, and changes nothing here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from hocket.errors import UsageError
+from hocket.torch import hyperparameters, optimizers
+
+
+class Remote:
+    """See `hocket.training.framework.Remote`."""
+
+    def __init__(
+        self, parameters: Mapping[str, torch.nn.Parameter], optimizer: torch.optim.Optimizer
+    ) -> None:
+        """`parameters`: those on servers. Its `step` is wrapped. UsageError: servers cannot run it."""
+        self._parameters, self._optimizer = dict(parameters), optimizer
+        self.kind = hyperparameters.kind_of(optimizer)
+        self.group_of = hyperparameters.group_of(optimizer, self._parameters)
+        self.groups = hyperparameters.groups_of(optimizer)
+        optimizer.step = optimizers.wrapped_step(optimizer, self._on_step)  # type: ignore[method-assign]
+
+    def numbers(self) -> list[float]:
+        """Of all groups now."""
+        return hyperparameters.numbers_of(self._optimizer, self.groups)
+
+    def give(self, name: str, into: torch.Tensor) -> None:
+        """Its value."""
+        with torch.no_grad():
+            into.copy_(self._parameters[name])
+
+    def take(self, name: str, value: torch.Tensor) -> None:
+        """Its new value, also within a forward."""
+        parameter = self._parameters[name]
+        with optimizers.outside_forward(), torch.no_grad():
+            parameter.copy_(value)
+        parameter.grad = None
+
+    def _on_step(self, plain: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        if any(each is not None for each in (*args, *kwargs.values())):
+            raise UsageError(
+                "step() with a closure: parameter servers step when the gradients of a backward arrive\n"
+                "hint: call backward and step one after the other"
+            )
+        local = next((name for name, each in self._parameters.items() if each.grad is not None), None)
+        if local is not None:
+            raise UsageError(
+                f"step() with a gradient of `{local}` that was not pushed\n"
+                "hint: the last backward before step() must be outside no_sync()"
+            )
+        return plain(*args, **kwargs)

@@ -1,0 +1,191 @@
+"""Parameter servers that hold some buckets of a plan, beside others."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+
+from hocket.analysis.analyse import analyse
+from hocket.artefacts import files
+from hocket.artefacts.gradient import Gradient
+from hocket.artefacts.plan import AllReduce, Bucket, Owned, Owner, Part, Plan, Served
+from hocket.artefacts.plan_check import findings
+from hocket.errors import ArtefactError, UsageError
+from hocket.formats import catalogue
+from hocket.parameter_server.choice import ParameterServer
+from hocket.planning.buckets import plan_of
+from hocket.policies import TopK
+from hocket.settings import Settings
+from hocket.training.buckets import check_runs
+from hocket.training.roles import plan_with
+from tests.support import ranks, warm
+from tests.torch.served_scripts import WORKERS
+
+SCRIPTS = "tests.torch.served_scripts"
+
+
+def returned(script: str, tmp_path: Path, *arguments: str, trace: Path | None = None) -> list[object]:
+    """By each worker; the server returns nothing."""
+    settings = Settings(timeout_s=30, start_timeout_s=30, trace=None if trace is None else str(trace))
+    ended = ranks.run(f"{SCRIPTS}:{script}", WORKERS + 1, tmp_path, *arguments, settings=settings)
+    assert ended.outcome.code == 0, ended.output
+    *found, server = ended.returned
+    assert server is None, "a server went on with the script"
+    return found
+
+
+@pytest.mark.parametrize("overlap", ["gates", "barrier"])
+def test_served_and_reduced_buckets_train_the_model_that_plain_means_do(overlap: str, tmp_path: Path) -> None:
+    """Broken: a model with some variables on servers would train another model than DDP does."""
+    for far in returned("beside_others", tmp_path, overlap, trace=tmp_path / "trace"):
+        assert far < 1e-5
+    trace = catalogue.open_trace(tmp_path / "trace")
+    with pytest.raises(ArtefactError, match="servers held some of the run's buckets"):
+        catalogue.convert(trace, tmp_path / "dlc", "dlc")
+    found = analyse([tmp_path / "trace"])
+    assert [phase.node for phase in found.phases][:WORKERS] == list(range(WORKERS))
+
+
+def test_gradients_are_rounded_on_the_links_of_the_codec_and_values_are_not(tmp_path: Path) -> None:
+    """Broken: a codec would round what nobody allowed, or nothing."""
+    for far, from_plain in returned("with_codec", tmp_path):
+        assert far < 1e-6
+        assert from_plain > 1e-5
+
+
+def test_each_bucket_has_a_staleness_of_its_own(tmp_path: Path) -> None:
+    """Broken: one bucket that may be late would make all of them late."""
+    for found in returned("staleness_of_each", tmp_path):
+        assert found["together"] == pytest.approx([-(1 + 1.5 + 1.75)] * 5)
+        # What a worker sees in its last step has its own three pushes, and two or three of the other's: five or six in all.
+        velocity = value = 0.0
+        seen = []
+        for _ in range(6):
+            velocity = 0.5 * velocity + 0.5
+            value -= velocity
+            seen.append(value)
+        assert any(found["apart"] == pytest.approx([each] * 5) for each in seen[4:])
+
+
+def test_an_epoch_of_a_policy_leaves_served_buckets_alone(tmp_path: Path) -> None:
+    """Broken: when a policy of another bucket changes its mind, what servers hold would be loaded again, or lost."""
+    for epoch, steps, found in returned("beside_a_policy", tmp_path):
+        assert epoch >= 1
+        assert found["served"] == found["ring"] == [-float(steps)] * 5
+        assert found["scaled"][0] < -2.0 * steps
+
+
+SCRIPT = """
+import hocket.torch as hk
+import torch
+
+model = torch.nn.Linear(3, 1)
+model, optimizer = hk.distribute(model, torch.optim.SGD(model.parameters(), lr=0.1))
+for _ in range(3):
+    optimizer.zero_grad()
+    model(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+print(f"worker {hk.rank(model)} of {hk.world(model)} ended at {model.state_dict()['bias'].item():.3f}")
+"""
+GRADIENTS = (Gradient("weight", (1, 3), "f32"), Gradient("bias", (1,), "f32"))
+
+
+def plan(weight: object, bias: object, *, world: int = 3, workers: int = 2) -> Plan:
+    """Of the script's model."""
+    buckets = [
+        Bucket(
+            parts=(Part(variable=each.name, stop=each.elements),),
+            elements=each.elements,
+            dtype="f32",
+            route=route,  # type: ignore[arg-type]
+            order=tuple(range(workers)),
+            priority=at,
+        )
+        for at, (each, route) in enumerate(zip(GRADIENTS, (weight, bias), strict=True))
+    ]
+    made = plan_of(buckets, world, label="two ways")
+    return msgspec.structs.replace(made, workers=tuple(range(workers)))
+
+
+RING, SERVED = AllReduce(algorithm="ring"), Served(servers=(2,))
+
+
+@pytest.mark.parametrize("options", [["-n", "2", "--servers", "1"], ["-n", "3"]])
+def test_hocket_run_takes_a_plan_with_servers(options: list[str], tmp_path: Path) -> None:
+    """Broken: a plan with served buckets could not be run from the command line, with the launcher's servers or the plan's."""
+    (tmp_path / "train.py").write_text(SCRIPT)
+    files.write(tmp_path / "plan.json", plan(SERVED, RING))
+    command = warm.hocket("run", *options, "--plan", str(tmp_path / "plan.json"), str(tmp_path / "train.py"))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment, timeout=120)
+    assert done.returncode == 0, done.stderr
+    said = sorted(line.split("] ")[1] for line in done.stdout.splitlines())
+    assert [line.split(" at ")[0] for line in said] == ["worker 0 of 2 ended", "worker 1 of 2 ended"]
+    assert len({line.split(" at ")[1] for line in said}) == 1
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (plan(RING, RING), "only parameter servers are run"),
+        (plan(SERVED, Owned(owners=(Owner(rank=0),)), world=4, workers=3), "server 2 is a worker"),
+        (
+            msgspec.structs.replace(plan(SERVED, RING), workers=(0, 2)),
+            "lacks worker 2|server 2 is a worker",
+        ),
+    ],
+)
+def test_ranks_that_neither_train_nor_serve_are_refused(wrong: Plan, said: str) -> None:
+    """Broken: a job would wait for a rank that has nothing to do."""
+    with pytest.raises(Exception, match=said):
+        check_runs(wrong, {each.name: each for each in GRADIENTS})
+
+
+def test_a_variable_that_is_partly_on_servers_is_refused() -> None:
+    """Broken: the optimizer here and the one on the server would both update it."""
+    half = plan(SERVED, RING)
+    weight, bias = half.buckets
+    parts = Part(variable="weight", stop=2), (Part(variable="weight", start=2, stop=3), *bias.parts)
+    cut = (
+        msgspec.structs.replace(weight, parts=(parts[0],), elements=2),
+        msgspec.structs.replace(bias, parts=parts[1], elements=2),
+    )
+    with pytest.raises(UsageError, match="buckets 0, 1 share variables"):
+        check_runs(msgspec.structs.replace(half, buckets=cut), {each.name: each for each in GRADIENTS})
+
+
+def test_a_codec_for_values_needs_a_promise_that_allows_it() -> None:
+    """Broken: `rounded` is of gradients, and parameters would lose bits."""
+    made = plan(SERVED, RING)
+    rounded = msgspec.structs.replace(made.buckets[0], codec="f16", codec_links=((0, 2), (2, 0)))
+    for promise, count in (("rounded", 1), ("lossy", 0)):
+        wrong = msgspec.structs.replace(made, buckets=(rounded, made.buckets[1]), promise=promise)
+        assert [found.fault for found in findings(wrong, GRADIENTS)] == ["promise"] * count
+
+
+@pytest.mark.parametrize(
+    ("given", "policy", "choice", "said"),
+    [
+        (plan(RING, RING), None, ParameterServer(), "has no bucket for the 1 parameter servers"),
+        (plan(SERVED, RING), None, ParameterServer(staleness=2), "says how far apart workers may be"),
+    ],
+)
+def test_what_contradicts_a_plan_is_refused(
+    given: Plan, policy: TopK | None, choice: ParameterServer, said: str
+) -> None:
+    """Broken: servers would have nothing to do, or hold other buckets than the plan says."""
+    with pytest.raises(UsageError, match=said):
+        plan_with(
+            choice,
+            SimpleNamespace(),  # type: ignore[arg-type]
+            plan=given,
+            policy=policy,
+            gradients={},
+            settings=Settings(),
+        )
