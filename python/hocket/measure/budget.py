@@ -7,7 +7,7 @@ SHARE = 0.01
 
 SAVED_S_MAX = 2.0
 """What is saved at most while nothing is measured, and what a job has in advance, the share of its first 200 s. A look of four
-hosts in two racks takes half of it, on a trunk of 100 Mbit/s that training uses at the same time."""
+hosts in two racks took 1 to 1.5 s on a trunk of 100 Mbit/s that training used at the same time."""
 
 
 class Budget:
