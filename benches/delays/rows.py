@@ -18,7 +18,7 @@ from msgspec import Struct
 from benches.emulated import hosts, in_emulation
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster
-from hocket.artefacts.plan import Plan
+from hocket.artefacts.plan import Bucket, Part, Plan
 from hocket.artefacts.profile import Gradient, Profile
 from hocket.artefacts.promise import EXACT, Promise
 from hocket.planning import delays, search
@@ -87,12 +87,24 @@ def contenders(cluster: Cluster, profile: Profile) -> dict[str, Plan]:
     found = {
         "synchronous": msgspec.structs.replace(plain, schedule=barrier),
         "synchronous, gates": msgspec.structs.replace(plain, schedule=gates),
+        # What forward needs first goes first, as in ByteScheduler: the planner's buckets are for a barrier.
+        "synchronous, gates by need": msgspec.structs.replace(plain, schedule=gates, buckets=_by_need(plain)),
     }
     for name, promise in PROMISES.items():
         plan = delays.scheduled(plain, considered.question.graph, profile, promise, "linear")
         if plan.schedule.turns:
             found[name] = plan
     return found
+
+
+def _by_need(plan: Plan) -> tuple[Bucket, ...]:
+    """A bucket for each layer, with the route of the plan's first one."""
+    return tuple(
+        msgspec.structs.replace(
+            plan.buckets[0], parts=(Part(variable=f"{at}.weight"),), elements=ELEMENTS, priority=at
+        )
+        for at in range(LAYERS)
+    )
 
 
 def model() -> Profile:
