@@ -10,7 +10,8 @@ from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import AllReduce, Gathered, Schedule
 from hocket.artefacts.plan_check import findings
 from hocket.artefacts.profile import Gradient as Profiled
-from hocket.artefacts.promise import promise_of
+from hocket.artefacts.profile import Profile
+from hocket.artefacts.promise import Level, promise_of
 from hocket.planning import traffic
 from hocket.planning.buckets import buckets, plan_of
 from hocket.planning.cost import predict
@@ -18,6 +19,8 @@ from hocket.planning.default import by_hosts, default_plan
 from hocket.planning.rows import rows_bucket, rows_max, sent, with_rows
 from hocket.planning.search import considered, neutral_profile
 from hocket.planning.search import plan as plan_for
+from hocket.simulation import flow
+from hocket.simulation.networks import from_cluster
 
 WORDS = Gradient("words", (10_000, 16), "f32", sparse=True)
 MODEL = (
@@ -53,9 +56,7 @@ def test_what_is_predicted_is_what_is_sent(algorithm: str) -> None:
     bucket = rows_bucket(WORDS, (2, 0, 3, 1), 0, algorithm=algorithm)
     plan = plan_of([bucket], 4, label="rows")
     for touched in (1, 100, 3000):
-        own = Profiled(
-            name="words", shape=WORDS.shape, dtype="f32", sparse=True, ready_s=0, needed_s=0, touched=touched
-        )
+        own = words(touched)
         predicted = predict(plan, STAR, neutral_profile([own]))
         # What says how many rows there are is a few bytes, and not predicted.
         counts = sum(sent(bucket, [0] * 4).values())
@@ -109,3 +110,58 @@ def test_a_planned_job_has_sparse_gradients_as_rows() -> None:
     assert {each.label for each in found.options(found.best, "words")}
     late = plan_for(STAR, profile, 4, promise=promise_of("delayed"))
     assert late.schedule == Schedule(), "sessions do not run rows late"
+
+
+def profile_of(touched: int, *, sparse: bool) -> Profile:
+    """Of a large embedding, and a layer."""
+    words = Profiled(
+        name="words",
+        shape=(50_000, 64),
+        dtype="f32",
+        sparse=sparse,
+        ready_s=0,
+        needed_s=0,
+        touched=touched,
+    )
+    return neutral_profile([words, Profiled(name="a", shape=(300, 300), dtype="f32", ready_s=0, needed_s=0)])
+
+
+@pytest.mark.parametrize("promise", ["exact", "rounded"])
+def test_the_search_sends_rows_where_a_step_touches_few(promise: Level) -> None:
+    """Broken: an embedding of a dense layer's kind would cost its whole table in each step, or one that is used as a whole would
+    travel as rows with their numbers; or the search would score other plans than it returns."""
+    for touched, rows in ((20, True), (2_000, True), (24_000, None), (50_000, False)):
+        found = considered(STAR, profile_of(touched, sparse=False), 4, promise=promise_of(promise))
+        of_words = [bucket for bucket in found.best.buckets if "words" in bucket.variables]
+        kinds = {isinstance(bucket.route, Gathered) for bucket in of_words}
+        assert rows is None or kinds == {rows}
+        assert not list(findings(found.best))
+        predicted = found.question.predicted(found.best).step_s
+        assert found.best.predicted_step_s == pytest.approx(predicted, rel=1e-6)
+        if rows:
+            dense = considered(STAR, profile_of(50_000, sparse=False), 4, promise=promise_of(promise))
+            assert predicted < dense.best.predicted_step_s / 3
+
+
+def test_a_sparse_gradient_travels_as_rows_even_where_a_step_touches_all() -> None:
+    """Broken: SparseAdam would be given a dense gradient."""
+    found = considered(STAR, profile_of(50_000, sparse=True), 4)
+    (bucket,) = [each for each in found.best.buckets if "words" in each.variables]
+    assert isinstance(bucket.route, Gathered)
+
+
+def test_a_simulation_sends_the_rows_that_a_step_touches() -> None:
+    """Broken: `hocket plan` would leave a plan for one that it simulates with less."""
+    plan = plan_of([rows_bucket(WORDS, range(4), 0)], 4, label="rows")
+    steps = [
+        flow.predict(plan, from_cluster(STAR, 4), neutral_profile([words(touched)])).outcome.step_s
+        for touched in (10, 100, 4_000)
+    ]
+    assert steps == sorted(steps)
+    assert steps[2] > 5 * steps[0]
+
+
+def words(touched: int) -> Profiled:
+    return Profiled(
+        name="words", shape=WORDS.shape, dtype="f32", sparse=True, ready_s=0, needed_s=0, touched=touched
+    )

@@ -2,6 +2,7 @@
 
 use crate::constants::BUCKET_S;
 use crate::cost::{Cost, Launch};
+use crate::exchange::Exchange;
 use crate::network::{Network, PlanError};
 use crate::proposals::{Class, Proposal, Setting, proposals};
 use crate::route::Route;
@@ -152,6 +153,9 @@ impl Problem {
         }
         let class = self.variable(parts.first()?.place).class;
         let route = self.route(class, proposal)?;
+        if matches!(self.proposals[proposal].exchange, Exchange::Gathered(_)) && !self.is_whole(&parts) {
+            return None;
+        }
         let elements = parts.iter().map(|part| part.stop - part.start).sum::<u64>() as f64;
         let of = |part: &Part| self.variable(part.place);
         let ready_s = parts.iter().map(|part| of(part).ready_s).fold(0.0, f64::max);
@@ -165,6 +169,12 @@ impl Problem {
         };
         let piece = self.cost.piece(&launch).ok()?;
         Some(Rc::new(Placed { parts, class, proposal, piece }))
+    }
+
+    /// Whether a bucket is one variable, all of it: rows are of nothing else.
+    fn is_whole(&self, parts: &[Part]) -> bool {
+        let [part] = parts else { return false };
+        part.start == 0 && part.stop == self.variable(part.place).elements
     }
 
     /// Whether a bucket's elements can lie in one piece, although each variable does: it may begin within one variable and end

@@ -140,6 +140,10 @@ fn encoded(
     setting: &Setting,
 ) -> Result<Option<Proposal>, PlanError> {
     let Some(at) = codec else { return Ok(Some(plain.clone())) };
+    if matches!(plain.exchange, Exchange::Gathered(_)) {
+        // Numbers of rows must stay as they are.
+        return Ok(None);
+    }
     let sent = plain.exchange.sent(plain.order.len(), network)?;
     let pairs = sent.counts.flows.iter().map(|flow| (plain.order[flow.from], plain.order[flow.to]));
     let used: BTreeSet<(u32, u32)> = pairs.filter(|pair| setting.codecs[at].links.contains(pair)).collect();

@@ -19,6 +19,7 @@ from hocket.artefacts.plan import (
     Codec,
     Direct,
     Evidence,
+    Gathered,
     GroupRule,
     LinksRule,
     OrderRule,
@@ -30,17 +31,17 @@ from hocket.artefacts.plan import (
     Rule,
     TwoLevel,
 )
-from hocket.artefacts.profile import Profile
+from hocket.artefacts.profile import Gradient, Profile
 from hocket.artefacts.promise import Promise
 from hocket.artefacts.tuning import Tuning
 from hocket.errors import UsageError
+from hocket.planning import rows
 from hocket.planning.buckets import plan_of
 from hocket.planning.cost import Prediction, alone_s, as_modelled, predict_on
 from hocket.planning.links import LinkGraph, link_graph
 from hocket.planning.measured import Correction, correction_of
 from hocket.planning.order import contiguous_order, fast_first_order, given_order, placement
 from hocket.planning.routes import name
-from hocket.planning.rows import with_rows
 from hocket.planning.solved import solved_orders
 
 SEED = 1
@@ -94,6 +95,10 @@ class Question:
         factor = as_modelled if self.correction is None else self.correction.factor
         return predict_on(plan.buckets, self.graph, self.profile, factor)
 
+    def gradient(self, name: str) -> Gradient:
+        """Of the profile, by its name."""
+        return next(each for each in self.profile.gradients if each.name == name)
+
     def alone_s(self, bucket: Bucket) -> float:
         """Of one bucket with the network to itself."""
         return alone_s(bucket, self.graph) * (
@@ -103,8 +108,7 @@ class Question:
     def solved(self, evaluations: int) -> Solved:
         """The best plan that is found by scoring so many, beside those that a search begins with."""
         gradients = self.profile.gradients
-        sizes = {each.dtype: each.item_bytes for each in gradients}
-        classes = list(sizes)
+        classes, own = rows.classes(gradients, len(self.graph.hosts))
         chunk = chunk_bytes(self.graph.slowest_bit_per_s)
         solution = _native.solve_plan(
             self.graph.native,
@@ -115,9 +119,10 @@ class Question:
             chunk_bytes=chunk,
             shared_chunk_bytes=SHARED_CHUNK_BYTES,
             admitted=sorted(self.admitted),
-            classes=[(size, None) for size in sizes.values()],
+            classes=classes,
             variables=[
-                (each.elements, classes.index(each.dtype), each.ready_s, each.needed_s) for each in gradients
+                (each.elements, at, each.ready_s, each.needed_s)
+                for each, at in zip(gradients, own, strict=True)
             ],
             backward_end_s=self.profile.forward_s + self.profile.backward_s,
             step_s=self.profile.step_s,
@@ -171,7 +176,14 @@ class Solved:
                 self._bucket(bucket.parts, bucket.elements, bucket.dtype, bucket.priority, proposal),
             )
             for proposal in range(len(self.solution.proposals))
+            if self.solution.proposals[proposal].exchange[0] != "gathered" or self._gathers(bucket.parts)
         ]
+
+    def _gathers(self, parts: tuple[Part, ...]) -> bool:
+        """Whether these are a whole variable that may travel as rows."""
+        own = self.question.gradient(parts[0].variable)
+        whole = len(parts) == 1 and parts[0].start == 0 and parts[0].stop in (None, own.elements)
+        return whole and rows.may(own, len(self.question.graph.hosts))
 
     def _whole(self, bundle: list[int]) -> list[_Slice]:
         gradients = self.question.profile.gradients
@@ -190,7 +202,7 @@ class Solved:
 
     def _with_rows(self, plan: Plan) -> Plan:
         """Sparse gradients travel as rows whatever else is fastest, and are predicted as such."""
-        found = with_rows(plan, self.question.profile.gradients)
+        found = rows.with_rows(plan, self.question.profile.gradients)
         if found == plan:
             return plan
         evidence = Evidence(predicted_step_s=self.question.predicted(found).step_s)
@@ -205,7 +217,7 @@ class Solved:
             parts=parts,
             elements=elements,
             dtype=dtype,
-            route=self._route(route),
+            route=self._route(route, parts),
             order=tuple(route.order),
             priority=priority,
             codec=codec,
@@ -219,8 +231,10 @@ class Solved:
             ),
         )
 
-    def _route(self, proposal: _native.PlanProposal) -> AllReduce | Owned:
+    def _route(self, proposal: _native.PlanProposal, parts: tuple[Part, ...]) -> AllReduce | Owned | Gathered:
         kind, name, numbers, stations = proposal.exchange
+        if kind == "gathered":
+            return rows.route(self.question.gradient(parts[0].variable), len(proposal.order), name)
         if kind == "all_reduce":
             return AllReduce(algorithm=name, sizes=tuple(numbers))
         shares = zip(proposal.order, numbers, strict=True)
@@ -255,7 +269,9 @@ class Solved:
     def _route_title(self, proposal: int) -> str:
         route = self.solution.proposals[proposal]
         kind, name, numbers, _ = route.exchange
-        if kind == "owned":
+        if kind == "gathered":
+            title = f"rows {name}"
+        elif kind == "owned":
             shares = [share for share in numbers if share]
             title = f"{len(shares)} {'owners' if len(set(shares)) == 1 else 'uneven owners'}"
             if name == "two_level":

@@ -10,6 +10,8 @@ from hocket import _native
 from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import AllReduce, Bucket, Gathered, Part, Plan, Rule
+from hocket.artefacts.profile import Gradient as Profiled
+from hocket.artefacts.profile import Profile
 from hocket.planning.buckets import sizes_of
 from hocket.planning.routes import by
 
@@ -36,6 +38,15 @@ def rows_max(gradient: Gradient, world: int) -> int:
     return max(1, min(gradient.rows, int(most)))
 
 
+def route(gradient: Gradient, world: int, algorithm: str) -> Gathered:
+    """Of one gradient."""
+    return Gathered(
+        rows=rows_max(gradient, world),
+        row_elements=gradient.elements // gradient.rows,
+        algorithm=algorithm,
+    )
+
+
 def rows_bucket(
     gradient: Gradient,
     order: Sequence[int],
@@ -49,11 +60,7 @@ def rows_bucket(
         parts=(Part(variable=gradient.name, stop=gradient.elements),),
         elements=gradient.elements,
         dtype=gradient.dtype,
-        route=Gathered(
-            rows=rows_max(gradient, len(order)),
-            row_elements=gradient.elements // gradient.rows,
-            algorithm=algorithm,
-        ),
+        route=route(gradient, len(order), algorithm),
         order=tuple(order),
         priority=priority,
         rule=rule or Rule(),
@@ -86,6 +93,57 @@ def with_rows(plan: Plan, gradients: Iterable[Gradient]) -> Plan:
     first = 1 + max((bucket.priority for bucket in kept), default=-1)
     rows = [rows_bucket(own[name], order, first + at) for at, (name, order) in enumerate(orders.items())]
     return msgspec.structs.replace(plan, buckets=(*kept, *rows))
+
+
+Class = tuple[int, tuple[float, float] | None]
+"""Of gradients, for the search: bytes of an element; and of one that may travel as rows, the share of rows that a rank touches and
+the bytes of one."""
+
+
+def classes(gradients: Sequence[Profiled], world: int) -> tuple[list[Class], list[int]]:
+    """The classes, and the index of each gradient's. Gradients that may travel as rows share a bucket with no other.
+
+    >>> words = Profiled(name="w", shape=(100, 4), dtype="f32", ready_s=0, needed_s=0, touched=3)
+    >>> classes([words, Profiled(name="b", shape=(4,), dtype="f32", ready_s=0, needed_s=0)], 2)
+    ([(4, (0.03, 16.0)), (4, None)], [0, 1])
+    """
+    found: list[Class] = []
+    own: list[int] = []
+    plain: dict[int, int] = {}
+    for each in gradients:
+        if not may(each, world):
+            if each.item_bytes not in plain:
+                plain[each.item_bytes] = len(found)
+                found.append((each.item_bytes, None))
+            own.append(plain[each.item_bytes])
+            continue
+        touched = rows_max(each, world) if each.touched is None else each.touched
+        own.append(len(found))
+        found.append((each.item_bytes, (min(1.0, max(1, touched) / each.rows), each.bytes / each.rows)))
+    return found, own
+
+
+def may(gradient: Profiled, world: int) -> bool:
+    """Whether rows are worth considering: a sparse gradient, or one of which a step leaves out enough rows."""
+    if not gradient.elements:
+        return False
+    few = gradient.touched is not None and gradient.touched <= rows_max(gradient, world)
+    return gradient.sparse or few
+
+
+def as_touched(plan: Plan, profile: Profile) -> Plan:
+    """The plan for rows as many as a step touches, where somebody has looked: for simulations, whose messages have their greatest
+    lengths."""
+    touched = {each.name: each.touched for each in profile.gradients}
+
+    def bounded(bucket: Bucket) -> Bucket:
+        seen = touched.get(bucket.parts[0].variable) if bucket.parts else None
+        if not isinstance(bucket.route, Gathered) or seen is None:
+            return bucket
+        rows = max(1, min(seen, bucket.route.rows))
+        return msgspec.structs.replace(bucket, route=msgspec.structs.replace(bucket.route, rows=rows))
+
+    return msgspec.structs.replace(plan, buckets=tuple(map(bounded, plan.buckets)))
 
 
 Exchange = AllReduce | _native.Owned | tuple[str, float, float]

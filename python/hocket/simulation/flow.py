@@ -13,6 +13,7 @@ from hocket.artefacts.profile import Profile
 from hocket.errors import UsageError
 from hocket.planning.compile import unverified
 from hocket.planning.routes import name
+from hocket.planning.rows import as_touched
 from hocket.simulation import timelines
 from hocket.simulation.conditions import Conditions, Costs
 from hocket.simulation.networks import BITS, Network
@@ -72,7 +73,7 @@ def predict(
     conditions = conditions or Conditions()
     if plan.world != network.world:
         raise UsageError(f"the plan is for {plan.world} ranks, the network has {network.world}")
-    prepared = prepared or Prepared.of(plan)
+    prepared = prepared or Prepared.of(as_touched(plan, profile))
     native, compiled = prepared.on(network, costs)
     slow = dict(conditions.slow)
     steps = timelines.iterations(plan.schedule, steps)

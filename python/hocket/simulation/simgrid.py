@@ -18,6 +18,7 @@ from hocket.artefacts.dtypes import ITEM_BYTES
 from hocket.artefacts.plan import Plan
 from hocket.artefacts.profile import Profile
 from hocket.errors import SimulationError, UsageError
+from hocket.planning.rows import as_touched
 from hocket.simulation import flow, timelines
 from hocket.simulation.conditions import Costs
 from hocket.simulation.networks import BITS, Network
@@ -58,7 +59,7 @@ def predict(plan: Plan, network: Network, profile: Profile, *, costs: Costs | No
     if plan.world != network.world:
         raise UsageError(f"the plan is for {plan.world} ranks, the network has {network.world}")
     timelines.refuse_turns(plan.schedule, "SimGrid runs")
-    prepared = flow.Prepared.of(plan)
+    prepared = flow.Prepared.of(as_touched(plan, profile))
     ready_s = flow.computation(plan, profile).ready_s
     programs, place = prepared.programs, prepared.place
     launches: list[dict[str, Any]] = [
