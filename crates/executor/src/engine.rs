@@ -221,7 +221,9 @@ impl Engine {
         let ranks = program.world();
         if ranks > world || self.identity.rank.index() >= ranks {
             let rank = self.identity.rank;
-            return Err(wrong(format!("made for {ranks} ranks, loaded by rank {rank} of a world of {world}")));
+            return Err(wrong(format!(
+                "made for {ranks} ranks, loaded by rank {rank} of a world of {world}"
+            )));
         }
         refuse_spaces(program).map_err(wrong)?;
         let rank = self.identity.rank;
