@@ -150,7 +150,7 @@ def test_a_model_converted_after_distribute_is_refused(tmp_path):
     assert "hint: change the model before `distribute`" in run("converted", tmp_path, world=2, code=1).output
 
 
-def test_sparse_gradients_become_dense(two):
+def test_sparse_gradients_become_dense_for_policies(two):
     """Rows that ranks have in common, and those that they have not."""
     first, second = two["sparse"]
     assert first == second

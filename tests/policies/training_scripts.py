@@ -203,7 +203,7 @@ def sparse():
     torch.manual_seed(0)
     network = nn.Embedding(20, 3, sparse=True)
     optimizer = torch.optim.SGD(network.parameters(), lr=1.0)
-    network, optimizer = hk.distribute(network, optimizer)
+    network, optimizer = hk.distribute(network, optimizer, policy=READY_MADE["empty"]())
     optimizer.zero_grad()
     for each in network.parameters():
         each.grad = None
