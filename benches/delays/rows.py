@@ -19,8 +19,9 @@ from benches.emulated import hosts, in_emulation
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster
 from hocket.artefacts.plan import Bucket, Part, Plan
-from hocket.artefacts.profile import Gradient, Profile
+from hocket.artefacts.profile import Profile
 from hocket.artefacts.promise import EXACT, Promise
+from hocket.bench.layered import layered
 from hocket.planning import delays, search
 
 WORLD = 4
@@ -109,22 +110,4 @@ def _by_need(plan: Plan) -> tuple[Bucket, ...]:
 
 def model() -> Profile:
     """Equal layers."""
-    return Profile(
-        model="paced",
-        world=1,
-        steps=0,
-        forward_s=FORWARD_S,
-        backward_s=BACKWARD_S,
-        optimizer_s=0.0,
-        step_s=FORWARD_S + BACKWARD_S,
-        gradients=tuple(
-            Gradient(
-                name=f"{at}.weight",
-                shape=(ELEMENTS,),
-                dtype="f32",
-                ready_s=FORWARD_S + BACKWARD_S * (LAYERS - at) / LAYERS,
-                needed_s=FORWARD_S * at / LAYERS,
-            )
-            for at in range(LAYERS)
-        ),
-    )
+    return layered("paced", [ELEMENTS] * LAYERS, forward_s=FORWARD_S, backward_s=BACKWARD_S)

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from benches.emulated import hosts
 from hocket.artefacts.chunks import chunk_bytes
 from hocket.artefacts.cluster import Cluster
-from hocket.artefacts.gradient import Gradient as Shape
+from hocket.artefacts.gradient import Gradient
 from hocket.artefacts.plan import AllReduce, Plan
-from hocket.artefacts.profile import Gradient, Profile
+from hocket.artefacts.profile import Profile
+from hocket.bench.layered import layered
 from hocket.planning.buckets import buckets, plan_of
 from hocket.planning.default import by_hosts, default_plan
 from hocket.planning.links import link_graph
@@ -33,27 +34,9 @@ CLUSTERS: dict[str, Cluster] = {
 
 
 def _model(name: str, shares: Sequence[float]) -> Profile:
-    """Gradients with these shares of ELEMENTS, each ready when backward has come as far through the layers, last ones first."""
-    whole, count = sum(shares), len(shares)
-    return Profile(
-        model=name,
-        world=1,
-        steps=0,
-        forward_s=FORWARD_S,
-        backward_s=BACKWARD_S,
-        optimizer_s=0.0,
-        step_s=FORWARD_S + BACKWARD_S,
-        gradients=tuple(
-            Gradient(
-                name=f"g{at}",
-                shape=(max(1, round(ELEMENTS * share / whole)),),
-                dtype="f32",
-                ready_s=FORWARD_S + BACKWARD_S * (count - at) / count,
-                needed_s=0.0,
-            )
-            for at, share in enumerate(shares)
-        ),
-    )
+    """Gradients with these shares of ELEMENTS."""
+    elements = [max(1, round(ELEMENTS * share / sum(shares))) for share in shares]
+    return layered(name, elements, forward_s=FORWARD_S, backward_s=BACKWARD_S)
 
 
 MODELS: dict[str, Profile] = {
@@ -72,7 +55,7 @@ def builders(cluster: Cluster, profile: Profile, considered: Considered) -> dict
     the best.
     """
     world = len(cluster.hosts)
-    gradients = [Shape(each.name, each.shape, each.dtype) for each in reversed(profile.gradients)]
+    gradients = [Gradient(each.name, each.shape, each.dtype) for each in reversed(profile.gradients)]
     chunk = chunk_bytes(link_graph(cluster, world).slowest_bit_per_s)
 
     def of(label: str, size_bytes: int, algorithm: str) -> Plan:

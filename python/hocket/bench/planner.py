@@ -8,8 +8,9 @@ import time
 from msgspec import Struct
 
 from hocket.artefacts.cluster import Cluster, Host, Rack
-from hocket.artefacts.profile import Gradient, Profile
+from hocket.artefacts.profile import Profile
 from hocket.artefacts.promise import EXACT
+from hocket.bench.layered import layered
 from hocket.planning.question import question_of
 from hocket.planning.search import EVALUATIONS
 
@@ -74,22 +75,5 @@ def _cluster(world: int) -> Cluster:
 
 def _profile(variables: int) -> Profile:
     draw = random.Random(1)  # noqa: S311  # sizes, not secrets
-    return Profile(
-        model="drawn",
-        world=1,
-        steps=0,
-        forward_s=FORWARD_S,
-        backward_s=BACKWARD_S,
-        optimizer_s=0.0,
-        step_s=FORWARD_S + BACKWARD_S,
-        gradients=tuple(
-            Gradient(
-                name=f"g{at}",
-                shape=(1 << draw.randint(10, 22),),
-                dtype="f32",
-                ready_s=FORWARD_S + BACKWARD_S * (variables - at) / variables,
-                needed_s=FORWARD_S * at / variables,
-            )
-            for at in range(variables)
-        ),
-    )
+    elements = [1 << draw.randint(10, 22) for _ in range(variables)]
+    return layered("drawn", elements, forward_s=FORWARD_S, backward_s=BACKWARD_S)
