@@ -22,29 +22,34 @@ def record(kind, program, instance, *, op=0, peer=NO_PEER, ready_ns, end_ns):
 
 
 def served(*, launches=True):
-    """Worker 0 and a server: one iteration after initialisation. Every message of one takes 1 µs, keys are 100 µs apart; the last
-    key to leave arrives first."""
+    """Worker 0 and a server: first values, by programs of their own, and one iteration. Every message of one takes 1 µs, keys are
+    100 µs apart; the last key to leave arrives first."""
     worker, server = [], []
-    for instance, order in ((0, range(KEYS)), (1, LEFT)):
+    for phase, order in enumerate((range(KEYS), LEFT)):
         for turn, key in enumerate(order):
-            at = 1_000_000 * (1 + instance) + 100_000 * turn
+            program = key if phase else KEYS + key
+            at = 1_000_000 * (1 + phase) + 100_000 * turn
             if launches:
                 worker.append(
-                    record(Kind.INSTANCE, key, instance, op=0, peer=NO_PEER, ready_ns=at, end_ns=at + 50_000)
+                    record(Kind.INSTANCE, program, 0, op=0, peer=NO_PEER, ready_ns=at, end_ns=at + 50_000)
                 )
             # The first to leave is held back on its way.
-            late = 1_000_000 - 200_000 * turn if instance else 0
+            late = 1_000_000 - 200_000 * turn if phase else 0
             for place, (op, kind) in enumerate(zip(range(4), (Kind.SEND, Kind.RECV) * 2, strict=True)):
                 sent = at + late + 1000 * place + 500
-                worker.append(
-                    record(kind, key, instance, op=op, peer=SERVER, ready_ns=sent, end_ns=sent + 1000)
-                )
+                worker.append(record(kind, program, 0, op=op, peer=SERVER, ready_ns=sent, end_ns=sent + 1000))
             for place, (op, kind) in enumerate(zip((0, 2, 3, 5), (Kind.RECV, Kind.SEND) * 2, strict=True)):
                 sent = at + late + 1000 * place + 500
-                server.append(record(kind, key, instance, op=op, peer=0, ready_ns=sent, end_ns=sent + 1000))
+                server.append(record(kind, program, 0, op=op, peer=0, ready_ns=sent, end_ns=sent + 1000))
     programs = tuple(
-        LoadedProgram(program=key, label=f"key {key}, worker 0", bucket=key, worker=0, bytes=100)
-        for key in range(KEYS)
+        LoadedProgram(
+            program=program,
+            label=f"key {program % KEYS}, worker 0",
+            bucket=program % KEYS,
+            worker=0,
+            bytes=100,
+        )
+        for program in range(2 * KEYS)
     )
     run = RunInfo(
         world=2,

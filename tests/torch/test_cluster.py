@@ -9,15 +9,17 @@ import torch
 from hocket.artefacts import files
 from hocket.artefacts.cluster import Cluster, Host, Rack
 from hocket.artefacts.gradient import Gradient
-from hocket.artefacts.promise import ROUNDED
+from hocket.artefacts.promise import EXACT, ROUNDED
 from hocket.artefacts.trace import read
 from hocket.errors import UsageError
 from hocket.launch.processes import ProcessSpec
 from hocket.launch.run import launch
+from hocket.parameter_server.plan import served_plan
 from hocket.planning import search
 from hocket.planning.default import by_cluster
 from hocket.policies import TopK
 from hocket.settings import Settings
+from hocket.training.choice import check_promise
 from tests.support import ranks, warm
 
 GRADIENTS = [Gradient("w", (1_000_000,), "f32")]
@@ -78,9 +80,9 @@ def test_policies_and_stale_servers_are_less_than_exact():
     alone = Settings(rank=0, world=1)
     with pytest.raises(UsageError, match="policy TopK promises `lossy`"):
         hk.distribute(layer, optimizer, policy=TopK(), promise="rounded", settings=alone)
-    stale = hk.ParameterServer(servers=1, staleness=2)
-    with pytest.raises(UsageError, match="a staleness of 2 promises `delayed`"):
-        hk.distribute(layer, optimizer, parameter_server=stale, promise="exact", settings=alone)
+    stale = served_plan([Gradient("w", (2, 3), "f32")], 2, hk.ParameterServer(servers=1, staleness=2))
+    with pytest.raises(UsageError, match="promises `delayed`, which is less than the `exact`"):
+        check_promise(EXACT, stale.promise, f"plan `{stale.label}`")
     with pytest.raises(UsageError, match="`lossy` is not available yet"):
         hk.distribute(layer, optimizer, promise="lossy", settings=alone)
 

@@ -25,7 +25,7 @@ from hocket.torch.profiler import Profiler
 from hocket.torch.rendezvous import publish
 from hocket.torch.shard import Shard
 from hocket.torch.spans import watch
-from hocket.training.choice import policy_of, promise_asked, spans_of
+from hocket.training.choice import check_settings, policy_of, promise_asked, spans_of
 from hocket.training.gradients import agree, gradients_of
 from hocket.training.process import Process, joined
 from hocket.training.reducing import ReducingSession
@@ -103,6 +103,7 @@ def distribute(
     framework = Torch(model, optimizer)
     settings = settings or Settings.from_environment()
     policy = policy_of(plan, policy, settings)
+    check_settings(policy, settings)
     promise = promise_asked(promise, settings)
     if buffers not in (None, *get_args(Keep)):
         raise UsageError(f"buffers={buffers!r}: known are {', '.join(map(repr, get_args(Keep)))}")

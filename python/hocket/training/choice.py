@@ -45,6 +45,16 @@ def policy_of(plan: Plan | None, policy: Policy | None, settings: Settings) -> P
     return policy
 
 
+def check_settings(policy: Policy | None, settings: Settings) -> None:
+    """UsageError: one of them would do nothing beside the others."""
+    if settings.reorder and policy is not None:
+        raise UsageError(f"HOCKET_REORDER is for plans: {DECIDES}\nhint: leave it unset")
+    if settings.reorder and not settings.autopilot:
+        raise UsageError(
+            "HOCKET_REORDER=1 and HOCKET_AUTOPILOT=0: the autopilot is what changes orders\nhint: leave one of them unset"
+        )
+
+
 def promise_asked(promise: Promise | str | None, settings: Settings) -> Promise | None:
     """The promise that was given, or that the settings name; None: nobody asks. UsageError: it cannot be kept."""
     given = settings.promise if promise is None else promise
@@ -95,10 +105,6 @@ def source_of(
         served = ServedBuckets(plan, gradients, remote(list(names)), process)
     if scopes and settings.reorder:
         raise UsageError(f"HOCKET_REORDER is for plans: {DECIDES}\nhint: leave it unset")
-    if settings.reorder and not settings.autopilot:
-        raise UsageError(
-            "HOCKET_REORDER=1 and HOCKET_AUTOPILOT=0: the autopilot is what changes orders\nhint: leave one of them unset"
-        )
     if scopes:
         traced, timer = _of_policies(scopes, gradients, process)
         if plan is None:
